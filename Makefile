@@ -1,0 +1,60 @@
+# Everything a newcomer runs. `make demo` and `make test` set up their own environment first.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STMS   := $(BIN)/stms
+
+.DEFAULT_GOAL := help
+.PHONY: help demo serve test lint check format lock clean bench-solvers bench-accuracy bench-query
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+# Two locked sets: what the service needs, and what its tests need on top. Hashes are checked, nothing is resolved anew.
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "STMS needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@
+
+demo: $(VENV)/.runtime ## the main job on real data: train a teacher and its students, then ask them
+	$(STMS) demo
+
+serve: $(VENV)/.runtime ## API and worker together on SQLite
+	$(STMS) serve
+
+test: $(VENV)/.dev ## all tests with branch coverage, which has a floor
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=
+	$(BIN)/python tests/coverage_floor.py core=95 app=90
+
+lint: $(VENV)/.dev ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint test ## formatting, lint, types, tests with coverage
+
+format: $(VENV)/.dev ## format and fix what can be fixed by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-solvers: $(VENV)/.dev ## the solvers against CVXPY, scikit-learn and LIBLINEAR
+	$(BIN)/python -m benchmarks.solvers
+
+bench-accuracy: $(VENV)/.dev ## letter and satimage through HTTP: teacher, SVM, gSVM-0, gSVM
+	$(BIN)/python -m benchmarks.accuracy
+
+bench-query: $(VENV)/.dev ## one warm query against an empty FastAPI route
+	$(BIN)/python -m benchmarks.query
+
+lock: ## resolve the requirements anew (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build -o requirements/runtime.txt pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras -c requirements/runtime.txt -o requirements/dev.txt pyproject.toml
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

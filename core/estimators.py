@@ -1,0 +1,382 @@
+"""Teacher and students as scikit-learn estimators.
+
+All three take the same feature parameters: ``features`` ("linear", "nystroem" or "fourier"),
+    ``n_components``,
+``gamma`` and ``scaling`` as in ``FeatureSpec``, and ``random_state``, which makes a fit repeatable. X is
+dense or CSR.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self, cast
+
+import numpy as np
+import scipy.sparse as sp
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from core.config import TrainingConfig
+from core.dataset import LabelledData
+from core.errors import Fault, InvalidProblem
+from core.features import FeatureKind, FeatureMap, FeatureSpec
+from core.packed import PackedStudent, PackedTeacher
+from core.pipeline import TrainedStudent, prepare, train, train_student
+from core.preparation import Preparation
+from core.scaling import Scaling
+from core.selection import ThresholdRule
+from core.students import Method, Solver, StudentSpec
+from core.types import FloatArray, IntArray, Matrix
+
+
+class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What the three estimators share: input checks, tags and the feature parameters."""
+
+    features: FeatureKind
+    n_components: int
+    gamma: float | None
+    scaling: str
+    random_state: Any
+
+    classes_: NDArray[Any]
+    feature_map_: FeatureMap
+
+    def _labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
+        """Checked rows and labels; sets ``n_features_in_``. Raises ValueError as scikit-learn asks for."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32))
+        check_classification_targets(y)
+        return _matrix(X), np.asarray(y)
+
+    def _mapped(self, X: ArrayLike) -> Matrix:
+        """Φ of rows to predict."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        return self.feature_map_.transform(_matrix(X))
+
+    def _feature_spec(self) -> FeatureSpec:
+        scaling = cast(Scaling, self.scaling)  # FeatureSpec takes the name of one, and refuses others
+        return FeatureSpec(self.features, self.n_components, self.gamma, scaling)
+
+    def _seed(self) -> int:
+        """``random_state`` as a seed: a whole number is itself, anything else is drawn from."""
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class StructuralSVMClassifier(_Estimator):
+    """The teacher: Crammer and Singer's multiclass SVM, Eq. (1).
+
+    C: loss weight; the loss of one example weighs C/n. tolerance: relative duality gap to stop at.
+    max_epochs: passes over the examples at most.
+
+    Attributes: ``classes_`` (K,), ``coef_`` W in feature space (K, m) with the constant's weight last,
+    ``packed_`` PackedTeacher, ``n_iter_``, ``n_features_in_``.
+    """
+
+    def __init__(
+        self,
+        C: float = 3e4,
+        *,
+        features: FeatureKind = "linear",
+        n_components: int = 500,
+        gamma: float | None = None,
+        scaling: str = "zscore",
+        tolerance: float = 1e-3,
+        max_epochs: int = 5000,
+        random_state: Any = 0,
+    ) -> None:
+        self.C = C
+        self.features = features
+        self.n_components = n_components
+        self.gamma = gamma
+        self.scaling = scaling
+        self.tolerance = tolerance
+        self.max_epochs = max_epochs
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from rows X (n, d) and labels y (n,). Raises ValueError."""
+        rows, labels = self._labelled(X, y)
+        self.classes_, codes = _classes_of(labels)
+        config = TrainingConfig(
+            features=self._feature_spec(),
+            teacher_C=self.C,
+            teacher_tolerance=self.tolerance,
+            teacher_max_epochs=self.max_epochs,
+            seed=self._seed(),
+        )
+        preparation = prepare(_data(rows, codes, self.classes_), config)
+        self.feature_map_ = preparation.feature_map
+        self._teacher = preparation.teacher
+        self.coef_ = preparation.teacher.weights
+        self.packed_: PackedTeacher = preparation.packed_teacher()
+        self.n_iter_ = _iterations(preparation)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Scores S (n, K); with two classes the second's score less the first's, (n,)."""
+        return _flat_if_binary(self._teacher_scores(X))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The class with the largest score, (n,)."""
+        codes = self._teacher_scores(X).argmax(axis=1)
+        predicted: NDArray[Any] = self.classes_[codes]
+        return predicted
+
+    def _teacher_scores(self, X: ArrayLike) -> FloatArray:
+        features = self._mapped(X)
+        return self._teacher.scores(features)
+
+
+class _StudentEstimator(_Estimator):
+    """What estimators with students share: the parameters of StudentSpec and TrainingConfig."""
+
+    method: Method
+    C: float
+    margin: float
+    floor: float
+    solver: Solver
+    tolerance: float
+    max_epochs: int
+    teacher_C: float  # noqa: N815
+    threshold: ThresholdRule
+    budget: float
+
+    def _config(self) -> TrainingConfig:
+        return TrainingConfig(
+            features=self._feature_spec(),
+            teacher_C=self.teacher_C,
+            student=StudentSpec(
+                self.method, self.C, self.margin, self.floor, self.solver, self.tolerance, self.max_epochs
+            ),
+            threshold=self.threshold,
+            budget=self.budget,
+            seed=self._seed(),
+        )
+
+
+class GatedSVMClassifier(_StudentEstimator):
+    """One student: is it the target class?
+
+    target_class: the class to tell from all others. y may then have any number of classes; the teacher learns
+        all of them, and the answer is True or False. None: y has two classes, the answer is one of them, and
+        the second in sorted order is the target; the teacher is fitted to the same two.
+    method: ``"gsvm"``, ``"gsvm0"`` or ``"svm"``. C, margin, floor, solver, tolerance, max_epochs: as in
+        StudentSpec.
+    teacher_C: as in TrainingConfig, and threshold and budget likewise.
+
+    Attributes: ``classes_`` (2,), ``student_`` PackedStudent, ``packed_teacher_``, ``n_iter_``,
+        ``n_features_in_``.
+    """
+
+    def __init__(
+        self,
+        method: Method = "gsvm",
+        *,
+        target_class: Any = None,
+        C: float = 1e5,
+        margin: float = 1.0,
+        floor: float = 0.3,
+        solver: Solver = "dual_cd",
+        tolerance: float = 1e-3,
+        max_epochs: int = 2000,
+        teacher_C: float = 3e4,
+        features: FeatureKind = "linear",
+        n_components: int = 500,
+        gamma: float | None = None,
+        scaling: str = "zscore",
+        threshold: ThresholdRule = "zero",
+        budget: float = 0.01,
+        random_state: Any = 0,
+    ) -> None:
+        self.method = method
+        self.target_class = target_class
+        self.C = C
+        self.margin = margin
+        self.floor = floor
+        self.solver = solver
+        self.tolerance = tolerance
+        self.max_epochs = max_epochs
+        self.teacher_C = teacher_C
+        self.features = features
+        self.n_components = n_components
+        self.gamma = gamma
+        self.scaling = scaling
+        self.threshold = threshold
+        self.budget = budget
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from rows X (n, d) and labels y (n,). Raises ValueError."""
+        rows, labels = self._labelled(X, y)
+        classes, codes = _classes_of(labels)
+        if self.target_class is None:
+            kind = type_of_target(y, input_name="y", raise_unknown=True)
+            if kind != "binary":
+                message = (
+                    f"Only binary classification is supported. The type of the target is {kind}."
+                    " Name a target_class to tell it from the others."
+                )
+                raise InvalidProblem(Fault("y", "not_binary", message))
+            target, self.classes_ = 1, classes
+        else:
+            target, self.classes_ = self._code_of_target(classes), np.array([False, True])
+        preparation = prepare(_data(rows, codes, classes), self._config())
+        trained = train_student(preparation, target)
+        self.feature_map_ = preparation.feature_map
+        self._fitted = trained.fitted
+        self.student_: PackedStudent = trained.packed
+        self.packed_teacher_: PackedTeacher = preparation.packed_teacher()
+        self.n_iter_ = max(1, trained.summary.iterations)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """v·φ(x) less the decision threshold, (n,): at least 0 where the student says yes."""
+        features = self._mapped(X)
+        return self._fitted.scores(features) - self.student_.threshold
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The student's answers, (n,), of ``classes_``."""
+        accepted = self.decision_function(X) >= 0.0
+        return self.classes_[accepted.astype(np.intp)]
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Accuracy on rows X; y holds labels as given to ``fit``, or the answers True and False."""
+        truth = np.asarray(y)
+        if self.target_class is not None and truth.dtype != np.bool_:
+            truth = truth == self.target_class
+        return float(super().score(X, truth, sample_weight))
+
+    def _code_of_target(self, classes: NDArray[Any]) -> int:
+        found = np.flatnonzero(classes == self.target_class)
+        if len(found) != 1:
+            message = f"target_class {self.target_class!r} is not a class of y"
+            raise InvalidProblem(Fault("target_class", "unknown_class", message))
+        return int(found[0])
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self.target_class is not None
+        return tags
+
+
+class STMSClassifier(_StudentEstimator):
+    """A teacher and a student of every class; an example gets the class whose student is surest.
+
+    Parameters as in GatedSVMClassifier. n_jobs: classes trained at the same time, in threads; None means 1.
+
+    Attributes: ``classes_`` (K,), ``students_`` dict of PackedStudent by ``str(label)``, ``packed_teacher_``,
+    ``n_features_in_``.
+    """
+
+    def __init__(
+        self,
+        method: Method = "gsvm",
+        *,
+        C: float = 1e5,
+        margin: float = 1.0,
+        floor: float = 0.3,
+        solver: Solver = "dual_cd",
+        tolerance: float = 1e-3,
+        max_epochs: int = 2000,
+        teacher_C: float = 3e4,
+        features: FeatureKind = "linear",
+        n_components: int = 500,
+        gamma: float | None = None,
+        scaling: str = "zscore",
+        threshold: ThresholdRule = "zero",
+        budget: float = 0.01,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.method = method
+        self.C = C
+        self.margin = margin
+        self.floor = floor
+        self.solver = solver
+        self.tolerance = tolerance
+        self.max_epochs = max_epochs
+        self.teacher_C = teacher_C
+        self.features = features
+        self.n_components = n_components
+        self.gamma = gamma
+        self.scaling = scaling
+        self.threshold = threshold
+        self.budget = budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from rows X (n, d) and labels y (n,). Raises ValueError."""
+        if self.n_jobs == 0:
+            raise InvalidProblem(Fault("n_jobs", "out_of_bounds", "n_jobs must not be 0"))
+        rows, labels = self._labelled(X, y)
+        self.classes_, codes = _classes_of(labels)
+        n_threads = effective_n_jobs(self.n_jobs)
+        model = train(_data(rows, codes, self.classes_), self._config(), n_threads=n_threads)
+        self.feature_map_ = model.preparation.feature_map
+        self._trained: tuple[TrainedStudent, ...] = model.trained
+        self.students_: dict[str, PackedStudent] = model.students
+        self.packed_teacher_: PackedTeacher = model.teacher
+        return self
+
+    def student_scores(self, X: ArrayLike) -> FloatArray:
+        """Each student's v·φ(x) less its threshold, (n, K), also with two classes."""
+        features = self._mapped(X)
+        columns = [one.fitted.scores(features) - one.packed.threshold for one in self._trained]
+        return np.stack(columns, axis=1)
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """``student_scores`` (n, K); with two classes the second's less the first's, (n,)."""
+        return _flat_if_binary(self.student_scores(X))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The class whose student scores highest, (n,)."""
+        codes = self.student_scores(X).argmax(axis=1)
+        predicted: NDArray[Any] = self.classes_[codes]
+        return predicted
+
+    def student_(self, label: Any) -> PackedStudent:
+        """The packed student of a class. Raises InvalidProblem for an unknown one."""
+        check_is_fitted(self)
+        if str(label) not in self.students_:
+            raise InvalidProblem(Fault("label", "unknown_class", f"there is no class {label!r}"))
+        return self.students_[str(label)]
+
+
+def _classes_of(labels: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+    """Sorted classes (K,) and codes (n,). Raises InvalidProblem for fewer than two classes."""
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise InvalidProblem(Fault("y", "single_class", "y has 1 class; at least two are needed"))
+    return classes, codes
+
+
+def _data(rows: Matrix, codes: IntArray, classes: NDArray[Any]) -> LabelledData:
+    """Rows and labels that scikit-learn has checked; a class of one example is allowed, as it is there."""
+    names = tuple(str(name) for name in classes.tolist())
+    return LabelledData(rows, codes.astype(np.int32), names)
+
+
+def _matrix(X: Any) -> Matrix:
+    if sp.issparse(X):
+        return sp.csr_array(X)
+    return np.ascontiguousarray(X)
+
+
+def _flat_if_binary(scores: FloatArray) -> FloatArray:
+    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+
+def _iterations(preparation: Preparation) -> int:
+    summary = preparation.teacher.summary
+    return 1 if summary is None else max(1, summary.iterations)

@@ -1,0 +1,129 @@
+"""How good a yes/no answer is, by scikit-learn. What is undefined is None with a reason, never NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, roc_auc_score, roc_curve
+
+from core.errors import Fault, InvalidProblem
+from core.types import BoolArray, FloatArray
+
+CLASS_ABSENT = "The test part has no example of this class."
+ONLY_THIS_CLASS = "The test part has no example of any other class."
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryMetrics:
+    """Measures of one binary classifier on one test part.
+
+    accuracy: share of right answers, in [0, 1].
+    f1: harmonic mean of precision and recall; None when the truth has no positive.
+    auc: area under the ROC curve; None when the truth has one class only.
+    tp, fp, tn, fn: the contingency table, in examples.
+    reason: why a measure is None; None when all are defined.
+    """
+
+    accuracy: float
+    f1: float | None
+    auc: float | None
+    tp: int
+    fp: int
+    tn: int
+    fn: int
+    reason: str | None = None
+
+    def as_dict(self) -> dict[str, float | int | str | None]:
+        """JSON-ready, field by field."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanMetrics:
+    """Means over classes; each over the ``defined`` classes only, None when there is none."""
+
+    accuracy: float | None
+    f1: float | None
+    auc: float | None
+    classes: int
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """JSON-ready, field by field."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RocCurve:
+    """Points of a ROC curve, each array of shape (q,); an example is accepted where score >= threshold."""
+
+    false_positive_rate: FloatArray
+    true_positive_rate: FloatArray
+    thresholds: FloatArray
+
+
+def binary_metrics(truth: BoolArray, decision: BoolArray, score: FloatArray) -> BinaryMetrics:
+    """Accuracy, F and AUC of decisions (n,) and scores (n,) against the truth (n,).
+
+    Raises InvalidProblem for empty or unequal lengths, or scores that are not finite.
+    """
+    _check_lengths(truth, decision, score)
+    tn, fp, fn, tp = (
+        int(count) for count in confusion_matrix(truth, decision, labels=[False, True]).reshape(-1)
+    )
+    has_positive, has_negative = tp + fn > 0, tn + fp > 0
+    return BinaryMetrics(
+        accuracy=float(accuracy_score(truth, decision)),
+        f1=float(f1_score(truth, decision)) if has_positive else None,
+        auc=float(roc_auc_score(truth, score)) if has_positive and has_negative else None,
+        tp=tp,
+        fp=fp,
+        tn=tn,
+        fn=fn,
+        reason=None if has_positive and has_negative else ONLY_THIS_CLASS if has_positive else CLASS_ABSENT,
+    )
+
+
+def roc(truth: BoolArray, score: FloatArray) -> RocCurve:
+    """The ROC curve of scores (n,) against the truth (n,).
+
+    Raises InvalidProblem for empty or unequal lengths, scores that are not finite, or a truth of one class
+    only.
+    """
+    _check_lengths(truth, truth, score)
+    if truth.all() or not truth.any():
+        reason = ONLY_THIS_CLASS if truth.any() else CLASS_ABSENT
+        raise InvalidProblem(Fault("truth", "single_class", reason))
+    false_positive_rate, true_positive_rate, thresholds = roc_curve(truth, score)
+    # scikit-learn starts the curve at an infinite threshold, which JSON cannot carry.
+    thresholds = np.minimum(thresholds, np.nextafter(np.max(score), np.inf))
+    return RocCurve(false_positive_rate, true_positive_rate, thresholds)
+
+
+def mean_metrics(metrics: Iterable[BinaryMetrics]) -> MeanMetrics:
+    """Mean of each measure over the classes where it is defined."""
+    rows = list(metrics)
+    return MeanMetrics(
+        accuracy=_mean(row.accuracy for row in rows),
+        f1=_mean(row.f1 for row in rows),
+        auc=_mean(row.auc for row in rows),
+        classes=len(rows),
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    defined = [value for value in values if value is not None]
+    return float(np.mean(defined)) if defined else None
+
+
+def _check_lengths(truth: BoolArray, decision: BoolArray, score: FloatArray) -> None:
+    if not (truth.ndim == 1 and truth.size > 0 and truth.shape == decision.shape == score.shape):
+        message = (
+            "truth, decision and score must be vectors of one length, at least 1;"
+            f" got shapes {truth.shape}, {decision.shape} and {score.shape}"
+        )
+        raise InvalidProblem(Fault("truth", "wrong_shape", message))
+    if not np.isfinite(score).all():
+        row = int(np.flatnonzero(~np.isfinite(score))[0])
+        raise InvalidProblem(Fault("score", "not_finite", f"score must be finite; row {row} is not", row))

@@ -1,0 +1,210 @@
+"""One class's student, packed: is this the target class?
+
+A student decides +1 iff S^y(x) ≥ θ·φ(x), the teacher's score of class y against a learnt rejection (gated
+SVM, Eq. 8). With S^y linear in the same φ this is one vector, v = w_y − θ: a query costs one map and one dot
+product, whatever the number of classes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import isfinite
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from core.checks import MAX_MAGNITUDE, QUIET, out_of_range, query_row, query_rows, row_blocks
+from core.errors import Fault, InvalidPackage, InvalidProblem
+from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take, take_array
+from core.packed.maps import Floats, PackedMap, frozen_array, map_from, map_header
+from core.packed.sparse import densified_blocks, sparse_rows
+
+MetadataValue = str | int | float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PackedStudent:
+    """The decision function of one class and the teacher's score of that class, on one basis b(x) of size p.
+
+    score(x) = v·φ(x) = coef·b(x) + intercept, decision +1 iff score ≥ threshold.
+    gate(x) = S^y(x) = gate_coef·b(x) + gate_intercept (zero for a plain SVM).
+    rejection(x) = θ·φ(x) = gate(x) − score(x).
+
+    map: the basis. coef, gate_coef: (p,), kept as read-only float64. label: name of the target class.
+    metadata: free text and numbers that travel with the student (versions, digests, seed).
+
+    Safe for use from several threads. Raises InvalidProblem if parts do not fit or a number is not finite.
+    """
+
+    FORMAT: ClassVar[str] = "stms.student.1"
+
+    map: PackedMap
+    coef: Floats
+    intercept: float
+    gate_coef: Floats
+    gate_intercept: float
+    threshold: float
+    label: str
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        p = self.map.n_basis
+        object.__setattr__(self, "coef", frozen_array(self.coef, "coef", (p,)))
+        object.__setattr__(self, "gate_coef", frozen_array(self.gate_coef, "gate_coef", (p,)))
+        for name in ("intercept", "gate_intercept", "threshold"):
+            object.__setattr__(self, name, finite_number(getattr(self, name), name))
+        if not isinstance(self.label, str):
+            raise InvalidProblem(Fault("label", "not_text", "The label of a student must be text."))
+        object.__setattr__(self, "metadata", checked_metadata(self.metadata))
+
+    @cached_property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.map.n_columns,)
+
+    @QUIET
+    def score(self, x: ArrayLike) -> float:
+        """v·φ(x) of one dense row (d,). Raises InvalidProblem naming the column at fault.
+
+        NaN, infinite and huge values show in the squared norm, one cheap product; only a row that fails there
+        is looked at value by value.
+        """
+        try:
+            row = np.asarray(x, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            row = query_row(x, self.map.n_columns)
+        if row.shape != self._shape or not row.dot(row) < MAX_MAGNITUDE**2:
+            row = query_row(x, self.map.n_columns)
+        value = float(self.coef.dot(self.map.row(row))) + self.intercept
+        if not isfinite(value):
+            raise out_of_range("x")
+        return value
+
+    def scores(self, X: ArrayLike) -> Floats:
+        """v·φ(x) of many dense rows (n, d), shape (n,). Raises InvalidProblem naming row and column."""
+        return self._linear(X, self.coef, self.intercept)
+
+    def gate(self, X: ArrayLike) -> Floats:
+        """S^y(x), the teacher's score of the target class, of rows (n, d), shape (n,)."""
+        return self._linear(X, self.gate_coef, self.gate_intercept)
+
+    def rejection(self, X: ArrayLike) -> Floats:
+        """θ·φ(x), what the gate is held against, of rows (n, d), shape (n,)."""
+        return self._linear(X, self.gate_coef - self.coef, self.gate_intercept - self.intercept)
+
+    def decide(self, X: ArrayLike) -> NDArray[np.bool_]:
+        """True where a row (n, d) is taken for the target class: score ≥ threshold."""
+        return self.scores(X) >= self.threshold
+
+    @QUIET
+    def scores_sparse(self, indices: ArrayLike, values: ArrayLike, indptr: ArrayLike | None = None) -> Floats:
+        """v·φ(x) of sparse rows, shape (n,).
+
+        indices, values: (nnz,), columns and values of the stored entries; entries of the same place add up.
+        indptr: (n + 1,), where the rows begin, as in CSR; None means that there is one row.
+        On a linear map the cost is that of the stored entries; other maps make the rows dense by blocks.
+        """
+        rows = sparse_rows(indices, values, indptr, self.map.n_columns)
+        if self.map.kind == "linear":
+            products = self.coef[rows.indices] * rows.values
+            totals = np.bincount(rows.row_of, products, rows.n).astype(np.float64, copy=False)
+            return finite_scores(totals + self.intercept)
+        parts = [self._linear(block, self.coef, self.intercept) for block in densified_blocks(rows)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    @QUIET
+    def _linear(self, X: ArrayLike, coef: Floats, intercept: float) -> Floats:
+        table = query_rows(X, self.map.n_columns)
+        scores = np.empty(len(table))
+        for rows in row_blocks(len(table), self.map.n_basis):
+            scores[rows] = self.map.block(table[rows]) @ coef
+        scores += intercept
+        return finite_scores(scores)
+
+    def to_bytes(self) -> bytes:
+        """The student as safetensors; the same student always gives the same bytes."""
+        header: Header = {
+            "format": self.FORMAT,
+            "label": self.label,
+            "intercept": self.intercept,
+            "gate_intercept": self.gate_intercept,
+            "threshold": self.threshold,
+            "metadata": dict(self.metadata),
+            **map_header(self.map),
+        }
+        return encode(header, {"coef": self.coef, "gate_coef": self.gate_coef, **self.map.arrays()})
+
+    @classmethod
+    def from_bytes(cls, data: Buffer, *, digest: str | None = None) -> PackedStudent:
+        """The student of ``to_bytes``, its arrays views of ``data``.
+
+        digest: if given, the SHA-256 that ``data`` must have. Raises InvalidPackage.
+        """
+        check_digest(data, digest)
+        header, arrays = decode(data, cls.FORMAT)
+        with package_errors("student"):
+            packed = map_from(header, arrays)
+            student = cls(
+                map=packed,
+                coef=take_array(arrays, "coef"),
+                intercept=take(header, "intercept", float),
+                gate_coef=take_array(arrays, "gate_coef"),
+                gate_intercept=take(header, "gate_intercept", float),
+                threshold=take(header, "threshold", float),
+                label=take(header, "label", str),
+                metadata=take(header, "metadata", dict),
+            )
+        refuse_extra(arrays, {"coef", "gate_coef"})
+        return student
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of ``to_bytes()``, 64 hexadecimal digits."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def finite_number(value: Any, name: str) -> float:
+    """``value`` as a float, or InvalidProblem."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not isfinite(value):
+        raise InvalidProblem(Fault(name, "not_finite", f"{name} must be a finite number."))
+    return float(value)
+
+
+def finite_scores(scores: Floats) -> Floats:
+    """``scores`` (n, …) if all are finite, or InvalidProblem naming the first row that is too large."""
+    finite = np.isfinite(scores)
+    if not finite.all():
+        row = int(np.argwhere(~finite)[0][0])
+        fault = out_of_range("X").faults[0]
+        raise InvalidProblem(Fault(fault.field, fault.code, f"Row {row}: {fault.message}", row))
+    return scores
+
+
+def checked_metadata(metadata: Any) -> dict[str, MetadataValue]:
+    """A copy of ``metadata`` if it maps text to text, finite floats and 64-bit whole numbers."""
+    if not isinstance(metadata, Mapping):
+        raise InvalidProblem(Fault("metadata", "not_a_mapping", "Metadata must map names to values."))
+    for name, value in metadata.items():
+        kind = type(value)
+        usable = kind is str or (kind is int and abs(value) < 2**63) or (kind is float and isfinite(value))
+        if type(name) is not str or not usable:
+            message = f"Metadata {name!r:.80} must be text, a finite number or a 64-bit whole number."
+            raise InvalidProblem(Fault("metadata", "bad_value", message))
+    return dict(metadata)
+
+
+def check_digest(data: Buffer, digest: str | None) -> None:
+    """Raises InvalidPackage if ``data`` does not have the SHA-256 that it should have."""
+    if digest is not None and hashlib.sha256(data).hexdigest() != digest:
+        raise InvalidPackage("The package does not have the digest that it was stored under.")
+
+
+def refuse_extra(arrays: Arrays, known: set[str]) -> None:
+    """Raises InvalidPackage if there are arrays that the package should not have."""
+    extra = sorted(set(arrays) - known)
+    if extra:
+        raise InvalidPackage(f"The package has an unknown array {extra[0]!r:.80}.")

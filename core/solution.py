@@ -1,0 +1,91 @@
+"""What a solver returns: the answer, its certificate and how it got there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+from core.types import FloatArray
+
+
+class Status(Enum):
+    """Outcome of a solver. Bad arguments raise; numerical outcomes are told here."""
+
+    CONVERGED = "converged"
+    MAX_ITERATIONS = "max_iterations"
+    STALLED = "stalled"
+
+    @property
+    def message(self) -> str:
+        """One sentence for people."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    Status.CONVERGED: "The relative duality gap is below the tolerance.",
+    Status.MAX_ITERATIONS: "The iteration limit came before the tolerance; see the gap for what is missing.",
+    Status.STALLED: "No further progress is possible in floating point; see the gap for what was reached.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The numbers of a Solution without its arrays: what is stored and shown.
+
+    gap: primal minus dual objective; relative_gap: over the primal objective's size.
+    iterations: as the solver counts them. status: value of a Status.
+    seconds: wall time, the one field that a repeated run does not repeat.
+    """
+
+    objective: float
+    gap: float
+    relative_gap: float
+    iterations: int
+    seconds: float
+    status: str
+
+    def as_dict(self) -> dict[str, float | int | str]:
+        """JSON-ready, field by field."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A minimiser with its certificate.
+
+    value: primal solution, shape (m,) or (K, m).
+    dual: dual variables, shape (n,) or (n, K); a warm start for a neighbouring problem.
+    objective, dual_objective: primal and dual objective at the solution; weak duality gives
+        dual_objective <= optimum <= objective.
+    trace: objective after each recorded iteration, oldest first.
+    """
+
+    value: FloatArray
+    dual: FloatArray
+    objective: float
+    dual_objective: float
+    status: Status
+    iterations: int
+    seconds: float
+    trace: tuple[float, ...]
+
+    @property
+    def gap(self) -> float:
+        """Primal minus dual objective, never negative beyond rounding."""
+        return self.objective - self.dual_objective
+
+    @property
+    def relative_gap(self) -> float:
+        """Gap over the larger of 1e-12 and the primal objective's size."""
+        return self.gap / max(abs(self.objective), 1e-12)
+
+    def summary(self) -> Summary:
+        """Objective, gap, iterations, time and status, without the arrays."""
+        return Summary(
+            objective=self.objective,
+            gap=self.gap,
+            relative_gap=self.relative_gap,
+            iterations=self.iterations,
+            seconds=self.seconds,
+            status=self.status.value,
+        )

@@ -1,0 +1,175 @@
+"""Dual coordinate descent for gated hinge problems, with proximal Newton steps where it crawls."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.jit import Rows, as_rows, compiled, row_axpy, row_dot, row_norms2
+from core.solution import Solution
+from core.solvers.gated_hinge import GatedHingeProblem
+from core.solvers.iterate import Certificate, iterate
+from core.solvers.products import Poll, entries_per_row
+from core.solvers.proximal_newton import MAX_NEWTON_STEPS, proximal_step
+from core.types import CancelCheck, FloatArray, ProgressCallback
+
+_BLOCK_ENTRIES = 2_000_000
+_MAX_EPOCHS_PER_ROUND = 20
+# A round is slow when it leaves more than this share of the gap.
+_SLOW = 0.5
+# Widths of the proximal steps, in units of the mean target. Below the smallest, rounding of the slacks shows.
+_FIRST_WIDTH, _LAST_WIDTH, _WIDTH_FACTOR = 1.0, 1e-6, 10.0
+_IDLE_ROUNDS = 12
+
+
+def solve_dual_cd(
+    problem: GatedHingeProblem,
+    *,
+    tolerance: float = 1e-6,
+    max_epochs: int = 10_000,
+    seed: int = 0,
+    initial_dual: FloatArray | None = None,
+    progress: ProgressCallback | None = None,
+    should_cancel: CancelCheck | None = None,
+) -> Solution:
+    """Minimise Eq. (12) through its dual: value θ (m,), dual α (n,).
+
+    tolerance: relative duality gap at which to stop. max_epochs: limit for passes over the (remaining) rows
+    plus Newton steps. seed: order of the rows. initial_dual: (n,), clipped into the box; the dual of a
+    neighbouring problem is a warm start. progress: called after each certificate with stage ``"dual_cd"``.
+    should_cancel: asked every few milliseconds.
+
+    Early rounds are coordinate descent in random order on the rows that may still move (shrinking); rounds
+    that no longer halve the gap give way to proximal Newton steps. The objective reported is that of the best
+    primal point met, so the trace never rises.
+
+    Raises InvalidProblem for arguments out of range and Cancelled when asked to stop.
+    """
+    method = _DualCoordinateDescent(problem, seed, initial_dual)
+    return iterate(
+        method,
+        stage="dual_cd",
+        tolerance=tolerance,
+        max_iterations=max_epochs,
+        progress=progress,
+        should_cancel=should_cancel,
+    )
+
+
+class _DualCoordinateDescent:
+    """State: α with θ(α), the best primal point, the rows that may still move, and which round comes next."""
+
+    def __init__(self, problem: GatedHingeProblem, seed: int, initial_dual: FloatArray | None) -> None:
+        self.problem = problem
+        self.rng = np.random.default_rng(seed)
+        self.rows: Rows = as_rows(problem.features)
+        self.norms = row_norms2(self.rows, problem.shape[0])
+        self.dual = problem.feasible_start(initial_dual)
+        self._settle_zero_rows()
+        self.theta = problem.theta_of(self.dual)
+        self.value, self.objective, self.dual_objective = self.theta, np.inf, -np.inf
+        self.active: NDArray[np.int64] = np.flatnonzero(self.norms > 0.0)
+        self.block = max(1, int(_BLOCK_ENTRIES / entries_per_row(problem.features)))
+        self.iterations = 0
+        self.idle = 0
+        self.scale = float(np.mean(np.abs(problem.targets))) or 1.0
+        self.width = _FIRST_WIDTH * self.scale
+        self.newton_next = False
+
+    def _settle_zero_rows(self) -> None:
+        """A row without entries has the slack t_i whatever θ is: its α is known, and its norm no divisor."""
+        empty = self.norms == 0.0
+        self.dual[empty] = np.where(self.problem.targets[empty] > 0.0, self.problem.bounds[empty], 0.0)
+
+    @property
+    def gap(self) -> float:
+        return self.objective - self.dual_objective
+
+    def advance(self, poll: Poll) -> Certificate:
+        """Coordinate descent as long as it at least halves the gap; else a proximal Newton step, likewise."""
+        newton, gap, bound = self.newton_next, self.gap, self.dual_objective
+        steps = self._newton(poll) if newton else self._descend(poll)
+        self.iterations += steps
+        self._certify(poll)
+        idle = self.gap > 0.999 * gap and self.dual_objective - bound <= 1e-15 * abs(bound)
+        self.idle = self.idle + 1 if idle else 0
+        slow = self.gap > _SLOW * gap
+        if newton:
+            self._choose_width(struggled=steps >= MAX_NEWTON_STEPS or idle)
+        self.newton_next = slow != newton
+        return Certificate(self.objective, self.dual_objective, stalled=self.idle >= _IDLE_ROUNDS)
+
+    def _descend(self, poll: Poll) -> int:
+        """Epochs over the active rows, together about as costly as two passes over all rows."""
+        problem, active = self.problem, self.active
+        epochs = int(np.clip(2 * problem.shape[0] // max(1, len(active)), 1, _MAX_EPOCHS_PER_ROUND))
+        for _ in range(epochs):
+            self.rng.shuffle(active)
+            for start in range(0, len(active), self.block):
+                poll()
+                _sweep(
+                    self.rows,
+                    problem.signs,
+                    problem.targets,
+                    problem.bounds,
+                    self.norms,
+                    active[start : start + self.block],
+                    self.dual,
+                    self.theta,
+                )
+        return epochs
+
+    def _newton(self, poll: Poll) -> int:
+        step = proximal_step(
+            self.problem, self.dual, self.theta, width=self.width, accuracy=1e-3 * self.gap, poll=poll
+        )
+        self.dual, self.theta = step.alpha, step.theta
+        self._consider(step.point, self.problem.slacks(step.point, poll))
+        return max(1, step.newton_steps)
+
+    def _choose_width(self, *, struggled: bool) -> None:
+        """Longer proximal steps while they are solved easily, shorter ones after trouble."""
+        wanted = self.width * _WIDTH_FACTOR if struggled else self.width / _WIDTH_FACTOR
+        self.width = max(wanted, _LAST_WIDTH * self.scale)
+
+    def _certify(self, poll: Poll) -> None:
+        # θ has gathered the rounding of every step since the last certificate; the bound must not.
+        self.theta = self.problem.theta_of(self.dual, poll)
+        self.dual_objective = self.problem.dual_objective_at(self.dual, self.theta)
+        slacks = self.problem.slacks(self.theta, poll)
+        self._consider(self.theta, slacks)
+        self._screen(slacks)
+
+    def _consider(self, theta: FloatArray, slacks: FloatArray) -> None:
+        """Keep the better primal point."""
+        objective = self.problem.objective_at(theta, slacks)
+        if objective < self.objective:
+            self.value, self.objective = theta.copy(), objective
+
+    def _screen(self, slacks: FloatArray) -> None:
+        """Leave out rows that sit at a bound and are pushed into it by more than the worst violation left."""
+        at_zero, at_bound = self.dual <= 0.0, self.dual >= self.problem.bounds
+        push = np.where(at_zero, slacks, np.where(at_bound, -slacks, np.abs(slacks)))
+        push[self.norms == 0.0] = -np.inf
+        self.active = np.flatnonzero(push >= -max(0.0, float(push.max())))
+
+
+@compiled
+def _sweep(
+    rows: Rows,
+    signs: FloatArray,
+    targets: FloatArray,
+    bounds: FloatArray,
+    norms: FloatArray,
+    order: NDArray[np.int64],
+    alpha: FloatArray,
+    theta: FloatArray,
+) -> None:
+    """Coordinate steps α_i ← clip(α_i + u_i / ‖φ_i‖², 0, U_i) in the given order, keeping θ = θ(α)."""
+    for i in order:
+        slack = targets[i] + signs[i] * row_dot(rows, i, theta)
+        new = min(max(alpha[i] + slack / norms[i], 0.0), bounds[i])
+        step = new - alpha[i]
+        if step != 0.0:
+            alpha[i] = new
+            row_axpy(rows, i, -step * signs[i], theta)

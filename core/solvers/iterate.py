@@ -1,0 +1,111 @@
+"""The one loop that drives every solver: certificate, trace, progress, cancel, and when to stop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from core.errors import Cancelled, Fault, InvalidProblem
+from core.solution import Solution, Status
+from core.solvers.products import Poll
+from core.types import CancelCheck, FloatArray, Progress, ProgressCallback
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a solver knows after a round: dual_objective <= optimum <= objective.
+
+    recorded: the value for the trace; ``None`` means the primal objective.
+    stalled: floating point allows no further progress.
+    """
+
+    objective: float
+    dual_objective: float
+    recorded: float | None = None
+    stalled: bool = False
+
+    @property
+    def relative_gap(self) -> float:
+        """Gap over the larger of 1e-12 and the primal objective's size."""
+        return (self.objective - self.dual_objective) / max(abs(self.objective), 1e-12)
+
+
+class Method(Protocol):
+    """One algorithm in the middle of its work.
+
+    value, dual: current primal and dual point. iterations: epochs or steps done so far.
+    """
+
+    value: FloatArray
+    dual: FloatArray
+    iterations: int
+
+    def advance(self, poll: Poll) -> Certificate:
+        """One round of work, at most ``max_iterations`` in all; calls ``poll`` every few milliseconds."""
+        ...
+
+
+def iterate(
+    method: Method,
+    *,
+    stage: str,
+    tolerance: float,
+    max_iterations: int,
+    progress: ProgressCallback | None,
+    should_cancel: CancelCheck | None,
+) -> Solution:
+    """Advance ``method`` until its relative duality gap is at most ``tolerance``.
+
+    Raises InvalidProblem for limits out of range and Cancelled when ``should_cancel`` says yes.
+    """
+    _check_limits(tolerance, max_iterations)
+
+    def poll() -> None:
+        if should_cancel is not None and should_cancel():
+            raise Cancelled(f"{stage}: cancelled after {method.iterations} iterations")
+
+    started = time.perf_counter()
+    trace: list[float] = []
+    while True:
+        poll()
+        certificate = method.advance(poll)
+        trace.append(certificate.objective if certificate.recorded is None else certificate.recorded)
+        if progress is not None:
+            gap = certificate.objective - certificate.dual_objective
+            progress(Progress(stage, method.iterations, max_iterations, certificate.objective, gap))
+        status = _outcome(certificate, tolerance, method.iterations >= max_iterations)
+        if status is not None:
+            break
+    return Solution(
+        value=method.value,
+        dual=method.dual,
+        objective=certificate.objective,
+        dual_objective=certificate.dual_objective,
+        status=status,
+        iterations=method.iterations,
+        seconds=time.perf_counter() - started,
+        trace=tuple(trace),
+    )
+
+
+def _outcome(certificate: Certificate, tolerance: float, exhausted: bool) -> Status | None:
+    if certificate.relative_gap <= tolerance:
+        return Status.CONVERGED
+    if certificate.stalled:
+        return Status.STALLED
+    return Status.MAX_ITERATIONS if exhausted else None
+
+
+def _check_limits(tolerance: float, max_iterations: int) -> None:
+    faults = []
+    if not 0 < tolerance < 1:
+        faults.append(
+            Fault("tolerance", "out_of_range", f"tolerance must be between 0 and 1, got {tolerance}")
+        )
+    if max_iterations < 1:
+        faults.append(
+            Fault("max_iterations", "out_of_range", f"at least one iteration is needed, got {max_iterations}")
+        )
+    if faults:
+        raise InvalidProblem(*faults)

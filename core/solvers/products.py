@@ -1,0 +1,54 @@
+"""Products with the feature matrix in row blocks: float64 sums, little memory, pauses to look for cancels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+
+from core.jit import is_sparse
+from core.types import FloatArray, Matrix
+
+Poll: TypeAlias = Callable[[], None]
+"""Called between blocks of work; raises ``Cancelled`` when the caller asked to stop."""
+
+_BLOCK_ENTRIES = 2_000_000
+
+
+def entries_per_row(features: Matrix) -> float:
+    """Stored entries of an average row, at least 1: what a product costs per row."""
+    stored: float = features.nnz if is_sparse(features) else features.size
+    return max(1.0, stored / max(1, int(features.shape[0])))
+
+
+def row_blocks(features: Matrix, entries: int = _BLOCK_ENTRIES) -> Iterator[slice]:
+    """Consecutive row slices that hold about ``entries`` stored entries each."""
+    n = features.shape[0]
+    size = max(1, int(entries / entries_per_row(features)))
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def take(features: Matrix, block: slice) -> Matrix:
+    """Rows ``block`` in float64; a view where the matrix is dense float64, the matrix itself for all rows."""
+    whole = block.start == 0 and block.stop == features.shape[0]
+    rows: Matrix = features if whole else features[block]
+    return rows.astype(np.float64, copy=False)
+
+
+def project(features: Matrix, weights: FloatArray, poll: Poll) -> FloatArray:
+    """Φ w for w (m,), shape (n,); Φ Wᵀ for W (K, m), shape (n, K)."""
+    result = np.empty((features.shape[0], *weights.shape[:-1]))
+    for block in row_blocks(features):
+        poll()
+        result[block] = take(features, block) @ weights.T
+    return result
+
+
+def combine(features: Matrix, coefficients: FloatArray, poll: Poll) -> FloatArray:
+    """Φᵀ a for a (n,), shape (m,); (Φᵀ A)ᵀ for A (n, K), shape (K, m)."""
+    result = np.zeros((*coefficients.shape[1:], features.shape[1]))
+    for block in row_blocks(features):
+        poll()
+        result += (take(features, block).T @ coefficients[block]).T
+    return result

@@ -1,0 +1,104 @@
+"""Solve (I + Φᵀ diag(q) Φ) x = b in whichever form is small: m × m, n × n, or without forming anything."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+import scipy.sparse.linalg
+
+from core.jit import is_sparse
+from core.solvers.products import Poll, combine, project, row_blocks, take
+from core.types import FloatArray, Matrix
+
+_DIRECT_LIMIT = 2048
+# Multiplications between two looks for a cancel: some ten milliseconds.
+_BLOCK_PRODUCTS = 500_000_000
+_CG_ITERATIONS = 200
+
+
+def solve_ridge_system(
+    features: Matrix, weights: FloatArray, rhs: FloatArray, poll: Poll, *, rtol: float = 1e-8
+) -> FloatArray:
+    """x with (I + Σ_i q_i φ_i φ_iᵀ) x = b.
+
+    features: (n, m), n may be 0. weights: q (n,) >= 0. rhs: b (m,). rtol: residual asked of the iterative
+    form, which is used when n and m are both above 2048 and may stop early; as it starts from 0, any of its
+    iterates still lowers ½xᵀHx − bᵀx.
+    """
+    n, m = features.shape
+    if n == 0:
+        return rhs.copy()
+    if min(n, m) > _DIRECT_LIMIT:
+        return _conjugate_gradients(features, weights, rhs, poll, rtol)
+    if m <= n:
+        return _solve_positive(_feature_gram(features, weights, poll), rhs)
+    # Woodbury: x = b − Φᵀ diag(√q) (I + diag(√q) ΦΦᵀ diag(√q))⁻¹ diag(√q) Φ b
+    root = np.sqrt(weights)
+    inner = _solve_positive(_example_gram(features, root, poll), root * project(features, rhs, poll))
+    return rhs - combine(features, root * inner, poll)
+
+
+def _feature_gram(features: Matrix, weights: FloatArray, poll: Poll) -> FloatArray:
+    """I + Φᵀ diag(q) Φ, shape (m, m)."""
+    m = features.shape[1]
+    gram = np.eye(m)
+    root = np.sqrt(weights)
+    for block in row_blocks(features, _BLOCK_PRODUCTS // m):
+        poll()
+        scaled = _scale_rows(take(features, block), root[block])
+        product = scaled.T @ scaled
+        gram += product.toarray() if is_sparse(product) else product
+    return gram
+
+
+def _example_gram(features: Matrix, root: FloatArray, poll: Poll) -> FloatArray:
+    """I + diag(√q) Φ Φᵀ diag(√q), shape (n, n), lower triangle only."""
+    n = features.shape[0]
+    scaled = _scale_rows(take(features, slice(0, n)), root)
+    gram = np.zeros((n, n))
+    for block in row_blocks(features, _BLOCK_PRODUCTS // n):
+        poll()
+        product = scaled[block] @ scaled[: block.stop].T
+        gram[block, : block.stop] = product.toarray() if is_sparse(product) else product
+    gram[np.diag_indices_from(gram)] += 1.0
+    poll()
+    return gram
+
+
+def _scale_rows(rows: Matrix, scale: FloatArray) -> Matrix:
+    if is_sparse(rows):
+        return sp.csr_array(sp.diags_array(scale) @ rows)
+    return rows * scale[:, None]
+
+
+def _solve_positive(gram: FloatArray, rhs: FloatArray) -> FloatArray:
+    """Solve by Cholesky; only the lower triangle of ``gram`` is read, and it is overwritten."""
+    # With weights near 1/eps rounding can eat the identity; a ridge of a few units in the last place of the
+    # diagonal keeps the factorisation positive, and a larger H is still a majoriser.
+    diagonal = np.diag_indices_from(gram)
+    gram[diagonal] *= 1.0 + 4.0 * np.finfo(np.float64).eps * len(gram)
+    factor = scipy.linalg.cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+    solution: FloatArray = scipy.linalg.cho_solve(factor, rhs, check_finite=False)
+    return solution
+
+
+def _conjugate_gradients(
+    features: Matrix, weights: FloatArray, rhs: FloatArray, poll: Poll, rtol: float
+) -> FloatArray:
+    m = features.shape[1]
+    diagonal = np.ones(m)
+    for block in row_blocks(features):
+        poll()
+        rows = take(features, block)
+        squares = rows.power(2) if is_sparse(rows) else np.square(rows)
+        diagonal += squares.T @ weights[block]
+
+    def apply(x: FloatArray) -> FloatArray:
+        return x + combine(features, weights * project(features, x, poll), poll)
+
+    hessian = scipy.sparse.linalg.LinearOperator((m, m), matvec=apply, dtype=np.float64)
+    jacobi = scipy.sparse.linalg.LinearOperator((m, m), matvec=lambda x: x / diagonal, dtype=np.float64)
+    solution, _unfinished = scipy.sparse.linalg.cg(hessian, rhs, rtol=rtol, maxiter=_CG_ITERATIONS, M=jacobi)
+    result: FloatArray = solution
+    return result

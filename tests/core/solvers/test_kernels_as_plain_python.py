@@ -1,0 +1,67 @@
+"""The kernels without compilation: the same answers from the Python that numba was given."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from core.solvers import crammer_singer, dual_cd, sorted_block
+from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
+from core.solvers.dual_cd import solve_dual_cd
+from core.solvers.gated_hinge import GatedHingeProblem
+
+SCRIPT = """
+import json, sys
+import numpy as np, scipy.sparse as sp
+from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
+from core.solvers.dual_cd import solve_dual_cd
+from core.solvers.gated_hinge import GatedHingeProblem
+
+features, labels = np.array(json.loads(sys.argv[1])), np.array(json.loads(sys.argv[2]))
+signs = np.where(labels == 0, 1.0, -1.0)
+answers = []
+for matrix in (features, sp.csr_array(features)):
+    answers.append(solve_dual_cd(GatedHingeProblem.svm(matrix, signs, C=5.0)).objective)
+    answers.append(solve_crammer_singer(CrammerSingerProblem(matrix, labels, 3, 0.5)).objective)
+print(json.dumps(answers))
+"""
+
+
+def test_kernels_give_the_same_answers_when_they_are_not_compiled():
+    rng = np.random.default_rng(0)
+    features, labels = rng.normal(size=(15, 3)), rng.integers(0, 3, 15)
+    signs = np.where(labels == 0, 1.0, -1.0)
+    finished = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(features.tolist()), json.dumps(labels.tolist())],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    student = solve_dual_cd(GatedHingeProblem.svm(features, signs, C=5.0)).objective
+    teacher = solve_crammer_singer(CrammerSingerProblem(features, labels, 3, 0.5)).objective
+    assert json.loads(finished.stdout) == pytest.approx([student, teacher] * 2, rel=1e-6)
+
+
+def test_kernels_run_step_by_step_in_this_process_too(monkeypatch, make_gated, make_multiclass):
+    """Where a debugger and the coverage measurement can follow them."""
+    student, teacher = make_gated(30, 4, 5.0, 10), make_multiclass(30, 4, 3, 0.5)
+    compiled = solve_dual_cd(student).objective, solve_crammer_singer(teacher).objective
+    kernels = [
+        (dual_cd, "_sweep"),
+        (crammer_singer, "_sweep"),
+        (crammer_singer, "_screen"),
+        (crammer_singer, "solve_block"),
+        (sorted_block, "water_level"),
+    ]
+    for module, name in kernels:
+        kernel = getattr(module, name)
+        monkeypatch.setattr(module, name, getattr(kernel, "py_func", kernel))
+    plain = solve_dual_cd(student).objective, solve_crammer_singer(teacher).objective
+    assert plain == pytest.approx(compiled, rel=1e-6)

@@ -1,0 +1,132 @@
+"""The teacher against LIBLINEAR's Crammer-Singer SVM, and the early-stopping traversal against its text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.svm import LinearSVC
+
+from core.errors import Cancelled, InvalidProblem
+from core.teachers.linear import LinearTeacher, classes_evaluated
+from core.teachers.ssvm import fit_ssvm
+
+
+def problem(n: int = 150, m: int = 6, K: int = 4, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(K, size=n)
+    features = rng.normal(size=(K, m))[labels] + rng.normal(size=(n, m))
+    features[:, -1] = 1.0
+    return features, labels
+
+
+def crammer_singer_objective(W, features, labels, C: float) -> float:
+    scores = features @ W.T
+    rows = np.arange(len(labels))
+    own = scores[rows, labels].copy()
+    scores += 1.0
+    scores[rows, labels] -= 1.0
+    return 0.5 * float((W**2).sum()) + C / len(labels) * float((scores.max(axis=1) - own).sum())
+
+
+@pytest.mark.parametrize("C", [1.0, 100.0, 5000.0])
+def test_the_teacher_reaches_the_objective_of_liblinear(C: float):
+    features, labels = problem()
+    reference = LinearSVC(
+        multi_class="crammer_singer", C=C / len(labels), fit_intercept=False, tol=1e-8, max_iter=200_000
+    ).fit(features, labels)
+    teacher = fit_ssvm(features, labels, 4, C=C, tolerance=1e-6, max_epochs=100_000)
+    expected = crammer_singer_objective(reference.coef_, features, labels, C)
+    assert crammer_singer_objective(teacher.weights, features, labels, C) == pytest.approx(expected, rel=1e-4)
+    assert teacher.summary is not None
+    assert teacher.summary.objective == pytest.approx(expected, rel=1e-4)
+    assert 0.0 <= teacher.summary.relative_gap <= 1e-6
+    assert teacher.summary.status == "converged"
+
+
+def test_sparse_rows_give_the_same_teacher_as_dense_ones():
+    features, labels = problem()
+    features[np.abs(features) < 0.8] = 0.0
+    dense = fit_ssvm(features, labels, 4, C=50.0, tolerance=1e-8)
+    sparse = fit_ssvm(sp.csr_array(features), labels, 4, C=50.0, tolerance=1e-8)
+    np.testing.assert_allclose(sparse.weights, dense.weights, atol=1e-3)
+    np.testing.assert_allclose(sparse.scores(sp.csr_array(features)), sparse.scores(features), atol=1e-12)
+
+
+def test_a_class_score_is_a_column_of_the_scores_and_the_prediction_their_argmax():
+    features, labels = problem()
+    teacher = fit_ssvm(features, labels, 4, C=50.0)
+    scores = teacher.scores(features)
+    np.testing.assert_allclose(scores, features @ teacher.weights.T, atol=1e-12)
+    np.testing.assert_allclose(teacher.class_score(features, 2), scores[:, 2], atol=1e-12)
+    np.testing.assert_array_equal(teacher.predict(features), scores.argmax(axis=1))
+
+
+@pytest.mark.parametrize("C", [40.0, 400.0])
+def test_a_warm_start_from_another_c_reaches_the_same_objective_in_fewer_epochs(C: float):
+    features, labels = problem(n=400)
+    neighbour = fit_ssvm(features, labels, 4, C=200.0, tolerance=1e-8)
+    cold = fit_ssvm(features, labels, 4, C=C, tolerance=1e-4)
+    warm = fit_ssvm(features, labels, 4, C=C, tolerance=1e-4, warm_start=neighbour)
+    assert cold.summary is not None
+    assert warm.summary is not None
+    assert warm.summary.objective == pytest.approx(cold.summary.objective, rel=2e-4)
+    assert warm.summary.iterations <= cold.summary.iterations
+
+
+def test_a_teacher_without_dual_variables_is_no_warm_start_but_no_error():
+    features, labels = problem()
+    cold = fit_ssvm(features, labels, 4, C=50.0)
+    again = fit_ssvm(features, labels, 4, C=50.0, warm_start=LinearTeacher(cold.weights))
+    np.testing.assert_array_equal(again.weights, cold.weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("C", 0.0),
+        ("C", float("inf")),
+        ("tolerance", 0.0),
+        ("tolerance", 1.0),
+        ("max_epochs", 0),
+        ("max_epochs", 1.5),
+    ],
+)
+def test_parameters_out_of_bounds_are_refused(name: str, value):
+    features, labels = problem()
+    with pytest.raises(InvalidProblem) as caught:
+        fit_ssvm(features, labels, 4, **{name: value})
+    assert [(fault.field, fault.code) for fault in caught.value.faults] == [(name, "out_of_bounds")]
+
+
+def test_the_teacher_can_be_cancelled():
+    features, labels = problem()
+    with pytest.raises(Cancelled):
+        fit_ssvm(features, labels, 4, should_cancel=lambda: True)
+
+
+def traversal(row, target: int) -> int:
+    """Remark 2, class by class."""
+    evaluated = 1
+    for k, score in enumerate(row):
+        if k == target:
+            continue
+        evaluated += 1
+        if score > row[target] or (score == row[target] and k < target):
+            return evaluated
+    return evaluated
+
+
+@pytest.mark.parametrize("K", [2, 5])
+def test_the_traversal_stops_at_the_first_class_that_wins(K: int):
+    scores = np.random.default_rng(K).integers(-2, 3, size=(200, K)).astype(float)
+    for target in range(K):
+        expected = [traversal(row, target) for row in scores]
+        np.testing.assert_array_equal(classes_evaluated(scores, target), expected)
+
+
+def test_an_accepted_example_costs_every_class():
+    scores = np.random.default_rng(0).normal(size=(300, 6))
+    accepted = scores.argmax(axis=1) == 3
+    assert (classes_evaluated(scores, 3)[accepted] == 6).all()
+    assert classes_evaluated(scores, 3)[~accepted].mean() < 6
