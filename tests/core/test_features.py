@@ -2,7 +2,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import scipy.sparse as sp
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_info
 
 from core.errors import InvalidPackage, InvalidProblem
 from core.features import (
@@ -27,7 +25,6 @@ from core.features import (
 from core.landmarks import choose_landmarks
 from core.packed.codec import decode, encode
 from core.scaling import Scaling, fit_standardisation
-from core.threads import one_blas_thread
 
 KINDS = ["linear", "nystroem", "fourier"]
 
@@ -255,29 +252,6 @@ class TestRepeatability:
 
         assert len(digests) == 1
         assert len(next(iter(digests)).strip()) == 2 * hashlib.sha256().digest_size
-
-    def test_threads_take_turns_with_one_blas_thread_and_the_old_number_comes_back(self):
-        def blas_threads():
-            return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-
-        seen = []
-
-        def hold():
-            with one_blas_thread(), one_blas_thread():
-                seen.append(blas_threads())
-
-        before = blas_threads()
-        with one_blas_thread():
-            other = threading.Thread(target=hold)
-            other.start()
-            other.join(0.2)
-            assert other.is_alive()
-            seen.append(blas_threads())
-        other.join(10)
-
-        assert {count for counts in seen for count in counts} == {1}
-        assert len(seen) == 2
-        assert blas_threads() == before
 
 
 class TestBrokenBytes:

@@ -1,0 +1,152 @@
+"""``/v1/datasets``: send, look, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from app.api.auth import Trainer
+from app.api.conditional import etag, not_modified
+from app.api.paging import After, Limit, Page, link_next
+from app.api.runtime import RuntimeDep
+from app.api.schemas import DatasetView
+from app.api.upload import Upload, received
+
+# The use cases are imported when first used: they bring the readers of files and SciPy, which a process that
+# only answers queries never needs.
+
+router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
+
+DatasetId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+Text = Annotated[str | None, Query(max_length=400)]
+
+_FORMATS: Final = {
+    "text/csv": "csv",
+    "text/tab-separated-values": "csv",
+    "application/x-svmlight": "svmlight",
+    "application/x-npz": "npz",
+    "application/vnd.apache.parquet": "parquet",
+}
+_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
+_FORM: Final = {
+    "schema": {
+        "type": "object",
+        "required": ["file"],
+        "properties": {
+            "file": {"type": "string", "format": "binary"},
+            "name": {"type": "string"},
+            "format": {"type": "string"},
+            "label_column": {"type": "string"},
+        },
+    }
+}
+_BODY: Final = {
+    "required": True,
+    "content": {
+        **dict.fromkeys([*_FORMATS, "application/octet-stream"], _BINARY),
+        "multipart/form-data": _FORM,
+    },
+}
+
+
+@router.post(
+    "",
+    status_code=201,
+    openapi_extra={"requestBody": _BODY},
+    responses={200: {"description": "The same bytes were there already.", "model": DatasetView}},
+)
+async def upload(
+    request: Request,
+    response: Response,
+    runtime: RuntimeDep,
+    caller: Trainer,
+    name: Text = None,
+    filename: Text = None,
+    file_format: Annotated[
+        str | None,
+        Query(
+            alias="format", max_length=20, description="csv, svmlight, npz or parquet; else it is found out."
+        ),
+    ] = None,
+    label_column: Annotated[
+        str | None, Query(max_length=400, description="Name or number of the label's column; else the last.")
+    ] = None,
+) -> DatasetView:
+    """Send a data set: CSV, svmlight, .npz or Parquet, as the body or as the file of a form.
+
+    The digest of its bytes is its identity, so sending the same again changes nothing. It is checked as a
+    whole before it is kept; what is wrong with it is told by row and column.
+    """
+    from app.services import datasets
+
+    given = {"name": name, "filename": filename, "format": file_format, "label_column": label_column}
+    async with received(request, runtime.settings.max_upload_bytes) as sent:
+        options = _options(sent, given)
+        dataset, created = await run_in_threadpool(
+            datasets.register_dataset,
+            runtime.store,
+            sent.path,
+            created_by=caller.id,
+            limits=runtime.settings,
+            **options,
+        )
+    if not created:
+        response.status_code = 200
+    response.headers["location"] = f"/v1/datasets/{dataset.id}"
+    response.headers["etag"] = etag(dataset.digest)
+    return DatasetView.of(dataset)
+
+
+@router.get("")
+def list_datasets(
+    request: Request,
+    response: Response,
+    runtime: RuntimeDep,
+    _caller: Trainer,
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[DatasetView]:
+    """All data sets, newest first."""
+    from app.services import datasets
+
+    found, has_more = datasets.list_datasets(runtime.store, limit=limit, after=after)
+    if has_more:
+        link_next(request, response, found[-1].id)
+    return Page(data=[DatasetView.of(dataset) for dataset in found], has_more=has_more)
+
+
+@router.get("/{dataset_id}", response_model=DatasetView)
+def get(
+    dataset_id: DatasetId, request: Request, response: Response, runtime: RuntimeDep, _caller: Trainer
+) -> Any:
+    """One data set: classes and their counts, ranges of its columns, and what is odd about it."""
+    from app.services import datasets
+
+    dataset = datasets.get_dataset(runtime.store, dataset_id)
+    headers = {"etag": etag(dataset.digest), "cache-control": "no-cache"}
+    if not_modified(request, headers["etag"]):
+        return Response(status_code=304, headers=headers)
+    response.headers.update(headers)
+    return DatasetView.of(dataset)
+
+
+@router.delete("/{dataset_id}", status_code=204)
+def delete(dataset_id: DatasetId, runtime: RuntimeDep, _caller: Trainer) -> None:
+    """Delete a data set that no unfinished job uses; jobs and models made from it stay."""
+    from app.services import datasets
+
+    datasets.delete_dataset(runtime.store, dataset_id)
+
+
+def _options(sent: Upload, given: dict[str, str | None]) -> dict[str, str | None]:
+    """What to call the data set and how to read it: the query first, then the form, then the content type."""
+    said = {key: value if value is not None else sent.fields.get(key) for key, value in given.items()}
+    filename = said["filename"] or sent.filename
+    return {
+        "name": said["name"] or (None if filename else "data set"),
+        "filename": filename,
+        "file_format": said["format"] or _FORMATS.get(sent.content_type),
+        "label_column": said["label_column"],
+    }

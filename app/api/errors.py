@@ -1,0 +1,90 @@
+"""Errors of endpoints and of the framework, all sent through the one renderer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import compile_path
+
+from app.api.problem import Problem, method_not_allowed, problem_of
+from app.domain.errors import InputFault, ServiceError
+
+_NOT_SHOWN = ("body", "query", "header", "path")
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Make the application answer every error with problem+json."""
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _framework_error)
+
+
+def problem_response(problem: Problem, request: Request) -> Response:
+    """The problem as a response to ``request``."""
+    body = problem.body(request.state.request_id, request.scope["raw_path"].decode("latin-1"))
+    response = Response(body, problem.status)
+    response.raw_headers = [*problem.headers(), (b"content-length", str(len(body)).encode())]
+    return response
+
+
+def _service_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ServiceError)  # noqa: S101 - by registration
+    return problem_response(problem_of(error), request)
+
+
+def _validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - by registration
+    return problem_response(validation_problem(error.errors()), request)
+
+
+def _framework_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - by registration
+    if error.status_code == 404:
+        problem = Problem(404, "no_such_path", "There is nothing at this path.")
+    elif error.status_code == 405:
+        problem = method_not_allowed(request.method, ", ".join(_methods_at(request)))
+    else:
+        problem = Problem(error.status_code, "bad_request", str(error.detail))
+    return problem_response(problem, request)
+
+
+def validation_problem(found: Iterable[Mapping[str, Any]]) -> Problem:
+    """What the framework found wrong with a request's body (422), its path (404) or its parameters (400)."""
+    errors = list(found)
+    first = errors[0]
+    if first["type"] == "json_invalid":
+        place = f" at character {first['loc'][-1]}" if isinstance(first["loc"][-1], int) else ""
+        reason = first.get("ctx", {}).get("error", first["msg"])
+        return Problem(400, "malformed_json", f"The body is not JSON: {reason}{place}.")
+    part = first["loc"][0]
+    faults = [_fault(error) for error in errors]
+    if part == "path":
+        return Problem(404, "not_found", "There is nothing at this path.", faults)
+    status = 422 if part == "body" else 400
+    code = "invalid_body" if part == "body" else "invalid_parameter"
+    count = "One value" if len(faults) == 1 else f"{len(faults)} values"
+    return Problem(status, code, f"{count} cannot be used: {faults[0].message}", faults)
+
+
+def _fault(error: Mapping[str, Any]) -> InputFault:
+    path = error["loc"][1:] if error["loc"][0] in _NOT_SHOWN else error["loc"]
+    field = ".".join(str(part) for part in path) or str(error["loc"][0])
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return InputFault(field, error["type"], f"{field}: {message}.")
+
+
+def _methods_at(request: Request) -> list[str]:
+    """Methods of the resource; the framework would name those of its first route only."""
+    path = request.scope["path"]
+    described = request.app.openapi()["paths"].items()
+    return sorted(
+        method.upper()
+        for template, operations in described
+        if compile_path(template)[0].fullmatch(path)
+        for method in operations
+    )

@@ -1,0 +1,189 @@
+"""``/v1/training-jobs``: submit, look, follow, cancel, retry."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from starlette.responses import StreamingResponse
+
+from app.api.auth import Trainer
+from app.api.conditional import etag, not_modified
+from app.api.paging import After, AfterNumber, Limit, Page, link_next
+from app.api.runtime import Runtime, RuntimeDep
+from app.api.schemas import EventView, JobView, StudentView, SubmitJob
+from app.api.sse import event_stream, last_event_id
+from app.domain.entities import Event, Job, JobState
+from app.services import training
+
+router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"])
+
+JobId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+Method = Annotated[str | None, Query(max_length=16, pattern=r"^[a-z0-9]+$")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="The same key with the same body gives the job it made before, with another body 422.",
+    ),
+]
+POLL_AFTER = "1"
+"""Seconds after which looking at an unfinished job again makes sense."""
+
+
+@router.post("", status_code=202)
+def submit(
+    body: SubmitJob,
+    response: Response,
+    runtime: RuntimeDep,
+    caller: Trainer,
+    idempotency_key: IdempotencyKey = None,
+) -> JobView:
+    """Train a teacher and one student a class from a data set, and publish them as a version of a model."""
+    job, created = training.submit_job(
+        runtime.store,
+        runtime.queue,
+        dataset_id=body.dataset_id,
+        model=body.model,
+        spec=body.hyperparameters,
+        created_by=caller.id,
+        idempotency_key=idempotency_key,
+        body_digest=_digest(body),
+        settings=runtime.settings,
+    )
+    if not created:
+        response.headers["idempotency-replayed"] = "true"
+    return _accepted(job, response)
+
+
+@router.get("")
+def list_jobs(
+    request: Request,
+    response: Response,
+    runtime: RuntimeDep,
+    _caller: Trainer,
+    status: Annotated[list[JobState] | None, Query(description="Only jobs in these states.")] = None,
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[JobView]:
+    """All jobs, newest first."""
+    found, has_more = training.list_jobs(runtime.store, limit=limit, after=after, states=status or ())
+    if has_more:
+        link_next(request, response, found[-1].id)
+    return Page(data=[_view(job) for job in found], has_more=has_more)
+
+
+@router.get("/{job_id}", response_model=JobView)
+def get(job_id: JobId, request: Request, response: Response, runtime: RuntimeDep, _caller: Trainer) -> Any:
+    """One job: state, times, progress, hyper-parameters and provenance."""
+    job = training.get_job(runtime.store, job_id)
+    tag = etag(job.revision)
+    headers = {"etag": tag, "cache-control": "no-cache"}
+    if not job.state.ended:
+        headers["retry-after"] = POLL_AFTER
+    if not_modified(request, tag):
+        return Response(status_code=304, headers=headers)
+    response.headers.update(headers)
+    return _view(job)
+
+
+@router.get(
+    "/{job_id}/events",
+    response_model=Page[EventView],
+    responses={
+        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        204: {"description": "To a stream: the job has ended, and its last event was seen."},
+    },
+)
+def events(
+    job_id: JobId,
+    request: Request,
+    response: Response,
+    runtime: RuntimeDep,
+    _caller: Trainer,
+    limit: Limit = 1000,
+    after: AfterNumber = None,
+    last_event: Annotated[str | None, Header(alias="last-event-id")] = None,
+) -> Any:
+    """What happened to a job: a page of JSON, or a stream for those who accept ``text/event-stream``.
+
+    A stream goes on after Last-Event-ID (or ``after``), and is closed when the job has ended.
+    """
+    seen = last_event_id(last_event) if after is None else after
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return _stream(request, runtime, job_id, max(seen, 0))
+    found, has_more = training.job_events(runtime.store, job_id, after=max(seen, 0), limit=limit)
+    if has_more:
+        link_next(request, response, found[-1].seq)
+    return Page[EventView](data=[EventView.of(event) for event in found], has_more=has_more)
+
+
+@router.get("/{job_id}/students")
+def students(
+    job_id: JobId,
+    request: Request,
+    response: Response,
+    runtime: RuntimeDep,
+    _caller: Trainer,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Most classes in one page.")] = 100,
+    after: AfterNumber = None,
+    method: Method = None,
+) -> Page[StudentView]:
+    """The learners of a job, one row a class and method, by class."""
+    start = -1 if after is None else after
+    rows, has_more = training.job_students(runtime.store, job_id, after=start, limit=limit, method=method)
+    if has_more:
+        link_next(request, response, rows[-1].class_index)
+    return Page(data=[StudentView.of(row) for row in rows], has_more=has_more)
+
+
+@router.post("/{job_id}/cancel", status_code=202)
+def cancel(job_id: JobId, response: Response, runtime: RuntimeDep, _caller: Trainer) -> JobView:
+    """Stop a job. What it has finished is kept."""
+    return _accepted(training.cancel_job(runtime.store, runtime.queue, job_id), response)
+
+
+@router.post("/{job_id}/retry", status_code=202)
+def retry(job_id: JobId, response: Response, runtime: RuntimeDep, _caller: Trainer) -> JobView:
+    """Queue a failed, cancelled or partly successful job again; only what is missing is trained."""
+    return _accepted(training.retry_job(runtime.store, runtime.queue, job_id), response)
+
+
+def _accepted(job: Job, response: Response) -> JobView:
+    response.headers["location"] = f"/v1/training-jobs/{job.id}"
+    response.headers["etag"] = etag(job.revision)
+    if not job.state.ended:
+        response.headers["retry-after"] = POLL_AFTER
+    return _view(job)
+
+
+def _view(job: Job) -> JobView:
+    return JobView.of_job(job, training.estimated_finish(job, time.time()))
+
+
+def _digest(body: SubmitJob) -> str:
+    """Of what was asked for: spaces, and defaults written out or not, make no other request."""
+    text = json.dumps(body.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _stream(request: Request, runtime: Runtime, job_id: str, after: int) -> Response:
+    def read(seen: int) -> tuple[Sequence[Event], bool]:
+        # The state first: events stored before a job ends are all there when it is seen to have ended.
+        ended = training.get_job(runtime.store, job_id).state.ended
+        found, has_more = training.job_events(runtime.store, job_id, after=seen)
+        return found, ended and not has_more
+
+    first = read(after)
+    if first == ([], True):
+        # 204 tells an EventSource not to come back.
+        return Response(status_code=204)
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    stream = event_stream(read, first, after=after, stopping=request.app.stopping)
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)

@@ -1,0 +1,46 @@
+"""``/v1/keys``: API keys, for administrators."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+from starlette.concurrency import run_in_threadpool
+
+from app.api.auth import Administrator
+from app.api.paging import Page
+from app.api.runtime import RuntimeDep
+from app.api.schemas import CreateKey, KeyView, NewKeyView
+from app.services import keys
+
+router = APIRouter(prefix="/v1/keys", tags=["keys"])
+
+KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+
+
+@router.post("", status_code=201)
+async def create(
+    body: CreateKey, response: Response, runtime: RuntimeDep, _caller: Administrator
+) -> NewKeyView:
+    """Make a key. Its text is in this answer and nowhere else.
+
+    The first key of a server closes it: from then on every request needs one.
+    """
+    key, text = await run_in_threadpool(keys.create_key, runtime.store, body.name, body.scopes, body.models)
+    await runtime.refresher.refresh()
+    response.headers["cache-control"] = "no-store"
+    return NewKeyView(key=text, details=KeyView.of(key))
+
+
+@router.get("")
+def list_keys(runtime: RuntimeDep, _caller: Administrator) -> Page[KeyView]:
+    """All keys, revoked ones too, oldest first."""
+    return Page(data=[KeyView.of(key) for key in keys.list_keys(runtime.store)], has_more=False)
+
+
+@router.delete("/{key_id}")
+async def revoke(key_id: KeyId, runtime: RuntimeDep, _caller: Administrator) -> KeyView:
+    """Make a key useless from now on; a second time changes nothing."""
+    key = await run_in_threadpool(keys.revoke_key, runtime.store, key_id)
+    await runtime.refresher.refresh()
+    return KeyView.of(key)

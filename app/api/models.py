@@ -1,0 +1,117 @@
+"""``/v1/models``: published models, their versions and aliases."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from app.api.auth import Reader, Trainer
+from app.api.conditional import etag, expected_revision, not_modified
+from app.api.paging import After, Limit, Page, link_next
+from app.api.runtime import RuntimeDep
+from app.api.schemas import AliasView, ModelSummaryView, ModelView, PointAlias, VersionView
+from app.services import models
+from app.serving.access import authorise
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+ModelName = Annotated[str, Path(pattern=_NAME)]
+AliasText = Annotated[str, Path(max_length=100)]
+VersionName = Annotated[str, Path(pattern=_NAME, description="Number of a version, or an alias.")]
+
+
+@router.get("")
+def list_models(
+    request: Request,
+    response: Response,
+    runtime: RuntimeDep,
+    caller: Reader,
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[ModelSummaryView]:
+    """All models by name; a key limited to some models sees those."""
+    found, has_more = models.list_models(runtime.store, limit=limit, after=after)
+    if has_more:
+        link_next(request, response, found[-1].model)
+    shown = [summary for summary in found if not caller.models or summary.model in caller.models]
+    return Page(data=[ModelSummaryView.of(summary) for summary in shown], has_more=has_more)
+
+
+@router.get("/{model}", response_model=ModelView)
+def get(model: ModelName, request: Request, response: Response, runtime: RuntimeDep, caller: Reader) -> Any:
+    """One model with all its versions, newest first, and its aliases."""
+    authorise(caller, "query", model)
+    versions, aliases = models.get_model(runtime.store, model)
+    moves = sum(alias.revision for alias in aliases)
+    headers = {"etag": etag(versions[0].version, len(aliases), moves), "cache-control": "no-cache"}
+    if not_modified(request, headers["etag"]):
+        return Response(status_code=304, headers=headers)
+    response.headers.update(headers)
+    return ModelView(
+        name=model,
+        versions=[VersionView.of(version) for version in versions],
+        aliases=[AliasView.of(alias) for alias in aliases],
+    )
+
+
+@router.get("/{model}/versions/{version}", response_model=VersionView)
+def get_version(
+    model: ModelName,
+    version: VersionName,
+    request: Request,
+    response: Response,
+    runtime: RuntimeDep,
+    caller: Reader,
+) -> Any:
+    """One version, by its number or by an alias."""
+    authorise(caller, "query", model)
+    found = models.get_version(runtime.store, model, version)
+    headers = {"etag": etag("v", found.version), "cache-control": "no-cache"}
+    if not_modified(request, headers["etag"]):
+        return Response(status_code=304, headers=headers)
+    response.headers.update(headers)
+    return VersionView.of(found)
+
+
+@router.get("/{model}/aliases/{alias}", response_model=AliasView)
+def get_alias(
+    model: ModelName,
+    alias: AliasText,
+    request: Request,
+    response: Response,
+    runtime: RuntimeDep,
+    caller: Reader,
+) -> Any:
+    """One alias; its ETag is what moving it asks for."""
+    authorise(caller, "query", model)
+    found = models.get_alias(runtime.store, model, alias)
+    headers = {"etag": etag(found.revision), "cache-control": "no-cache"}
+    if not_modified(request, headers["etag"]):
+        return Response(status_code=304, headers=headers)
+    response.headers.update(headers)
+    return AliasView.of(found)
+
+
+@router.put("/{model}/aliases/{alias}")
+async def point_alias(
+    model: ModelName,
+    alias: AliasText,
+    body: PointAlias,
+    request: Request,
+    response: Response,
+    runtime: RuntimeDep,
+    _caller: Trainer,
+) -> AliasView:
+    """Make an alias, or move it, at once for all queries. Moving it back is a rollback.
+
+    If-Match names the state that was read: 428 without it when the alias exists, 412 when it has moved since.
+    ``If-None-Match: *`` only makes a new one.
+    """
+    expected = expected_revision(request)
+    pointed = await run_in_threadpool(models.point_alias, runtime.store, model, alias, body.version, expected)
+    await runtime.refresher.refresh()
+    response.headers["etag"] = etag(pointed.revision)
+    return AliasView.of(pointed)

@@ -1,0 +1,128 @@
+"""``POST /v1/models/{model}:predict``: the full teacher, for comparison with the students."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+from fastapi import APIRouter, Path, Request, Response
+from numpy.typing import NDArray
+from starlette.concurrency import run_in_threadpool
+
+from app.api.auth import Reader
+from app.api.runtime import RuntimeDep
+from app.domain.errors import NotFound, TooLarge
+from app.serving.access import authorise
+from app.serving.cache import ServedTeacher
+from app.serving.rows import QueryBody, block_error, decode, dense_blocks, dense_row, row_error
+from core.errors import InvalidProblem
+
+router = APIRouter(tags=["queries"])
+
+MAX_SCORES: Final = 2_000_000
+"""Most scores in one answer: rows times classes."""
+
+Json = dict[str, Any]
+Reference = Annotated[
+    str,
+    Path(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[A-Za-z0-9._-]{1,100})?$",
+        description="``name``, ``name@alias`` or ``name@3``.",
+    ),
+]
+_BODY: Final = {
+    "required": True,
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PredictRequest"}}},
+}
+_ANSWER: Final = {
+    200: {
+        "description": "One decision, or a list of them.",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PredictAnswer"}}},
+    }
+}
+
+
+class PredictBody(QueryBody):
+    """A query body with more wishes.
+
+    scores: give the scores of all classes. target: decide "is it this class?" instead, stopping as soon as
+    another class scores higher (Remark 2).
+    """
+
+    scores: bool = False
+    target: str | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(PredictBody)
+
+
+@router.post(
+    "/v1/models/{model}:predict",
+    openapi_extra={"requestBody": _BODY},
+    responses=_ANSWER,  # type: ignore[arg-type]
+    response_class=Response,
+)
+async def predict(model: Reference, request: Request, runtime: RuntimeDep, caller: Reader) -> Response:
+    """Ask the whole teacher: which class is it? Costs all classes where a query costs one student."""
+    authorise(caller, "query", model.partition("@")[0])
+    data = await request.body()
+    served = await runtime.cache.teacher(model)
+    answer = await run_in_threadpool(_answer, served, data, runtime.settings.max_query_rows)
+    runtime.metrics.predicted(served.model)
+    return Response(answer, media_type="application/json")
+
+
+def _answer(served: ServedTeacher, data: bytes, max_rows: int) -> bytes:
+    body = decode(_DECODER, data, max_rows)
+    code = _code(served, body.target)
+    origin = {"model": served.model, "version": served.version}
+    if body.target is not None:
+        origin["target"] = body.target
+    columns, classes = served.teacher.map.n_columns, len(served.teacher.classes)
+    if body.rows is None:
+        assert body.x is not None  # noqa: S101 - decode gives one of the two
+        try:
+            [result] = _results(served, np.atleast_2d(dense_row(body.x, columns)), code, body.scores)
+        except InvalidProblem as error:
+            raise row_error(error) from error
+        return _encode(result | origin)
+    if body.scores and len(body.rows) * classes > MAX_SCORES:
+        raise TooLarge(f"At most {MAX_SCORES} scores are given in one answer.", code="too_many_scores")
+    results: list[Json] = []
+    for part, table in dense_blocks(body.rows, columns, classes):
+        try:
+            results += _results(served, table, code, body.scores)
+        except InvalidProblem as error:
+            raise block_error(error, part.start) from error
+    return _encode({"results": results, **origin})
+
+
+def _code(served: ServedTeacher, target: str | None) -> int | None:
+    if target is None:
+        return None
+    if target not in served.codes:
+        message = f"Version {served.version} of model {served.model!r} has no class {target!r}."
+        raise NotFound(message, code="class_not_found")
+    return served.codes[target]
+
+
+def _results(
+    served: ServedTeacher, X: NDArray[np.float64], code: int | None, with_scores: bool
+) -> list[Json]:
+    """One result a row of X (n, d). Raises InvalidProblem."""
+    teacher = served.teacher
+    if code is not None:
+        decisions = [teacher.is_class(x, code) for x in X]
+        return [{"match": match, "classes_evaluated": evaluated} for match, evaluated in decisions]
+    scores = teacher.scores(X)
+    results: list[Json] = [{"label": teacher.classes[k]} for k in scores.argmax(axis=1).tolist()]
+    if with_scores:
+        for result, row in zip(results, scores.tolist(), strict=True):
+            result["scores"] = dict(zip(teacher.classes, row, strict=True))
+    return results
+
+
+def _encode(answer: Json) -> bytes:
+    return json.dumps(answer, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,110 @@
+"""Errors as ``application/problem+json`` (RFC 9457): the one renderer of the program.
+
+Knows no web framework, so that the query path and the endpoints share it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from app.domain import errors
+from app.domain.errors import InputFault, ServiceError
+
+CONTENT_TYPE: Final = "application/problem+json"
+MAX_FAULTS: Final = 100
+"""Faults named in one answer; their whole number is in the detail."""
+
+STATUS_OF: Final[dict[type[ServiceError], int]] = {
+    errors.InvalidRequest: 400,
+    errors.NotAuthenticated: 401,
+    errors.NotAuthorised: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.PreconditionFailed: 412,
+    errors.TooLarge: 413,
+    errors.UnsupportedFormat: 415,
+    errors.Unprocessable: 422,
+    errors.PreconditionRequired: 428,
+    errors.Overloaded: 429,
+    errors.Unavailable: 503,
+}
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error as the client sees it.
+
+    status: of HTTP. code: stable word for programs. detail: a sentence for people.
+    faults: what is wrong with the input, place by place. retry_after: seconds to wait, if waiting helps.
+    allow: the methods a resource has, when another was asked for.
+    """
+
+    status: int
+    code: str
+    detail: str
+    faults: Sequence[InputFault] = ()
+    retry_after: float | None = None
+    allow: str | None = None
+
+    def body(self, request_id: str, instance: str) -> bytes:
+        """The document. instance: path of the request, percent-encoded as it came."""
+        document: dict[str, Any] = {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+            "instance": instance,
+            "code": self.code,
+            "request_id": request_id,
+        }
+        if self.faults:
+            document["errors"] = [_fault(fault) for fault in self.faults[:MAX_FAULTS]]
+        # ASCII only: a detail may quote half of a surrogate pair, which UTF-8 cannot carry.
+        return json.dumps(document, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+    def headers(self) -> Headers:
+        """Headers that belong to the problem, its content type among them."""
+        headers = [(b"content-type", CONTENT_TYPE.encode()), (b"cache-control", b"no-store")]
+        if self.retry_after is not None:
+            headers.append((b"retry-after", str(max(1, math.ceil(self.retry_after))).encode()))
+        if self.status == HTTPStatus.UNAUTHORIZED:
+            headers.append((b"www-authenticate", b'Bearer realm="stms"'))
+        if self.allow is not None:
+            headers.append((b"allow", self.allow.encode("latin-1")))
+        return headers
+
+
+def problem_of(error: ServiceError) -> Problem:
+    """How an error of a use case looks over HTTP."""
+    status = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
+    retry_after = getattr(error, "retry_after", None)
+    return Problem(status, error.reason, error.message, error.faults, retry_after)
+
+
+def method_not_allowed(method: str, allow: str) -> Problem:
+    """The resource exists, but has no such method."""
+    return Problem(405, "method_not_allowed", f"{method} is not possible here, only {allow}.", allow=allow)
+
+
+def internal_problem() -> Problem:
+    """An unexpected error: nothing of the inside is shown."""
+    return Problem(
+        500, "internal_error", "Something went wrong inside the server; its log names the request."
+    )
+
+
+def _fault(fault: InputFault) -> dict[str, Any]:
+    return {
+        "field": fault.field,
+        "row": fault.row,
+        "column": fault.column,
+        "code": fault.code,
+        "message": fault.message,
+    }

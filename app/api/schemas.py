@@ -1,0 +1,233 @@
+"""What goes over the wire, and how it is made of the things the service keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from app.domain.entities import Job, JobState, StudentState
+from app.domain.spec import Name, TrainingSpec
+
+Json = dict[str, Any]
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since the epoch as RFC 3339, UTC, to the millisecond."""
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+Time = Annotated[str, BeforeValidator(timestamp)]
+"""RFC 3339 text, made of seconds since the epoch."""
+
+SortedNames = Annotated[list[str], BeforeValidator(sorted)]
+
+
+class View(BaseModel):
+    """Base of all answers, made of an entity by `of`. Infinite numbers, not in JSON, become null."""
+
+    model_config = ConfigDict(from_attributes=True, ser_json_inf_nan="null")
+
+    @classmethod
+    def of(cls, entity: object) -> Self:
+        """The view of an entity with the same names."""
+        return cls.model_validate(entity)
+
+
+class Body(BaseModel):
+    """Base of all request bodies: an unknown field is a mistake, not a wish."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class DatasetView(View):
+    """A data set. digest: SHA-256 of the uploaded bytes. summary: counts, ranges and warnings."""
+
+    id: str
+    digest: str
+    name: str
+    source_format: str
+    size_bytes: int
+    rows: int
+    test_rows: int
+    columns: int
+    classes: list[str]
+    summary: Json
+    created_at: Time
+    created_by: str
+
+
+class SubmitJob(Body):
+    """A wish for training. model: name to publish under."""
+
+    dataset_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    model: Name
+    hyperparameters: TrainingSpec = TrainingSpec()
+
+
+class ProgressView(View):
+    """In students; the teacher counts as one more."""
+
+    done: int
+    total: int
+
+
+class ErrorView(View):
+    """Why a job failed."""
+
+    code: str
+    message: str
+
+
+class JobView(View):
+    """A training job. provenance: what is needed to repeat it bit for bit."""
+
+    id: str
+    dataset_id: str
+    model: str
+    hyperparameters: Json
+    state: JobState
+    attempt: int
+    stage: str
+    progress: ProgressView
+    created_at: Time
+    created_by: str
+    started_at: Time | None
+    finished_at: Time | None
+    estimated_finish: Time | None
+    error: ErrorView | None
+    version: int | None = Field(description="The version that the job published.")
+    provenance: Json
+
+    @classmethod
+    def of_job(cls, job: Job, estimated_finish: float | None) -> JobView:
+        """The view of a job that will end at ``estimated_finish``, as far as one can tell."""
+        error = None
+        if job.error_code is not None:
+            error = {"code": job.error_code, "message": job.error_message or ""}
+        given = dataclasses.asdict(job) | {
+            "hyperparameters": job.spec,
+            "progress": {"done": job.progress_done, "total": job.progress_total},
+            "estimated_finish": estimated_finish,
+            "error": error,
+        }
+        return cls.model_validate(given)
+
+
+class EventView(View):
+    """Something that happened to a job. id, seq: its number, counted from 1 within the job."""
+
+    id: Annotated[int, Field(validation_alias="seq")]
+    seq: int
+    at: Time
+    type: str
+    data: Json
+
+
+class StudentView(View):
+    """One learner of one class. ``id`` is the class's number, by which pages go on."""
+
+    id: Annotated[int, Field(validation_alias="class_index")]
+    class_index: int
+    label: str
+    method: str
+    state: StudentState
+    objective: float | None
+    gap: float | None
+    iterations: int | None
+    seconds: float | None
+    status: str | None
+    threshold: float | None
+    metrics: Json
+    digest: str | None
+    error: str | None
+
+
+class AliasView(View):
+    """A movable name of a version. revision: its ETag, for If-Match."""
+
+    model: str
+    alias: str
+    version: int
+    revision: int
+    updated_at: Time
+
+
+class PointAlias(Body):
+    """Where an alias shall point."""
+
+    version: int = Field(ge=1, le=2**31 - 1)
+
+
+class VersionView(View):
+    """A published version; it never changes. method: of the students that answer queries."""
+
+    model: str
+    version: int
+    job_id: str
+    dataset_digest: str
+    method: str
+    classes: list[str]
+    columns: int
+    teacher_digest: str
+    metrics: Json
+    created_at: Time
+
+
+class ModelView(View):
+    """A model with all its versions, newest first."""
+
+    name: str
+    versions: list[VersionView]
+    aliases: list[AliasView]
+
+
+class ModelSummaryView(View):
+    """A model in a list; ``id`` is its name."""
+
+    id: Annotated[str, Field(validation_alias="model")]
+    name: Annotated[str, Field(validation_alias="model")]
+    versions: int
+    latest_version: Annotated[int, Field(validation_alias="newest_version")]
+    updated_at: Time
+    aliases: list[AliasView]
+
+
+class CreateKey(Body):
+    """A wish for an API key. models: those a query key may ask; empty means all."""
+
+    name: str = Field(max_length=100)
+    scopes: list[str] = Field(max_length=3)
+    models: list[str] = Field([], max_length=1000)
+
+
+class KeyView(View):
+    """An API key without its secret."""
+
+    id: str
+    name: str
+    scopes: SortedNames
+    models: SortedNames
+    created_at: Time
+    revoked_at: Time | None
+
+
+class NewKeyView(View):
+    """A key just made. key: its text, shown this once."""
+
+    key: str
+    details: KeyView
+
+
+class WorkerView(View):
+    """A worker process. alive: whether it was heard of lately."""
+
+    id: str
+    host: str
+    pid: int
+    started_at: Time
+    beat_at: Time
+    alive: bool

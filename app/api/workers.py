@@ -1,0 +1,34 @@
+"""``/v1/workers``: the processes that train, for administrators."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter
+
+from app.api.auth import Administrator
+from app.api.paging import Page
+from app.api.runtime import RuntimeDep
+from app.api.schemas import WorkerView
+
+router = APIRouter(prefix="/v1/workers", tags=["operation"])
+
+
+@router.get("")
+def list_workers(runtime: RuntimeDep, _caller: Administrator) -> Page[WorkerView]:
+    """Worker processes and when each was last heard of."""
+    with runtime.store.read() as uow:
+        found = uow.workers.all()
+    now = time.time()
+    views = [
+        WorkerView(
+            id=worker.executor_id,
+            host=worker.host,
+            pid=worker.pid,
+            started_at=worker.started_at,
+            beat_at=worker.beat_at,
+            alive=now - worker.beat_at <= runtime.settings.takeover_seconds,
+        )
+        for worker in found
+    ]
+    return Page(data=views, has_more=False)

@@ -1,0 +1,212 @@
+"""Loaded students and teachers of one server process.
+
+Every structure here belongs to the event loop; only loading runs in threads. So a lookup takes no lock, and
+two requests that miss together wait for one load. A published version never changes, so what is loaded stays
+true; what can change is which version a reference means, and `refresh` sees to that: it loads from the new
+version what was in use of the old one, and only then lets queries see the move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from app.domain.entities import ModelVersion
+from app.domain.errors import NotFound
+from app.serving.lru import LruCache
+from app.serving.source import ModelSource
+from core.packed import PackedStudent, PackedTeacher
+
+logger = logging.getLogger(__name__)
+
+Loaded = TypeVar("Loaded")
+
+MISSING_SECONDS = 1.0
+"""How long an unknown model or class is remembered as unknown, unless the registry changes before."""
+
+_MAX_MISSING = 4096
+_MAX_PRELOADED = 256
+_LOADERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ServedStudent:
+    """A student ready to answer. cut, origin: the constant ends of a decision and of an answer, JSON."""
+
+    student: PackedStudent
+    model: str
+    version: int
+    cut: bytes
+    origin: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTeacher:
+    """A teacher ready to answer. codes: class name → its number."""
+
+    teacher: PackedTeacher
+    model: str
+    version: int
+    codes: dict[str, int]
+
+
+class ModelCache:
+    """Students by (model, version, class) and teachers by (model, version), least recently used out first.
+
+    serve: makes a `ServedStudent` of what the source loaded. budget: bytes kept.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        *,
+        budget: int,
+        serve: Callable[[PackedStudent, ModelVersion], ServedStudent],
+    ) -> None:
+        self._source = source
+        self._serve = serve
+        self._versions: dict[str, ModelVersion] = {}
+        self._loaded: LruCache[tuple[str, int, str | None], ServedStudent | ServedTeacher] = LruCache(budget)
+        self._missing: dict[tuple[str, str | None], tuple[NotFound, float]] = {}
+        self._flights: dict[object, asyncio.Task[Any]] = {}
+        self._generation = 0
+        self._threads = ThreadPoolExecutor(_LOADERS, thread_name_prefix="stms-load")
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that is loaded."""
+        return self._loaded.size
+
+    def __len__(self) -> int:
+        return len(self._loaded)
+
+    def get(self, reference: str, label: str) -> ServedStudent | None:
+        """The student of a class if it is loaded: no waiting, no reading."""
+        version = self._versions.get(reference)
+        if version is None:
+            return None
+        # A key with a label only ever holds a student.
+        return cast("ServedStudent | None", self._loaded.get((version.model, version.version, label)))
+
+    async def student(self, reference: str, label: str) -> ServedStudent:
+        """The student of a class, loaded if need be. Raises NotFound and Unavailable."""
+        found = self.get(reference, label)
+        if found is not None:
+            return found
+        return cast("ServedStudent", await self._load(reference, label))
+
+    async def teacher(self, reference: str) -> ServedTeacher:
+        """The whole teacher, loaded if need be. Raises NotFound and Unavailable."""
+        version = self._versions.get(reference)
+        if version is not None:
+            found = self._loaded.get((version.model, version.version, None))
+            if found is not None:
+                return cast("ServedTeacher", found)
+        return cast("ServedTeacher", await self._load(reference, None))
+
+    async def refresh(self) -> None:
+        """Follow the registry. Called, one call at a time, when its clock has moved.
+
+        When something cannot be read, the error is raised and everything answers as before.
+        """
+        self._generation += 1
+        self._missing.clear()
+        movable = [reference for reference in self._versions if not _is_fixed(reference)]
+        now = await self._in_thread(lambda: self._source.resolve_all(movable))
+        for reference in movable:
+            old, new = self._versions[reference], now.get(reference)
+            if new is None:
+                del self._versions[reference]
+            elif new.version != old.version:
+                await self._preload(old, new)
+                self._versions[reference] = new
+
+    def close(self) -> None:
+        """Take no more loads; those under way end by themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _load(self, reference: str, label: str | None) -> ServedStudent | ServedTeacher:
+        key = (reference, label)
+        missing = self._missing.get(key)
+        if missing is not None and time.monotonic() < missing[1]:
+            raise missing[0].with_traceback(None)
+        try:
+            version = self._versions.get(reference)
+            if version is None:
+                version = await self._once(reference, lambda: self._resolve(reference))
+            place = (*_name(version), label)
+            found = self._loaded.get(place)
+            if found is not None:
+                return found
+            return await self._once(place, partial(self._fetch, version, label))
+        except NotFound as error:
+            if len(self._missing) >= _MAX_MISSING:
+                self._missing.clear()
+            self._missing[key] = (error, time.monotonic() + MISSING_SECONDS)
+            raise
+
+    async def _resolve(self, reference: str) -> ModelVersion:
+        while True:
+            generation = self._generation
+            version = await self._in_thread(lambda: self._source.resolve(reference))
+            if generation == self._generation:
+                self._versions[reference] = version
+                return version
+            # The registry moved while we were reading, and `refresh` has not seen this reference: read again.
+
+    async def _fetch(self, version: ModelVersion, label: str | None) -> ServedStudent | ServedTeacher:
+        served: ServedStudent | ServedTeacher
+        if label is None:
+            teacher, size = await self._in_thread(lambda: self._source.teacher(version))
+            codes = {name: code for code, name in enumerate(teacher.classes)}
+            served = ServedTeacher(teacher, version.model, version.version, codes)
+        else:
+            student, size = await self._in_thread(lambda: self._source.student(version, label))
+            served = self._serve(student, version)
+        self._loaded.put((version.model, version.version, label), served, size)
+        return served
+
+    async def _preload(self, old: ModelVersion, new: ModelVersion) -> None:
+        """Load from ``new`` what was last used of ``old``; a class that ``new`` does not have is left out."""
+        labels = [
+            label for model, number, label in self._loaded.newest_first() if (model, number) == _name(old)
+        ]
+        for label in labels[:_MAX_PRELOADED]:
+            if self._loaded.get((*_name(new), label)) is None:
+                try:
+                    await self._once((*_name(new), label), partial(self._fetch, new, label))
+                except NotFound:
+                    logger.info("model %s version %d has no class %r any more", new.model, new.version, label)
+
+    async def _once(self, key: object, start: Callable[[], Coroutine[Any, Any, Loaded]]) -> Loaded:
+        """The result of one load however many wait for it, and whoever of them goes away."""
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = asyncio.get_running_loop().create_task(start())
+            self._flights[key] = flight
+            flight.add_done_callback(lambda task: self._landed(key, task))
+        return cast("Loaded", await asyncio.shield(flight))
+
+    def _landed(self, key: object, task: asyncio.Task[Any]) -> None:
+        del self._flights[key]
+        if not task.cancelled():
+            # Marks the error as seen: the waiters, if any are left, get it too.
+            task.exception()
+
+    async def _in_thread(self, read: Callable[[], Loaded]) -> Loaded:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, read)
+
+
+def _is_fixed(reference: str) -> bool:
+    """Whether the reference names a version by its number, which never changes."""
+    return reference.rpartition("@")[2].isdigit() and "@" in reference
+
+
+def _name(version: ModelVersion) -> tuple[str, int]:
+    return version.model, version.version

@@ -1,0 +1,78 @@
+"""Models published without training, from known numbers: to measure and test the serving side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from app.domain.entities import Job, JobState, ModelVersion, StudentRow, StudentState, new_id
+from app.services import models
+from app.store.unit_of_work import Store
+from core.packed import LinearBasis, PackedStudent, PackedTeacher
+
+
+def linear_student(
+    label: str, coef: ArrayLike, intercept: float = 0.0, *, threshold: float = 0.0
+) -> PackedStudent:
+    """score(x) = coef·x + intercept, coef (d,)."""
+    weights = np.asarray(coef, dtype=np.float64)
+    return PackedStudent(
+        map=LinearBasis(len(weights)),
+        coef=weights,
+        intercept=intercept,
+        gate_coef=np.zeros(len(weights)),
+        gate_intercept=0.0,
+        threshold=threshold,
+        label=label,
+    )
+
+
+def linear_teacher(classes: Sequence[str], coef: ArrayLike) -> PackedTeacher:
+    """S(x) = coef x, coef (K, d)."""
+    weights = np.asarray(coef, dtype=np.float64)
+    return PackedTeacher(LinearBasis(weights.shape[1]), weights, np.zeros(len(weights)), tuple(classes))
+
+
+def publish(
+    store: Store,
+    model: str,
+    students: Mapping[str, PackedStudent],
+    teacher: PackedTeacher,
+    *,
+    alias: str | None = "latest",
+) -> ModelVersion:
+    """Publish the students as the next version of ``model``, as a training job would at its end."""
+    job = Job(
+        id=new_id("job"),
+        dataset_id=new_id("ds"),
+        model=model,
+        spec={},
+        state=JobState.SUCCEEDED,
+        attempt=0,
+        stage="finished",
+        progress_done=len(students) + 1,
+        progress_total=len(students) + 1,
+        created_at=time.time(),
+        created_by="benchmark",
+    )
+    with store.begin() as uow:
+        uow.jobs.add(job)
+        for number, (label, student) in enumerate(students.items()):
+            digest, _ = uow.blobs.put([student.to_bytes()])
+            row = StudentRow(job.id, number, label, "svm", StudentState.SUCCEEDED, digest=digest)
+            uow.students.save(row)
+        teacher_digest, _ = uow.blobs.put([teacher.to_bytes()])
+        return models.publish(
+            uow,
+            job,
+            dataset_digest="0" * 64,
+            method="svm",
+            classes=list(students),
+            columns=teacher.map.n_columns,
+            teacher_digest=teacher_digest,
+            metrics={},
+            alias=alias,
+        )

@@ -1,0 +1,225 @@
+"""What one warm query costs, next to an empty FastAPI route: ``python -m benchmarks.query``.
+
+Both servers are real uvicorn processes (uvloop, httptools, no access log) pinned to one core; the client is
+one keep-alive connection on another. Turns alternate, so that both see the same machine. API keys, limits,
+validation and metrics are on. The last line of the output is a JSON object:
+
+p50_vs_empty_fastapi        p50 of our query of 64 numbers in JSON : p50 of GET on ``async def empty()``
+p50_vs_empty_fastapi_post   the same against an empty route that is sent the same body, and ignores it
+p50_us, p99_us, empty_fastapi_p50_us, requests
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+FEATURES = 64
+TURNS = 60
+REQUESTS_A_TURN = 150
+WARM_UP = 500
+MEASURED_SECONDS = 12.0
+
+
+def empty_server(port: int, core: int) -> None:
+    """A FastAPI application with routes that do nothing."""
+    import uvicorn
+    from fastapi import FastAPI
+
+    app = FastAPI()
+
+    @app.get("/empty")
+    async def empty() -> None:
+        return None
+
+    @app.post("/empty")
+    async def empty_post() -> None:
+        return None
+
+    _pin(core)
+    uvicorn.run(app, port=port, access_log=False, log_level="warning", http="httptools", loop="uvloop")
+
+
+def our_server(port: int, core: int, folder: str) -> None:
+    """The service as it is started in earnest."""
+    from app.main import run_api
+    from app.settings import Settings
+
+    _pin(core)
+    run_api(Settings(data_dir=Path(folder), port=port, log_level="WARNING"))
+
+
+def prepare(folder: Path) -> str:
+    """A database with a model of ten classes; returns an API key."""
+    from app.services.keys import create_key
+    from app.settings import Settings
+    from app.store.engine import open_engine
+    from app.store.migrate import upgrade
+    from app.store.unit_of_work import Store
+    from benchmarks.published import linear_student, linear_teacher, publish
+
+    address = Settings(data_dir=folder).app_database_url
+    upgrade(address)
+    store = Store(open_engine(address))
+    try:
+        weights = np.random.default_rng(0).normal(size=(10, FEATURES))
+        students = {str(k): linear_student(str(k), row) for k, row in enumerate(weights)}
+        publish(store, "digits", students, linear_teacher(list(students), weights))
+        return create_key(store, "benchmark", {"query"}, {"digits"})[1]
+    finally:
+        store.dispose()
+
+
+class Connection:
+    """One keep-alive connection; ``ask`` sends a prepared request and waits for the whole answer."""
+
+    def __init__(self, port: int, request: bytes) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._request = request
+        if not self.ask().startswith(b"HTTP/1.1 200"):
+            raise RuntimeError("The server does not answer with 200.")
+
+    def ask(self) -> bytes:
+        """The answer, head and body."""
+        self._socket.sendall(self._request)
+        data = self._socket.recv(65536)
+        while (end := data.find(b"\r\n\r\n")) < 0:
+            data += self._socket.recv(65536)
+        length = int(data[:end].lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        while len(data) < end + 4 + length:
+            data += self._socket.recv(65536)
+        return data
+
+    def turn(self, requests: int) -> list[float]:
+        """Seconds of each of so many requests."""
+        seconds = []
+        for _ in range(requests):
+            started = time.perf_counter()
+            self.ask()
+            seconds.append(time.perf_counter() - started)
+        return seconds
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+
+def request(method: str, path: str, body: bytes = b"", key: str = "") -> bytes:
+    """A request as bytes."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
+    if key:
+        lines.append(f"Authorization: Bearer {key}")
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+@contextmanager
+def running(target: Callable[..., None], *arguments: object) -> Iterator[None]:
+    """A server in a process of its own for the length of the block, up when it begins."""
+    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
+    process.start()
+    try:
+        _wait_for(int(str(arguments[0])))
+        yield
+    finally:
+        process.terminate()
+        process.join(15)
+        if process.is_alive():
+            process.kill()
+
+
+def measure() -> dict[str, float]:
+    """Both servers, in turns."""
+    server_core, client_core = _two_cores()
+    _pin(client_core)
+    row = [round(random.Random(0).gauss(0, 1) + i / 7, 6) for i in range(FEATURES)]
+    body = json.dumps({"x": row}).encode()
+    our_port, empty_port = _free_port(), _free_port()
+    with tempfile.TemporaryDirectory(prefix="stms-bench-") as folder:
+        key = prepare(Path(folder))
+        with (
+            running(empty_server, empty_port, server_core),
+            running(our_server, our_port, server_core, folder),
+        ):
+            contestants = {
+                "empty": Connection(empty_port, request("GET", "/empty")),
+                "empty_post": Connection(empty_port, request("POST", "/empty", body)),
+                "ours": Connection(our_port, request("POST", "/v1/models/digits/classes/3:query", body, key)),
+            }
+            print(contestants["ours"].ask().decode(), end="\n\n")
+            seconds = _alternate(contestants)
+            for connection in contestants.values():
+                connection.close()
+    p50 = {name: statistics.median(values) * 1e6 for name, values in seconds.items()}
+    for name, value in p50.items():
+        print(f"{name:12} p50 {value:7.1f} µs   p99 {np.quantile(seconds[name], 0.99) * 1e6:7.1f} µs")
+    return {
+        "p50_vs_empty_fastapi": round(p50["ours"] / p50["empty"], 3),
+        "p50_vs_empty_fastapi_post": round(p50["ours"] / p50["empty_post"], 3),
+        "p50_us": round(p50["ours"], 1),
+        "p99_us": round(float(np.quantile(seconds["ours"], 0.99)) * 1e6, 1),
+        "empty_fastapi_p50_us": round(p50["empty"], 1),
+        "requests": len(seconds["ours"]),
+    }
+
+
+def _alternate(contestants: dict[str, Connection]) -> dict[str, list[float]]:
+    deadline = time.monotonic() + MEASURED_SECONDS
+    for connection in contestants.values():
+        connection.turn(WARM_UP)
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(TURNS):
+        for name, connection in contestants.items():
+            seconds[name] += connection.turn(REQUESTS_A_TURN)
+        if time.monotonic() > deadline:
+            break
+    return seconds
+
+
+def _two_cores() -> tuple[int, int]:
+    """Two cores of this machine; the same one twice if there is no other."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    return cores[0], cores[-1]
+
+
+def _pin(core: int) -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {core})
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(port: int) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure()))
+    sys.exit(0)

@@ -1,0 +1,183 @@
+"""A server over a fresh database, its job queue replaced by one that only remembers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.api.runtime import Runtime
+from app.domain.entities import ModelVersion
+from app.domain.errors import Unavailable
+from app.domain.ports import JobQueue
+from app.main import StmsApi, create_app
+from app.settings import Settings
+from app.store.unit_of_work import Store
+from benchmarks.published import linear_student, linear_teacher, publish
+
+CSV = b"a,b,label\n" + b"".join(b"%d,%d,%s\n" % (i, i * i % 7, b"yes" if i % 2 else b"no") for i in range(40))
+CLASSES = ("cat", "dog", "größe/1:x", "日本")
+WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -1.0, -1.0]])
+
+
+class RememberingQueue(JobQueue):
+    """What was put in and cancelled; ``down`` makes it unreachable."""
+
+    def __init__(self) -> None:
+        self.enqueued: list[tuple[str, str]] = []
+        self.cancelled: list[str] = []
+        self.down = False
+
+    def enqueue(self, job_id: str, workflow_id: str) -> None:
+        self.ping()
+        self.enqueued.append((job_id, workflow_id))
+
+    def cancel(self, workflow_id: str) -> None:
+        self.ping()
+        self.cancelled.append(workflow_id)
+
+    def ping(self) -> None:
+        if self.down:
+            raise Unavailable("The job queue cannot be reached.")
+
+
+@pytest.fixture
+def queue() -> RememberingQueue:
+    return RememberingQueue()
+
+
+@pytest.fixture
+def make_settings(tmp_path: Path, sqlite_address: str) -> Callable[..., Settings]:
+    """Settings over the fresh database, with what a test wants different."""
+
+    def make(**changed: Any) -> Settings:
+        return Settings(data_dir=tmp_path, **changed)
+
+    return make
+
+
+class Client:
+    """A started server without sockets, asked in turns; its event loop stands still in between."""
+
+    def __init__(self, app: StmsApi) -> None:
+        self.app = app
+        self._runner = asyncio.Runner()
+        self._lifespan = app.router.lifespan_context(app)
+        self.run(self._lifespan.__aenter__())
+        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+
+    @property
+    def runtime(self) -> Runtime:
+        runtime: Runtime = self.app.state.runtime
+        return runtime
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._runner.run(work)
+
+    def refresh(self) -> None:
+        self.run(self.runtime.refresher.refresh())
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        response: httpx.Response = self.run(self._http.request(method, path, **options))
+        return response
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("POST", path, **options)
+
+    def put(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("PUT", path, **options)
+
+    def delete(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("DELETE", path, **options)
+
+    def close(self) -> None:
+        self.run(self._http.aclose())
+        self.run(self._lifespan.__aexit__(None, None, None))
+        self._runner.close()
+
+
+@pytest.fixture
+def make_client(
+    make_settings: Callable[..., Settings], queue: RememberingQueue
+) -> Iterator[Callable[..., Client]]:
+    """Started servers; all are stopped after the test."""
+    started: list[Client] = []
+
+    def make(**changed: Any) -> Client:
+        started.append(Client(create_app(make_settings(**changed), queue=queue)))
+        return started[-1]
+
+    yield make
+    for client in started:
+        client.close()
+
+
+@pytest.fixture
+def client(make_client: Callable[..., Client]) -> Client:
+    return make_client()
+
+
+@pytest.fixture
+def store(sqlite_store: Store) -> Store:
+    return sqlite_store
+
+
+@pytest.fixture
+def pets(store: Store) -> ModelVersion:
+    """Version 1 of model "pets": score of class k is x[k], of the last one −Σx."""
+    return publish_pets(store)
+
+
+def publish_pets(store: Store, *, alias: str | None = "latest", sign: float = 1.0) -> ModelVersion:
+    students = {label: linear_student(label, sign * row) for label, row in zip(CLASSES, WEIGHTS, strict=True)}
+    return publish(store, "pets", students, linear_teacher(CLASSES, sign * WEIGHTS), alias=alias)
+
+
+@pytest.fixture
+def publish_again(store: Store) -> Callable[..., ModelVersion]:
+    """Publish another version of "pets"."""
+
+    def again(*, alias: str | None = "latest", sign: float = -1.0) -> ModelVersion:
+        return publish_pets(store, alias=alias, sign=sign)
+
+    return again
+
+
+@pytest.fixture
+def csv() -> bytes:
+    return CSV
+
+
+@pytest.fixture
+def dataset_id(client: Client) -> str:
+    response = client.post("/v1/datasets", params={"name": "numbers", "format": "csv"}, content=CSV)
+    assert response.status_code == 201, response.text
+    return str(response.json()["id"])
+
+
+@pytest.fixture
+def problem() -> Callable[..., dict[str, Any]]:
+    """Checks that a response is a problem document as promised, and gives it."""
+
+    def check(response: Any, status: int, code: str) -> dict[str, Any]:
+        assert response.status_code == status, response.text
+        assert response.headers["content-type"] == "application/problem+json"
+        document: dict[str, Any] = response.json()
+        assert document["status"] == status
+        assert document["code"] == code, document
+        assert document["request_id"] == response.headers["x-request-id"]
+        for name in ("type", "title", "detail", "instance"):
+            assert document[name]
+        for fault in document.get("errors", []):
+            assert set(fault) == {"field", "row", "column", "code", "message"}
+        return document
+
+    return check

@@ -1,0 +1,134 @@
+"""Keys through HTTP: who gets in, and what each scope may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.services.keys import create_key, revoke_key
+from app.store.unit_of_work import Store
+
+Check = Callable[..., dict[str, Any]]
+QUERY = "/v1/models/pets/classes/cat:query"
+ROW = {"x": [1, 2, 3]}
+
+
+@pytest.fixture
+def keys(store: Store, pets) -> dict[str, dict[str, str]]:
+    """Headers of one caller per scope."""
+    made = {
+        "admin": create_key(store, "root", {"admin"})[1],
+        "train": create_key(store, "trainer", {"train"})[1],
+        "query": create_key(store, "camera", {"query"})[1],
+        "pets": create_key(store, "pet camera", {"query"}, {"pets"})[1],
+        "cars": create_key(store, "car camera", {"query"}, {"cars"})[1],
+    }
+    return {name: {"authorization": f"Bearer {text}"} for name, text in made.items()}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v1/keys", {"admin"}),
+        ("GET", "/v1/workers", {"admin"}),
+        ("GET", "/v1/datasets", {"admin", "train"}),
+        ("GET", "/v1/training-jobs", {"admin", "train"}),
+        ("GET", "/v1/models", {"admin", "train", "query", "pets", "cars"}),
+        ("GET", "/v1/models/pets", {"admin", "train", "query", "pets"}),
+        ("GET", "/v1/models/pets/versions/1", {"admin", "train", "query", "pets"}),
+        ("GET", "/v1/models/pets/aliases/latest", {"admin", "train", "query", "pets"}),
+        ("POST", QUERY, {"admin", "train", "query", "pets"}),
+        ("POST", "/v1/models/pets:predict", {"admin", "train", "query", "pets"}),
+    ],
+)
+def test_each_scope_may_do_what_it_is_for(
+    client, keys, problem: Check, method: str, path: str, allowed: set[str]
+):
+    client.refresh()
+    options = {"json": ROW} if method == "POST" else {}
+    for name, headers in keys.items():
+        response = client.request(method, path, headers=headers, **options)
+        if name in allowed:
+            assert response.status_code == 200, (name, response.text)
+        else:
+            code = "model_not_allowed" if name == "cars" and "pets" in path else "scope_required"
+            problem(response, 403, code)
+    response = client.request(method, path, **options)
+    problem(response, 401, "key_required")
+    assert response.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", QUERY])
+def test_wrong_keys_are_refused_everywhere(client, keys, store: Store, problem: Check, path: str):
+    client.refresh()
+    method = "POST" if path == QUERY else "GET"
+    good = keys["admin"]["authorization"]
+    for header in (
+        good[:-1] + ("x" if good[-1] != "x" else "y"),
+        "Bearer nonsense",
+        "Bearer \xff",
+        good + "a",
+    ):
+        headers = {"authorization": header.encode("latin-1")}
+        problem(client.request(method, path, headers=headers, json=ROW), 401, "invalid_key")
+    headers = {"authorization": good.replace("Bearer", "Basic")}
+    problem(client.request(method, path, headers=headers, json=ROW), 401, "invalid_key")
+    key_id = "_".join(good.split("_")[1:3])
+    revoke_key(store, key_id)
+    client.refresh()
+    problem(client.request(method, path, headers=keys["admin"], json=ROW), 401, "revoked_key")
+
+
+def test_a_key_can_come_in_a_header_of_its_own(client, keys):
+    client.refresh()
+    text = keys["pets"]["authorization"].removeprefix("Bearer ")
+    assert client.post(QUERY, json=ROW, headers={"x-api-key": text}).status_code == 200
+    assert client.get("/v1/models", headers={"x-api-key": text}).status_code == 200
+
+
+def test_a_limited_key_sees_its_models_only(client, keys):
+    client.refresh()
+    assert client.get("/v1/models", headers=keys["cars"]).json()["data"] == []
+    assert len(client.get("/v1/models", headers=keys["pets"]).json()["data"]) == 1
+
+
+def test_keys_are_made_listed_and_revoked_and_the_first_closes_the_server(client, pets, problem: Check):
+    made = client.post("/v1/keys", json={"name": "root", "scopes": ["admin"]})
+    assert made.status_code == 201
+    headers = {"authorization": f"Bearer {made.json()['key']}"}
+    problem(client.get("/v1/keys"), 401, "key_required")
+    body = {"name": "camera", "scopes": ["query"], "models": ["pets"]}
+    camera = client.post("/v1/keys", json=body, headers=headers).json()
+    listed = client.get("/v1/keys", headers=headers)
+    assert [key["name"] for key in listed.json()["data"]] == ["root", "camera"]
+    assert camera["key"] not in listed.text
+    camera_headers = {"authorization": f"Bearer {camera['key']}"}
+    assert client.post(QUERY, json=ROW, headers=camera_headers).status_code == 200
+    revoked = client.delete(f"/v1/keys/{camera['details']['id']}", headers=headers)
+    assert revoked.json()["revoked_at"].endswith("Z")
+    problem(client.post(QUERY, json=ROW, headers=camera_headers), 401, "revoked_key")
+    problem(client.delete("/v1/keys/key_none", headers=headers), 404, "key_not_found")
+    body["scopes"] = ["everything"]
+    problem(client.post("/v1/keys", json=body, headers=headers), 400, "invalid_request")
+
+
+def test_revoking_the_last_key_does_not_open_the_server(client, store: Store, problem: Check):
+    key, _ = create_key(store, "root", {"admin"})
+    revoke_key(store, key.id)
+    client.refresh()
+    problem(client.get("/v1/models"), 401, "key_required")
+
+
+def test_keys_can_be_asked_for_before_there_is_one(make_client, problem: Check):
+    problem(make_client(require_keys=True).get("/v1/models"), 401, "key_required")
+
+
+def test_keys_can_be_switched_off_on_loopback_only(make_client, keys, problem: Check):
+    assert make_client(require_keys=False).get("/v1/models").status_code == 200
+    problem(make_client(require_keys=False, host="0.0.0.0").get("/v1/models"), 401, "key_required")
+
+
+def test_a_key_sent_to_a_server_without_keys_does_no_harm(client, pets):
+    assert client.post(QUERY, json=ROW, headers={"authorization": "Bearer anything"}).status_code == 200

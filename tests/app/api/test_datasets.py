@@ -1,0 +1,179 @@
+"""Data sets through HTTP: sent, looked at, deleted, and every way to send a bad one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+Check = Callable[..., dict[str, Any]]
+HEADERS = {"content-type": "text/csv"}
+
+
+def test_a_file_becomes_a_data_set(client, csv: bytes):
+    response = client.post("/v1/datasets", params={"name": "numbers"}, content=csv, headers=HEADERS)
+    assert response.status_code == 201
+    view = response.json()
+    assert view["name"] == "numbers"
+    assert view["classes"] == ["no", "yes"]
+    assert (view["rows"], view["columns"]) == (40, 2)
+    assert view["summary"]["class_counts"] == {"no": 20, "yes": 20}
+    assert view["created_at"].endswith("Z")
+    assert response.headers["location"] == f"/v1/datasets/{view['id']}"
+    assert client.get(response.headers["location"]).json() == view
+
+
+def test_the_same_bytes_twice_are_one_data_set(client, csv: bytes):
+    first = client.post("/v1/datasets", content=csv, headers=HEADERS)
+    second = client.post("/v1/datasets", params={"name": "other"}, content=csv, headers=HEADERS)
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.json() == second.json()
+    assert first.headers["etag"] == second.headers["etag"]
+
+
+def test_a_form_with_a_file_is_taken_too(client, csv: bytes):
+    fields = {"label_column": "a", "name": "by form"}
+    response = client.post("/v1/datasets", files={"file": ("numbers.csv", csv, "text/csv")}, data=fields)
+    assert response.status_code == 400, "every value of column a is a class with one example"
+    response = client.post("/v1/datasets", files={"file": ("numbers.csv", csv)})
+    assert response.status_code == 201
+    assert response.json()["name"] == "numbers"
+
+
+def test_an_npz_file_with_a_test_part_is_taken(client):
+    rng = np.random.default_rng(0)
+    buffer = io.BytesIO()
+    X = rng.normal(size=(30, 4))
+    np.savez(buffer, X=X, y=np.arange(30) % 3, X_test=X[:9], y_test=np.arange(9) % 3)
+    headers = {"content-type": "application/x-npz"}
+    view = client.post("/v1/datasets", content=buffer.getvalue(), headers=headers).json()
+    assert (view["rows"], view["test_rows"], view["columns"], view["classes"]) == (30, 9, 4, ["0", "1", "2"])
+
+
+def test_a_data_set_that_the_caller_has_is_not_sent_again(client, dataset_id: str):
+    first = client.get(f"/v1/datasets/{dataset_id}")
+    again = client.get(f"/v1/datasets/{dataset_id}", headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["etag"] == first.headers["etag"]
+
+
+def test_data_sets_come_in_pages_linked_to_each_other(client):
+    for i in range(5):
+        body = b"a,b\n" + b"".join(b"%d,%d\n" % (k, k % 2) for k in range(4 + i))
+        assert client.post("/v1/datasets", content=body, headers=HEADERS).status_code == 201
+    seen, url, pages = [], "/v1/datasets?limit=2", 0
+    while url:
+        response = client.get(url)
+        seen += [item["id"] for item in response.json()["data"]]
+        link = response.links.get("next")
+        assert response.json()["has_more"] == (link is not None)
+        url = link and link["url"]
+        pages += 1
+    assert pages == 3
+    assert seen == sorted(seen, reverse=True)
+    assert len(set(seen)) == 5
+
+
+def test_a_deleted_data_set_is_gone(client, dataset_id: str, problem: Check):
+    assert client.delete(f"/v1/datasets/{dataset_id}").status_code == 204
+    problem(client.get(f"/v1/datasets/{dataset_id}"), 404, "dataset_not_found")
+    problem(client.delete(f"/v1/datasets/{dataset_id}"), 404, "dataset_not_found")
+
+
+def test_a_data_set_in_use_stays(client, dataset_id: str, problem: Check):
+    job = client.post("/v1/training-jobs", json={"dataset_id": dataset_id, "model": "m"}).json()
+    problem(client.delete(f"/v1/datasets/{dataset_id}"), 409, "dataset_in_use")
+    client.post(f"/v1/training-jobs/{job['id']}/cancel")
+    assert client.delete(f"/v1/datasets/{dataset_id}").status_code == 204
+
+
+def test_values_that_cannot_be_used_are_named_by_row_and_column(client, problem: Check):
+    body = b"a,b,label\n1,2,x\n3,nan,y\n5,6,x\n7,inf,y\n"
+    document = problem(client.post("/v1/datasets", content=body, headers=HEADERS), 400, "invalid_dataset")
+    places = {(fault["row"], fault["column"]) for fault in document["errors"]}
+    assert {(1, 1), (3, 1)} <= places
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"", HEADERS, 400),
+        (b"a,b\n1,2\n3\n", HEADERS, 400),
+        (b"a,label\n1,x\n2,x\n", HEADERS, 400),
+        (b"\x80\x04pickle", {"content-type": "application/octet-stream"}, 415),
+        (b"PK\x03\x04 cut off", {"content-type": "application/x-npz"}, 400),
+        (b"PAR1", {"content-type": "application/vnd.apache.parquet"}, 400),
+        (b"\x93NUMPY", {"content-type": "text/csv"}, 415),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused(client, body: bytes, headers: dict[str, str], status: int):
+    response = client.post("/v1/datasets", content=body, headers=headers)
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    assert client.get("/v1/datasets").json()["data"] == []
+
+
+def test_an_upload_over_the_limit_is_stopped_while_it_comes_in(make_client, problem: Check):
+    client = make_client(max_upload_bytes=10_000)
+    taken = 0
+
+    async def pieces():
+        nonlocal taken
+        for _ in range(100):
+            taken += 1
+            yield b"1,2\n" * 250
+
+    problem(client.post("/v1/datasets", content=pieces(), headers=HEADERS), 413, "body_too_large")
+    # The transport asks for one piece ahead.
+    assert taken <= 12
+    problem(client.post("/v1/datasets", content=b"x" * 10_001, headers=HEADERS), 413, "body_too_large")
+
+
+def test_too_many_rows_are_413(make_client, csv: bytes, problem: Check):
+    problem(make_client(max_rows=10).post("/v1/datasets", content=csv, headers=HEADERS), 413, "too_many_rows")
+
+
+def test_an_upload_cut_off_is_refused_and_leaves_nothing(client, csv: bytes, problem: Check):
+    headers = HEADERS | {"content-length": str(len(csv) + 100)}
+    problem(client.post("/v1/datasets", content=csv, headers=headers), 400, "truncated_upload")
+    assert client.get("/v1/datasets").json()["data"] == []
+
+
+def test_a_client_that_hangs_up_leaves_nothing(client, csv: bytes):
+    messages = iter([{"type": "http.request", "body": csv, "more_body": True}, {"type": "http.disconnect"}])
+    sent: list[Any] = []
+
+    async def receive():
+        return next(messages)
+
+    async def send(message: Any):
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/datasets",
+        "raw_path": b"/v1/datasets",
+        "query_string": b"",
+        "headers": [(b"content-type", b"text/csv")],
+    }
+    client.run(client.app(scope, receive, send))
+    assert sent[0]["status"] == 400
+    assert client.get("/v1/datasets").json()["data"] == []
+
+
+def test_names_that_cannot_be_shown_are_refused(client, csv: bytes, problem: Check):
+    response = client.post("/v1/datasets", params={"name": "a\x00b"}, content=csv, headers=HEADERS)
+    problem(response, 400, "invalid_request")
+    response = client.post("/v1/datasets", params={"name": "a" * 401}, content=csv, headers=HEADERS)
+    problem(response, 400, "invalid_parameter")
+
+
+def test_a_large_upload_is_put_down_in_pieces(client):
+    body = b"a,b,label\n" + b"".join(b"%d,%d.5,%d\n" % (i, i, i % 3) for i in range(120_000))
+    assert len(body) > 1 << 20
+    view = client.post("/v1/datasets", content=body, headers=HEADERS).json()
+    assert (view["rows"], view["size_bytes"]) == (120_000, len(body))

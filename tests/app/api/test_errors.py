@@ -1,0 +1,140 @@
+"""Every error is problem+json with a code and the request's name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.api.problem import MAX_FAULTS, STATUS_OF, Problem, problem_of
+from app.api.request_id import new_request_id, request_id_of
+from app.domain import errors
+from app.domain.errors import InputFault, ServiceError
+
+Check = Callable[..., dict[str, Any]]
+
+
+def service_errors() -> list[type[ServiceError]]:
+    return [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ServiceError)
+    ]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in service_errors() if kind is not ServiceError])
+def test_every_domain_error_has_a_status(kind: type[ServiceError]):
+    found = problem_of(kind("It went wrong."))
+    assert found.status == STATUS_OF[kind]
+    assert found.code == kind.code
+    document = json.loads(found.body("r1", "/v1"))
+    assert document["detail"] == "It went wrong."
+
+
+def test_retry_after_is_whole_seconds_and_never_zero():
+    assert (b"retry-after", b"1") in problem_of(errors.Overloaded("busy", retry_after=0.2)).headers()
+    assert (b"retry-after", b"3") in problem_of(errors.Unavailable("down", retry_after=2.1)).headers()
+
+
+def test_a_problem_names_at_most_a_hundred_faults():
+    faults = [InputFault("x", "bad", "bad", row=i) for i in range(MAX_FAULTS + 5)]
+    assert len(json.loads(Problem(400, "bad", "bad", faults).body("r", "/"))["errors"]) == MAX_FAULTS
+
+
+def test_a_problem_can_quote_half_a_surrogate_pair():
+    assert json.loads(Problem(404, "x", "no class '\ud800'").body("r", "/"))["detail"] == "no class '\ud800'"
+
+
+def test_an_unknown_path_is_a_problem(client, problem: Check):
+    assert problem(client.get("/v1/nothing?x=1"), 404, "no_such_path")["instance"] == "/v1/nothing"
+
+
+def test_a_wrong_method_is_a_problem_that_names_the_right_ones(client, problem: Check):
+    response = client.put("/v1/datasets")
+    problem(response, 405, "method_not_allowed")
+    assert response.headers["allow"] == "GET, POST"
+
+
+def test_malformed_json_is_400(client, problem: Check):
+    headers = {"content-type": "application/json"}
+    response = client.post("/v1/training-jobs", content=b'{"model": ', headers=headers)
+    assert "not JSON" in problem(response, 400, "malformed_json")["detail"]
+
+
+def test_a_body_that_is_no_json_object_is_422(client, problem: Check):
+    problem(client.post("/v1/training-jobs", json=[1]), 422, "invalid_body")
+
+
+def test_a_body_with_wrong_values_names_each_field(client, problem: Check):
+    body = {
+        "dataset_id": "ds",
+        "model": "a",
+        "hyperparameters": {"student": {"C": -1, "margin": "x"}, "seed": 0.5},
+    }
+    document = problem(client.post("/v1/training-jobs", json=body), 422, "invalid_body")
+    fields = {fault["field"] for fault in document["errors"]}
+    assert fields == {"hyperparameters.student.C", "hyperparameters.student.margin", "hyperparameters.seed"}
+
+
+def test_hyperparameters_that_are_not_numbers_are_refused(client, problem: Check):
+    body = b'{"dataset_id": "ds", "model": "a", "hyperparameters": {"student": {"C": NaN}}}'
+    response = client.post("/v1/training-jobs", content=body, headers={"content-type": "application/json"})
+    assert problem(response, 422, "invalid_body")["errors"][0]["field"] == "hyperparameters.student.C"
+
+
+def test_an_unknown_field_is_refused(client, problem: Check):
+    body = {"dataset_id": "ds", "model": "a", "hyperparameters": {"students": {}}}
+    problem(client.post("/v1/training-jobs", json=body), 422, "invalid_body")
+
+
+def test_a_wrong_parameter_is_400_and_a_wrong_path_404(client, problem: Check):
+    document = problem(client.get("/v1/training-jobs", params={"status": "lost"}), 400, "invalid_parameter")
+    assert document["errors"][0]["field"].startswith("status")
+    problem(client.get("/v1/training-jobs", params={"limit": 0}), 400, "invalid_parameter")
+    problem(client.get("/v1/training-jobs/a%00b"), 404, "not_found")
+
+
+def test_a_json_body_over_the_limit_is_413(make_client: Callable[..., Any], problem: Check):
+    client = make_client(max_body_bytes=2048)
+    body = {"dataset_id": "ds", "model": "a" * 4000}
+    problem(client.post("/v1/training-jobs", json=body), 413, "body_too_large")
+
+    async def pieces():
+        for _ in range(10):
+            yield b" " * 1000
+
+    headers = {"content-type": "application/json"}
+    problem(client.post("/v1/training-jobs", content=pieces(), headers=headers), 413, "body_too_large")
+
+
+def test_a_content_length_that_lies_is_400(client, problem: Check):
+    headers = {"content-type": "application/json", "content-length": "500"}
+    response = client.post("/v1/training-jobs", content=b"{}", headers=headers)
+    problem(response, 400, "truncated_upload")
+    headers["content-length"] = "many"
+    problem(client.post("/v1/training-jobs", content=b"{}", headers=headers), 400, "bad_content_length")
+
+
+def test_an_unexpected_error_shows_nothing_of_the_inside(
+    client, problem: Check, caplog: pytest.LogCaptureFixture
+):
+    @client.app.get("/boom")
+    def boom() -> None:
+        raise RuntimeError("the password is swordfish")
+
+    response = client.get("/boom", headers={"x-request-id": "find-me"})
+    assert "swordfish" not in problem(response, 500, "internal_error")["detail"]
+    assert "find-me" in caplog.text
+    assert "swordfish" in caplog.text
+
+
+def test_a_callers_request_id_comes_back_and_a_bad_one_is_replaced(client):
+    assert client.get("/livez", headers={"x-request-id": "abc:1"}).headers["x-request-id"] == "abc:1"
+    made = client.get("/livez", headers={"x-request-id": 'bad "id"'}).headers["x-request-id"]
+    assert made != 'bad "id"'
+    assert client.get("/livez").headers["x-request-id"] != made
+
+
+def test_request_ids_are_all_different():
+    assert len({new_request_id() for _ in range(1000)}) == 1000
+    assert request_id_of([(b"x-request-id", b"a" * 129)]) != "a" * 129

@@ -1,0 +1,128 @@
+"""What operators ask: alive, ready, version, metrics, and the description of it all."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import sqlalchemy as sa
+
+from app.domain.entities import Worker
+from app.store.unit_of_work import Store
+
+
+def checks(response: Any) -> dict[str, bool]:
+    return {check["name"]: check["ok"] for check in response.json()["checks"]}
+
+
+def test_a_server_without_worker_is_ready_and_says_so(client, queue):
+    queue.down = True
+    response = client.get("/readyz?verbose")
+    assert response.status_code == 200
+    assert checks(response) == {
+        "database": True,
+        "schema": True,
+        "registry": True,
+        "job_engine": False,
+        "workers": False,
+    }
+    assert client.get("/readyz").json() == {"ready": True}
+
+
+def test_a_worker_that_beats_is_seen(client, store: Store):
+    with store.begin() as uow:
+        uow.workers.beat(Worker("w", "here", 1, time.time(), time.time()))
+    assert all(checks(client.get("/readyz?verbose")).values())
+
+
+def test_a_server_without_its_database_is_alive_but_not_ready(client, store: Store, pets):
+    path, row = "/v1/models/pets/classes/cat:query", {"x": [1, 2, 3]}
+    assert client.post(path, json=row).status_code == 200
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE registry_clock RENAME TO lost"))
+        connection.execute(sa.text("DELETE FROM alembic_version"))
+    client.refresh()
+    response = client.get("/readyz?verbose")
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "2"
+    assert checks(response)["schema"] is False
+    assert checks(response)["registry"] is False
+    assert client.get("/readyz").json() == {"ready": False}
+    assert client.get("/livez").json() == {"live": True}
+    assert client.post(path, json=row).status_code == 200, "what is loaded still answers"
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE lost RENAME TO registry_clock"))
+    client.refresh()
+    assert checks(client.get("/readyz?verbose"))["registry"] is True
+
+
+def test_a_server_that_starts_before_its_database_waits_for_it(make_client, store: Store, pets, problem):
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE registry_clock RENAME TO lost"))
+    client = make_client()
+    problem(client.get("/v1/models"), 503, "keys_unavailable")
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE lost RENAME TO registry_clock"))
+    client.refresh()
+    assert client.get("/v1/models").status_code == 200
+
+
+def test_the_version_is_told(client):
+    assert client.get("/version").json()["name"] == "stms"
+
+
+def test_metrics_count_queries_jobs_and_what_is_loaded(client, store: Store, pets, dataset_id: str):
+    client.post("/v1/training-jobs", json={"dataset_id": dataset_id, "model": "m"})
+    for body in ({"x": [1, 2, 3]}, {"rows": [[1, 2, 3]] * 5}, {"x": [1]}):
+        client.post("/v1/models/pets/classes/cat:query", json=body)
+    client.post("/v1/models/nothing/classes/cat:query", json={"x": [1]})
+    client.post("/v1/models/pets:predict", json={"x": [1, 2, 3]})
+    lines = client.get("/metrics").text.splitlines()
+    for line in (
+        'stms_queries_total{model="pets",status="200"} 2.0',
+        'stms_queries_total{model="pets",status="400"} 1.0',
+        'stms_queries_total{model="",status="404"} 1.0',
+        'stms_query_rows_total{model="pets"} 6.0',
+        'stms_query_seconds_count{model="pets"} 2.0',
+        'stms_predictions_total{model="pets"} 1.0',
+        'stms_jobs{state="queued"} 1.0',
+        "stms_queries_in_flight 0.0",
+        "stms_cache_entries 2.0",
+        "stms_database_up 1.0",
+    ):
+        assert line in lines, line
+    assert any(line.startswith('stms_query_seconds_bucket{le="5e-05",model="pets"}') for line in lines)
+
+
+def test_metrics_are_there_without_a_database(client, store: Store):
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE jobs RENAME TO lost"))
+    text = client.get("/metrics").text
+    assert "stms_database_up 0.0" in text
+    assert "stms_jobs{" not in text
+
+
+def test_the_description_covers_every_path_its_errors_and_the_query(client):
+    document = client.get("/openapi.json").json()
+    query = document["paths"]["/v1/models/{model}/classes/{class}:query"]["post"]
+    assert {parameter["name"] for parameter in query["parameters"]} == {"model", "class"}
+    operations = [op for path in document["paths"].values() for op in path.values()]
+    assert len(operations) > 20
+    for operation in operations:
+        assert operation["responses"]["default"] == {"$ref": "#/components/responses/Problem"}
+        assert "422" not in operation["responses"]
+    assert set(document["components"]["securitySchemes"]) == {"bearer", "apiKey"}
+    _resolve_all(document, document)
+
+
+def _resolve_all(document: dict[str, Any], node: Any) -> None:
+    if isinstance(node, dict):
+        if "$ref" in node:
+            target: Any = document
+            for part in node["$ref"].removeprefix("#/").split("/"):
+                target = target[part]
+        for value in node.values():
+            _resolve_all(document, value)
+    elif isinstance(node, list):
+        for value in node:
+            _resolve_all(document, value)

@@ -1,0 +1,196 @@
+"""Training jobs through HTTP, up to the queue."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.domain.entities import JobState, StudentRow, StudentState, Worker
+from app.store.unit_of_work import Store
+
+Check = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def submit(client, dataset_id: str) -> Callable[..., Any]:
+    def submit(model: str = "numbers", headers: dict[str, str] | None = None, **hyperparameters: Any) -> Any:
+        body = {"dataset_id": dataset_id, "model": model, "hyperparameters": hyperparameters}
+        return client.post("/v1/training-jobs", json=body, headers=headers)
+
+    return submit
+
+
+def test_a_job_is_accepted_stored_and_queued(client, submit, queue, dataset_id: str):
+    response = submit(student={"C": 10})
+    assert response.status_code == 202
+    job = response.json()
+    assert job["state"] == "queued"
+    assert job["progress"] == {"done": 0, "total": 3}
+    assert job["hyperparameters"]["student"]["C"] == 10
+    assert job["created_by"] == "anonymous"
+    assert response.headers["location"] == f"/v1/training-jobs/{job['id']}"
+    assert response.headers["retry-after"] == "1"
+    assert queue.enqueued == [(job["id"], f"{job['id']}.0")]
+    assert client.get(response.headers["location"]).json() == job
+
+
+def test_a_job_is_not_lost_when_the_queue_cannot_be_reached(client, submit, queue):
+    queue.down = True
+    job = submit().json()
+    assert client.get(f"/v1/training-jobs/{job['id']}").json()["state"] == "queued"
+
+
+def test_the_same_idempotency_key_gives_the_same_job(client, submit, queue, problem: Check):
+    headers = {"idempotency-key": "once-1"}
+    first, second = submit(headers=headers), submit(headers=headers, seed=0)
+    assert (first.status_code, second.status_code) == (202, 202)
+    assert first.json() == second.json(), "a default written out is the same request"
+    assert "idempotency-replayed" not in first.headers
+    assert second.headers["idempotency-replayed"] == "true"
+    assert len(queue.enqueued) == 1
+    problem(submit(headers=headers, seed=1), 422, "idempotency_key_reused")
+    problem(submit(headers={"idempotency-key": "with space"}), 400, "invalid_parameter")
+
+
+def test_jobs_that_cannot_be_trained_are_refused(client, submit, dataset_id: str, problem: Check):
+    body = {"dataset_id": "ds_none", "model": "m"}
+    problem(client.post("/v1/training-jobs", json=body), 404, "dataset_not_found")
+    document = problem(submit(classes=["yes", "maybe"]), 400, "unknown_class")
+    assert "maybe" in document["detail"]
+    problem(submit(model="no/slash"), 422, "invalid_body")
+
+
+def test_jobs_beyond_what_may_wait_are_shed(make_client, csv: bytes, problem: Check):
+    client = make_client(max_queued_jobs=1)
+    dataset = client.post("/v1/datasets", content=csv, headers={"content-type": "text/csv"}).json()
+    body = {"dataset_id": dataset["id"], "model": "m"}
+    assert client.post("/v1/training-jobs", json=body).status_code == 202
+    response = client.post("/v1/training-jobs", json=body)
+    problem(response, 429, "overloaded")
+    assert int(response.headers["retry-after"]) > 0
+
+
+def test_jobs_are_listed_by_state_and_in_pages(client, submit):
+    ids = [submit().json()["id"] for _ in range(3)]
+    client.post(f"/v1/training-jobs/{ids[0]}/cancel")
+    queued = client.get("/v1/training-jobs", params={"status": "queued"}).json()
+    assert {job["id"] for job in queued["data"]} == set(ids[1:])
+    both = client.get("/v1/training-jobs", params={"status": ["queued", "cancelled"]}).json()
+    assert {job["id"] for job in both["data"]} == set(ids)
+    response = client.get("/v1/training-jobs", params={"limit": 2, "status": ["queued", "cancelled"]})
+    following = client.get(response.links["next"]["url"])
+    assert [job["id"] for job in response.json()["data"] + following.json()["data"]] == ids[::-1]
+    assert not following.json()["has_more"]
+
+
+def test_a_job_that_has_not_changed_is_not_sent_again(client, submit):
+    path = submit().headers["location"]
+    tag = client.get(path).headers["etag"]
+    again = client.get(path, headers={"if-none-match": f'"other", W/{tag}'})
+    assert again.status_code == 304
+    assert again.headers["retry-after"] == "1"
+    client.post(f"{path}/cancel")
+    changed = client.get(path, headers={"if-none-match": tag})
+    assert changed.status_code == 200
+    assert "retry-after" not in changed.headers
+
+
+def test_a_queued_job_is_cancelled_once_and_can_be_retried(client, submit, queue, problem: Check):
+    path = submit().headers["location"]
+    problem(client.post(f"{path}/retry"), 409, "job_not_retriable")
+    cancelled = client.post(f"{path}/cancel")
+    assert (cancelled.status_code, cancelled.json()["state"]) == (202, "cancelled")
+    problem(client.post(f"{path}/cancel"), 409, "job_ended")
+    retried = client.post(f"{path}/retry")
+    assert (retried.status_code, retried.json()["state"], retried.json()["attempt"]) == (202, "queued", 1)
+    assert len(queue.enqueued) == 2
+
+
+def test_unknown_jobs_are_404(client, problem: Check):
+    for method, tail in [("GET", ""), ("GET", "/events"), ("GET", "/students"), ("POST", "/cancel")]:
+        problem(client.request(method, f"/v1/training-jobs/job_none{tail}"), 404, "job_not_found")
+
+
+def test_a_failed_job_says_why(client, submit, store: Store):
+    job_id = submit().json()["id"]
+    with store.begin() as uow:
+        uow.jobs.move(job_id, JobState.FAILED, error_code="solver_died", error_message="It died.")
+    job = client.get(f"/v1/training-jobs/{job_id}").json()
+    assert job["error"] == {"code": "solver_died", "message": "It died."}
+    assert job["finished_at"].endswith("Z")
+
+
+def test_a_running_job_estimates_its_end(client, submit, store: Store):
+    job_id = submit().json()["id"]
+    with store.begin() as uow:
+        uow.jobs.move(job_id, JobState.RUNNING, started_at=time.time() - 10)
+        uow.jobs.advance(job_id, 2)
+    assert client.get(f"/v1/training-jobs/{job_id}").json()["estimated_finish"].endswith("Z")
+
+
+def test_students_are_listed_by_class_in_pages(client, submit, store: Store):
+    job_id = submit().json()["id"]
+    pending = client.get(f"/v1/training-jobs/{job_id}/students").json()["data"]
+    assert {(row["label"], row["state"]) for row in pending} == {("no", "pending"), ("yes", "pending")}
+    row = StudentRow(job_id, 0, "no", "gsvm", StudentState.SUCCEEDED, objective=1.5, gap=float("inf"))
+    with store.begin() as uow:
+        uow.students.save(row)
+    response = client.get(f"/v1/training-jobs/{job_id}/students", params={"limit": 1, "method": "gsvm"})
+    [shown] = response.json()["data"]
+    assert (shown["objective"], shown["gap"], shown["id"], shown["state"]) == (1.5, None, 0, "succeeded")
+    [following] = client.get(response.links["next"]["url"]).json()["data"]
+    assert following["label"] == "yes"
+
+
+def test_events_are_a_page_of_json(client, submit, store: Store):
+    job_id = submit().json()["id"]
+    with store.begin() as uow:
+        for done in range(4):
+            uow.events.append(job_id, "stage_progress", {"done": done})
+    path = f"/v1/training-jobs/{job_id}/events"
+    events = client.get(path).json()["data"]
+    assert [(event["id"], event["type"]) for event in events[:2]] == [
+        (1, "job_queued"),
+        (2, "stage_progress"),
+    ]
+    page = client.get(path, params={"limit": 2, "after": 1})
+    assert [event["data"]["done"] for event in page.json()["data"]] == [0, 1]
+    assert [event["id"] for event in client.get(page.links["next"]["url"]).json()["data"]] == [4, 5]
+
+
+def parse(stream: str) -> list[dict[str, str]]:
+    blocks = [block for block in stream.split("\n\n") if block and not block.startswith(":")]
+    return [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks]
+
+
+def test_an_ended_jobs_events_are_a_stream_that_ends(client, submit):
+    path = submit().headers["location"]
+    client.post(f"{path}/cancel")
+    response = client.get(f"{path}/events", headers={"accept": "text/event-stream"})
+    assert response.headers["content-type"].startswith("text/event-stream")
+    events = parse(response.text)
+    assert [event["event"] for event in events] == ["job_queued", "job_cancelled"]
+    assert json.loads(events[0]["data"])["model"] == "numbers"
+    headers = {"accept": "text/event-stream", "last-event-id": "1"}
+    assert [event["id"] for event in parse(client.get(f"{path}/events", headers=headers).text)] == ["2"]
+    headers["last-event-id"] = "2"
+    assert client.get(f"{path}/events", headers=headers).status_code == 204
+
+
+def test_a_last_event_id_that_is_no_number_is_refused(client, submit, problem: Check):
+    path = submit().headers["location"]
+    headers = {"accept": "text/event-stream", "last-event-id": "last"}
+    problem(client.get(f"{path}/events", headers=headers), 400, "bad_last_event_id")
+
+
+def test_workers_are_shown_with_whether_they_are_alive(client, store: Store):
+    now = time.time()
+    with store.begin() as uow:
+        uow.workers.beat(Worker("w1", "here", 1, now - 100, now))
+        uow.workers.beat(Worker("w2", "here", 2, now - 100, now - 90))
+    alive = {worker["id"]: worker["alive"] for worker in client.get("/v1/workers").json()["data"]}
+    assert alive == {"w1": True, "w2": False}

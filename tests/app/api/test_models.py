@@ -1,0 +1,99 @@
+"""Published models through HTTP: versions, aliases and the conditions of moving them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.domain.entities import ModelVersion
+
+Check = Callable[..., dict[str, Any]]
+ROW = {"x": [1.0, 2.0, 3.0]}
+
+
+def test_a_model_shows_its_versions_and_aliases(client, pets: ModelVersion, publish_again):
+    publish_again()
+    view = client.get("/v1/models/pets").json()
+    assert view["name"] == "pets"
+    assert [version["version"] for version in view["versions"]] == [2, 1]
+    assert view["versions"][0]["classes"] == list(pets.classes)
+    assert [(alias["alias"], alias["version"]) for alias in view["aliases"]] == [("latest", 2)]
+    [summary] = client.get("/v1/models").json()["data"]
+    assert (summary["id"], summary["name"], summary["latest_version"]) == ("pets", "pets", 2)
+
+
+def test_a_version_is_found_by_number_and_alias(client, pets, problem: Check):
+    by_number, by_alias = (
+        client.get("/v1/models/pets/versions/1"),
+        client.get("/v1/models/pets/versions/latest"),
+    )
+    assert by_number.json() == by_alias.json()
+    tag = {"if-none-match": by_number.headers["etag"]}
+    assert client.get("/v1/models/pets/versions/1", headers=tag).status_code == 304
+    problem(client.get("/v1/models/pets/versions/2"), 404, "version_not_found")
+    problem(client.get("/v1/models/pets/versions/other"), 404, "alias_not_found")
+    problem(client.get("/v1/models/cats/versions/1"), 404, "version_not_found")
+    problem(client.get("/v1/models/cats"), 404, "model_not_found")
+
+
+def test_a_model_that_has_not_changed_is_not_sent_again(client, pets, publish_again):
+    tag = {"if-none-match": client.get("/v1/models/pets").headers["etag"]}
+    assert client.get("/v1/models/pets", headers=tag).status_code == 304
+    publish_again(alias=None)
+    assert client.get("/v1/models/pets", headers=tag).status_code == 200
+
+
+def test_an_alias_is_made_moved_and_moved_back(client, pets, publish_again, problem: Check):
+    publish_again(alias=None)
+    path = "/v1/models/pets/aliases/production"
+    problem(client.get(path), 404, "alias_not_found")
+    made = client.put(path, json={"version": 1}, headers={"if-none-match": "*"})
+    assert (made.status_code, made.json()["version"]) == (200, 1)
+    assert client.get(path).headers["etag"] == made.headers["etag"]
+    assert client.get(path, headers={"if-none-match": made.headers["etag"]}).status_code == 304
+    moved = client.put(path, json={"version": 2}, headers={"if-match": made.headers["etag"]})
+    assert (moved.status_code, moved.json()["version"]) == (200, 2)
+    assert moved.headers["etag"] != made.headers["etag"]
+    back = client.put(path, json={"version": 1}, headers={"if-match": moved.headers["etag"]})
+    assert back.json()["version"] == 1
+
+
+def test_queries_follow_a_moved_alias_at_once(client, pets, publish_again):
+    publish_again(alias=None)
+    path = "/v1/models/pets/classes/cat:query"
+    assert client.post(path, json=ROW).json()["score"] == 1.0
+    etag = client.get("/v1/models/pets/aliases/latest").headers["etag"]
+    client.put("/v1/models/pets/aliases/latest", json={"version": 2}, headers={"if-match": etag})
+    answer = client.post(path, json=ROW).json()
+    assert (answer["score"], answer["version"]) == (-1.0, 2)
+
+
+def test_moving_an_alias_needs_to_know_its_state(client, pets, publish_again, problem: Check):
+    publish_again(alias=None)
+    path, body = "/v1/models/pets/aliases/latest", {"version": 2}
+    problem(client.put(path, json=body), 428, "if_match_required")
+    for stale in ('"7"', '"0"', 'W/"1"', '"something"', '"1", "2"'):
+        problem(client.put(path, json=body, headers={"if-match": stale}), 412, "precondition_failed")
+    problem(client.put(path, json=body, headers={"if-none-match": "*"}), 412, "precondition_failed")
+    problem(client.put(path, json=body, headers={"if-none-match": '"1"'}), 400, "bad_condition")
+    assert client.get(path).json()["version"] == 1
+
+
+def test_an_alias_that_is_not_there_yet_needs_no_condition(client, pets):
+    assert client.put("/v1/models/pets/aliases/new", json={"version": 1}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/models/pets/aliases/new", {"version": 9}, 404),
+        ("/v1/models/cats/aliases/new", {"version": 1}, 404),
+        ("/v1/models/pets/aliases/3", {"version": 1}, 400),
+        ("/v1/models/pets/aliases/new", {"version": 0}, 422),
+        ("/v1/models/pets/aliases/new", {"version": 1, "force": True}, 422),
+    ],
+)
+def test_aliases_that_cannot_be_are_refused(client, pets, path: str, body: dict[str, Any], status: int):
+    assert client.put(path, json=body).status_code == status

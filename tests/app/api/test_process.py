@@ -1,0 +1,158 @@
+"""The server as a process: uvicorn, real sockets, what it has loaded, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.domain.errors import Unavailable
+from app.main import SchemaOutdated, UnsafeExposure, run_api
+from app.settings import Settings
+from app.store.unit_of_work import Store
+
+SERVER = """
+import sys, threading, json
+from pathlib import Path
+from app.main import run_api
+from app.settings import Settings
+
+code = run_api(Settings(data_dir=Path(sys.argv[1]), port=int(sys.argv[2])))
+print(json.dumps({"code": code, "modules": sorted(sys.modules)}))
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [sys.executable, "-c", SERVER, str(folder), str(self.port)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3])
+
+    def wait(self) -> None:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                httpx.get(f"{self.url}/livez", trust_env=False)
+            except httpx.TransportError:
+                assert self.process.poll() is None, "the server ended by itself"
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            else:
+                return
+
+    def stop(self) -> dict[str, object]:
+        self.process.send_signal(signal.SIGTERM)
+        output, _ = self.process.communicate(timeout=30)
+        ended: dict[str, object] = json.loads(output)
+        return ended
+
+
+@pytest.fixture
+def server(tmp_path: Path, sqlite_address: str) -> Iterator[Server]:
+    started = Server(tmp_path)
+    try:
+        started.wait()
+        yield started
+    finally:
+        if started.process.poll() is None:
+            started.process.kill()
+            started.process.communicate()
+
+
+def test_a_process_that_answered_queries_has_loaded_no_training_code(server: Server, pets):
+    with httpx.Client(base_url=server.url, trust_env=False) as client:
+        for label in ("cat", "gr%C3%B6%C3%9Fe%2F1:x"):
+            response = client.post(f"/v1/models/pets/classes/{label}:query", json={"x": [1, 2, 3]})
+            assert response.status_code == 200, response.text
+        assert client.get("/readyz").status_code == 200
+    ended = server.stop()
+    assert ended["code"] == 0
+    assert server.process.returncode == 0
+    modules = ended["modules"]
+    assert isinstance(modules, list)
+    assert "app.serving.hot_path" in modules
+    training = {
+        "sklearn",
+        "numba",
+        "scipy",
+        "joblib",
+        "core.pipeline",
+        "core.solvers",
+        "core.jit",
+        "core.dataset",
+    }
+    assert training.isdisjoint(modules)
+
+
+def test_an_upload_cut_off_on_the_wire_leaves_nothing(server: Server):
+    with socket.create_connection(("127.0.0.1", server.port)) as wire:
+        head = (
+            "POST /v1/datasets HTTP/1.1\r\nHost: x\r\nContent-Type: text/csv\r\nContent-Length: 5000\r\n\r\n"
+        )
+        wire.sendall(head.encode() + b"a,b\n1,0\n2,1\n3,0\n4,1\n")
+        time.sleep(0.2)
+    time.sleep(0.2)
+    assert httpx.get(f"{server.url}/v1/datasets", trust_env=False).json()["data"] == []
+
+
+def test_a_job_is_followed_live_until_it_ends(server: Server, sqlite_store: Store, csv: bytes):
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
+        dataset = client.post("/v1/datasets", content=csv, headers={"content-type": "text/csv"}).json()
+        body = {"dataset_id": dataset["id"], "model": "m"}
+        job = client.post("/v1/training-jobs", json=body).json()
+        path = f"/v1/training-jobs/{job['id']}"
+        cancel = threading.Timer(0.7, lambda: httpx.post(f"{server.url}{path}/cancel", trust_env=False))
+        cancel.start()
+        with client.stream("GET", f"{path}/events", headers={"accept": "text/event-stream"}) as stream:
+            lines = [line for line in stream.iter_lines() if line.startswith("event:")]
+        cancel.join()
+    assert lines == ["event: job_queued", "event: job_cancelled"]
+
+
+def test_a_stream_does_not_keep_the_server_from_ending(server: Server, csv: bytes):
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
+        dataset = client.post("/v1/datasets", content=csv, headers={"content-type": "text/csv"}).json()
+        job = client.post("/v1/training-jobs", json={"dataset_id": dataset["id"], "model": "m"}).json()
+        path = f"/v1/training-jobs/{job['id']}/events"
+        with client.stream("GET", path, headers={"accept": "text/event-stream"}) as stream:
+            pieces = stream.iter_raw()
+            assert next(pieces).startswith(b"id: 1")
+            started = time.monotonic()
+            os.kill(server.process.pid, signal.SIGTERM)
+            assert list(pieces) == []
+    server.process.communicate(timeout=30)
+    assert time.monotonic() - started < 8
+    assert server.process.returncode == 0
+
+
+def test_a_server_refuses_to_start_without_tables(tmp_path: Path):
+    with pytest.raises(SchemaOutdated, match="stms db upgrade"):
+        run_api(Settings(data_dir=tmp_path))
+
+
+def test_a_server_refuses_to_start_for_the_world_without_keys(tmp_path: Path, sqlite_address: str):
+    with pytest.raises(UnsafeExposure):
+        run_api(Settings(data_dir=tmp_path, host="0.0.0.0"))
+
+
+def test_a_server_refuses_to_start_when_its_database_cannot_be_reached():
+    nowhere = f"postgresql://stms@127.0.0.1:{free_port()}/none"
+    with pytest.raises(Unavailable):
+        run_api(Settings.model_validate({"database_url": nowhere}))

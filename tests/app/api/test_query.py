@@ -1,0 +1,307 @@
+"""The single-class query through HTTP: right answers, every bad input named, no database read when warm."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from app.serving import hot_path
+from app.serving.hot_path import QueryPath, parse_path
+from app.store.unit_of_work import Store
+
+Check = Callable[..., dict[str, Any]]
+CAT = "/v1/models/pets/classes/cat:query"
+
+
+@contextmanager
+def counted_statements(client: Any) -> Iterator[list[str]]:
+    """SQL statements that the server's engine runs in the block."""
+    statements: list[str] = []
+
+    def note(_c: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        statements.append(statement)
+
+    engine = client.runtime.store.engine
+    sa.event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield statements
+    finally:
+        sa.event.remove(engine, "before_cursor_execute", note)
+
+
+def test_one_row_is_decided(client, pets):
+    assert client.post(CAT, json={"x": [0.25, -1, 7]}).json() == {
+        "match": True,
+        "score": 0.25,
+        "threshold": 0.0,
+        "model": "pets",
+        "version": 1,
+    }
+    assert client.post(CAT, json={"x": [-0.25, -1, 7]}).json()["match"] is False
+    assert client.post(CAT, json={"x": [0, 0, 0]}).json()["match"] is True, "the threshold itself is a yes"
+
+
+def test_many_rows_are_decided_in_order(client, pets):
+    body = {"rows": [[1, 0, 0], [-2, 0, 0], {"indices": [0, 2], "values": [3, 9]}]}
+    answer = client.post(CAT, json=body).json()
+    assert [(r["match"], r["score"], r["threshold"]) for r in answer["results"]] == [
+        (True, 1.0, 0.0),
+        (False, -2.0, 0.0),
+        (True, 3.0, 0.0),
+    ]
+    assert (answer["model"], answer["version"]) == ("pets", 1)
+
+
+def test_a_sparse_row_is_the_row_with_zeros(client, pets):
+    answer = client.post(CAT, json={"x": {"indices": [0, 1], "values": [1.5, 4]}}).json()
+    assert answer["score"] == 1.5
+
+
+@pytest.mark.parametrize("encoded", [True, False])
+def test_class_names_may_hold_anything(client, pets, encoded: bool):
+    label = "größe/1:x"
+    path = f"/v1/models/pets/classes/{quote(label, safe='') if encoded else label}:query"
+    assert client.post(path, json={"x": [0, 0, 5]}).json()["score"] == 5.0
+    path = f"/v1/models/pets%40latest/classes/{quote('日本')}%3Aquery"
+    assert client.post(path, json={"x": [0, 0, 5]}).json()["score"] == -5.0
+
+
+def test_a_version_can_be_named(client, pets, publish_again):
+    publish_again()
+    scores = {
+        reference: client.post(f"/v1/models/{reference}/classes/cat:query", json={"x": [1, 2, 3]}).json()[
+            "score"
+        ]
+        for reference in ("pets", "pets@latest", "pets@1", "pets@2")
+    }
+    assert scores == {"pets": -1.0, "pets@latest": -1.0, "pets@1": 1.0, "pets@2": -1.0}
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/v1/models/cats/classes/cat:query", "model_not_found"),
+        ("/v1/models/pets@7/classes/cat:query", "version_not_found"),
+        ("/v1/models/pets@other/classes/cat:query", "alias_not_found"),
+        ("/v1/models/pets/classes/bird:query", "class_not_found"),
+        ("/v1/models/pets/classes/a%00b:query", "class_not_found"),
+        ("/v1/models/pets/classes/%ff:query", "class_not_found"),
+        ("/v1/models/pets/classes/:query", "class_not_found"),
+        ("/v1/models/pets/classes/" + "a" * 401 + ":query", "class_not_found"),
+        ("/v1/models/p%20ts/classes/cat:query", "model_not_found"),
+        ("/v1/models/pets:query", "model_not_found"),
+    ],
+)
+def test_what_is_not_there_is_404(client, pets, problem: Check, path: str, code: str):
+    for _ in range(2):
+        problem(client.post(path, json={"x": [1, 2, 3]}), 404, code)
+
+
+def test_only_post_asks(client, pets, problem: Check):
+    response = client.get(CAT)
+    problem(response, 405, "method_not_allowed")
+    assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "field", "row", "column"),
+    [
+        ('{"x": [1, 2]}', "wrong_columns", "x", 0, None),
+        ('{"x": []}', "wrong_columns", "x", 0, None),
+        ('{"x": [1, NaN, 3]}', "not_finite", "x", 0, 1),
+        ('{"x": [1, 2, Infinity]}', "not_finite", "x", 0, 2),
+        ('{"x": [-Infinity, 2, 3]}', "not_finite", "x", 0, 0),
+        ('{"x": [1, 1e400, 3]}', "too_large", "x", 0, 1),
+        ('{"x": [1, 1e300, 3]}', "too_large", "x", 0, 1),
+        ('{"x": [1, "2", 3]}', "not_numeric", "x", 0, 1),
+        ('{"x": [1, true, 3]}', "not_numeric", "x", 0, 1),
+        ('{"x": [1, null, 3]}', "not_numeric", "x", 0, 1),
+        ('{"x": [[1, 2, 3]]}', "wrong_shape", "x", 0, 0),
+        ('{"x": [1, {}, 3]}', "wrong_shape", "x", 0, 1),
+        ('{"x": 3}', "wrong_shape", "x", 0, None),
+        ('{"x": {"indices": [5], "values": [1]}}', "wrong_columns", "x.indices", 0, None),
+        ('{"x": {"indices": [1.5], "values": [1]}}', "wrong_type", "x.indices", 0, 0),
+        ('{"x": {"indices": [1], "values": []}}', "wrong_length", "x.values", 0, None),
+        ('{"x": {"indices": [1], "values": [1], "more": 1}}', "wrong_body", "x", 0, None),
+        ('{"rows": []}', "empty", "rows", None, None),
+        ('{"rows": {}}', "wrong_shape", "rows", None, None),
+        ('{"rows": [[]]}', "wrong_columns", "rows", 0, None),
+        ('{"rows": [[1, 2, 3], [1, 2]]}', "wrong_columns", "rows", 1, None),
+        ('{"rows": [[1, 2, 3], [1, 2, NaN]]}', "not_finite", "rows", 1, 2),
+        ('{"rows": [[1, 2, 3], [1, -1e200, 3]]}', "too_large", "rows", 1, 1),
+        ('{"rows": [[1, 2, 3], [1, "a", 3]]}', "not_numeric", "rows", 1, 1),
+        ('{"rows": [[1, 2, 3], 4]}', "wrong_shape", "rows", 1, None),
+        ('{"rows": [{"indices": [9], "values": [1]}]}', "wrong_columns", "rows.indices", 0, None),
+        ('{"rows": [{"indices": [1], "values": []}]}', "wrong_length", "rows.values", 0, None),
+        ('{"x": [1, 2, 3], "rows": [[1, 2, 3]]}', "wrong_body", "x", None, None),
+        ("{}", "wrong_body", "x", None, None),
+        ('{"y": [1]}', "wrong_body", "body", None, None),
+    ],
+)
+def test_bad_input_is_named_by_field_row_and_column(
+    client, pets, problem: Check, body: str, code: str, field: str, row: int | None, column: int | None
+):
+    document = problem(client.post(CAT, content=body), 400, code)
+    [fault, *_] = document["errors"]
+    found = (fault["field"], fault["row"], fault["column"])
+    if code != "wrong_body" or field != "x" or row is None:
+        assert fault["code"] in {code, "missing"}
+    assert found == (field, row, column)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", " ", "hello", "[1, 2, 3]", "{", '{"x": [1, 2', '{"x": [01]}', "[" * 100_000, '{"x": "\xff"}', "nan"],
+)
+def test_what_is_no_json_object_is_refused(client, pets, body: str):
+    response = client.post(CAT, content=body.encode("latin-1"))
+    assert response.status_code == 400
+    assert response.json()["code"] in {"empty", "malformed_json", "wrong_body", "wrong_shape"}
+
+
+def test_all_bad_values_are_told_up_to_ten(client, pets, problem: Check):
+    rows = [[1, "a", None]] * 8
+    document = problem(client.post(CAT, json={"rows": rows}), 400, "not_numeric")
+    places = [(fault["row"], fault["column"]) for fault in document["errors"]]
+    assert places == [(i, j) for i in range(5) for j in (1, 2)]
+
+
+def test_limits_hold(make_client, pets, problem: Check):
+    client = make_client(max_query_rows=3, max_query_bytes=2000)
+    problem(client.post(CAT, json={"rows": [[1, 2, 3]] * 4}), 413, "too_many_rows")
+    problem(client.post(CAT, json={"x": [1.5] * 1000}), 413, "body_too_large")
+
+    async def pieces():
+        for _ in range(10):
+            yield b" " * 500
+
+    problem(client.post(CAT, content=pieces()), 413, "body_too_large")
+    headers = {"content-length": "90"}
+    problem(client.post(CAT, content=b'{"x": [1, 2, 3]}', headers=headers), 400, "truncated_upload")
+
+
+def test_a_body_in_pieces_is_put_together(client, pets):
+    async def pieces():
+        for piece in (b'{"x": ', b"[1, 2", b", 3]}"):
+            yield piece
+
+    assert client.post(CAT, content=pieces()).json()["score"] == 1.0
+
+
+def test_queries_beyond_the_limit_in_flight_are_shed(make_client, pets, problem: Check):
+    client = make_client(max_inflight_queries=1)
+    client.app.query_path.inflight = 1
+    response = client.post(CAT, json={"x": [1, 2, 3]})
+    problem(response, 429, "overloaded")
+    assert response.headers["retry-after"] == "1"
+    client.app.query_path.inflight = 0
+    assert client.post(CAT, json={"x": [1, 2, 3]}).status_code == 200
+    assert client.app.query_path.inflight == 0
+
+
+def test_a_warm_query_runs_no_statement(client, pets):
+    client.post(CAT, json={"x": [1, 2, 3]})
+    with counted_statements(client) as statements:
+        for _ in range(5):
+            assert client.post(CAT, json={"x": [1, 2, 3]}).status_code == 200
+        assert client.post(CAT, json={"rows": [[1, 2, 3]] * 50}).status_code == 200
+        assert client.post(CAT, json={"x": [1]}).status_code == 400
+    # The refresher may have asked for the clock in between; nothing else reads.
+    assert [s for s in statements if "registry_clock" not in s and not s.startswith("BEGIN")] == []
+
+
+def test_a_large_batch_is_decided_in_another_thread(client, pets, monkeypatch: pytest.MonkeyPatch):
+    threads: list[str] = []
+    real = hot_path.answer
+
+    def watched(*arguments: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return real(*arguments)
+
+    monkeypatch.setattr(hot_path, "answer", watched)
+    rows = np.random.default_rng(0).normal(size=(3000, 3)).round(6)
+    answer = client.post(CAT, json={"rows": rows.tolist()}).json()
+    client.post(CAT, json={"x": [1, 2, 3]})
+    assert threads[0].startswith("stms-query")
+    assert threads[1] == "MainThread"
+    np.testing.assert_array_equal([result["score"] for result in answer["results"]], rows[:, 0])
+
+
+def test_a_bad_value_far_down_a_large_batch_is_named(client, pets, problem: Check):
+    body = json.dumps({"rows": [[1.5, 2.5, 3.5]] * 20_000}).replace("3.5]]}", "NaN]]}")
+    [fault] = problem(client.post(CAT, content=body), 400, "not_finite")["errors"]
+    assert (fault["row"], fault["column"]) == (19_999, 2)
+    body = body.replace("NaN]]}", "1e150]]}")
+    [fault] = problem(client.post(CAT, content=body), 400, "too_large")["errors"]
+    assert (fault["row"], fault["column"]) == (19_999, 2)
+    assert "row 19999" in fault["message"]
+
+
+def test_many_requests_at_once_are_all_answered(client, pets):
+    async def ask() -> list[int]:
+        client_ = client._http
+        requests = [client_.post(CAT, json={"x": [i, 2, 3]}) for i in range(100)]
+        return [round(r.json()["score"]) for r in await asyncio.gather(*requests)]
+
+    assert client.run(ask()) == list(range(100))
+
+
+def test_an_unexpected_error_is_a_500_that_shows_nothing(
+    client, pets, problem: Check, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def fail(*_arguments: Any) -> None:
+        raise RuntimeError("swordfish")
+
+    monkeypatch.setattr(hot_path, "answer", fail)
+    with caplog.at_level(logging.ERROR):
+        response = client.post(CAT, json={"x": [1, 2, 3]}, headers={"x-request-id": "r-77"})
+    assert "swordfish" not in problem(response, 500, "internal_error")["detail"]
+    assert "r-77" in caplog.text
+    assert "swordfish" in caplog.text
+
+
+def test_a_damaged_student_is_503_and_another_is_served(client, pets, store: Store, problem: Check):
+    with store.engine.begin() as connection:
+        digest = "(SELECT digest FROM job_students WHERE label = 'cat')"
+        connection.execute(sa.text(f"UPDATE blob_chunks SET data = x'00' WHERE digest = {digest}"))
+    problem(client.post(CAT, json={"x": [1, 2, 3]}), 503, "blob_damaged")
+    assert client.post("/v1/models/pets/classes/dog:query", json={"x": [1, 2, 3]}).status_code == 200
+
+
+def test_answers_never_hold_nan(client, pets):
+    for value in ("1e100", "-1e100", "1e-320", "0.1e-400"):
+        answer = client.post(CAT, content=f'{{"x": [{value}, {value}, {value}]}}')
+        assert answer.status_code in {200, 400}
+        if answer.status_code == 200:
+            assert math.isfinite(answer.json()["score"])
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (b"/v1/models/a/classes/b:query", ("a", "b")),
+        (b"/v1/models/a@3/classes/x/classes/y:query", ("a@3", "x/classes/y")),
+        (b"/v1/models/a/classes/b:query:query", ("a", "b:query")),
+        (b"/v1/models/a/classes/100%25:query", ("a", "100%")),
+    ],
+)
+def test_a_path_is_taken_apart(path: bytes, expected: tuple[str, str]):
+    assert parse_path(path) == expected
+
+
+def test_only_query_paths_pass_by_the_framework():
+    assert QueryPath.takes({"type": "http", "raw_path": b"/v1/models/a/classes/b%3aquery"})
+    assert not QueryPath.takes({"type": "http", "raw_path": b"/v1/models/a:predict"})
+    assert not QueryPath.takes({"type": "http", "raw_path": b"/other/a:query"})
+    assert not QueryPath.takes({"type": "lifespan"})

@@ -1,0 +1,74 @@
+"""The stream of a job that is still going on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from app.api.sse import HEARTBEAT, event_stream
+from app.domain.entities import Event
+from app.domain.errors import Unavailable
+
+
+def event(seq: int) -> Event:
+    return Event("job_1", seq, 1_800_000_000.0, "stage_progress", {"done": seq})
+
+
+class Story:
+    """Events that appear one look after the other; the job ends with the last."""
+
+    def __init__(self, *looks: int) -> None:
+        self.looks = list(looks)
+        self.asked: list[int] = []
+
+    def read(self, after: int) -> tuple[Sequence[Event], bool]:
+        self.asked.append(after)
+        count = self.looks.pop(0)
+        return [event(after + 1 + i) for i in range(count)], not self.looks
+
+
+def collect(story: Story, first: int, **options: float) -> list[bytes]:
+    async def run() -> list[bytes]:
+        stream = event_stream(
+            story.read,
+            ([event(1 + i) for i in range(first)], False),
+            after=0,
+            stopping=lambda: False,
+            poll_seconds=0.001,
+            **options,
+        )
+        return [piece async for piece in stream]
+
+    return asyncio.run(run())
+
+
+def test_events_follow_each_other_without_gap_until_the_end():
+    story = Story(0, 2, 0, 1)
+    pieces = collect(story, 1)
+    assert [piece.split(b"\n")[0] for piece in pieces] == [b"id: 1", b"id: 2", b"id: 3", b"id: 4"]
+    assert story.asked == [1, 1, 3, 3]
+    assert pieces[0] == (
+        b'id: 1\nevent: stage_progress\ndata: {"at":"2027-01-15T08:00:00.000Z","done":1}\n\n'
+    )
+
+
+def test_silence_is_broken_by_heartbeats():
+    pieces = collect(Story(0, 0, 0, 1), 1, heartbeat_seconds=0.0)
+    assert pieces.count(HEARTBEAT) >= 2
+    assert pieces[-1].startswith(b"id: 2")
+
+
+def test_a_stream_ends_when_the_database_cannot_be_read():
+    class Broken(Story):
+        def read(self, after: int) -> tuple[Sequence[Event], bool]:
+            raise Unavailable("The database is down.")
+
+    assert len(collect(Broken(), 2)) == 2
+
+
+def test_a_stream_ends_when_the_server_stops():
+    async def run() -> list[bytes]:
+        stream = event_stream(lambda _: ([], False), ([event(1)], False), after=0, stopping=lambda: True)
+        return [piece async for piece in stream]
+
+    assert len(asyncio.run(run())) == 1

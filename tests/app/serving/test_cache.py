@@ -1,0 +1,301 @@
+"""The model cache: one load for many waiters, never a half-moved reference, a budget that holds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import pytest
+
+from app.domain.entities import ModelVersion
+from app.domain.errors import NotFound, Unavailable
+from app.serving import cache as cache_module
+from app.serving.cache import ModelCache
+from app.serving.hot_path import serve_student
+from app.serving.lru import LruCache
+from app.serving.source import ModelSource
+from benchmarks.published import linear_student, linear_teacher
+from core.packed import PackedStudent, PackedTeacher
+
+CLASSES = ("cat", "dog", "fox")
+
+
+def version(number: int) -> ModelVersion:
+    return ModelVersion("pets", number, f"job{number}", "", "svm", CLASSES, 2, "", {}, 0.0)
+
+
+class Shelf(ModelSource):
+    """Versions in memory; remembers what was read, and can be stopped or broken."""
+
+    def __init__(self) -> None:
+        self.versions = {1: version(1)}
+        self.latest = 1
+        self.classes = {1: set(CLASSES), 2: set(CLASSES)}
+        self.reads: list[object] = []
+        self.size = 100
+        self.error: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def resolve(self, reference: str) -> ModelVersion:
+        self._read(reference)
+        name, _, suffix = reference.partition("@")
+        number = int(suffix) if suffix.isdigit() else self.latest
+        if name != "pets" or number not in self.versions:
+            raise NotFound(f"There is no {reference}.")
+        return self.versions[number]
+
+    def resolve_all(self, references: Iterable[str]) -> dict[str, ModelVersion]:
+        self._read("all")
+        return {name: self.versions[self.latest] for name in references if self.latest in self.versions}
+
+    def student(self, found: ModelVersion, label: str) -> tuple[PackedStudent, int]:
+        self._read((found.version, label))
+        if label not in self.classes[found.version]:
+            raise NotFound(f"There is no class {label}.")
+        return linear_student(label, [float(found.version), 0.0]), self.size
+
+    def teacher(self, found: ModelVersion) -> tuple[PackedTeacher, int]:
+        self._read((found.version, None))
+        return linear_teacher(CLASSES, [[1, 0], [0, 1], [1, 1]]), self.size
+
+    def publish(self, number: int) -> None:
+        self.versions[number] = version(number)
+        self.latest = number
+
+    def _read(self, what: object) -> None:
+        self.reads.append(what)
+        assert self.gate.wait(10)
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+def run(shelf: Shelf, story: Callable[[ModelCache], Coroutine[Any, Any, Any]], budget: int = 10_000) -> Any:
+    async def main() -> Any:
+        cache = ModelCache(shelf, budget=budget, serve=serve_student)
+        try:
+            return await story(cache)
+        finally:
+            cache.close()
+
+    return asyncio.run(main())
+
+
+def test_a_student_is_read_once_and_then_found_without_waiting(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        assert cache.get("pets", "cat") is None
+        loaded = await cache.student("pets", "cat")
+        assert cache.get("pets", "cat") is loaded
+        assert await cache.student("pets", "cat") is loaded
+        assert shelf.reads == ["pets", (1, "cat")]
+        assert (len(cache), cache.size) == (1, 100)
+
+    run(shelf, story)
+
+
+def test_references_to_one_version_share_what_is_loaded(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        assert await cache.student("pets", "cat") is await cache.student("pets@1", "cat")
+        assert shelf.reads == ["pets", (1, "cat"), "pets@1"]
+
+    run(shelf, story)
+
+
+def test_misses_at_the_same_time_load_once(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        shelf.gate.clear()
+        waiting = [asyncio.create_task(cache.student("pets", "cat")) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        shelf.gate.set()
+        assert len({id(served) for served in await asyncio.gather(*waiting)}) == 1
+        assert shelf.reads == ["pets", (1, "cat")]
+
+    run(shelf, story)
+
+
+def test_a_waiter_that_goes_away_does_not_stop_the_load(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        shelf.gate.clear()
+        first, second = (asyncio.create_task(cache.student("pets", "cat")) for _ in range(2))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        shelf.gate.set()
+        assert (await second).model == "pets"
+        assert first.cancelled()
+
+    run(shelf, story)
+
+
+def test_the_unknown_is_remembered_for_a_while(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
+    async def story(cache: ModelCache) -> None:
+        for _ in range(3):
+            with pytest.raises(NotFound):
+                await cache.student("cars", "cat")
+            with pytest.raises(NotFound):
+                await cache.student("pets", "bird")
+        assert shelf.reads == ["cars", "pets", (1, "bird")]
+        await cache.refresh()
+        with pytest.raises(NotFound):
+            await cache.student("cars", "cat")
+        assert shelf.reads[-1] == "cars"
+        monkeypatch.setattr(cache_module, "MISSING_SECONDS", -1.0)
+        with pytest.raises(NotFound):
+            await cache.student("pets", "bird")
+        with pytest.raises(NotFound):
+            await cache.student("pets", "bird")
+        assert shelf.reads[-2:] == [(1, "bird"), (1, "bird")]
+
+    run(shelf, story)
+
+
+def test_what_is_remembered_as_unknown_is_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cache_module, "_MAX_MISSING", 3)
+
+    async def story(cache: ModelCache) -> None:
+        for i in range(10):
+            with pytest.raises(NotFound):
+                await cache.student("pets", f"bird{i}")
+        assert len(cache._missing) <= 3
+
+    run(shelf, story)
+
+
+def test_a_failed_load_is_not_remembered(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        shelf.error = Unavailable("The database is down.")
+        with pytest.raises(Unavailable):
+            await cache.student("pets", "cat")
+        shelf.error = None
+        assert (await cache.student("pets", "cat")).version == 1
+
+    run(shelf, story)
+
+
+def test_a_moved_reference_is_loaded_before_it_is_seen(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        for label in ("cat", "dog"):
+            await cache.student("pets", label)
+        await cache.teacher("pets")
+        shelf.publish(2)
+        shelf.gate.clear()
+        refreshing = asyncio.create_task(cache.refresh())
+        await asyncio.sleep(0.05)
+        found = cache.get("pets", "cat")
+        assert found is not None
+        assert found.version == 1, "the old version answers while the new one is loaded"
+        shelf.gate.set()
+        await refreshing
+        for label in ("cat", "dog"):
+            found = cache.get("pets", label)
+            assert found is not None
+            assert found.version == 2
+        reads = len(shelf.reads)
+        assert (await cache.teacher("pets")).version == 2
+        assert len(shelf.reads) == reads
+
+    run(shelf, story)
+
+
+def test_a_load_that_fails_leaves_the_old_version_in_place(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        await cache.student("pets", "cat")
+        shelf.publish(2)
+        shelf.error = Unavailable("The database is down.")
+        with pytest.raises(Unavailable):
+            await cache.refresh()
+        assert (await cache.student("pets", "cat")).version == 1
+        shelf.error = None
+        await cache.refresh()
+        assert (await cache.student("pets", "cat")).version == 2
+
+    run(shelf, story)
+
+
+def test_a_class_that_the_new_version_lacks_is_gone_with_the_move(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        await cache.student("pets", "cat")
+        await cache.student("pets", "fox")
+        shelf.classes[2] = {"cat"}
+        shelf.publish(2)
+        await cache.refresh()
+        assert (await cache.student("pets", "cat")).version == 2
+        with pytest.raises(NotFound):
+            await cache.student("pets", "fox")
+        assert (await cache.student("pets@1", "fox")).version == 1
+
+    run(shelf, story)
+
+
+def test_a_fixed_version_is_never_asked_for_again(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        await cache.student("pets@1", "cat")
+        shelf.publish(2)
+        await cache.refresh()
+        assert (await cache.student("pets@1", "cat")).version == 1
+
+    run(shelf, story)
+
+
+def test_a_reference_that_is_gone_is_forgotten(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        await cache.student("pets", "cat")
+        del shelf.versions[1]
+        await cache.refresh()
+        with pytest.raises(NotFound):
+            await cache.student("pets", "cat")
+
+    run(shelf, story)
+
+
+def test_a_move_during_the_first_look_is_not_missed(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        # resolve() reads version 1 and stands still before it hands it over; meanwhile the alias moves.
+        real, looked, go_on = shelf.resolve, threading.Event(), threading.Event()
+
+        def slow(reference: str) -> ModelVersion:
+            found = real(reference)
+            if not looked.is_set():
+                looked.set()
+                assert go_on.wait(10)
+            return found
+
+        shelf.resolve = slow  # type: ignore[method-assign]
+        asking = asyncio.create_task(cache.student("pets", "cat"))
+        assert await asyncio.to_thread(looked.wait, 10)
+        shelf.publish(2)
+        await cache.refresh()
+        go_on.set()
+        assert (await asking).version == 2
+
+    run(shelf, story)
+
+
+def test_the_budget_lets_the_least_recently_used_go(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        await cache.student("pets", "cat")
+        await cache.student("pets", "dog")
+        cache.get("pets", "cat")
+        await cache.student("pets", "fox")
+        assert cache.get("pets", "dog") is None
+        assert cache.get("pets", "cat") is not None
+        assert cache.size == 200
+
+    run(shelf, story, budget=250)
+
+
+def test_a_value_larger_than_the_budget_is_kept_alone():
+    lru: LruCache[str, int] = LruCache(10)
+    lru.put("a", 1, 5)
+    lru.put("b", 2, 50)
+    assert (lru.get("a"), lru.get("b"), lru.size, len(lru)) == (None, 2, 50, 1)
+    lru.put("b", 3, 4)
+    lru.put("c", 4, 4)
+    assert (lru.get("b"), lru.size) == (3, 8)
+    assert list(lru.newest_first()) == ["b", "c"]
