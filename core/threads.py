@@ -22,8 +22,8 @@ def one_blas_thread() -> Iterator[None]:
     """Hold BLAS to one thread within the block.
 
     The number of BLAS threads belongs to the process, so the blocks of all its threads are counted: the first
-    to enter sets the limit, the last to leave lifts it, and none waits for another. OpenBLAS lifts a limit only
-    in the thread that set it: the block that spans the others belongs in the thread that started them.
+    to enter sets the limit, the last to leave lifts it, and none waits for another. OpenBLAS lifts a limit
+    only in the thread that set it: the block that spans the others belongs in the thread that started them.
     """
     global _holders, _limit  # noqa: PLW0603  the limit is the process's, and so is the count
     with _guard:

@@ -1,0 +1,225 @@
+"""The things the service keeps, and the states they go through.
+
+Times are seconds since the epoch, UTC. Identifiers made by `new_id` sort by creation time.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+
+def new_id(prefix: str) -> str:
+    """``prefix_`` + 12 hex digits of milliseconds + 12 random hex digits: sortable and unguessable enough."""
+    return f"{prefix}_{int(time.time() * 1000):012x}{secrets.token_hex(6)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A validated data set. ``digest`` is the SHA-256 of the bytes that were uploaded: its identity.
+
+    blob_digest names the canonical safetensors file made from them (see app.services.dataset_files).
+    """
+
+    id: str
+    digest: str
+    name: str
+    source_format: str
+    size_bytes: int
+    blob_digest: str
+    rows: int
+    test_rows: int
+    columns: int
+    classes: tuple[str, ...]
+    summary: Json
+    created_at: float
+    created_by: str
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    PARTIALLY_SUCCEEDED = "partially_succeeded"
+    FAILED = "failed"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self in _ENDED
+
+
+_ENDED = frozenset(
+    {JobState.SUCCEEDED, JobState.PARTIALLY_SUCCEEDED, JobState.FAILED, JobState.CANCELLED},
+)
+
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLING, JobState.CANCELLED, JobState.FAILED}),
+    JobState.RUNNING: frozenset({*_ENDED, JobState.CANCELLING}),
+    JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.FAILED}),
+    JobState.SUCCEEDED: frozenset(),
+    # a retry puts an ended job back in the queue
+    JobState.PARTIALLY_SUCCEEDED: frozenset({JobState.QUEUED}),
+    JobState.FAILED: frozenset({JobState.QUEUED}),
+    JobState.CANCELLED: frozenset({JobState.QUEUED}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training job.
+
+    attempt: 0 for the first run, one more for each retry; names the workflow together with the id.
+    revision: counts every change; the job's ETag.
+    spec: the TrainingSpec as JSON. provenance: seed, library versions and digests, to repeat the run.
+    preparation_digest, teacher_digest: blobs written when the teacher stage ended.
+    progress_done / progress_total: in students, the teacher counted as one more.
+    """
+
+    id: str
+    dataset_id: str
+    model: str
+    spec: Json
+    state: JobState
+    attempt: int
+    stage: str
+    progress_done: int
+    progress_total: int
+    created_at: float
+    created_by: str
+    started_at: float | None = None
+    finished_at: float | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    provenance: Json = field(default_factory=dict)
+    preparation_digest: str | None = None
+    teacher_digest: str | None = None
+    version: int | None = None
+    revision: int = 0
+
+    @property
+    def workflow_id(self) -> str:
+        return f"{self.id}.{self.attempt}"
+
+
+class StudentState(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class StudentRow:
+    """One learner of one class in one job: the table a user reads.
+
+    method: "gsvm", "gsvm0", "svm" or "teacher" (the teacher as a binary classifier; only metrics).
+    metrics: accuracy, f1, auc and counts on the test part; empty without one.
+    digest: blob of the packed student; None for "teacher" and before it is trained.
+    """
+
+    job_id: str
+    class_index: int
+    label: str
+    method: str
+    state: StudentState
+    objective: float | None = None
+    gap: float | None = None
+    iterations: int | None = None
+    seconds: float | None = None
+    status: str | None = None
+    threshold: float | None = None
+    metrics: Json = field(default_factory=dict)
+    digest: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a job; ``seq`` counts from 1 within the job."""
+
+    job_id: str
+    seq: int
+    at: float
+    type: str
+    data: Json
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVersion:
+    """A published, immutable version. ``method`` is the students' method that queries are answered by."""
+
+    model: str
+    version: int
+    job_id: str
+    dataset_digest: str
+    method: str
+    classes: tuple[str, ...]
+    columns: int
+    teacher_digest: str
+    metrics: Json
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A movable name for a version. ``revision`` is its ETag."""
+
+    model: str
+    alias: str
+    version: int
+    revision: int
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """One model as a list shows it. ``updated_at`` is when its newest version was published."""
+
+    model: str
+    versions: int
+    newest_version: int
+    updated_at: float
+    aliases: tuple[Alias, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key as stored: never the key itself, only the SHA-256 of its random part.
+
+    scopes: of "admin", "train", "query". models: the models a query key may ask; empty means all.
+    """
+
+    id: str
+    name: str
+    digest: str
+    scopes: frozenset[str]
+    models: frozenset[str]
+    created_at: float
+    revoked_at: float | None = None
+
+    def allows(self, scope: str, model: str | None = None) -> bool:
+        """Whether the key opens what needs ``scope``, for this model if one is named.
+
+        admin may do everything, train everything but manage keys, query only ask the models it is for.
+        """
+        if "admin" in self.scopes or (scope != "admin" and "train" in self.scopes):
+            return True
+        return scope in self.scopes and (model is None or not self.models or model in self.models)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker process and when it was last alive."""
+
+    executor_id: str
+    host: str
+    pid: int
+    started_at: float
+    beat_at: float

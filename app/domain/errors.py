@@ -1,0 +1,100 @@
+"""What can go wrong in a use case, without HTTP.
+
+ServiceError
+├── InvalidRequest      the input cannot be used; carries every InputFault found
+├── NotFound            no such data set, job, model, version, class, alias or key
+├── Conflict            the request does not fit the present state (in use, already ended, name taken)
+├── PreconditionFailed  the resource changed since the caller read it
+├── PreconditionRequired  the caller must say which state it read
+├── TooLarge            a body, file or batch over its limit
+├── UnsupportedFormat   a file of a kind that is not read
+├── Unprocessable       a well-formed request that contradicts an earlier one
+├── NotAuthenticated / NotAuthorised
+├── Overloaded          shed load; carries retry_after in seconds
+└── Unavailable         a part the service needs cannot be reached
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class InputFault:
+    """One thing wrong with an input: the field, its zero-based row and column where known, and why."""
+
+    field: str
+    code: str
+    message: str
+    row: int | None = None
+    column: int | None = None
+
+
+class ServiceError(Exception):
+    """Base. ``code`` is a stable word for programs; the message is a sentence for people."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, code: str | None = None, faults: Sequence[InputFault] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = code or self.code
+        self.faults = tuple(faults)
+
+
+class InvalidRequest(ServiceError):
+    code = "invalid_request"
+
+
+class NotFound(ServiceError):
+    code = "not_found"
+
+
+class Conflict(ServiceError):
+    code = "conflict"
+
+
+class PreconditionFailed(ServiceError):
+    code = "precondition_failed"
+
+
+class PreconditionRequired(ServiceError):
+    code = "precondition_required"
+
+
+class TooLarge(ServiceError):
+    code = "too_large"
+
+
+class UnsupportedFormat(ServiceError):
+    code = "unsupported_format"
+
+
+class Unprocessable(ServiceError):
+    code = "unprocessable"
+
+
+class NotAuthenticated(ServiceError):
+    code = "not_authenticated"
+
+
+class NotAuthorised(ServiceError):
+    code = "not_authorised"
+
+
+class Overloaded(ServiceError):
+    code = "overloaded"
+
+    def __init__(self, message: str, *, code: str | None = None, retry_after: float = 1.0) -> None:
+        super().__init__(message, code=code)
+        self.retry_after = retry_after
+
+
+class Unavailable(ServiceError):
+    code = "unavailable"
+
+    def __init__(self, message: str, *, code: str | None = None, retry_after: float = 2.0) -> None:
+        super().__init__(message, code=code)
+        self.retry_after = retry_after

@@ -1,0 +1,122 @@
+"""How a CSV file is laid out: its separator, whether it has a header, and which column holds the labels."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.ingest.raw import choose_label_column, unusable
+
+SEPARATORS = (",", ";", "\t")
+
+_SAMPLE_LINES = 10
+_LABEL_NAMES = frozenset({"label", "labels", "class", "target", "y"})
+
+
+@dataclass(frozen=True, slots=True)
+class CsvLayout:
+    """names: of all columns, None without a header. label: zero-based index of the label column."""
+
+    separator: str
+    names: tuple[str, ...] | None
+    columns: int
+    label: int
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        if self.names is None:
+            return None
+        return self.names[: self.label] + self.names[self.label + 1 :]
+
+    @property
+    def label_name(self) -> str:
+        return str(self.label) if self.names is None else self.names[self.label]
+
+
+def sniff(beginning: bytes, label_column: str | None, *, whole: bool) -> CsvLayout:
+    """The layout of a file by its beginning.
+
+    The separator is the one of ``, ; tab`` that cuts the first lines into most cells, equally many in each.
+    The first line is a header when no feature cell of it is a number, or when they are just 0, 1, 2, … beside
+    the name of a label column.
+    whole: whether this is all of the file, so that its last line is complete. Raises InvalidRequest.
+    """
+    lines = _complete_lines(beginning, whole)
+    if not lines[0].strip():
+        raise unusable("The first line of the file is empty.", code="empty_row")
+    separator = max(SEPARATORS, key=lambda mark: _cut(lines, mark))
+    first = [cell.strip() for cell in _cells(lines[0], separator)]
+    label = _likely_label(first, label_column)
+    features = first[:label] + first[label + 1 :]
+    if not _is_header(features, first[label]):
+        return CsvLayout(separator, None, len(first), choose_label_column(None, len(first), label_column))
+    if not all(map(is_utf8, first)):
+        raise unusable("The header of the file is not UTF-8 text.", code="bad_encoding")
+    names = tuple(first)
+    return CsvLayout(separator, names, len(first), choose_label_column(names, len(first), label_column))
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number to the fast reader too: ASCII digits, point and exponent, nan or inf."""
+    if not cell.isascii() or "_" in cell:
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def is_utf8(cell: str) -> bool:
+    """Whether a cell, read with surrogates in place of bytes that are no UTF-8, has none."""
+    return not any("\udc80" <= letter <= "\udcff" for letter in cell)
+
+
+def _likely_label(first: Sequence[str], wanted: str | None) -> int:
+    """Where the label is as far as one can tell before knowing whether the first line is a header."""
+    if wanted is None:
+        return len(first) - 1
+    if is_number(wanted):
+        return min(int(wanted), len(first) - 1) if wanted.isdigit() else len(first) - 1
+    return first.index(wanted) if wanted in first else len(first) - 1
+
+
+def _is_header(features: Sequence[str], label: str) -> bool:
+    if not any(is_number(cell) for cell in features):
+        return any(features)
+    counting = all(cell == str(position) for position, cell in enumerate(features))
+    return counting and label.lower() in _LABEL_NAMES
+
+
+def _complete_lines(beginning: bytes, whole: bool) -> list[str]:
+    lines = beginning.split(b"\n") if b"\n" in beginning else beginning.split(b"\r")
+    if len(lines) > 1 and not whole:
+        lines = lines[:-1]
+    elif not whole:
+        raise unusable(
+            f"The first line is longer than {len(beginning)} bytes; is this a CSV file?", code="line_too_long"
+        )
+    # A row that is not UTF-8 is told of by its place later on.
+    return [line.decode(errors="surrogateescape").rstrip("\r") for line in lines[:_SAMPLE_LINES]]
+
+
+def _cut(lines: Sequence[str], separator: str) -> tuple[bool, int]:
+    """How well a separator cuts lines: whether into equally many cells, and how many."""
+    try:
+        counts = [len(_cut_line(line, separator)) for line in lines]
+    except csv.Error:
+        # Not cut at all, a long line is one cell longer than any may be.
+        return False, 0
+    return counts[0] > 1 and len(set(counts)) == 1, counts[0]
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    try:
+        return _cut_line(line, separator)
+    except csv.Error as error:
+        raise unusable(f"The first line cannot be read as CSV: {error}.", code="unreadable_file") from error
+
+
+def _cut_line(line: str, separator: str) -> list[str]:
+    return next(csv.reader([line], delimiter=separator), [])

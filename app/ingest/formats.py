@@ -1,0 +1,131 @@
+"""Which kind of file an upload is, by what its sender says, its name, and its first bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path, PurePath
+
+from app.domain.errors import UnsupportedFormat
+from app.ingest.raw import Limits, RawData
+
+
+class FileFormat(StrEnum):
+    CSV = "csv"
+    SVMLIGHT = "svmlight"
+    NPZ = "npz"
+    NPY = "npy"
+    PARQUET = "parquet"
+
+
+_EXTENSIONS: Mapping[str, FileFormat] = {
+    ".csv": FileFormat.CSV,
+    ".tsv": FileFormat.CSV,
+    ".svm": FileFormat.SVMLIGHT,
+    ".svmlight": FileFormat.SVMLIGHT,
+    ".libsvm": FileFormat.SVMLIGHT,
+    ".npz": FileFormat.NPZ,
+    ".npy": FileFormat.NPY,
+    ".parquet": FileFormat.PARQUET,
+    ".pq": FileFormat.PARQUET,
+}
+_MAGIC: Mapping[bytes, FileFormat] = {
+    b"PK\x03\x04": FileFormat.NPZ,
+    b"\x93NUMPY": FileFormat.NPY,
+    b"PAR1": FileFormat.PARQUET,
+}
+_OTHER_MAGIC: Mapping[bytes, str] = {
+    b"\x1f\x8b": "compressed by gzip; send it uncompressed",
+    b"BZh": "compressed by bzip2; send it uncompressed",
+    b"\xfd7zXZ": "compressed by xz; send it uncompressed",
+    b"\x80\x02": "a Python pickle, which is never read",
+    b"\x80\x03": "a Python pickle, which is never read",
+    b"\x80\x04": "a Python pickle, which is never read",
+    b"\x80\x05": "a Python pickle, which is never read",
+    b"\x89HDF": "an HDF5 file",
+    b"%PDF": "a PDF document",
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"\xff\xfe": "UTF-16 text; send it as UTF-8",
+    b"\xfe\xff": "UTF-16 text; send it as UTF-8",
+}
+_SVMLIGHT_LINE = re.compile(rb"\S+(?:[ \t]+[0-9]+:[^\s:]+)+\s*(?:#.*)?")
+_LOOKED_AT = 64 * 1024
+
+
+def detect(path: Path, *, declared: str | None, filename: str | None) -> FileFormat:
+    """The format of a file. declared: what the sender says it is; filename: whose ending is believed next.
+
+    Raises UnsupportedFormat for a format that is not read, and for content that is not what was said.
+    """
+    with path.open("rb") as file:
+        beginning = file.read(_LOOKED_AT)
+    expected = _expected(declared, filename)
+    found = _by_magic(beginning)
+    if found is None:
+        return expected if expected in (FileFormat.CSV, FileFormat.SVMLIGHT) else _text(beginning, expected)
+    if expected not in (None, found):
+        raise UnsupportedFormat(
+            f"The file is said to be {expected}, but its content is {found}.", code="wrong_format"
+        )
+    return found
+
+
+def read(path: Path, file_format: FileFormat, limits: Limits, label_column: str | None) -> RawData:
+    """Read a file of a known format. Raises InvalidRequest, TooLarge, UnsupportedFormat."""
+    # Imported here: a process that only loads stored data sets needs none of the readers.
+    match file_format:
+        case FileFormat.CSV:
+            from app.ingest.csv_file import read_csv
+
+            return read_csv(path, limits, label_column)
+        case FileFormat.SVMLIGHT:
+            from app.ingest.svmlight_file import read_svmlight
+
+            return read_svmlight(path, limits)
+        case FileFormat.NPZ:
+            from app.ingest.npz_file import read_npz
+
+            return read_npz(path, limits)
+        case FileFormat.NPY:
+            from app.ingest.npz_file import read_npy
+
+            return read_npy(path, limits, label_column)
+        case FileFormat.PARQUET:
+            from app.ingest.parquet_file import read_parquet
+
+            return read_parquet(path, limits, label_column)
+
+
+def _expected(declared: str | None, filename: str | None) -> FileFormat | None:
+    if declared is not None:
+        try:
+            return FileFormat(declared.lower())
+        except ValueError as error:
+            known = ", ".join(FileFormat)
+            raise UnsupportedFormat(f"Format {declared!r:.80} is not read; these are: {known}.") from error
+    return None if filename is None else _EXTENSIONS.get(PurePath(filename).suffix.lower())
+
+
+def _by_magic(beginning: bytes) -> FileFormat | None:
+    """The binary format that the first bytes show, None for text. Raises UnsupportedFormat for others."""
+    for magic, found in _MAGIC.items():
+        if beginning.startswith(magic):
+            return found
+    for magic, what in _OTHER_MAGIC.items():
+        if beginning.startswith(magic):
+            raise UnsupportedFormat(f"The file is {what}.", code="wrong_format")
+    if b"\0" in beginning:
+        raise UnsupportedFormat("The file is binary, of a kind that is not read.", code="wrong_format")
+    return None
+
+
+def _text(beginning: bytes, expected: FileFormat | None) -> FileFormat:
+    if expected is not None:
+        raise UnsupportedFormat(
+            f"The file is said to be {expected}, but its content is text.", code="wrong_format"
+        )
+    lines = (line.rstrip() for line in beginning.splitlines())
+    first = next((line for line in lines if line and not line.startswith(b"#")), b"")
+    return FileFormat.SVMLIGHT if _SVMLIGHT_LINE.fullmatch(first) else FileFormat.CSV

@@ -1,0 +1,162 @@
+"""svmlight / LIBSVM text: ``label index:value index:value … # comment``, one line an example."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from app.domain.errors import InputFault
+from app.ingest.raw import MAX_FAULTS, Limits, RawData, RawPart, refused, unusable
+
+_LINE = re.compile(rb"(\S+)((?:[ \t]+[0-9]{1,15}:[^\s:#]+)*)[ \t]*(?:#.*)?")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?")
+_Line: TypeAlias = tuple[int, bytes]
+_ENTRY_BYTES = 16
+_LINES_AT_ONCE = 4096
+_LONGEST_LINE = 64 * 1024**2
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows read so far. indices, values: blocks of stored entries; lengths: entries of each row."""
+
+    labels: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    indices: list[NDArray[np.int64]] = field(default_factory=list)
+    values: list[NDArray[np.float64]] = field(default_factory=list)
+    faults: list[InputFault] = field(default_factory=list)
+    entries: int = 0
+
+
+def read_svmlight(path: Path, limits: Limits) -> RawData:
+    """Read an svmlight file as CSR, float64.
+
+    Indices count from 1, or from 0 if any index is 0. Labels that are all whole numbers become such ("+1"
+    is 1), others stay text. Raises InvalidRequest naming the line of the first faults, TooLarge.
+    """
+    rows = _Rows()
+    for block in _blocks(path):
+        _read_block(block, rows)
+        limits.check_shape(len(rows.labels), 0)
+        limits.check_bytes(rows.entries * _ENTRY_BYTES)
+        if len(rows.faults) >= MAX_FAULTS:
+            break
+    if rows.faults:
+        raise refused(rows.faults[:MAX_FAULTS])
+    if not rows.labels:
+        raise unusable("The file has no rows of data.", code="no_rows")
+    return RawData(RawPart(_matrix(rows, limits), _tidy(rows.labels)))
+
+
+def _blocks(path: Path) -> Iterator[list[_Line]]:
+    """Numbered lines without comments, some thousand at a time; empty ones at the very end are left out."""
+    block: list[_Line] = []
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(_LONGEST_LINE):
+            number += 1
+            if len(line) == _LONGEST_LINE:
+                raise unusable(f"Line {number} is longer than {_LONGEST_LINE} bytes.", code="line_too_long")
+            if line.startswith(b"#"):
+                continue
+            block.append((number, line.rstrip()))
+            if len(block) == _LINES_AT_ONCE:
+                yield block
+                block = []
+    while block and not block[-1][1]:
+        block.pop()
+    if block:
+        yield block
+
+
+def _read_block(lines: Sequence[_Line], rows: _Rows) -> None:
+    tokens: list[bytes] = []
+    first_row = len(rows.labels)
+    for number, line in lines:
+        parts = _LINE.fullmatch(line)
+        if parts is None:
+            rows.faults.append(_line_fault(number, line, len(rows.labels)))
+        entries = parts[2].replace(b":", b" ").split() if parts else []
+        tokens += entries
+        rows.labels.append(parts[1].decode(errors="surrogateescape") if parts else "")
+        rows.lengths.append(len(entries) // 2)
+    try:
+        values = _cast(tokens[1::2], pa.float64())
+        indices = _cast(tokens[::2], pa.int64())
+    except pa.ArrowInvalid:
+        rows.faults += _value_faults(lines, first_row)
+        return
+    rows.indices.append(indices)
+    rows.values.append(values)
+    rows.entries += len(values)
+
+
+def _cast(tokens: Sequence[bytes], kind: pa.DataType) -> NDArray[Any]:
+    """Raises ArrowInvalid."""
+    texts = pa.array(tokens, pa.binary()).cast(pa.string())
+    numbers: NDArray[Any] = pc.cast(texts, kind).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _line_fault(number: int, line: bytes, row: int) -> InputFault:
+    if not line:
+        return InputFault("X", "empty_row", f"Line {number} is empty.", row=row)
+    text = f"Line {number} is not of the form 'label index:value …': {_shown(line)}."
+    return InputFault("X", "unreadable_row", text, row=row)
+
+
+def _value_faults(lines: Sequence[_Line], first_row: int) -> Iterator[InputFault]:
+    for row, (number, line) in enumerate(lines, start=first_row):
+        parts = _LINE.fullmatch(line)
+        for entry in parts[2].split() if parts else ():
+            index, _, value = entry.partition(b":")
+            try:
+                _cast([value], pa.float64())
+            except pa.ArrowInvalid:
+                text = f"Line {number}, index {index.decode()}: {_shown(value)} is not a number."
+                yield InputFault("X", "not_a_number", text, row=row)
+
+
+def _matrix(rows: _Rows, limits: Limits) -> sp.csr_array:
+    indices = np.concatenate(rows.indices)
+    columns = int(indices.max()) + 1 if len(indices) else 0
+    first = 0 if len(indices) and indices.min() == 0 else 1
+    limits.check_shape(0, columns - first)
+    indptr = np.concatenate([[0], np.cumsum(rows.lengths)])
+    shape = (len(rows.labels), max(columns - first, 0))
+    X = sp.csr_array((np.concatenate(rows.values), indices - first, indptr), shape=shape)
+    X.sort_indices()
+    _refuse_duplicates(X, first)
+    return X
+
+
+def _refuse_duplicates(X: sp.csr_array, first: int) -> None:
+    same = np.flatnonzero(np.diff(X.indices) == 0) + 1
+    # Neighbours in different rows may well have the same index.
+    same = same[~np.isin(same, X.indptr)][:MAX_FAULTS]
+    faults = []
+    for entry in same:
+        row = int(np.searchsorted(X.indptr, entry, side="right")) - 1
+        text = f"Row {row} (counted from 0) has index {X.indices[entry] + first} twice."
+        faults.append(InputFault("X", "duplicate_index", text, row=row, column=int(X.indices[entry])))
+    if faults:
+        raise refused(faults)
+
+
+def _tidy(labels: list[str]) -> list[str] | list[int]:
+    if all(_WHOLE.fullmatch(label) for label in set(labels)):
+        return [int(float(label)) for label in labels]
+    return labels
+
+
+def _shown(text: bytes) -> str:
+    return repr(text.decode(errors="replace"))[:80]

@@ -1,0 +1,316 @@
+"""Use cases of training jobs: submit, cancel, retry, look."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Sequence
+
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy.exc import IntegrityError
+
+from app.domain.entities import Dataset, Event, Job, JobState, StudentRow, StudentState, new_id
+from app.domain.errors import (
+    Conflict,
+    InputFault,
+    InvalidRequest,
+    Overloaded,
+    Unavailable,
+    Unprocessable,
+)
+from app.domain.ports import JobQueue
+from app.domain.spec import Name, TrainingSpec
+from app.services.training_plan import methods_of, targets_of, units_of
+from app.settings import Settings
+from app.store.unit_of_work import Store, UnitOfWork
+
+logger = logging.getLogger(__name__)
+
+RETRIABLE = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.PARTIALLY_SUCCEEDED})
+WORKER_SILENCE = 15.0
+"""Seconds without any worker's heartbeat after which a running job is cancelled without waiting for one."""
+
+_MODEL_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+def submit_job(
+    store: Store,
+    queue: JobQueue,
+    *,
+    dataset_id: str,
+    model: str,
+    spec: TrainingSpec,
+    created_by: str,
+    idempotency_key: str | None,
+    body_digest: str,
+    settings: Settings,
+) -> tuple[Job, bool]:
+    """Store a job and put it in the queue; returns it and whether it is new.
+
+    The same idempotency key of the same caller gives the job it made before. When the queue cannot be reached
+    the job stays stored as queued, and the next worker that looks puts it in.
+
+    Raises NotFound, InvalidRequest (unknown class, unfit test data, bad model name), Overloaded, and
+    Unprocessable when an idempotency key comes back with another body.
+    """
+    _check_model_name(model)
+
+    def attempt() -> tuple[Job, bool]:
+        with store.begin() as uow:
+            if idempotency_key is not None:
+                known = uow.jobs.remembered(created_by, idempotency_key)
+                if known is not None:
+                    return _remembered_job(uow, known, body_digest), False
+            job = _new_job(uow, dataset_id, model, spec, created_by, settings)
+            uow.jobs.add(job)
+            if idempotency_key is not None:
+                uow.jobs.remember(created_by, idempotency_key, body_digest, job.id)
+            uow.events.append(job.id, "job_queued", {"model": model, "dataset_id": dataset_id})
+        return job, True
+
+    try:
+        job, created = attempt()
+    except IntegrityError:
+        # A twin request with the same idempotency key was committed between our look and our insert.
+        if idempotency_key is None:
+            raise
+        job, created = attempt()
+    if created:
+        _enqueue(queue, job)
+    return job, created
+
+
+def cancel_job(store: Store, queue: JobQueue, job_id: str) -> Job:
+    """Ask a job to stop. A queued one is cancelled at once, a running one when its solver has ended.
+
+    Cancelling twice is the same as once. Raises NotFound, and Conflict when the job has already ended.
+    """
+    try:
+        job = _request_cancel(store, job_id)
+    except Conflict as conflict:
+        if conflict.reason != "job_state":
+            raise
+        # The job moved (queued to running, or to its end) between reading and writing: judge its new state.
+        job = _request_cancel(store, job_id)
+    try:
+        queue.cancel(job.workflow_id)
+    except Unavailable:
+        logger.warning("job %s: the queue cannot be reached; its worker will see the job's own state", job_id)
+    return job
+
+
+def retry_job(store: Store, queue: JobQueue, job_id: str) -> Job:
+    """Queue an ended job again: its teacher and finished students are kept, what is missing is trained.
+
+    Raises NotFound (also when the data set is gone), Conflict when the job is unfinished or wholly succeeded.
+    """
+    with store.begin() as uow:
+        job = uow.jobs.get(job_id)
+        if job.state not in RETRIABLE:
+            raise Conflict(
+                f"Job {job_id} is {job.state}; only one that failed, was cancelled or is partial is retried.",
+                code="job_not_retriable",
+            )
+        dataset = uow.datasets.hold(job.dataset_id)
+        spec = TrainingSpec.model_validate(job.spec)
+        if spec.evaluation.dataset_id is not None:
+            uow.datasets.hold(spec.evaluation.dataset_id)
+        _forget_failures(uow, job_id)
+        done = sum(method != "teacher" for _, method in uow.students.succeeded(job_id))
+        job = uow.jobs.move(
+            job_id,
+            JobState.QUEUED,
+            attempt=job.attempt + 1,
+            stage="queued",
+            progress_done=done + (job.preparation_digest is not None),
+            progress_total=units_of(spec, targets_of(spec, dataset.classes)),
+            started_at=None,
+            finished_at=None,
+            error_code=None,
+            error_message=None,
+        )
+        uow.events.append(job_id, "job_retried", {"attempt": job.attempt, "kept_students": done})
+    _enqueue(queue, job)
+    return job
+
+
+def get_job(store: Store, job_id: str) -> Job:
+    """One job. Raises NotFound."""
+    with store.read() as uow:
+        return uow.jobs.get(job_id)
+
+
+def list_jobs(
+    store: Store, *, limit: int, after: str | None = None, states: Sequence[JobState] = ()
+) -> tuple[Sequence[Job], bool]:
+    """Jobs newest first, those older than job ``after``, in the given states; and whether there are more."""
+    with store.read() as uow:
+        return uow.jobs.page(limit=limit, after=after, states=states)
+
+
+def job_events(
+    store: Store, job_id: str, *, after: int = 0, limit: int = 1000
+) -> tuple[Sequence[Event], bool]:
+    """Events numbered above ``after``, oldest first; and whether there are more. Raises NotFound."""
+    with store.read() as uow:
+        uow.jobs.get(job_id)
+        found = uow.events.after(job_id, after, limit=limit + 1)
+    return found[:limit], len(found) > limit
+
+
+def job_students(
+    store: Store, job_id: str, *, after: int = -1, limit: int = 100, method: str | None = None
+) -> tuple[Sequence[StudentRow], bool]:
+    """Rows of the first ``limit`` classes numbered above ``after``, by class and method; whether more follow.
+
+    While the job is unfinished, students that are still to come are listed as pending. Raises NotFound.
+    """
+    with store.read() as uow:
+        job = uow.jobs.get(job_id)
+        if job.state.ended:
+            return uow.students.page(job_id, after=after, limit=limit, method=method)
+        dataset = uow.datasets.get(job.dataset_id)
+        spec = TrainingSpec.model_validate(job.spec)
+        coming = [target for target in targets_of(spec, dataset.classes) if target > after]
+        stored = uow.students.of_job(job_id, after=after, limit=limit, method=method)
+    rows = {(row.class_index, row.method): row for row in stored}
+    methods = [name for name in methods_of(spec) if method in {None, name}]
+    for target in coming[:limit]:
+        for name in methods:
+            pending = StudentRow(job_id, target, dataset.classes[target], name, StudentState.PENDING)
+            rows.setdefault((target, name), pending)
+    shown = set(coming[:limit])
+    return [rows[pair] for pair in sorted(rows) if pair[0] in shown], len(coming) > limit
+
+
+def estimated_finish(job: Job, now: float) -> float | None:
+    """When a running job will end at its present pace, seconds since the epoch; None while nobody can tell.
+
+    The pace is that of this attempt; the teacher alone says nothing about the students.
+    """
+    if job.state is not JobState.RUNNING or job.started_at is None:
+        return None
+    done = job.progress_done - int(job.provenance.get("done_before", 0))
+    if done < 2 or now <= job.started_at:
+        return None
+    return now + (now - job.started_at) / done * (job.progress_total - job.progress_done)
+
+
+def _check_model_name(model: str) -> None:
+    try:
+        _MODEL_NAME.validate_python(model)
+    except ValidationError as error:
+        message = (
+            "A model name starts with a letter or digit and holds at most 100 letters, digits, dots, dashes "
+            "and underscores."
+        )
+        fault = InputFault(field="model", code="invalid_name", message=message)
+        raise InvalidRequest(message, code="invalid_name", faults=[fault]) from error
+
+
+def _remembered_job(uow: UnitOfWork, known: tuple[str, str], body_digest: str) -> Job:
+    digest, job_id = known
+    if digest != body_digest:
+        raise Unprocessable(
+            f"This Idempotency-Key was used for job {job_id} with another body.",
+            code="idempotency_key_reused",
+        )
+    return uow.jobs.get(job_id)
+
+
+def _new_job(
+    uow: UnitOfWork, dataset_id: str, model: str, spec: TrainingSpec, created_by: str, settings: Settings
+) -> Job:
+    dataset = uow.datasets.hold(dataset_id)
+    targets = targets_of(spec, dataset.classes)
+    _check_data(uow, dataset, spec)
+    if uow.jobs.count(JobState.QUEUED) >= settings.max_queued_jobs:
+        raise Overloaded(f"{settings.max_queued_jobs} training jobs are waiting already.", retry_after=30.0)
+    return Job(
+        id=new_id("job"),
+        dataset_id=dataset_id,
+        model=model,
+        spec=spec.model_dump(mode="json"),
+        state=JobState.QUEUED,
+        attempt=0,
+        stage="queued",
+        progress_done=0,
+        progress_total=units_of(spec, targets),
+        created_at=time.time(),
+        created_by=created_by,
+        provenance={"seed": spec.seed, "dataset_digest": dataset.digest},
+    )
+
+
+def _check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
+    """Refuse what can be seen to fail before a worker touches it."""
+    if len(dataset.classes) < 2:
+        raise _bad_data(
+            "dataset_id", "single_class", "The data set has a single class; there is nothing to tell apart."
+        )
+    fraction = spec.evaluation.test_fraction
+    if fraction is not None:
+        held_out = int(dataset.rows * fraction)
+        if min(held_out, dataset.rows - held_out) < len(dataset.classes):
+            raise _bad_data(
+                "hyperparameters.evaluation.test_fraction",
+                "test_part_too_small",
+                f"{dataset.rows} rows cannot be split at {fraction} so that both parts have all "
+                f"{len(dataset.classes)} classes.",
+            )
+    if spec.evaluation.dataset_id is not None:
+        _check_test_data(uow.datasets.hold(spec.evaluation.dataset_id), dataset)
+
+
+def _check_test_data(test: Dataset, train: Dataset) -> None:
+    field = "hyperparameters.evaluation.dataset_id"
+    if test.columns != train.columns:
+        message = f"The test data has {test.columns} columns, the training data {train.columns}."
+        raise _bad_data(field, "wrong_columns", message)
+    unknown = sorted(set(test.classes) - set(train.classes))
+    if unknown:
+        raise _bad_data(
+            field, "unknown_class", f"The training data has no class {unknown[0]!r} of the test data."
+        )
+
+
+def _bad_data(field: str, code: str, message: str) -> InvalidRequest:
+    return InvalidRequest(message, code=code, faults=[InputFault(field=field, code=code, message=message)])
+
+
+def _enqueue(queue: JobQueue, job: Job) -> None:
+    try:
+        queue.enqueue(job.id, job.workflow_id)
+    except Unavailable:
+        logger.warning("job %s: the queue cannot be reached; a worker will put the stored job in", job.id)
+
+
+def _request_cancel(store: Store, job_id: str) -> Job:
+    with store.begin() as uow:
+        job = uow.jobs.get(job_id)
+        if job.state is JobState.CANCELLING:
+            return job
+        if job.state.ended:
+            raise Conflict(f"Job {job_id} has already ended: it is {job.state}.", code="job_ended")
+        if job.state is JobState.QUEUED or not _a_worker_is_alive(uow):
+            job = uow.jobs.move(job_id, JobState.CANCELLED)
+            uow.events.append(job_id, "job_cancelled", {})
+        else:
+            job = uow.jobs.move(job_id, JobState.CANCELLING)
+            uow.events.append(job_id, "job_cancelling", {})
+        return job
+
+
+def _a_worker_is_alive(uow: UnitOfWork) -> bool:
+    now = time.time()
+    return any(now - worker.beat_at < WORKER_SILENCE for worker in uow.workers.all())
+
+
+def _forget_failures(uow: UnitOfWork, job_id: str) -> None:
+    """Failed rows are pending again; succeeded ones stay."""
+    for row in uow.students.of_job(job_id):
+        if row.state is not StudentState.SUCCEEDED:
+            uow.students.save(
+                dataclasses.replace(row, state=StudentState.PENDING, status=None, error=None, seconds=None)
+            )

@@ -1,0 +1,64 @@
+"""Bringing a database to the tables this version of the program expects, from an installed package."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import resources
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+from sqlalchemy.engine import Engine
+
+from app.store.dialect import on_postgresql
+from app.store.engine import open_engine
+
+_UPGRADE_LOCK = 0x53544D53
+"""Name of the advisory lock ("STMS" in ASCII) that lets one process at a time change the tables."""
+
+
+def upgrade(address: str) -> None:
+    """Run every migration that the database at an SQLAlchemy address has not seen, all or none.
+
+    Processes that start together wait for each other: on SQLite by its write lock, on PostgreSQL by an
+    advisory lock.
+    """
+    engine = open_engine(address)
+    try:
+        with engine.begin() as connection:
+            if on_postgresql(connection):
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
+            command.upgrade(_config(connection), "head")
+    finally:
+        engine.dispose()
+
+
+def downgrade(address: str, revision: str) -> None:
+    """Undo migrations down to a revision; ``base`` undoes all of them and drops every table."""
+    engine = open_engine(address)
+    try:
+        with engine.begin() as connection:
+            command.downgrade(_config(connection), revision)
+    finally:
+        engine.dispose()
+
+
+def schema_is_current(engine: Engine) -> bool:
+    """Whether the database has every table and column this version of the program expects."""
+    with engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision() == _newest_revision()
+
+
+@lru_cache(maxsize=1)
+def _newest_revision() -> str | None:
+    return ScriptDirectory.from_config(_config(None)).get_current_head()
+
+
+def _config(connection: Connection | None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(resources.files("migrations")).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config

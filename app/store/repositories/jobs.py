@@ -1,0 +1,108 @@
+"""Training jobs and their idempotency keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.domain.entities import TRANSITIONS, Job, JobState
+from app.domain.errors import Conflict, NotFound
+from app.store.tables import idempotency_keys, jobs
+
+_UNFINISHED = [state.value for state in JobState if not state.ended]
+
+
+class Jobs:
+    """Every query on jobs. All changes go through `change` and `move`, which count the revision."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, job: Job) -> None:
+        self._connection.execute(sa.insert(jobs), dataclasses.asdict(job) | {"state": job.state.value})
+
+    def get(self, job_id: str) -> Job:
+        row = self._connection.execute(sa.select(jobs).where(jobs.c.id == job_id)).first()
+        if row is None:
+            raise NotFound(f"There is no training job {job_id!r}.", code="job_not_found")
+        return _entity(row)
+
+    def page(
+        self, *, limit: int, after: str | None = None, states: Sequence[JobState] = ()
+    ) -> tuple[Sequence[Job], bool]:
+        """Newest first, those older than ``after``, in the given states only; and whether there are more."""
+        query = sa.select(jobs).order_by(jobs.c.id.desc()).limit(limit + 1)
+        if after is not None:
+            query = query.where(jobs.c.id < after)
+        if states:
+            query = query.where(jobs.c.state.in_([state.value for state in states]))
+        found = [_entity(row) for row in self._connection.execute(query)]
+        return found[:limit], len(found) > limit
+
+    def change(self, job_id: str, **values: Any) -> Job:
+        """Set columns other than the state; returns the job as it is now."""
+        self._connection.execute(
+            sa.update(jobs).where(jobs.c.id == job_id).values(**values, revision=jobs.c.revision + 1)
+        )
+        return self.get(job_id)
+
+    def advance(self, job_id: str, done: int = 1) -> Job:
+        """Count finished students, safely under concurrent calls."""
+        self._connection.execute(
+            sa.update(jobs)
+            .where(jobs.c.id == job_id)
+            .values(progress_done=jobs.c.progress_done + done, revision=jobs.c.revision + 1)
+        )
+        return self.get(job_id)
+
+    def move(self, job_id: str, state: JobState, **values: Any) -> Job:
+        """Change the state, atomically. Raises Conflict when the present state does not lead there."""
+        allowed = [source.value for source, targets in TRANSITIONS.items() if state in targets]
+        if state is JobState.RUNNING:
+            values.setdefault("started_at", time.time())
+        if state.ended:
+            values.setdefault("finished_at", time.time())
+        result = self._connection.execute(
+            sa.update(jobs)
+            .where(jobs.c.id == job_id, jobs.c.state.in_(allowed))
+            .values(state=state.value, **values, revision=jobs.c.revision + 1)
+        )
+        job = self.get(job_id)
+        if result.rowcount == 0:
+            raise Conflict(f"Job {job_id} is {job.state}; it cannot become {state}.", code="job_state")
+        return job
+
+    def unfinished_for_dataset(self, dataset_id: str) -> bool:
+        """Whether a job that has not ended trains or tests on the data set."""
+        query = sa.select(jobs.c.dataset_id, jobs.c.spec).where(jobs.c.state.in_(_UNFINISHED))
+        return any(
+            row.dataset_id == dataset_id or row.spec.get("evaluation", {}).get("dataset_id") == dataset_id
+            for row in self._connection.execute(query)
+        )
+
+    def count(self, *states: JobState) -> int:
+        query = sa.select(sa.func.count()).where(jobs.c.state.in_([state.value for state in states]))
+        return int(self._connection.execute(query).scalar_one())
+
+    def remember(self, owner: str, key: str, body_digest: str, job_id: str) -> None:
+        """Tie an Idempotency-Key to the job it made; the same key again violates the primary key."""
+        values = {"owner": owner, "key": key, "body_digest": body_digest, "job_id": job_id}
+        self._connection.execute(sa.insert(idempotency_keys), values | {"created_at": time.time()})
+
+    def remembered(self, owner: str, key: str) -> tuple[str, str] | None:
+        """(body digest, job id) of an Idempotency-Key that was seen before."""
+        query = sa.select(idempotency_keys.c.body_digest, idempotency_keys.c.job_id).where(
+            idempotency_keys.c.owner == owner, idempotency_keys.c.key == key
+        )
+        row = self._connection.execute(query).first()
+        return None if row is None else (row[0], row[1])
+
+
+def _entity(row: sa.Row[tuple[object, ...]]) -> Job:
+    values = dict(row._mapping)
+    return Job(**values | {"state": JobState(values["state"])})

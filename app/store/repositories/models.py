@@ -1,0 +1,141 @@
+"""Published versions, their aliases, and the clock that says when either changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.domain.entities import Alias, ModelSummary, ModelVersion
+from app.domain.errors import NotFound, PreconditionFailed
+from app.store.dialect import on_postgresql
+from app.store.tables import aliases, model_versions, registry_clock
+
+
+class Models:
+    """Every query on models."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def publish(self, version: ModelVersion) -> None:
+        """Store a version; its number must be the model's `next_version`."""
+        values = dataclasses.asdict(version) | {"classes": list(version.classes)}
+        self._connection.execute(sa.insert(model_versions), values)
+        self.tick()
+
+    def next_version(self, model: str) -> int:
+        """As `next_number`, and other publishers wait until this transaction ends."""
+        self._wait_for_turn()
+        return self.next_number(model)
+
+    def next_number(self, model: str) -> int:
+        """The number after the model's newest version; 1 when it has none."""
+        newest = sa.select(sa.func.coalesce(sa.func.max(model_versions.c.version), 0))
+        return int(self._connection.execute(newest.where(model_versions.c.model == model)).scalar_one()) + 1
+
+    def of_job(self, job_id: str) -> ModelVersion | None:
+        query = sa.select(model_versions).where(model_versions.c.job_id == job_id)
+        row = self._connection.execute(query).first()
+        return None if row is None else _version(row)
+
+    def names(self, *, limit: int, after: str | None = None) -> tuple[Sequence[str], bool]:
+        """Model names in order, those behind ``after``; and whether there are more."""
+        query = sa.select(model_versions.c.model).distinct().order_by(model_versions.c.model).limit(limit + 1)
+        if after is not None:
+            query = query.where(model_versions.c.model > after)
+        found = list(self._connection.execute(query).scalars())
+        return found[:limit], len(found) > limit
+
+    def summaries(self, *, limit: int, after: str | None = None) -> tuple[Sequence[ModelSummary], bool]:
+        """Models in order of name, those behind ``after``; and whether there are more."""
+        table = model_versions.c
+        query = (
+            sa.select(table.model, sa.func.count(), sa.func.max(table.version), sa.func.max(table.created_at))
+            .group_by(table.model)
+            .order_by(table.model)
+            .limit(limit + 1)
+        )
+        if after is not None:
+            query = query.where(table.model > after)
+        rows = list(self._connection.execute(query))
+        found = [
+            ModelSummary(model, versions, newest, updated_at, tuple(self.aliases_of(model)))
+            for model, versions, newest, updated_at in rows[:limit]
+        ]
+        return found, len(rows) > limit
+
+    def versions(self, model: str) -> Sequence[ModelVersion]:
+        """Newest first. Raises NotFound when there is none."""
+        query = (
+            sa.select(model_versions)
+            .where(model_versions.c.model == model)
+            .order_by(model_versions.c.version.desc())
+        )
+        found = [_version(row) for row in self._connection.execute(query)]
+        if not found:
+            raise NotFound(f"There is no model {model!r}.", code="model_not_found")
+        return found
+
+    def version(self, model: str, version: int) -> ModelVersion:
+        query = sa.select(model_versions).where(
+            model_versions.c.model == model, model_versions.c.version == version
+        )
+        row = self._connection.execute(query).first()
+        if row is None:
+            raise NotFound(f"Model {model!r} has no version {version}.", code="version_not_found")
+        return _version(row)
+
+    def aliases_of(self, model: str) -> Sequence[Alias]:
+        query = sa.select(aliases).where(aliases.c.model == model).order_by(aliases.c.alias)
+        return [Alias(**row._mapping) for row in self._connection.execute(query)]
+
+    def alias(self, model: str, alias: str) -> Alias:
+        query = sa.select(aliases).where(aliases.c.model == model, aliases.c.alias == alias)
+        row = self._connection.execute(query).first()
+        if row is None:
+            raise NotFound(f"Model {model!r} has no alias {alias!r}.", code="alias_not_found")
+        return Alias(**row._mapping)
+
+    def point(self, model: str, alias: str, version: int, *, expected_revision: int | None = None) -> Alias:
+        """Make or move an alias to a version that exists.
+
+        expected_revision: the revision the caller saw; 0: it must not exist; None: any.
+        Raises PreconditionFailed when the alias is not as the caller saw it.
+        """
+        self._wait_for_turn()
+        where = (aliases.c.model == model) & (aliases.c.alias == alias)
+        row = self._connection.execute(sa.select(aliases.c.revision).where(where)).first()
+        present = 0 if row is None else int(row[0])
+        if expected_revision is not None and expected_revision != present:
+            raise PreconditionFailed(f"Alias {alias!r} of {model!r} has changed since it was read.")
+        values = {"version": version, "revision": present + 1, "updated_at": time.time()}
+        if row is None:
+            self._connection.execute(sa.insert(aliases), {"model": model, "alias": alias, **values})
+        else:
+            self._connection.execute(sa.update(aliases).where(where).values(**values))
+        self.tick()
+        return self.alias(model, alias)
+
+    def tick(self) -> None:
+        """Say that versions, aliases or keys changed."""
+        self._connection.execute(sa.update(registry_clock).values(revision=registry_clock.c.revision + 1))
+
+    def _wait_for_turn(self) -> None:
+        """Changes of the registry are rare, so they go one after another: no number is given twice."""
+        if on_postgresql(self._connection):
+            self._connection.execute(sa.select(registry_clock.c.revision).with_for_update())
+
+    def clock(self) -> int:
+        """The registry's revision: unchanged means that nothing a server caches has changed."""
+        return int(self._connection.execute(sa.select(registry_clock.c.revision)).scalar_one())
+
+
+def _version(row: sa.Row[tuple[object, ...]]) -> ModelVersion:
+    # The list of classes is read with its version. That is fine for thousands of them; a version with a
+    # million would keep them in a blob of their own, and this is the place that would know.
+    values = dict(row._mapping)
+    return ModelVersion(**values | {"classes": tuple(values["classes"])})

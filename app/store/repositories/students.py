@@ -1,0 +1,79 @@
+"""Students of jobs: the table a user reads, and the packed blobs it points to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.domain.entities import StudentRow, StudentState
+from app.store.dialect import upsert, wrote_row
+from app.store.tables import job_students
+
+
+class Students:
+    """Every query on students."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def save(self, row: StudentRow) -> bool:
+        """Store a row; one that already succeeded is never replaced. Returns whether it was stored."""
+        values = dataclasses.asdict(row) | {"state": row.state.value}
+        statement = upsert(self._connection, job_students).values(values)
+        keys = ["job_id", "class_index", "method"]
+        statement = statement.on_conflict_do_update(
+            index_elements=keys,
+            set_={name: value for name, value in values.items() if name not in keys},
+            where=job_students.c.state != StudentState.SUCCEEDED.value,
+        )
+        return wrote_row(self._connection, statement)
+
+    def of_job(
+        self, job_id: str, *, after: int = -1, limit: int = 1_000_000, method: str | None = None
+    ) -> Sequence[StudentRow]:
+        """All rows of the first ``limit`` classes numbered above ``after``, by class and method."""
+        return self.page(job_id, after=after, limit=limit, method=method)[0]
+
+    def page(
+        self, job_id: str, *, limit: int, after: int = -1, method: str | None = None
+    ) -> tuple[Sequence[StudentRow], bool]:
+        """As `of_job`, and whether there are more classes. A class is never cut in two by a page."""
+        conditions = [job_students.c.job_id == job_id, job_students.c.class_index > after]
+        if method is not None:
+            conditions.append(job_students.c.method == method)
+        indices = sa.select(job_students.c.class_index).where(*conditions).distinct()
+        # The first class beyond the page, if there is one.
+        beyond = self._connection.execute(
+            indices.order_by(job_students.c.class_index).offset(limit).limit(1)
+        ).scalar()
+        if beyond is not None:
+            conditions.append(job_students.c.class_index < beyond)
+        query = sa.select(job_students).where(*conditions)
+        query = query.order_by(job_students.c.class_index, job_students.c.method)
+        return [_entity(row) for row in self._connection.execute(query)], beyond is not None
+
+    def succeeded(self, job_id: str) -> set[tuple[int, str]]:
+        """(class index, method) of all finished rows."""
+        query = sa.select(job_students.c.class_index, job_students.c.method).where(
+            job_students.c.job_id == job_id, job_students.c.state == StudentState.SUCCEEDED.value
+        )
+        return {(row[0], row[1]) for row in self._connection.execute(query)}
+
+    def served(self, job_id: str, label: str, method: str) -> StudentRow | None:
+        """The finished student of one class, if there is one."""
+        query = sa.select(job_students).where(
+            job_students.c.job_id == job_id,
+            job_students.c.label == label,
+            job_students.c.method == method,
+            job_students.c.state == StudentState.SUCCEEDED.value,
+        )
+        row = self._connection.execute(query).first()
+        return None if row is None else _entity(row)
+
+
+def _entity(row: sa.Row[tuple[object, ...]]) -> StudentRow:
+    values = dict(row._mapping)
+    return StudentRow(**values | {"state": StudentState(values["state"])})

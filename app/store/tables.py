@@ -1,0 +1,196 @@
+"""Tables of the service, the same on SQLite and PostgreSQL. The job engine keeps its own elsewhere.
+
+Times are seconds since the epoch. JSON columns hold text that was validated before it came here. Every
+reference to a blob is a foreign key with an index: that is how a blob knows, cheaply, that it is needed.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+from sqlalchemy.types import JSON
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_ID = String(40)
+_DIGEST = String(64)
+_NAME = String(100)
+_LABEL = String(400)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("digest", _DIGEST, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+blob_chunks = Table(
+    "blob_chunks",
+    metadata,
+    Column("digest", _DIGEST, ForeignKey("blobs.digest", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+
+datasets = Table(
+    "datasets",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("digest", _DIGEST, nullable=False, unique=True),
+    Column("name", String(200), nullable=False),
+    Column("source_format", String(20), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("blob_digest", _DIGEST, ForeignKey("blobs.digest"), nullable=False, index=True),
+    Column("rows", BigInteger, nullable=False),
+    Column("test_rows", BigInteger, nullable=False),
+    Column("columns", BigInteger, nullable=False),
+    Column("classes", JSON, nullable=False),
+    Column("summary", JSON, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("created_by", _NAME, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    # No foreign key: a data set may go once no unfinished job needs it, its jobs stay as history.
+    Column("dataset_id", _ID, nullable=False, index=True),
+    Column("model", _NAME, nullable=False),
+    Column("spec", JSON, nullable=False),
+    Column("state", String(24), nullable=False, index=True),
+    Column("attempt", Integer, nullable=False),
+    Column("stage", String(24), nullable=False),
+    Column("progress_done", Integer, nullable=False),
+    Column("progress_total", Integer, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("created_by", _NAME, nullable=False),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    Column("error_code", String(64)),
+    Column("error_message", Text),
+    Column("provenance", JSON, nullable=False),
+    Column("preparation_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    Column("teacher_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    Column("version", Integer),
+    Column("revision", Integer, nullable=False),
+)
+
+job_students = Table(
+    "job_students",
+    metadata,
+    Column("job_id", _ID, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("class_index", Integer, primary_key=True),
+    Column("method", String(16), primary_key=True),
+    Column("label", _LABEL, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("objective", Double),
+    Column("gap", Double),
+    Column("iterations", BigInteger),
+    Column("seconds", Double),
+    Column("status", String(24)),
+    Column("threshold", Double),
+    Column("metrics", JSON, nullable=False),
+    Column("digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    Column("error", Text),
+    Index("ix_job_students_job_id_label", "job_id", "label"),
+)
+
+job_events = Table(
+    "job_events",
+    metadata,
+    Column("job_id", _ID, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("type", String(40), nullable=False),
+    Column("data", JSON, nullable=False),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("owner", _NAME, primary_key=True),
+    Column("key", String(255), primary_key=True),
+    Column("body_digest", _DIGEST, nullable=False),
+    Column("job_id", _ID, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+model_versions = Table(
+    "model_versions",
+    metadata,
+    Column("model", _NAME, primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("job_id", _ID, ForeignKey("jobs.id"), nullable=False, unique=True),
+    Column("dataset_digest", _DIGEST, nullable=False),
+    Column("method", String(16), nullable=False),
+    Column("classes", JSON, nullable=False),
+    Column("columns", BigInteger, nullable=False),
+    Column("teacher_digest", _DIGEST, ForeignKey("blobs.digest"), nullable=False, index=True),
+    Column("metrics", JSON, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+aliases = Table(
+    "aliases",
+    metadata,
+    Column("model", _NAME, primary_key=True),
+    Column("alias", _NAME, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    ForeignKeyConstraint(["model", "version"], ["model_versions.model", "model_versions.version"]),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("name", _NAME, nullable=False),
+    Column("digest", _DIGEST, nullable=False),
+    Column("scopes", JSON, nullable=False),
+    Column("models", JSON, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("revoked_at", Double),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("executor_id", String(64), primary_key=True),
+    Column("host", String(255), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("beat_at", Double, nullable=False),
+)
+
+# One row. Its revision grows with every published version, moved alias and changed key, so that a server sees
+# by one small read, away from any query, whether its cache is still true.
+registry_clock = Table(
+    "registry_clock",
+    metadata,
+    Column("id", Integer, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    Column("revision", BigInteger, nullable=False),
+)

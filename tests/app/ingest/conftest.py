@@ -1,0 +1,37 @@
+"""A reader of bytes, as registering a data set reads a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.ingest.assemble import assemble, summarise
+from app.ingest.formats import detect, read
+from app.ingest.raw import Limits
+from core.dataset import LabelledData
+
+LIMITS = Limits(max_rows=10_000, max_columns=2_000, max_bytes=50_000_000)
+Ingest = Callable[..., tuple[LabelledData, LabelledData | None, dict[str, object]]]
+
+
+@pytest.fixture
+def ingest(tmp_path: Path) -> Ingest:
+    """``ingest(bytes, …)``: training part, test part and summary of a file."""
+
+    def run(
+        content: bytes,
+        *,
+        declared: str | None = None,
+        filename: str | None = None,
+        label_column: str | None = None,
+        limits: Limits = LIMITS,
+    ) -> tuple[LabelledData, LabelledData | None, dict[str, object]]:
+        path = tmp_path / "upload"
+        path.write_bytes(content)
+        raw = read(path, detect(path, declared=declared, filename=filename), limits, label_column)
+        train, test = assemble(raw)
+        return train, test, summarise(raw, train, test)
+
+    return run

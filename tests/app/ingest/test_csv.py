@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.domain.errors import InvalidRequest, TooLarge
+from app.ingest.raw import Limits
+
+GOOD = b"a,b,kind\n1,2,cat\n3,4,dog\n5,6,cat\n7,8,dog\n"
+
+
+def faults_of(
+    ingest: Any, text: str | bytes, **options: Any
+) -> list[tuple[str, str, int | None, int | None]]:
+    with pytest.raises(InvalidRequest) as caught:
+        ingest(text if isinstance(text, bytes) else text.encode(), declared="csv", **options)
+    assert caught.value.faults
+    return [(fault.field, fault.code, fault.row, fault.column) for fault in caught.value.faults]
+
+
+def test_a_header_names_the_columns_and_the_last_one_is_the_label(ingest: Any) -> None:
+    train, test, summary = ingest(GOOD)
+    np.testing.assert_array_equal(train.X, [[1, 2], [3, 4], [5, 6], [7, 8]])
+    assert train.classes == ("cat", "dog")
+    assert train.feature_names == ("a", "b")
+    assert train.y.tolist() == [0, 1, 0, 1]
+    assert (test, summary["label_column"], summary["warnings"]) == (None, "kind", [])
+
+
+@pytest.mark.parametrize("wanted", ["kind", "0"])
+def test_the_label_column_is_chosen_by_name_or_number(ingest: Any, wanted: str) -> None:
+    train, _, summary = ingest(b"kind,a,b\ncat,1,2\ndog,3,4\ncat,5,6\ndog,7,8\n", label_column=wanted)
+    assert train.feature_names == ("a", "b")
+    assert train.classes == ("cat", "dog")
+    assert summary["label_column"] == "kind"
+
+
+def test_without_a_header_a_number_counts_columns_and_is_never_looked_for_in_the_data(ingest: Any) -> None:
+    train, _, summary = ingest(b"1,7,2\n0,8,3\n1,9,4\n0,5,6\n", label_column="0")
+    assert train.classes == ("0", "1")
+    assert train.X[0].tolist() == [7, 2]
+    assert (train.feature_names, summary["label_column"]) == (None, "0")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_separators_and_line_ends_are_found_out(ingest: Any, separator: str, end: str) -> None:
+    rows = [["1.5", " 2 ", "x, y"], ["3", "-4e2", "z"], ["5", "6", "x, y"], ["7", "8", "z"]]
+    out = io.StringIO()
+    csv.writer(out, delimiter=separator, lineterminator=end).writerows(rows)
+    train, _, _ = ingest(out.getvalue().encode() + 3 * end.encode())
+    np.testing.assert_array_equal(train.X, [[1.5, 2], [3, -400], [5, 6], [7, 8]])
+    assert train.classes == ("x, y", "z")
+
+
+def test_unicode_names_and_a_byte_order_mark_are_read(ingest: Any) -> None:
+    train, _, _ = ingest("\ufeffgröße,種類\n1,犬\n2,Käse\n3,犬\n4,Käse".encode())
+    assert train.feature_names == ("größe",)
+    assert train.classes == ("Käse", "犬")
+
+
+def test_a_header_of_counted_columns_is_a_header(ingest: Any) -> None:
+    train, _, _ = ingest(b"0,1,label\n5,6,0\n7,8,1\n5,7,0\n3,2,1\n")
+    assert train.n == 4
+    assert train.feature_names == ("0", "1")
+
+
+def test_every_fault_is_told_with_its_line_row_and_column(ingest: Any) -> None:
+    text = "a,b,kind\n1,2,cat\n\n3,four,dog\n5,6\n7,,cat\n8,9,\n1,2,3,4\ninf,1_0,cat\n , ,\nnan,2,dog\n"
+    assert faults_of(ingest, text) == [
+        ("X", "empty_row", 1, None),
+        ("X", "not_a_number", 2, 1),
+        ("X", "ragged_row", 3, None),
+        ("X", "missing_value", 4, 1),
+        ("y", "missing_label", 5, None),
+        ("X", "ragged_row", 6, None),
+        ("X", "not_finite", 7, 0),
+        ("X", "not_a_number", 7, 1),
+        ("X", "empty_row", 8, None),
+        ("X", "not_finite", 9, 0),
+    ]
+    with pytest.raises(InvalidRequest, match=r"^Line 3 is empty\. \(10 faults are listed\.\)$") as caught:
+        ingest(text.encode())
+    messages = [fault.message for fault in caught.value.faults]
+    assert messages[1] == "Line 4, column 'b': 'four' is not a number."
+    assert messages[2] == "Line 5 has 2 cells; 3 are expected."
+
+
+def test_columns_of_faults_leave_the_label_out(ingest: Any) -> None:
+    assert faults_of(ingest, "cat,1,2\ndog,3,x\n", label_column="0") == [("X", "not_a_number", 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("value", "code"), [("nan", "not_finite"), ("-inf", "not_finite"), ("1e400", "not_finite")]
+)
+def test_numbers_that_are_not_finite_are_named(ingest: Any, value: str, code: str) -> None:
+    assert faults_of(ingest, f"a,b,c\n1,2,x\n3,{value},y\n5,6,x\n7,8,y\n") == [("X", code, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("a,b,c\n1,2,x\n3,4,x\n", "single_class"),
+        ("a,b,c\n1,2,x\n3,4,x\n5,6,y\n", "class_too_small"),
+        ("a,a,c\n1,2,x\n3,4,x\n5,6,y\n5,7,y\n", "duplicate"),
+        ('1,2,"x\ny"\n3,4,z\n', "bad_label"),
+        ('1,2\n3,"4\n5,6', "bad_label"),
+        ('1,2,"x\ny"\n3,q,z\n', "line_break"),
+        (b"1,2,x\n3,4,\xff\n3,4,\xff\n", "bad_encoding"),
+        ("1,2," + "x" * 300 + "\n3,4,b\n5,6,b\n", "label_too_long"),
+        ('1,2,a\n1,2,"' + "x" * 200_000 + '"\n1,q,b\n', "unreadable_row"),
+    ],
+)
+def test_unusable_labels_and_names_are_told_by_code(ingest: Any, text: str | bytes, code: str) -> None:
+    assert code in [fault[1] for fault in faults_of(ingest, text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b"a,b,c\n", "no_rows"),
+        (b"\n\n", "empty_file"),
+        (b"\n1,2,x\n", "empty_row"),
+        (b"1\n2\n3\n", "one_column"),
+        (b"x" * 200_000, "unreadable_file"),
+        (b"\xe9,b\n1,2\n", "bad_encoding"),
+        (b"1,2,x\n3,4,y\r5,6,z\r7,8,z", "unreadable_file"),
+    ],
+)
+def test_files_without_rows_to_name_are_refused(ingest: Any, text: bytes, code: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        ingest(text, declared="csv")
+    assert caught.value.reason == code
+
+
+@pytest.mark.parametrize(("content", "said"), [(GOOD, "'a', 'b', 'kind'"), (b"1,2,x\n3,4,y\n", "no header")])
+def test_a_label_column_that_is_not_there_is_told(ingest: Any, content: bytes, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said) as caught:
+        ingest(content, label_column="species")
+    assert caught.value.faults[0].field == "label_column"
+
+
+def test_more_rows_columns_or_numbers_than_allowed_are_too_large(ingest: Any) -> None:
+    for limits, code in (
+        (Limits(3, 10, 10**6), "too_many_rows"),
+        (Limits(10, 2, 10**6), "too_many_columns"),
+        (Limits(10, 10, 50), "table_too_large"),
+    ):
+        with pytest.raises(TooLarge) as caught:
+            ingest(GOOD, limits=limits)
+        assert caught.value.reason == code
+
+
+def test_wide_rows_are_read(ingest: Any) -> None:
+    X = np.random.default_rng(0).integers(0, 9, (4, 1500))
+    text = "\n".join(",".join(map(str, row)) + f",{'ab'[k % 2]}" for k, row in enumerate(X))
+    train, _, summary = ingest(text.encode())
+    np.testing.assert_array_equal(train.X, X)
+    assert "more_features_than_rows" in [warning["code"] for warning in summary["warnings"]]
+
+
+def test_an_endless_first_line_is_refused(ingest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.ingest.csv_file._SNIFF_BYTES", 100)
+    monkeypatch.setattr("app.ingest.csv_file._LONGEST_FIRST_LINE", 1000)
+    with pytest.raises(InvalidRequest, match="first line is longer than 1000 bytes"):
+        ingest(b"1," * 5000 + b"\n")
+    with pytest.raises(InvalidRequest, match="one column only"):
+        ingest(b"1\n" * 5000)
+
+
+def test_constant_and_duplicate_columns_are_accepted_with_a_warning(ingest: Any) -> None:
+    _, _, summary = ingest(b"1,5,1,x\n2,5,2,y\n3,5,3,x\n4,5,4,y\n")
+    assert [(warning["code"], warning["message"]) for warning in summary["warnings"]] == [
+        ("constant_columns", "1 column has the same value in every row."),
+        ("duplicate_columns", "1 column has the same values as an earlier one."),
+    ]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.floats(-1e99, 1e99), st.floats(-1e99, 1e99), st.sampled_from(["a", "b,c", "é", '"q"'])),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_what_the_csv_module_writes_is_read_back_exactly(
+    ingest: Any, rows: list[tuple[float, float, str]]
+) -> None:
+    # Every class twice.
+    rows = [*rows, *rows, (0.0, 1.0, "other"), (1.0, 0.0, "other")]
+    out = io.StringIO()
+    csv.writer(out).writerows(rows)
+    train, _, _ = ingest(out.getvalue().encode(), declared="csv")
+    np.testing.assert_array_equal(train.X, [row[:2] for row in rows])
+    assert [train.classes[code] for code in train.y] == [row[2] for row in rows]

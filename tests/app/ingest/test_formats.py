@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.errors import UnsupportedFormat
+from app.ingest.formats import FileFormat, detect
+
+CSV, SVMLIGHT = b"1,2,x\n3,4,y\n", b"# comment\n\n+1 1:2 3:4\n"
+NPZ, NPY, PARQUET = b"PK\x03\x04...", b"\x93NUMPY...", b"PAR1..."
+
+
+@pytest.mark.parametrize(
+    ("content", "declared", "filename", "found"),
+    [
+        (CSV, None, None, FileFormat.CSV),
+        (SVMLIGHT, None, None, FileFormat.SVMLIGHT),
+        (SVMLIGHT, None, "a.csv", FileFormat.CSV),
+        (CSV, "SVMlight", "a.csv", FileFormat.SVMLIGHT),
+        (CSV, None, "data.TSV", FileFormat.CSV),
+        (CSV, None, "data.txt", FileFormat.CSV),
+        (NPZ, None, None, FileFormat.NPZ),
+        (NPY, None, "a.npy", FileFormat.NPY),
+        (PARQUET, "parquet", None, FileFormat.PARQUET),
+        (PARQUET, None, "upload.bin", FileFormat.PARQUET),
+    ],
+)
+def test_a_format_is_what_is_said_then_the_name_then_the_content(
+    tmp_path: Path, content: bytes, declared: str | None, filename: str | None, found: FileFormat
+) -> None:
+    (tmp_path / "f").write_bytes(content)
+    assert detect(tmp_path / "f", declared=declared, filename=filename) is found
+
+
+@pytest.mark.parametrize(
+    ("content", "declared", "message"),
+    [
+        (NPZ, "csv", "said to be csv, but its content is npz"),
+        (CSV, "parquet", "said to be parquet, but its content is text"),
+        (CSV, "xlsx", "'xlsx' is not read; these are: csv, svmlight, npz, npy, parquet"),
+        (gzip.compress(CSV), "csv", "gzip"),
+        (pickle.dumps({"X": 1}), None, "pickle"),
+        ("a,b\n".encode("utf-16"), None, "UTF-16"),
+        (b"\x89PNG\r\n", None, "PNG"),
+        (b"MZ\x00\x00", "csv", "binary"),
+    ],
+)
+def test_a_file_of_the_wrong_kind_is_not_read(
+    tmp_path: Path, content: bytes, declared: str | None, message: str
+) -> None:
+    (tmp_path / "f").write_bytes(content)
+    with pytest.raises(UnsupportedFormat, match=message):
+        detect(tmp_path / "f", declared=declared, filename=None)
+
+
+def test_a_wide_svmlight_line_is_recognised(ingest: Any) -> None:
+    line = b"1 " + b" ".join(b"%d:1" % k for k in range(1, 2001)) + b"\n"
+    train, _, _ = ingest(line * 2 + line.replace(b"1 ", b"2 ", 1) * 2)
+    assert train.d == 2000

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from app.domain.errors import InvalidRequest, TooLarge, UnsupportedFormat
+from app.ingest.raw import Limits
+
+X = np.arange(12.0).reshape(6, 2)
+Y = np.array([0, 1, 2, 0, 1, 2])
+DATA = Path(os.environ.get("STMS_DATA", Path(__file__).parents[4] / "shared" / "data"))
+
+
+def npz(**arrays: Any) -> bytes:
+    out = io.BytesIO()
+    np.savez_compressed(out, **arrays)
+    return out.getvalue()
+
+
+def npy(array: Any) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def csr(prefix: str, matrix: sp.csr_array) -> dict[str, Any]:
+    parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": matrix.shape}
+    return {f"{prefix}_{name}": part for name, part in parts.items()}
+
+
+def code_of(ingest: Any, content: bytes, **options: Any) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        ingest(content, **options)
+    return caught.value.faults[0].code if caught.value.faults else caught.value.reason
+
+
+def test_x_and_y_are_all_that_is_needed(ingest: Any) -> None:
+    train, test, summary = ingest(npz(X=X.astype(np.float32), y=Y))
+    assert train.X.dtype == np.float32
+    np.testing.assert_array_equal(train.X, X)
+    assert (train.classes, test, summary["warnings"]) == (("0", "1", "2"), None, [])
+
+
+def test_a_test_part_and_names_are_read_and_other_arrays_are_listed(ingest: Any) -> None:
+    content = npz(
+        X_train=X,
+        y_train=Y,
+        X_test=X[:2],
+        y_test=Y[:2],
+        class_names=["zwei", "eins", "犬"],
+        feature_names=np.array(["größe".encode(), b"b"]),
+        vocabulary=["a"],
+        objects=np.arange(3),
+    )
+    train, test, summary = ingest(content)
+    # The names stand for the sorted labels, and keep that order.
+    assert train.classes == ("zwei", "eins", "犬")
+    assert train.y.tolist() == Y.tolist()
+    assert train.feature_names == ("größe", "b")
+    assert test is not None
+    assert test.classes == train.classes
+    assert test.y.tolist() == [0, 1]
+    assert [warning["code"] for warning in summary["warnings"]] == ["ignored_arrays", "classes_without_test"]
+    assert "objects, vocabulary" in summary["warnings"][0]["message"]
+    assert summary["test"] == {"rows": 2, "classes": 2}
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "classes", "rows"),
+    [
+        ([1, 2, 3, 1, 2, 3], ["b", "c", "a"], ("b", "c", "a"), "bcabca"),
+        ([0, 0, 2, 2, 0, 2], ["z", "unused", "a"], ("z", "a"), "zzaaza"),
+        (["x", "y", "x", "y", "x", "y"], ["y", "x", "w"], ("y", "x"), "xyxyxy"),
+    ],
+)
+def test_class_names_stand_for_sorted_labels_codes_or_an_order(
+    ingest: Any, labels: list[Any], names: list[str], classes: tuple[str, ...], rows: str
+) -> None:
+    train, _, _ = ingest(npz(X=X, y=labels, class_names=names))
+    assert train.classes == classes
+    assert "".join(train.classes[code] for code in train.y) == rows
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [([0, 1, 7, 0, 1, 7], ["a", "b"]), (["x", "y", "q"] * 2, ["x", "y"]), ([0, 1, 2] * 2, ["a"])],
+)
+def test_labels_without_a_name_are_told(ingest: Any, labels: list[Any], names: list[str]) -> None:
+    assert code_of(ingest, npz(X=X, y=labels, class_names=names)) == "unknown_class"
+
+
+def test_sparse_tables_stay_sparse(ingest: Any) -> None:
+    matrix = sp.csr_array(X)
+    train, test, _ = ingest(npz(**csr("X_train", matrix), y_train=Y, **csr("X_test", matrix), y_test=Y))
+    assert sp.issparse(train.X)
+    assert test is not None
+    np.testing.assert_array_equal(test.X.toarray(), X)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"X_indices": np.full(11, 99)},
+        {"X_indptr": np.array([0, 5, 2, 11, 11, 11, 11])},
+        {"X_shape": np.array([6])},
+        {"X_shape": np.array([-6, 2])},
+        {"X_indices": np.zeros((2, 2), int)},
+        {"X_data": np.zeros(3)},
+    ],
+)
+def test_a_sparse_table_that_does_not_hold_together_is_refused(ingest: Any, change: dict[str, Any]) -> None:
+    assert code_of(ingest, npz(**(csr("X", sp.csr_array(X)) | {"y": Y} | change))) == "bad_sparse"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "code"),
+    [
+        ({"X": X}, "missing_array"),
+        ({"y": Y}, "missing_array"),
+        ({"X": X, "y": Y, "X_test": X}, "missing_array"),
+        ({"X": X, "y": Y, "y_test": Y}, "missing_array"),
+        ({"X": X, "y": [0, 0, 1, 1]}, "wrong_length"),
+        ({"X": X[0], "y": Y}, "wrong_shape"),
+        ({"X": np.where(X == 5, np.nan, X), "y": Y}, "not_finite"),
+        ({"X": X, "y": np.zeros(6)}, "single_class"),
+        ({"X": X, "y": [0, 1, 1, 1, 1, 1]}, "class_too_small"),
+        ({"X": X, "y": Y, "X_test": X[:, :1], "y_test": Y}, "wrong_columns"),
+        ({"X": X, "y": Y, "X_test": X, "y_test": Y + 1}, "unknown_class"),
+        ({"X": X, "y": np.array([b"a", b"b", b"\xff"] * 2)}, "bad_encoding"),
+        ({"X": X, "y": Y, "class_names": [1, 2, 3]}, "bad_names"),
+        ({"X": X.astype(complex), "y": Y}, "unreadable_array"),
+        ({"X": X, "y": np.array(["2020-01-01"] * 6, dtype="M8[D]")}, "unreadable_array"),
+    ],
+)
+def test_arrays_that_cannot_be_used_are_told_by_code(ingest: Any, arrays: dict[str, Any], code: str) -> None:
+    assert code_of(ingest, npz(**arrays)) == code
+
+
+def test_faults_of_the_test_part_say_so(ingest: Any) -> None:
+    bad = np.where(X == 5, np.inf, X)
+    with pytest.raises(InvalidRequest, match=r"^Test part: ") as caught:
+        ingest(npz(X=X, y=Y, X_test=bad, y_test=Y))
+    (fault,) = caught.value.faults
+    assert (fault.field, fault.code, fault.row, fault.column) == ("X_test", "not_finite", 2, 1)
+
+
+def test_text_in_bytes_is_read_as_utf_8(ingest: Any) -> None:
+    train, _, _ = ingest(npz(X=X, y=np.array(["犬".encode(), b"b"] * 3)))
+    assert train.classes == ("b", "犬")
+
+
+def test_pickled_objects_are_refused_unread(ingest: Any) -> None:
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return (pytest.fail, ("an upload was unpickled",))
+
+    content = npz(X=X, y=np.array([Bomb()] * 6, dtype=object))
+    assert code_of(ingest, content) == "pickled_objects"
+    assert code_of(ingest, npy(np.array([Bomb()], dtype=object))) == "pickled_objects"
+
+
+def test_an_archive_that_would_inflate_beyond_the_limit_is_refused_before_it_does(ingest: Any) -> None:
+    content = npz(X=np.zeros((1000, 1000)), y=np.arange(1000) % 2)
+    assert len(content) < 50_000
+    with pytest.raises(TooLarge):
+        ingest(content, limits=Limits(10**6, 10**6, 10**6))
+
+
+def test_a_header_that_lies_about_its_size_is_refused(ingest: Any) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        honest = npy(np.zeros(8, dtype=np.uint8))
+        archive.writestr("X.npy", honest.replace(b"(8,)", b"(8000000,)", 1).replace(b"      \n", b"\n"))
+        archive.writestr("y.npy", npy(Y))
+    assert code_of(ingest, out.getvalue()) == "unreadable_file"
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.9, 0.999])
+def test_a_truncated_archive_is_told(ingest: Any, kept: float) -> None:
+    content = npz(X=np.random.default_rng(0).normal(size=(50, 20)), y=np.arange(50) % 2)
+    assert code_of(ingest, content[: int(kept * len(content))]) == "truncated_upload"
+
+
+def test_damaged_bytes_in_the_middle_are_told(ingest: Any) -> None:
+    content = bytearray(npz(X=np.random.default_rng(0).normal(size=(50, 20)), y=np.arange(50) % 2))
+    content[1000:1100] = bytes(100)
+    assert code_of(ingest, bytes(content)) in {"truncated_upload", "unreadable_file"}
+
+
+def test_other_archives_are_of_the_wrong_kind(ingest: Any) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("xl/workbook.xml", "<x/>")
+    with pytest.raises(UnsupportedFormat):
+        ingest(out.getvalue())
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for number in range(1001):
+            archive.writestr(f"{number}.npy", b"")
+    with pytest.raises(TooLarge):
+        ingest(out.getvalue())
+
+
+def test_offsets_that_lead_nowhere_are_told(ingest: Any) -> None:
+    content = bytearray(npz(X=X, y=Y))
+    directory = content.index(b"PK\x01\x02")
+    content[directory + 42 : directory + 46] = b"\xff\xff\xff\x7f"
+    assert code_of(ingest, bytes(content)) in {"truncated_upload", "unreadable_file"}
+
+
+def test_columns_in_fortran_order_are_read(ingest: Any) -> None:
+    train, _, _ = ingest(npz(X=np.asfortranarray(X), y=Y))
+    np.testing.assert_array_equal(train.X, X)
+    assert train.X.flags.c_contiguous
+
+
+def test_an_entry_that_is_no_array_is_told(ingest: Any) -> None:
+    negative = npy(np.zeros((2, 3))).replace(b"(2, 3)", b"(-2,-3)", 1).replace(b" \n", b"\n", 1)
+    for content in (b"", b"not an array", b"\x93NUMPY\x09\x00", negative):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            archive.writestr("X.npy", content)
+            archive.writestr("y.npy", npy(Y))
+        assert code_of(ingest, out.getvalue()) == "unreadable_file"
+
+
+def test_an_npy_table_holds_its_labels_in_a_column(ingest: Any) -> None:
+    table = np.column_stack([X, Y])
+    train, _, summary = ingest(npy(table))
+    np.testing.assert_array_equal(train.X, X)
+    assert (train.classes, summary["label_column"]) == (("0", "1", "2"), "2")
+    train, _, _ = ingest(npy(table[:, ::-1]), label_column="0")
+    np.testing.assert_array_equal(train.X, X[:, ::-1])
+
+
+def test_an_npy_file_without_labels_or_cut_off_is_refused(ingest: Any) -> None:
+    assert code_of(ingest, npy(np.arange(6))) == "no_labels"
+    assert code_of(ingest, npy(np.array([["a", "b"]]))) == "no_labels"
+    assert code_of(ingest, npy(np.column_stack([X, Y]))[:-8]) == "truncated_upload"
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [
+        ("letter", (15000, 5000, 16), 26),
+        ("dna", (2000, 1186, 180), 3),
+        ("yeast", (1185, 299, 8), 10),
+        ("mfeat", (1400, 600, 649), 10),
+        ("cwru_lupi", (1568, 666, 15), 4),
+        ("reuters_r8", (5485, 2189, 10684), 8),
+    ],
+)
+def test_the_benchmark_sets_are_read(
+    ingest: Any, name: str, shape: tuple[int, int, int], classes: int
+) -> None:
+    path = DATA / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not there; set STMS_DATA")
+    train, test, _ = ingest(path.read_bytes(), limits=Limits(10**6, 10**6, 10**9))
+    assert ((train.n, test.n, train.d), train.K) == (shape, classes)
+    with np.load(path) as stored:
+        codes = np.unique(stored["y_train"], return_inverse=True)[1]
+        np.testing.assert_array_equal(train.y, codes)

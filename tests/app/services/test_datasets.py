@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.domain.entities import JobState
+from app.domain.errors import Conflict, InvalidRequest, NotFound, TooLarge, UnsupportedFormat
+from app.services.datasets import (
+    delete_dataset,
+    get_dataset,
+    list_datasets,
+    load_dataset,
+    register_dataset,
+)
+from app.settings import Settings
+from app.store.tables import blobs
+from app.store.unit_of_work import Store
+
+CSV = "größe,b,kind\n1,2,Käse\n3,4,犬\n5,6,Käse\n7,8,犬\n".encode()
+LIMITS = Settings(max_upload_bytes=100_000)
+
+
+def register(store: Store, content: bytes = CSV, **options: Any) -> Any:
+    pieces = (content[start : start + 7] for start in range(0, len(content), 7))
+    return register_dataset(store, pieces, **({"created_by": "tests", "limits": LIMITS} | options))
+
+
+def test_a_data_set_is_kept_as_it_was_sent(store: Store) -> None:
+    dataset, created = register(store, filename="dir/cheese.csv")
+    assert created
+    assert dataset.digest == hashlib.sha256(CSV).hexdigest()
+    assert (dataset.name, dataset.source_format, dataset.size_bytes) == ("cheese", "csv", len(CSV))
+    assert (dataset.rows, dataset.test_rows, dataset.columns, dataset.classes) == (4, 0, 2, ("Käse", "犬"))
+    assert dataset.summary["class_counts"] == {"Käse": 2, "犬": 2}
+    assert get_dataset(store, dataset.id) == dataset
+    train, test = load_dataset(store, dataset.id)
+    np.testing.assert_array_equal(train.X, [[1, 2], [3, 4], [5, 6], [7, 8]])
+    assert (train.feature_names, train.y.tolist(), test) == (("größe", "b"), [0, 1, 0, 1], None)
+
+
+def test_a_test_part_is_kept_beside(store: Store) -> None:
+    out = io.BytesIO()
+    np.savez(out, X_train=np.eye(4), y_train=[0, 1, 0, 1], X_test=np.eye(4)[:2], y_test=[1, 0])
+    dataset, _ = register(store, out.getvalue(), name="halves")
+    assert (dataset.name, dataset.test_rows, dataset.source_format) == ("halves", 2, "npz")
+    _, test = load_dataset(store, dataset.id)
+    assert test is not None
+    assert test.y.tolist() == [1, 0]
+
+
+def test_the_same_bytes_are_the_same_data_set(store: Store, tmp_path: Path) -> None:
+    first, _ = register(store, name="one")
+    again, created = register(store, name="two")
+    assert (again, created) == (first, False)
+    path = tmp_path / "upload.csv"
+    path.write_bytes(CSV)
+    assert register_dataset(store, path, created_by="x", limits=LIMITS, label_column="kind") == (first, False)
+    assert path.read_bytes() == CSV
+
+
+def test_the_same_bytes_with_another_label_column_are_another_data_set(store: Store) -> None:
+    content = b"a,b,c\n0,5,x\n1,6,y\n0,7,x\n1,8,y\n".replace(b"x", b"3").replace(b"y", b"4")
+    first, _ = register(store, content)
+    other, created = register(store, content, label_column="a")
+    assert created
+    assert other.digest != first.digest
+    assert other.classes == ("0", "1")
+    assert register(store, content, label_column="a") == (other, False)
+
+
+def test_two_who_send_the_same_at_once_get_one_data_set(store: Store) -> None:
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(register(store))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len({dataset.id for dataset, _ in found}) == 1
+    assert sum(created for _, created in found) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "error", "code"),
+    [
+        (b"", {}, InvalidRequest, "empty_file"),
+        (b"1,2,x\n3,nan,y\n5,6,x\n7,8,y\n", {}, InvalidRequest, "invalid_dataset"),
+        (CSV, {"file_format": "xlsx"}, UnsupportedFormat, "unsupported_format"),
+        (CSV, {"file_format": "npz"}, UnsupportedFormat, "wrong_format"),
+        (CSV, {"limits": Settings(max_upload_bytes=1024, max_rows=3)}, TooLarge, "too_many_rows"),
+        (CSV * 1000, {}, InvalidRequest, "invalid_dataset"),
+        (CSV * 5000, {}, TooLarge, "file_too_large"),
+        (CSV, {"name": "a\0b"}, InvalidRequest, "invalid_request"),
+        (CSV, {"name": " "}, InvalidRequest, "invalid_request"),
+        (CSV, {"name": "n" * 201}, InvalidRequest, "invalid_request"),
+    ],
+)
+def test_what_cannot_be_used_leaves_no_trace(
+    store: Store, content: bytes, options: dict[str, Any], error: type[Exception], code: str
+) -> None:
+    with pytest.raises(error) as caught:
+        register(store, content, **options)
+    assert caught.value.reason == code  # type: ignore[attr-defined]
+    assert list_datasets(store, limit=10) == ([], False)
+    with store.read() as uow:
+        assert uow.connection.execute(blobs.select()).first() is None
+
+
+def test_a_file_name_without_a_stem_gives_a_plain_name(store: Store) -> None:
+    assert register(store, filename="\x07.csv")[0].name == "data set"
+    assert register(store, CSV + b"9,9,\xe7\x8a\xac\n")[0].name == "data set"
+
+
+def test_a_data_set_is_deleted_with_its_rows(store: Store) -> None:
+    dataset, _ = register(store)
+    delete_dataset(store, dataset.id)
+    for use in (get_dataset, load_dataset, delete_dataset):
+        with pytest.raises(NotFound):
+            use(store, dataset.id)
+    with store.read() as uow:
+        assert not uow.blobs.exists(dataset.blob_digest)
+    assert register(store)[1]
+
+
+def test_rows_shared_by_two_data_sets_stay_until_both_are_gone(store: Store) -> None:
+    first, _ = register(store)
+    second, created = register(store, CSV.replace(b"\n", b"\r\n"))
+    assert created
+    assert first.blob_digest == second.blob_digest
+    delete_dataset(store, first.id)
+    assert load_dataset(store, second.id)[0].n == 4
+    delete_dataset(store, second.id)
+    with store.read() as uow:
+        assert not uow.blobs.exists(first.blob_digest)
+
+
+def test_a_data_set_in_use_is_not_deleted(store: Store, add_job: Any) -> None:
+    dataset, _ = register(store)
+    with store.begin() as uow:
+        job = add_job(uow, dataset_id=dataset.id)
+    with pytest.raises(Conflict) as caught:
+        delete_dataset(store, dataset.id)
+    assert caught.value.reason == "dataset_in_use"
+    with store.begin() as uow:
+        uow.jobs.move(job.id, JobState.CANCELLED)
+    delete_dataset(store, dataset.id)
+
+
+def test_a_data_set_deleted_while_registered_is_a_conflict(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(store)
+    monkeypatch.setattr("app.services.datasets._known", lambda *_: None)
+    with pytest.raises(Conflict) as caught:
+        register(store)
+    assert caught.value.reason == "dataset_deleted"

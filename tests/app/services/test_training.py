@@ -1,0 +1,410 @@
+"""Use cases of training jobs, on both databases, with a queue that only remembers."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+
+import pytest
+
+from app.domain.entities import Dataset, Job, JobState, StudentRow, StudentState, Worker, new_id
+from app.domain.errors import Conflict, InvalidRequest, NotFound, Overloaded, Unavailable, Unprocessable
+from app.domain.ports import JobQueue
+from app.domain.spec import TrainingSpec
+from app.services.training import (
+    cancel_job,
+    estimated_finish,
+    get_job,
+    job_events,
+    job_students,
+    list_jobs,
+    retry_job,
+    submit_job,
+)
+from app.settings import Settings
+from app.store.repositories.jobs import Jobs
+from app.store.unit_of_work import Store
+
+
+class RememberingQueue(JobQueue):
+    def __init__(self) -> None:
+        self.enqueued: list[tuple[str, str]] = []
+        self.cancelled: list[str] = []
+        self.away = False
+
+    def enqueue(self, job_id: str, workflow_id: str) -> None:
+        self._check()
+        self.enqueued.append((job_id, workflow_id))
+
+    def cancel(self, workflow_id: str) -> None:
+        self._check()
+        self.cancelled.append(workflow_id)
+
+    def ping(self) -> None:
+        self._check()
+
+    def _check(self) -> None:
+        if self.away:
+            raise Unavailable("away")
+
+
+@pytest.fixture
+def queue() -> RememberingQueue:
+    return RememberingQueue()
+
+
+def add_dataset(store: Store, classes: tuple[str, ...] = ("a", "b", "c"), **values) -> Dataset:
+    with store.begin() as uow:
+        digest, _ = uow.blobs.put([repr((classes, values)).encode()])
+        dataset = Dataset(
+            id=new_id("ds"),
+            digest=digest,
+            name="set",
+            source_format="csv",
+            size_bytes=1,
+            blob_digest=digest,
+            rows=100,
+            test_rows=0,
+            columns=4,
+            classes=classes,
+            summary={},
+            created_at=time.time(),
+            created_by="me",
+        )
+        dataset = dataclasses.replace(dataset, **values)
+        uow.datasets.add(dataset)
+    return dataset
+
+
+@pytest.fixture
+def dataset(store: Store) -> Dataset:
+    return add_dataset(store)
+
+
+def submit(store: Store, queue: JobQueue, dataset: Dataset, **changes) -> tuple[Job, bool]:
+    arguments = {
+        "dataset_id": dataset.id,
+        "model": "letters",
+        "spec": TrainingSpec(),
+        "created_by": "me",
+        "idempotency_key": None,
+        "body_digest": "body",
+        "settings": Settings(),
+    }
+    return submit_job(store, queue, **(arguments | changes))
+
+
+def set_state(store: Store, job: Job, *states: JobState) -> None:
+    with store.begin() as uow:
+        for state in states:
+            uow.jobs.move(job.id, state)
+
+
+def add_worker(store: Store, beat_at: float) -> None:
+    with store.begin() as uow:
+        uow.workers.beat(Worker("w", "host", 1, started_at=beat_at, beat_at=beat_at))
+
+
+def add_student(store: Store, job: Job, index: int, method: str, state: StudentState) -> None:
+    with store.begin() as uow:
+        uow.students.save(StudentRow(job.id, index, "abc"[index], method, state, error="no"))
+
+
+def event_types(store: Store, job: Job) -> list[str]:
+    return [event.type for event in job_events(store, job.id)[0]]
+
+
+def test_a_submitted_job_is_stored_and_queued(store, queue, dataset):
+    spec = TrainingSpec.model_validate({"evaluation": {"baselines": ["svm", "gsvm"]}, "seed": 5})
+    job, created = submit(store, queue, dataset, spec=spec)
+    assert created
+    assert get_job(store, job.id) == job
+    assert job.state is JobState.QUEUED
+    assert (job.progress_done, job.progress_total) == (0, 1 + 3 * 2)
+    assert TrainingSpec.model_validate(job.spec) == spec
+    assert job.provenance == {"seed": 5, "dataset_digest": dataset.digest}
+    assert queue.enqueued == [(job.id, f"{job.id}.0")]
+    assert event_types(store, job) == ["job_queued"]
+
+
+def test_a_job_is_not_lost_when_the_queue_is_away(store, queue, dataset):
+    queue.away = True
+    job, created = submit(store, queue, dataset)
+    assert created
+    assert get_job(store, job.id).state is JobState.QUEUED
+
+
+def test_the_same_idempotency_key_gives_the_same_job(store, queue, dataset):
+    first, _ = submit(store, queue, dataset, idempotency_key="k")
+    second, created = submit(store, queue, dataset, idempotency_key="k")
+    assert not created
+    assert second.id == first.id
+    assert len(queue.enqueued) == 1
+    other, created = submit(store, queue, dataset, idempotency_key="k", created_by="you")
+    assert created
+    assert other.id != first.id
+
+
+def test_an_idempotency_key_with_another_body_is_refused(store, queue, dataset):
+    submit(store, queue, dataset, idempotency_key="k")
+    with pytest.raises(Unprocessable) as refused:
+        submit(store, queue, dataset, idempotency_key="k", body_digest="another")
+    assert refused.value.reason == "idempotency_key_reused"
+
+
+def test_twin_requests_with_one_key_make_one_job(store, queue, dataset):
+    barrier = threading.Barrier(4)
+    made: list[tuple[Job, bool]] = []
+
+    def request() -> None:
+        barrier.wait()
+        made.append(submit(store, queue, dataset, idempotency_key="twin"))
+
+    threads = [threading.Thread(target=request) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({job.id for job, _ in made}) == 1
+    assert sum(created for _, created in made) == 1
+    assert len(list_jobs(store, limit=10)[0]) == 1
+
+
+def test_an_unknown_data_set_is_not_found(store, queue):
+    with pytest.raises(NotFound) as missing:
+        submit(store, queue, Dataset("ds_0", *([""] * 3), 0, "", 0, 0, 0, (), {}, 0.0, ""))
+    assert missing.value.reason == "dataset_not_found"
+
+
+def test_unknown_classes_are_named(store, queue, dataset):
+    with pytest.raises(InvalidRequest) as refused:
+        submit(store, queue, dataset, spec=TrainingSpec(classes=("a", "x", "y")))
+    assert [fault.field for fault in refused.value.faults] == [
+        "hyperparameters.classes.1",
+        "hyperparameters.classes.2",
+    ]
+    assert "'x'" in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "é", "x" * 101, "a@b"])
+def test_a_bad_model_name_is_refused(store, queue, dataset, name):
+    with pytest.raises(InvalidRequest) as refused:
+        submit(store, queue, dataset, model=name)
+    assert refused.value.faults[0].field == "model"
+
+
+def test_a_single_class_is_refused(store, queue):
+    with pytest.raises(InvalidRequest) as refused:
+        submit(store, queue, add_dataset(store, ("only",)))
+    assert refused.value.reason == "single_class"
+
+
+def test_a_test_share_too_small_for_the_classes_is_refused(store, queue, dataset):
+    spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.02}})
+    with pytest.raises(InvalidRequest) as refused:
+        submit(store, queue, dataset, spec=spec)
+    assert refused.value.reason == "test_part_too_small"
+
+
+@pytest.mark.parametrize(
+    ("values", "code"), [({"columns": 5}, "wrong_columns"), ({"classes": ("a", "z")}, "unknown_class")]
+)
+def test_test_data_must_fit_the_training_data(store, queue, dataset, values, code):
+    other = add_dataset(store, **values)
+    spec = TrainingSpec.model_validate({"evaluation": {"dataset_id": other.id}})
+    with pytest.raises(InvalidRequest) as refused:
+        submit(store, queue, dataset, spec=spec)
+    assert refused.value.reason == code
+    assert refused.value.faults[0].field == "hyperparameters.evaluation.dataset_id"
+
+
+def test_jobs_are_shed_when_too_many_wait(store, queue, dataset):
+    settings = Settings(max_queued_jobs=1)
+    submit(store, queue, dataset, settings=settings)
+    with pytest.raises(Overloaded) as shed:
+        submit(store, queue, dataset, settings=settings)
+    assert shed.value.retry_after > 0
+
+
+def test_a_queued_job_is_cancelled_at_once(store, queue, dataset):
+    job, _ = submit(store, queue, dataset)
+    assert cancel_job(store, queue, job.id).state is JobState.CANCELLED
+    assert queue.cancelled == [job.workflow_id]
+    assert event_types(store, job)[-1] == "job_cancelled"
+
+
+def test_a_running_job_waits_for_its_worker(store, queue, dataset):
+    job, _ = submit(store, queue, dataset)
+    set_state(store, job, JobState.RUNNING)
+    add_worker(store, time.time())
+    assert cancel_job(store, queue, job.id).state is JobState.CANCELLING
+    assert cancel_job(store, queue, job.id).state is JobState.CANCELLING
+    assert event_types(store, job).count("job_cancelling") == 1
+
+
+def test_a_running_job_without_any_worker_alive_is_cancelled_at_once(store, queue, dataset):
+    job, _ = submit(store, queue, dataset)
+    set_state(store, job, JobState.RUNNING)
+    add_worker(store, time.time() - 60)
+    assert cancel_job(store, queue, job.id).state is JobState.CANCELLED
+
+
+def test_a_cancel_is_stored_though_the_queue_is_away(store, queue, dataset):
+    job, _ = submit(store, queue, dataset)
+    queue.away = True
+    assert cancel_job(store, queue, job.id).state is JobState.CANCELLED
+
+
+def test_an_ended_job_cannot_be_cancelled(store, queue, dataset):
+    job, _ = submit(store, queue, dataset)
+    set_state(store, job, JobState.RUNNING, JobState.SUCCEEDED)
+    with pytest.raises(Conflict) as conflict:
+        cancel_job(store, queue, job.id)
+    assert conflict.value.reason == "job_ended"
+    with pytest.raises(NotFound):
+        cancel_job(store, queue, "job_0")
+
+
+def test_a_retry_keeps_what_is_finished(store, queue, dataset):
+    job, _ = submit(store, queue, dataset)
+    set_state(store, job, JobState.RUNNING)
+    add_student(store, job, 0, "teacher", StudentState.SUCCEEDED)
+    add_student(store, job, 0, "gsvm", StudentState.SUCCEEDED)
+    add_student(store, job, 1, "gsvm", StudentState.FAILED)
+    with store.begin() as uow:
+        digest, _ = uow.blobs.put([b"preparation"])
+        uow.jobs.change(job.id, preparation_digest=digest)
+        uow.jobs.move(job.id, JobState.FAILED, error_code="x", error_message="y")
+    again = retry_job(store, queue, job.id)
+    assert (again.state, again.attempt) == (JobState.QUEUED, 1)
+    assert (again.progress_done, again.progress_total) == (2, 4)
+    assert (again.error_code, again.error_message, again.finished_at, again.started_at) == (None,) * 4
+    assert again.preparation_digest == digest
+    assert queue.enqueued[-1] == (job.id, f"{job.id}.1")
+    rows, _ = job_students(store, job.id)
+    states = {(row.class_index, row.method): (row.state, row.error) for row in rows}
+    assert states[0, "gsvm"][0] is StudentState.SUCCEEDED
+    assert states[1, "gsvm"] == (StudentState.PENDING, None)
+    assert event_types(store, job)[-1] == "job_retried"
+
+
+@pytest.mark.parametrize(
+    "states", [(), (JobState.RUNNING,), (JobState.RUNNING, JobState.SUCCEEDED), (JobState.CANCELLING,)]
+)
+def test_only_an_ended_job_with_something_missing_is_retried(store, queue, dataset, states):
+    job, _ = submit(store, queue, dataset)
+    set_state(store, job, *states)
+    with pytest.raises(Conflict) as conflict:
+        retry_job(store, queue, job.id)
+    assert conflict.value.reason == "job_not_retriable"
+
+
+def test_a_job_whose_data_are_gone_is_not_retried(store, queue, dataset):
+    test = add_dataset(store, ("a", "b"))
+    job, _ = submit(store, queue, dataset)
+    other, _ = submit(
+        store, queue, dataset, spec=TrainingSpec.model_validate({"evaluation": {"dataset_id": test.id}})
+    )
+    cancel_job(store, queue, job.id)
+    cancel_job(store, queue, other.id)
+    with store.begin() as uow:
+        uow.datasets.delete(test.id)
+    with pytest.raises(NotFound):
+        retry_job(store, queue, other.id)
+    assert retry_job(store, queue, job.id).state is JobState.QUEUED
+
+
+def test_jobs_are_listed_newest_first_in_pages(store, queue, dataset):
+    ids = [submit(store, queue, dataset)[0].id for _ in range(3)]
+    cancel_job(store, queue, ids[1])
+    first, more = list_jobs(store, limit=2)
+    assert more
+    rest, more = list_jobs(store, limit=2, after=first[-1].id)
+    assert not more
+    assert [job.id for job in [*first, *rest]] == sorted(ids, reverse=True)
+    cancelled, _ = list_jobs(store, limit=9, states=[JobState.CANCELLED])
+    assert [job.id for job in cancelled] == [ids[1]]
+
+
+def test_events_come_in_pages(store, queue, dataset):
+    job, _ = submit(store, queue, dataset)
+    cancel_job(store, queue, job.id)
+    first, more = job_events(store, job.id, limit=1)
+    assert more
+    assert [event.seq for event in first] == [1]
+    rest, more = job_events(store, job.id, after=1)
+    assert not more
+    assert [event.type for event in rest] == ["job_cancelled"]
+    with pytest.raises(NotFound):
+        job_events(store, "job_0")
+
+
+def test_students_still_to_come_are_pending(store, queue, dataset):
+    spec = TrainingSpec.model_validate({"classes": ["c", "a"], "evaluation": {"baselines": ["svm"]}})
+    job, _ = submit(store, queue, dataset, spec=spec)
+    set_state(store, job, JobState.RUNNING)
+    add_student(store, job, 0, "gsvm", StudentState.SUCCEEDED)
+    add_student(store, job, 0, "teacher", StudentState.SUCCEEDED)
+    first, more = job_students(store, job.id, limit=1)
+    assert more
+    assert [(row.class_index, row.method, row.state.value) for row in first] == [
+        (0, "gsvm", "succeeded"),
+        (0, "svm", "pending"),
+        (0, "teacher", "succeeded"),
+    ]
+    rest, more = job_students(store, job.id, after=0)
+    assert not more
+    assert [(row.label, row.method, row.state.value) for row in rest] == [
+        ("c", "gsvm", "pending"),
+        ("c", "svm", "pending"),
+    ]
+    only, _ = job_students(store, job.id, method="svm")
+    assert [(row.label, row.method) for row in only] == [("a", "svm"), ("c", "svm")]
+
+
+def test_an_ended_job_lists_what_it_has(store, queue, dataset):
+    job, _ = submit(store, queue, dataset)
+    set_state(store, job, JobState.RUNNING)
+    add_student(store, job, 1, "gsvm", StudentState.SUCCEEDED)
+    set_state(store, job, JobState.FAILED)
+    with store.begin() as uow:
+        uow.datasets.delete(dataset.id)
+    rows, more = job_students(store, job.id)
+    assert not more
+    assert [row.label for row in rows] == ["b"]
+
+
+def a_job(**values) -> Job:
+    job = Job("job_1", "ds_1", "m", {}, JobState.RUNNING, 0, "students", 5, 11, 0.0, "me", started_at=100.0)
+    return dataclasses.replace(job, **values)
+
+
+def test_the_end_is_estimated_from_the_pace_of_this_attempt():
+    assert estimated_finish(a_job(), 150.0) == 150.0 + 50.0 / 5 * 6
+    assert estimated_finish(a_job(provenance={"done_before": 3}), 150.0) == 150.0 + 50.0 / 2 * 6
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"state": JobState.QUEUED}, {"started_at": None}, {"progress_done": 1}, {"started_at": 150.0}],
+)
+def test_nobody_guesses_an_end_without_a_pace(values):
+    assert estimated_finish(a_job(**values), 150.0) is None
+
+
+def test_a_job_that_moves_while_it_is_cancelled_is_judged_again(store, queue, dataset, monkeypatch):
+    job, _ = submit(store, queue, dataset)
+    add_worker(store, time.time())
+    move = Jobs.move
+    moved = []
+
+    def overtaken(jobs: Jobs, job_id: str, state: JobState, **values) -> Job:
+        if not moved:
+            # what another transaction would have done between the read and the write
+            moved.append(True)
+            raise Conflict("Job is running.", code="job_state")
+        return move(jobs, job_id, state, **values)
+
+    monkeypatch.setattr(Jobs, "move", overtaken)
+    assert cancel_job(store, queue, job.id).state is JobState.CANCELLED

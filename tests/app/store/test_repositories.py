@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from app.domain.entities import ApiKey, JobState, ModelVersion, StudentRow, StudentState, Worker
+from app.domain.errors import Conflict, NotFound, PreconditionFailed
+from app.store.unit_of_work import Store, UnitOfWork
+
+
+def version_of(uow: UnitOfWork, job_id: str, number: int, model: str = "digits") -> ModelVersion:
+    teacher, _ = uow.blobs.put([b"teacher"])
+    version = ModelVersion(model, number, job_id, "0" * 64, "gsvm", ("0", "1"), 64, teacher, {"f1": 0.5}, 1.0)
+    uow.models.publish(version)
+    return version
+
+
+def student(job_id: str, index: int, **columns: Any) -> StudentRow:
+    values: dict[str, Any] = {"label": str(index), "method": "gsvm", "state": StudentState.SUCCEEDED}
+    return StudentRow(job_id=job_id, class_index=index, **values | columns)
+
+
+# Data sets
+
+
+def test_a_data_set_comes_back_as_it_was(store: Store, add_dataset: Any) -> None:
+    with store.begin() as uow:
+        dataset = add_dataset(uow)
+    with store.read() as uow:
+        assert uow.datasets.get(dataset.id) == dataset
+        assert uow.datasets.by_digest(dataset.digest) == dataset
+        assert uow.datasets.by_digest("f" * 64) is None
+
+
+def test_a_second_data_set_of_the_same_digest_is_not_added(store: Store, add_dataset: Any) -> None:
+    with store.begin() as uow:
+        dataset = add_dataset(uow)
+        assert not uow.datasets.add(dataclasses.replace(dataset, id="ds_other"))
+        with pytest.raises(NotFound):
+            uow.datasets.get("ds_other")
+
+
+def test_pages_of_data_sets_go_from_new_to_old_without_gaps(store: Store, add_dataset: Any) -> None:
+    with store.begin() as uow:
+        made = [add_dataset(uow, id=f"ds_{number}").id for number in range(5)]
+    with store.read() as uow:
+        first, more = uow.datasets.page(limit=3)
+        rest, last = uow.datasets.page(limit=3, after=first[-1].id)
+    assert [dataset.id for dataset in [*first, *rest]] == made[::-1]
+    assert (more, last) == (True, False)
+
+
+def test_a_held_data_set_is_not_deleted_until_the_holder_is_done(store: Store, add_dataset: Any) -> None:
+    with store.begin() as uow:
+        dataset = add_dataset(uow)
+    order: list[str] = []
+
+    def delete() -> None:
+        with store.begin() as uow:
+            uow.datasets.hold(dataset.id, exclusive=True)
+            order.append("deleted")
+            uow.datasets.delete(dataset.id)
+
+    with store.begin() as uow:
+        assert uow.datasets.hold(dataset.id) == dataset
+        thread = threading.Thread(target=delete)
+        thread.start()
+        thread.join(0.3)
+        order.append("held")
+    thread.join()
+    assert order == ["held", "deleted"]
+    with store.begin() as uow, pytest.raises(NotFound):
+        uow.datasets.hold(dataset.id)
+
+
+# Jobs
+
+
+def test_a_job_comes_back_as_it_was(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        job = add_job(uow, provenance={"numpy": "2"})
+    with store.read() as uow:
+        assert uow.jobs.get(job.id) == job
+        with pytest.raises(NotFound):
+            uow.jobs.get("job_none")
+
+
+def test_every_change_of_a_job_counts_its_revision(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        job = add_job(uow)
+        assert uow.jobs.change(job.id, stage="teacher").revision == 1
+        advanced = uow.jobs.advance(job.id, 2)
+        moved = uow.jobs.move(job.id, JobState.RUNNING)
+    assert (advanced.progress_done, advanced.revision) == (2, 2)
+    assert (moved.state, moved.revision) == (JobState.RUNNING, 3)
+    assert moved.started_at is not None
+
+
+def test_a_job_moves_only_where_its_state_leads(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        job = add_job(uow)
+        with pytest.raises(Conflict, match="is queued; it cannot become succeeded"):
+            uow.jobs.move(job.id, JobState.SUCCEEDED)
+        uow.jobs.move(job.id, JobState.RUNNING)
+        ended = uow.jobs.move(job.id, JobState.FAILED, error_code="solver", error_message="broke")
+        assert ended.finished_at is not None
+        assert uow.jobs.move(job.id, JobState.QUEUED, attempt=1).workflow_id == f"{job.id}.1"
+        with pytest.raises(NotFound):
+            uow.jobs.move("job_none", JobState.RUNNING)
+
+
+def test_jobs_are_paged_and_counted_by_state(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        made = [add_job(uow, id=f"job_{number}").id for number in range(4)]
+        uow.jobs.move(made[1], JobState.RUNNING)
+        assert uow.jobs.count(JobState.QUEUED) == 3
+        assert uow.jobs.count(JobState.QUEUED, JobState.RUNNING) == 4
+        page, more = uow.jobs.page(limit=2, states=[JobState.QUEUED])
+        assert [job.id for job in page] == [made[3], made[2]]
+        assert more
+        page, more = uow.jobs.page(limit=2, after=page[-1].id, states=[JobState.QUEUED])
+        assert [job.id for job in page] == [made[0]]
+        assert not more
+
+
+def test_a_data_set_is_in_use_while_a_job_trains_or_tests_on_it(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        trains = add_job(uow, dataset_id="ds_a")
+        add_job(uow, dataset_id="ds_b", spec={"evaluation": {"dataset_id": "ds_c"}})
+        assert [uow.jobs.unfinished_for_dataset(f"ds_{name}") for name in "abcd"] == [True, True, True, False]
+        uow.jobs.move(trains.id, JobState.CANCELLED)
+        assert not uow.jobs.unfinished_for_dataset("ds_a")
+
+
+def test_an_idempotency_key_belongs_to_one_job_of_one_owner(store: Store) -> None:
+    with store.begin() as uow:
+        uow.jobs.remember("ann", "k", "d" * 64, "job_1")
+        uow.jobs.remember("bob", "k", "e" * 64, "job_2")
+        assert uow.jobs.remembered("ann", "k") == ("d" * 64, "job_1")
+        assert uow.jobs.remembered("ann", "other") is None
+    with pytest.raises(IntegrityError), store.begin() as uow:
+        uow.jobs.remember("ann", "k", "d" * 64, "job_3")
+
+
+# Students
+
+
+def test_a_succeeded_student_is_never_replaced(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        job = add_job(uow)
+        assert uow.students.save(student(job.id, 0, state=StudentState.FAILED, error="broke"))
+        assert uow.students.save(student(job.id, 0, objective=1.5, metrics={"auc": None}))
+        assert not uow.students.save(student(job.id, 0, objective=9.0))
+        (row,) = uow.students.of_job(job.id)
+    assert (row.objective, row.error, row.metrics) == (1.5, None, {"auc": None})
+
+
+def test_pages_of_students_never_cut_a_class_in_two(store: Store, add_job: Any) -> None:
+    methods = ("gsvm", "svm", "teacher")
+    with store.begin() as uow:
+        job = add_job(uow)
+        for index in (0, 2, 5, 7):
+            for method in methods:
+                uow.students.save(student(job.id, index, method=method))
+    with store.read() as uow:
+        first, more = uow.students.page(job.id, limit=3)
+        assert [(row.class_index, row.method) for row in first] == [
+            (k, m) for k in (0, 2, 5) for m in methods
+        ]
+        assert more
+        rest, more = uow.students.page(job.id, limit=3, after=5, method="svm")
+        assert [(row.class_index, row.method) for row in rest] == [(7, "svm")]
+        assert not more
+        assert len(uow.students.of_job(job.id)) == 12
+
+
+def test_only_a_succeeded_student_is_served(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        job = add_job(uow)
+        uow.students.save(student(job.id, 0, label="Käse"))
+        uow.students.save(student(job.id, 1, state=StudentState.FAILED))
+        assert uow.students.succeeded(job.id) == {(0, "gsvm")}
+        served = uow.students.served(job.id, "Käse", "gsvm")
+        assert served is not None
+        assert served.class_index == 0
+        assert uow.students.served(job.id, "1", "gsvm") is None
+
+
+# Events
+
+
+def test_events_are_numbered_within_their_job(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        one, two = add_job(uow), add_job(uow)
+        assert [uow.events.append(one.id, "a", {"x": 1}).seq, uow.events.append(two.id, "b").seq] == [1, 1]
+        last = uow.events.append(one.id, "c")
+        assert uow.events.after(one.id, 1, limit=10) == [last]
+        assert [event.type for event in uow.events.after(one.id, 0, limit=1)] == ["a"]
+
+
+def test_concurrent_workers_number_events_without_gap_or_deadlock(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        job = add_job(uow)
+    errors: list[BaseException] = []
+
+    def work(index: int) -> None:
+        try:
+            for turn in range(5):
+                with store.begin() as uow:
+                    uow.students.save(student(job.id, 10 * index + turn))
+                    uow.events.append(job.id, "student_finished")
+                    uow.jobs.advance(job.id)
+        except BaseException as error:  # noqa: BLE001 - reported below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    with store.read() as uow:
+        assert [event.seq for event in uow.events.after(job.id, 0, limit=100)] == list(range(1, 21))
+        assert uow.jobs.get(job.id).progress_done == 20
+
+
+# Models
+
+
+def test_versions_count_from_one_within_a_model(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        assert uow.models.next_version("digits") == 1
+        job = add_job(uow)
+        version = version_of(uow, job.id, 1)
+        assert uow.models.next_version("digits") == 2
+        assert uow.models.next_version("other") == 1
+        assert uow.models.of_job(job.id) == version
+        assert uow.models.of_job("job_none") is None
+        assert uow.models.version("digits", 1) == version
+        for ask in (lambda: uow.models.version("digits", 2), lambda: uow.models.versions("none")):
+            with pytest.raises(NotFound):
+                ask()
+
+
+def test_models_are_listed_in_order_of_name(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        for model, number in (("b", 1), ("a", 1), ("a", 2), ("c", 1)):
+            version_of(uow, add_job(uow, model=model).id, number, model)
+        uow.models.point("a", "latest", 2)
+        names, more = uow.models.names(limit=2)
+        assert (names, more) == (["a", "b"], True)
+        assert uow.models.names(limit=2, after="b") == (["c"], False)
+        page, more = uow.models.summaries(limit=2)
+        assert [(item.model, item.versions, item.newest_version, len(item.aliases)) for item in page] == [
+            ("a", 2, 2, 1),
+            ("b", 1, 1, 0),
+        ]
+        assert more
+        assert [item.model for item in uow.models.summaries(limit=2, after="b")[0]] == ["c"]
+
+
+def test_an_alias_moves_only_from_the_state_that_was_read(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        for number in (1, 2):
+            version_of(uow, add_job(uow).id, number)
+        clock = uow.models.clock()
+        made = uow.models.point("digits", "live", 1, expected_revision=0)
+        assert (made.version, made.revision) == (1, 1)
+        for stale in (0, 2):
+            with pytest.raises(PreconditionFailed):
+                uow.models.point("digits", "live", 2, expected_revision=stale)
+        assert uow.models.point("digits", "live", 2, expected_revision=1).revision == 2
+        assert uow.models.point("digits", "live", 1).version == 1
+        assert uow.models.aliases_of("digits") == [uow.models.alias("digits", "live")]
+        assert uow.models.clock() == clock + 3
+        with pytest.raises(NotFound):
+            uow.models.alias("digits", "none")
+
+
+def test_an_alias_of_a_version_that_does_not_exist_is_refused(store: Store) -> None:
+    with pytest.raises(IntegrityError), store.begin() as uow:
+        uow.models.point("digits", "live", 7)
+
+
+def test_two_publishers_never_take_the_same_number(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        jobs = [add_job(uow).id for _ in range(6)]
+
+    def publish(job_id: str) -> None:
+        with store.begin() as uow:
+            version_of(uow, job_id, uow.models.next_version("digits"))
+
+    threads = [threading.Thread(target=publish, args=(job_id,)) for job_id in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with store.read() as uow:
+        assert [version.version for version in uow.models.versions("digits")] == [6, 5, 4, 3, 2, 1]
+
+
+# Keys and workers
+
+
+def test_keys_are_kept_hashed_and_revoked_once(store: Store) -> None:
+    key = ApiKey("key_1", "camera", "a" * 64, frozenset({"query"}), frozenset({"faces"}), 1.0)
+    with store.begin() as uow:
+        uow.keys.add(key)
+        assert uow.keys.all() == [key]
+        first = uow.keys.revoke("key_1")
+        assert first.revoked_at is not None
+        assert uow.keys.revoke("key_1") == first
+        assert uow.models.clock() == 2
+        with pytest.raises(NotFound):
+            uow.keys.revoke("key_2")
+
+
+def test_a_worker_beats_and_is_forgotten(store: Store) -> None:
+    with store.begin() as uow:
+        uow.workers.beat(Worker("w1", "host", 1, 1.0, 1.0))
+        uow.workers.beat(Worker("w1", "host", 2, 1.0, 2.5))
+        assert uow.workers.all() == [Worker("w1", "host", 2, 1.0, 2.5)]
+        uow.workers.forget("w1")
+        assert uow.workers.all() == []
+
+
+def test_a_job_takes_its_students_and_events_with_it(store: Store, add_job: Any) -> None:
+    from app.store.tables import jobs
+
+    with store.begin() as uow:
+        job = add_job(uow)
+        uow.students.save(student(job.id, 0))
+        uow.events.append(job.id, "a")
+        uow.connection.execute(sa.delete(jobs))
+        assert uow.students.of_job(job.id) == []
+        assert uow.events.after(job.id, 0, limit=1) == []

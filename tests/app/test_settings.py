@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from app.settings import Settings
+
+
+def test_without_an_address_everything_is_sqlite_in_the_data_folder(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    assert settings.embedded
+    assert settings.app_database_url == f"sqlite:///{tmp_path}/stms.sqlite"
+    assert settings.jobs_database_url == f"sqlite:///{tmp_path}/jobs.sqlite"
+
+
+def test_one_postgresql_address_serves_data_and_jobs() -> None:
+    address = "postgresql://stms:secret@db/stms"
+    settings = Settings(database_url=SecretStr(address))
+    assert not settings.embedded
+    assert settings.app_database_url == settings.jobs_database_url == address
+    assert "secret" not in repr(settings)
+
+
+def test_an_sqlite_address_keeps_the_jobs_beside_it(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, database_url=SecretStr("sqlite:////elsewhere/a.sqlite"))
+    assert settings.app_database_url == "sqlite:////elsewhere/a.sqlite"
+    assert settings.jobs_database_url == f"sqlite:///{tmp_path}/jobs.sqlite"
+
+
+def test_the_environment_sets_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STMS_PORT", "9000")
+    assert Settings().port == 9000
+    monkeypatch.setenv("STMS_LOG_LEVEL", "LOUD")
+    with pytest.raises(ValidationError):
+        Settings()
