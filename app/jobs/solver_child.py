@@ -1,0 +1,186 @@
+"""The solver process: ``python -m app.jobs.solver_child <pid of the worker>``.
+
+It reads commands from standard input and answers on standard output, in the frames of `app.jobs.frames`:
+
+open {database_url, dataset_id, spec, threads, log_level}      → opened {threads}
+prepare {targets}            → progress…, prepared {summary, seconds, metrics} + [preparation, packed teacher]
+restore {preparation_digest} → progress…, restored
+train {pairs}                → started, progress…, student {…} + [packed] or student_failed {…}…, trained
+
+Any of them may be answered by failed {code, message}. It reads the database and never writes to it;
+killing it at any moment loses nothing but the work since its last answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, BinaryIO
+
+from app.domain.entities import Json
+from app.domain.errors import ServiceError
+from app.jobs.frames import Frame, read_frame, write_frame
+from app.jobs.lifeline import step_back, tie_to_parent
+
+if TYPE_CHECKING:
+    from app.jobs.recipe import Workbench
+    from app.store.unit_of_work import Store
+    from core.dataset import LabelledData
+    from core.types import Progress
+
+logger = logging.getLogger(__name__)
+
+_PROGRESS_SECONDS = 0.25
+
+
+class Answers:
+    """The way back to the worker; safe to use from several threads."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._stage = ""
+        self._told_at = 0.0
+
+    def send(self, kind: str, header: Json | None = None, *blobs: bytes) -> None:
+        with self._lock:
+            write_frame(self._stream, {"type": kind, **(header or {})}, blobs)
+
+    def progress(self, step: Progress, **about: str) -> None:
+        """Tell a new stage at once, and of the same one at most four times a second; the gap relative."""
+        now = time.monotonic()
+        if step.stage == self._stage and now - self._told_at < _PROGRESS_SECONDS:
+            return
+        self._stage, self._told_at = step.stage, now
+        gap = None
+        if step.gap is not None and step.objective is not None:
+            gap = step.gap / max(abs(step.objective), 1e-12)
+        report = {"stage": step.stage, "done": step.done, "total": step.total}
+        self.send("progress", {**report, "objective": step.objective, "gap": gap, **about})
+
+
+class SolverChild:
+    """The commands of one job."""
+
+    def __init__(self, answers: Answers, order: Json) -> None:
+        from joblib import cpu_count
+
+        from app.domain.spec import TrainingSpec
+        from app.store.engine import open_engine
+        from app.store.unit_of_work import Store
+
+        self._answers = answers
+        self._store: Store = Store(open_engine(order["database_url"], pool_size=1))
+        self._spec = TrainingSpec.model_validate(order["spec"])
+        self._dataset_id: str = order["dataset_id"]
+        self._threads: int = order["threads"] or cpu_count()
+        self._bench: Workbench | None = None
+        answers.send("opened", {"threads": self._threads})
+
+    def prepare(self, command: Json) -> None:
+        from app.jobs.recipe import Workbench
+
+        parts = self._parts()
+        bench = Workbench.prepared(parts, self._spec, self._answers.progress)
+        report = bench.teacher_report(command["targets"]) | {"threads": self._threads}
+        preparation, teacher = bench.preparation.to_bytes(), bench.preparation.packed_teacher().to_bytes()
+        self._bench = bench
+        self._answers.send("prepared", report, preparation, teacher)
+
+    def restore(self, command: Json) -> None:
+        from app.jobs.recipe import Workbench
+
+        with self._store.read() as uow:
+            stored = uow.blobs.read(command["preparation_digest"])
+        self._bench = Workbench.restored(stored, self._parts(), self._spec, self._answers.progress)
+        self._answers.send("restored")
+
+    def train(self, command: Json) -> None:
+        pairs: list[tuple[int, str]] = [(pair[0], pair[1]) for pair in command["pairs"]]
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="student") as pool:
+            for done in [pool.submit(self._train_one, target, method) for target, method in pairs]:
+                done.result()
+        self._answers.send("trained")
+
+    def _train_one(self, target: int, method: str) -> None:
+        bench = self._bench
+        if bench is None:
+            raise RuntimeError("train came before prepare or restore")
+        label = bench.preparation.classes[target]
+        who: Json = {"class_index": target, "method": method, "label": label}
+        self._answers.send("started", who)
+
+        def progress(step: Progress) -> None:
+            self._answers.progress(step, label=label, method=method)
+
+        try:
+            row, packed = bench.student(target, method, progress)
+        except Exception as error:  # noqa: BLE001 - one class that fails must not take the others with it
+            self._answers.send("student_failed", who | failure(error))
+        else:
+            self._answers.send("student", who | row, packed)
+
+    def _parts(self) -> tuple[LabelledData, LabelledData | None]:
+        from app.jobs.recipe import load_parts
+        from core.types import Progress
+
+        self._answers.progress(Progress("data", 0, 1))
+        return load_parts(self._store, self._dataset_id, self._spec)
+
+
+def failure(error: Exception) -> Json:
+    """Code and message of an error as a user may read them; the log has an unexpected one's traceback."""
+    from core.errors import InvalidProblem
+
+    if isinstance(error, InvalidProblem):
+        return {"code": error.faults[0].code, "message": str(error)}
+    if isinstance(error, ServiceError):
+        return {"code": error.reason, "message": error.message}
+    logger.error("the solver failed", exc_info=error)
+    if isinstance(error, MemoryError):
+        return {"code": "out_of_memory", "message": "There is not enough memory for this job."}
+    message = f"Unexpected {type(error).__name__} in the solver; the worker's log has the details."
+    return {"code": "internal_error", "message": message}
+
+
+def serve(commands: BinaryIO, answers: Answers) -> None:
+    """Answer commands until the stream ends."""
+    child: SolverChild | None = None
+    while (frame := read_frame(commands)) is not None:
+        try:
+            if frame.type == "open":
+                logging.basicConfig(
+                    level=frame.header["log_level"], format="%(levelname)s %(name)s: %(message)s"
+                )
+                child = SolverChild(answers, frame.header)
+            else:
+                _obey(child, frame)
+        except Exception as error:  # noqa: BLE001 - told to the worker, which decides
+            answers.send("failed", failure(error))
+
+
+def _obey(child: SolverChild | None, frame: Frame) -> None:
+    if child is None:
+        raise RuntimeError(f"{frame.type} came before open")
+    commands = {"prepare": child.prepare, "restore": child.restore, "train": child.train}
+    commands[frame.type](frame.header)
+
+
+def main() -> int:
+    """Tie the process to its worker, keep standard output to itself, and serve."""
+    tie_to_parent(int(sys.argv[1]))
+    step_back()
+    commands = os.fdopen(os.dup(0), "rb")
+    answers = Answers(os.fdopen(os.dup(1), "wb"))
+    # Whatever a library prints must not get between the frames.
+    os.dup2(2, 1)
+    serve(commands, answers)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

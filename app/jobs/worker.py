@@ -1,0 +1,202 @@
+"""A worker process: it takes jobs from the queue and runs them until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from dbos import DBOS, DBOSConfig, SQLAlchemyDatasource
+from sqlalchemy.engine import make_url
+
+from app.domain.errors import Unavailable
+from app.jobs.engine import (
+    APPLICATION,
+    APPLICATION_VERSION,
+    SCHEMA,
+    engine_url,
+    quiet_engine_log,
+    serializer,
+)
+from app.jobs.heartbeat import Heartbeat
+from app.jobs.identity import claim_identity
+from app.jobs.queue import DbosQueue
+from app.jobs.reconciler import Reconciler
+from app.jobs.workflow import Training
+from app.settings import Settings
+from app.store.engine import open_engine
+from app.store.migrate import schema_is_current
+from app.store.unit_of_work import Store
+
+logger = logging.getLogger(__name__)
+
+_DRAIN_SECONDS = 5.0
+
+
+class Worker:
+    """Everything that runs in a worker process. `start` once, then `stop`.
+
+    solver_command: program and arguments of the solver process, if not this package's own.
+    """
+
+    def __init__(self, settings: Settings, solver_command: Sequence[str] | None = None) -> None:
+        self._solver_command = solver_command
+        self._settings = settings
+        self._stopping = threading.Event()
+        self._identity = claim_identity(settings)
+        me = self._identity.worker
+        # Each running workflow may hold a connection, and the heartbeat must never wait for one.
+        self._store = Store(
+            open_engine(settings.app_database_url, pool_size=2 * settings.worker_concurrency + 6)
+        )
+        self._queue = DbosQueue(settings)
+        self._heartbeat = Heartbeat(
+            self._store,
+            me,
+            every=settings.heartbeat_seconds,
+            patience=settings.takeover_seconds,
+            take_over=self._take_over,
+        )
+        self._reconciler = Reconciler(self._store, self._queue)
+        self._training: Training | None = None
+
+    @property
+    def executor_id(self) -> str:
+        """The worker's name."""
+        return self._identity.worker.executor_id
+
+    def start(self) -> None:
+        """Prepare the job engine's database and take up work, first what a former life of this name left.
+
+        Raises Unavailable when the service's own tables are missing or of another version.
+        """
+        settings = self._settings
+        if not schema_is_current(self._store.engine):
+            raise Unavailable(
+                "The database's tables are missing or of another version: run 'stms db upgrade' first.",
+                code="schema_outdated",
+            )
+        quiet_engine_log()
+        url = engine_url(settings)
+        if url.startswith("sqlite"):
+            _use_wal(url)
+        DBOS.migrate(url, schema=SCHEMA)
+        self._queue.register_queues()
+        # The engine recovers this name's unfinished work when launched: the peers must see it alive by then.
+        self._heartbeat.beat()
+        DBOS(
+            config=DBOSConfig(
+                name=APPLICATION,
+                system_database_url=url,
+                dbos_system_schema=SCHEMA,
+                application_version=APPLICATION_VERSION,
+                executor_id=self.executor_id,
+                serializer=serializer(),
+                log_level="WARNING",
+            )
+        )
+        datasource = SQLAlchemyDatasource.create(
+            settings.app_database_url, engine=self._store.engine, schema=SCHEMA, serializer=serializer()
+        )
+        self._training = Training(
+            settings,
+            self._store,
+            datasource,
+            self._queue,
+            self._stopping,
+            self.executor_id,
+            self._solver_command,
+        )
+        self._training.register()
+        DBOS.launch()
+        self._heartbeat.start()
+        self._reconciler.start()
+        logger.info("worker %s takes jobs", self.executor_id)
+
+    def stop(self) -> None:
+        """End the solvers at once and leave unfinished jobs to be continued by whoever comes next."""
+        self._stopping.set()
+        if self._training is not None and not self._training.wait_until_idle(_DRAIN_SECONDS):
+            logger.warning("some workflows did not stop within %.0f s", _DRAIN_SECONDS)
+        self._reconciler.stop()
+        self._heartbeat.stop()
+        DBOS.destroy(destroy_registry=True)
+        self._sign_off()
+        self._queue.close()
+        self._store.dispose()
+        self._identity.release()
+
+    def _sign_off(self) -> None:
+        """Leave the list of workers, unless there is work under this name that the peers must find."""
+        try:
+            if not self._queue.has_work_of(self.executor_id):
+                with self._store.begin() as uow:
+                    uow.workers.forget(self.executor_id)
+        except Unavailable as error:
+            logger.warning("worker %s: could not sign off: %s", self.executor_id, error)
+
+    def _take_over(self, dead: Sequence[str]) -> None:
+        """Queue the unfinished work of dead workers again; the engine gives each piece to one worker only."""
+        handles = DBOS._recover_pending_workflows(list(dead))
+        job_ids = {handle.get_workflow_id().partition(".")[0] for handle in handles}
+        with self._store.begin() as uow:
+            for executor_id in dead:
+                uow.workers.forget(executor_id)
+            for job_id in sorted(job_ids):
+                told = {"from": list(dead), "by": self.executor_id}
+                uow.events.append(job_id, "worker_took_over", told)
+
+
+def run_worker(settings: Settings) -> int:
+    """Work until SIGTERM or SIGINT; returns the exit status. Blocks; main thread only."""
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    stop = threading.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    worker = Worker(settings)
+    try:
+        worker.start()
+        stop.wait()
+    finally:
+        worker.stop()
+    _leave_no_thread_behind()
+    return 0
+
+
+def _leave_no_thread_behind() -> None:
+    """End now if a thread hangs in the engine: one that lost its work to a peer waits there for the end."""
+    deadline = time.monotonic() + 2.0
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                logger.info("leaving thread %s behind", thread.name)
+                logging.shutdown()
+                os._exit(0)
+
+
+def _use_wal(url: str) -> None:
+    """Write-ahead logging, kept in the file: readers and the one writer do not wait for each other."""
+    path = make_url(url).database
+    if path is None:
+        raise Unavailable(f"{url} names no file.")
+    connection = sqlite3.connect(path, timeout=30.0)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    sys.exit(run_worker(Settings()))

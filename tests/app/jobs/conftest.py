@@ -1,0 +1,148 @@
+"""Workers with a solver that misbehaves on demand, and looking at what they did."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.entities import Dataset, Job, new_id
+from app.domain.spec import TrainingSpec
+from app.jobs.queue import DbosQueue
+from app.jobs.worker import Worker
+from app.services.training import get_job, job_events, submit_job
+from app.settings import Settings
+from app.store.unit_of_work import Store
+
+FAKE_SOLVER = Path(__file__).with_name("fake_solver.py")
+CLASSES = tuple(f"c{index}" for index in range(6))
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """The first true value of the condition; fails the test when it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds} s in vain")
+        time.sleep(0.02)
+    return value
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that only waits to be reaped does not."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@dataclass
+class FakeSolver:
+    """The plan of `fake_solver.py` and its log."""
+
+    folder: Path
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, str(FAKE_SOLVER), str(self.folder / "plan.json"), str(self.folder / "log")]
+
+    def plan(self, **behaviour: Any) -> None:
+        (self.folder / "plan.json").write_text(json.dumps(behaviour), encoding="utf-8")
+
+    def done(self) -> list[str]:
+        """What the solvers did, in order, without their process ids."""
+        lines = (self.folder / "log").read_text(encoding="utf-8").splitlines()
+        return [line.rpartition(" ")[0] for line in lines]
+
+    def pids(self) -> list[int]:
+        lines = (self.folder / "log").read_text(encoding="utf-8").splitlines()
+        return sorted({int(line.rpartition(" ")[2]) for line in lines})
+
+
+@pytest.fixture
+def solver(tmp_path: Path) -> FakeSolver:
+    fake = FakeSolver(tmp_path / "solver")
+    fake.folder.mkdir()
+    fake.plan()
+    (fake.folder / "log").touch()
+    return fake
+
+
+@dataclass
+class Service:
+    """A store with one data set of six classes, a queue, and workers when asked for."""
+
+    settings: Settings
+    store: Store
+    queue: DbosQueue
+    dataset: Dataset
+
+    def submit(self, **spec: Any) -> Job:
+        job, _ = submit_job(
+            self.store,
+            self.queue,
+            dataset_id=self.dataset.id,
+            model="m",
+            spec=TrainingSpec.model_validate(spec),
+            created_by="me",
+            idempotency_key=None,
+            body_digest="",
+            settings=self.settings,
+        )
+        return job
+
+    def job(self, job: Job) -> Job:
+        return get_job(self.store, job.id)
+
+    def ended(self, job: Job, seconds: float = 30.0) -> Job:
+        wait_for(lambda: self.job(job).state.ended, seconds)
+        return self.job(job)
+
+    def events(self, job: Job, *types: str) -> list[tuple[str, dict[str, Any]]]:
+        found, _ = job_events(self.store, job.id, limit=100_000)
+        return [(event.type, event.data) for event in found if not types or event.type in types]
+
+    @contextmanager
+    def worker(self, solver: FakeSolver) -> Iterator[Worker]:
+        worker = Worker(self.settings, solver.command)
+        try:
+            worker.start()
+            yield worker
+        finally:
+            worker.stop()
+
+
+def open_service(store: Store, settings: Settings) -> Service:
+    with store.begin() as uow:
+        digest, _ = uow.blobs.put([b"rows"])
+        dataset = Dataset(
+            id=new_id("ds"),
+            digest=digest,
+            name="set",
+            source_format="csv",
+            size_bytes=1,
+            blob_digest=digest,
+            rows=100,
+            test_rows=10,
+            columns=4,
+            classes=CLASSES,
+            summary={},
+            created_at=time.time(),
+            created_by="me",
+        )
+        uow.datasets.add(dataset)
+    return Service(settings, store, DbosQueue(settings), dataset)
+
+
+@pytest.fixture
+def service(sqlite_store: Store, tmp_path: Path) -> Iterator[Service]:
+    opened = open_service(sqlite_store, Settings(data_dir=tmp_path))
+    yield opened
+    opened.queue.close()

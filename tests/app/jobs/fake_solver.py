@@ -1,0 +1,108 @@
+"""A solver process that solves nothing: it speaks the protocol and misbehaves as told.
+
+Usage: fake_solver.py PLAN LOG PARENT. PLAN is a JSON file that may be changed between commands:
+prepare_seconds, student_seconds: how long each takes. fail_prepare: [code, message].
+die: {"prepare": n} or {"<class index>": n}, how many times to die there; counted in LOG.
+fail: {"<class index>": [code, message]}. LOG gets one line for everything done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from app.jobs.frames import read_frame, write_frame
+from app.jobs.lifeline import tie_to_parent
+
+PLAN, LOG, PARENT = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+
+
+def log(line: str) -> None:
+    with LOG.open("a", encoding="utf-8") as file:
+        file.write(f"{line} {os.getpid()}\n")
+
+
+def times_logged(line: str) -> int:
+    return sum(entry.startswith(f"{line} ") for entry in LOG.read_text(encoding="utf-8").splitlines())
+
+
+def maybe_die(where: str) -> None:
+    if times_logged(f"died-{where}") < plan().get("die", {}).get(where, 0):
+        log(f"died-{where}")
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def plan() -> dict:
+    return json.loads(PLAN.read_text(encoding="utf-8"))
+
+
+def send(kind: str, header: dict, *blobs: bytes) -> None:
+    write_frame(sys.stdout.buffer, {"type": kind, **header}, blobs)
+
+
+def prepare(targets: list[int]) -> None:
+    wanted = plan()
+    send("progress", {"stage": "teacher", "done": 1, "total": 2, "objective": 1.0, "gap": 0.5})
+    time.sleep(wanted.get("prepare_seconds", 0))
+    log("prepare")
+    maybe_die("prepare")
+    if "fail_prepare" in wanted:
+        code, message = wanted["fail_prepare"]
+        send("failed", {"code": code, "message": message})
+        return
+    metrics = [
+        {"class_index": target, "label": f"c{target}", "metrics": {"accuracy": 1.0, "f1": 1.0, "auc": 1.0}}
+        for target in targets
+    ]
+    summary = {"objective": 1.5, "relative_gap": 1e-4, "iterations": 7, "seconds": 0.1, "status": "converged"}
+    report = {"summary": summary, "seconds": {}, "metrics": metrics, "threads": 1}
+    send("prepared", report, b"preparation", b"teacher")
+
+
+def train(index: int, method: str) -> None:
+    who = {"class_index": index, "method": method, "label": f"c{index}"}
+    send("started", who)
+    send("progress", {"stage": "student", "done": 1, "total": 2, "objective": 1.0, "gap": 0.5, **who})
+    log(f"train-{index}-{method}")
+    time.sleep(plan().get("student_seconds", 0))
+    maybe_die(str(index))
+    failing = plan().get("fail", {})
+    if str(index) in failing:
+        code, message = failing[str(index)]
+        send("student_failed", who | {"code": code, "message": message})
+        return
+    row = {
+        "objective": 2.0,
+        "gap": 1e-4,
+        "iterations": 3,
+        "seconds": 0.01,
+        "status": "converged",
+        "threshold": 0.0,
+        "metrics": {"accuracy": 0.875, "f1": 0.75, "auc": None},
+    }
+    send("student", who | row, f"{index}-{method}".encode())
+
+
+def main() -> None:
+    tie_to_parent(PARENT)
+    log("start")
+    while (frame := read_frame(sys.stdin.buffer)) is not None:
+        if frame.type == "open":
+            send("opened", {"threads": 1})
+        elif frame.type == "prepare":
+            prepare(frame.header["targets"])
+        elif frame.type == "restore":
+            log("restore")
+            send("restored", {})
+        else:
+            for index, method in frame.header["pairs"]:
+                train(index, method)
+            send("trained", {})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""Jobs and workflows that disagree, and a database that goes away."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from dbos import DBOS
+
+from app.domain.entities import Job, JobState
+from app.domain.errors import Unavailable
+from app.jobs import reconciler as module
+from app.jobs.engine import SCHEMA, engine_url
+from app.jobs.queue import DbosQueue, WorkflowState
+from app.jobs.reconciler import Reconciler
+from app.jobs.reporter import Reporter
+from app.jobs.watch import JobStopped, JobWatch, WorkerStopping
+from app.settings import Settings
+from app.store.unit_of_work import Store
+from tests.app.jobs.conftest import Service, wait_for
+
+
+class EngineStates(DbosQueue):
+    """A queue whose workflows are in the states that a test says."""
+
+    def __init__(self) -> None:
+        super().__init__(Settings())
+        self.known: dict[str, WorkflowState] = {}
+        self.enqueued: list[str] = []
+        self.cancelled: list[str] = []
+
+    def enqueue(self, job_id: str, workflow_id: str) -> None:
+        self.enqueued.append(workflow_id)
+        self.known[workflow_id] = WorkflowState("ENQUEUED", None)
+
+    def cancel(self, workflow_id: str) -> None:
+        self.cancelled.append(workflow_id)
+        self.known[workflow_id] = WorkflowState("CANCELLED", None)
+
+    def states(self, workflow_ids):
+        return {name: self.known[name] for name in workflow_ids if name in self.known}
+
+
+@pytest.fixture
+def engine() -> EngineStates:
+    return EngineStates()
+
+
+def a_job(service: Service, engine: EngineStates, workflow: WorkflowState | None, *states: JobState) -> Job:
+    job = service.submit()
+    with service.store.begin() as uow:
+        for state in states:
+            job = uow.jobs.move(job.id, state)
+    engine.enqueued.clear()
+    if workflow is not None:
+        engine.known[job.workflow_id] = workflow
+    return job
+
+
+@pytest.fixture(autouse=True)
+def _fake_engine(service: Service, engine: EngineStates) -> None:
+    service.queue = engine
+
+
+@pytest.mark.parametrize("states", [(), (JobState.RUNNING,)])
+def test_a_job_the_engine_does_not_know_is_queued(service, engine, states):
+    job = a_job(service, engine, None, *states)
+    engine.known.clear()
+    Reconciler(service.store, engine).look()
+    assert engine.enqueued == [job.workflow_id]
+
+
+@pytest.mark.parametrize("status", ["ENQUEUED", "PENDING"])
+@pytest.mark.parametrize("states", [(), (JobState.RUNNING,)])
+def test_a_job_under_way_is_left_alone(service, engine, status, states):
+    job = a_job(service, engine, WorkflowState(status, None), *states)
+    Reconciler(service.store, engine).look()
+    assert service.job(job) == job
+    assert not engine.enqueued
+
+
+@pytest.mark.parametrize(
+    ("workflow", "code", "words"),
+    [
+        (WorkflowState("ERROR", "boom"), "internal_error", "boom"),
+        (WorkflowState("SUCCESS", None), "internal_error", "without a result"),
+        (WorkflowState("MAX_RECOVERY_ATTEMPTS_EXCEEDED", None), "too_many_restarts", "too often"),
+    ],
+)
+def test_a_job_whose_workflow_has_ended_without_it_has_failed(service, engine, workflow, code, words):
+    job = a_job(service, engine, workflow, JobState.RUNNING)
+    Reconciler(service.store, engine).look()
+    job = service.job(job)
+    assert (job.state, job.error_code) == (JobState.FAILED, code)
+    assert words in job.error_message
+
+
+def test_a_job_whose_workflow_was_cancelled_is_cancelled(service, engine):
+    job = a_job(service, engine, WorkflowState("CANCELLED", None), JobState.RUNNING)
+    Reconciler(service.store, engine).look()
+    assert service.job(job).state is JobState.CANCELLED
+
+
+def test_a_job_that_is_to_be_cancelled_has_its_workflow_stopped_and_is_settled(service, engine, monkeypatch):
+    monkeypatch.setattr(module, "_CANCEL_GRACE_SECONDS", 0.05)
+    job = a_job(service, engine, WorkflowState("PENDING", None), JobState.RUNNING, JobState.CANCELLING)
+    reconciler = Reconciler(service.store, engine)
+    reconciler.look()
+    assert engine.cancelled == [job.workflow_id]
+    assert service.job(job).state is JobState.CANCELLING
+
+    def settled() -> bool:
+        reconciler.look()
+        return service.job(job).state is JobState.CANCELLED
+
+    wait_for(settled, 5.0)
+    reconciler.look()
+    assert [kind for kind, _ in service.events(job)].count("job_cancelled") == 1
+
+
+def test_a_job_that_moves_on_meanwhile_is_not_touched(service, engine, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    job = a_job(service, engine, WorkflowState("CANCELLED", None), JobState.RUNNING)
+    pages = Reconciler._pages
+
+    def late(reconciler: Reconciler):
+        for jobs in list(pages(reconciler)):
+            with service.store.begin() as uow:
+                uow.jobs.move(job.id, JobState.SUCCEEDED)
+            yield jobs
+
+    monkeypatch.setattr(Reconciler, "_pages", late)
+    Reconciler(service.store, engine).look()
+    assert service.job(job).state is JobState.SUCCEEDED
+
+
+def test_every_page_of_jobs_is_looked_at(service, engine, monkeypatch):
+    monkeypatch.setattr(module, "_PAGE", 2)
+    jobs = [a_job(service, engine, None) for _ in range(5)]
+    engine.known.clear()
+    Reconciler(service.store, engine).look()
+    assert sorted(engine.enqueued) == sorted(job.workflow_id for job in jobs)
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), ZeroDivisionError("surprise")])
+def test_the_reconciler_survives_errors(service, engine, monkeypatch, error, caplog):
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(engine, "forget_before", lambda _moment: 0)
+    job = a_job(service, engine, None)
+    engine.known.clear()
+    states = engine.states
+    failures = [error]
+
+    def failing_once(ids):
+        if failures:
+            raise failures.pop()
+        return states(ids)
+
+    monkeypatch.setattr(engine, "states", failing_once)
+    reconciler = Reconciler(service.store, engine)
+    reconciler.start()
+    try:
+        wait_for(lambda: engine.enqueued == [job.workflow_id])
+    finally:
+        reconciler.stop()
+    assert "reconciler" in caplog.text
+
+
+def test_a_reconciler_that_never_started_can_be_stopped(service, engine):
+    Reconciler(service.store, engine).stop()
+
+
+def test_old_workflow_records_are_deleted_until_none_is_left(service, engine, monkeypatch):
+    left = [1000, 3, 0]
+    monkeypatch.setattr(engine, "forget_before", lambda _moment: left.pop(0))
+    Reconciler(service.store, engine).clean()
+    assert left == []
+
+
+def away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse():
+        raise Unavailable("The database is away.")
+
+    monkeypatch.setattr(store, "read", refuse)
+    monkeypatch.setattr(store, "begin", refuse)
+
+
+def test_a_watch_works_on_while_the_database_is_away(service, engine, monkeypatch, caplog):
+    job = a_job(service, engine, None, JobState.RUNNING)
+    watch = JobWatch(service.store, threading.Event(), job.id, 0)
+    with monkeypatch.context() as outage:
+        away(service.store, outage)
+        watch()
+        Reporter(service.store, job.id, 0)({"stage": "teacher", "done": 0, "total": 1})
+    assert "cannot be read" in caplog.text
+    assert "not stored" in caplog.text
+
+
+def test_a_watch_sees_another_attempt_and_the_end_of_the_worker(service, engine):
+    job = a_job(service, engine, None, JobState.RUNNING)
+    stopping = threading.Event()
+    JobWatch(service.store, stopping, job.id, 0)()
+    with pytest.raises(JobStopped):
+        JobWatch(service.store, stopping, job.id, 1)()
+    stopping.set()
+    with pytest.raises(WorkerStopping):
+        JobWatch(service.store, stopping, job.id, 0)()
+
+
+def test_patience_outlasts_an_outage_and_not_the_job(service, engine, monkeypatch):
+    monkeypatch.setattr("app.jobs.watch._WAIT_SECONDS", 0.01)
+    job = a_job(service, engine, None, JobState.RUNNING)
+    watch = JobWatch(service.store, threading.Event(), job.id, 0)
+    failures = [Unavailable("away"), Unavailable("away")]
+
+    def call() -> str:
+        if failures:
+            raise failures.pop()
+        return "done"
+
+    assert watch.patiently(call) == "done"
+    with service.store.begin() as uow:
+        uow.jobs.move(job.id, JobState.FAILED)
+    failures[:] = [Unavailable("away")] * 1000
+    with pytest.raises(JobStopped):
+        watch.patiently(call)
+
+
+def test_progress_of_a_job_that_is_no_longer_ours_is_dropped(service, engine):
+    job = a_job(service, engine, None, JobState.RUNNING)
+    Reporter(service.store, job.id, 1)({"stage": "teacher", "done": 0, "total": 1})
+    assert not service.events(job, "stage_started")
+
+
+def test_progress_is_thinned_out(service, engine, monkeypatch):
+    job = a_job(service, engine, None, JobState.RUNNING)
+    clock = [0.0]
+    monkeypatch.setattr("app.jobs.reporter.time.monotonic", lambda: clock[0])
+    report = Reporter(service.store, job.id, 0)
+    for done in range(1000):
+        report({"type": "progress", "stage": "teacher", "done": done, "total": 1000, "gap": None})
+        clock[0] += 0.1
+    assert service.job(job).stage == "teacher"
+    told = service.events(job, "stage_progress")
+    assert 40 < len(told) < 150
+    assert set(told[0][1]) == {"stage", "done", "total"}
+
+
+def test_the_queue_of_a_service_without_a_worker_yet_is_unavailable(tmp_path):
+    queue = DbosQueue(Settings(data_dir=tmp_path))
+    with pytest.raises(Unavailable):
+        queue.ping()
+    queue.close()
+    queue.close()
+
+
+def test_a_queue_that_cannot_be_opened_is_unavailable(tmp_path):
+    queue = DbosQueue(Settings(data_dir=tmp_path, database_url="postgresql://nobody@127.0.0.1:1/none"))
+    for call in (queue.ping, lambda: queue.enqueue("j", "j.0"), lambda: queue.cancel("j.0")):
+        with pytest.raises(Unavailable):
+            call()
+    queue.close()
+
+
+def test_the_queue_enqueues_once_cancels_and_forgets(tmp_path):
+    settings = Settings(data_dir=tmp_path)
+    DBOS.migrate(engine_url(settings), schema=SCHEMA)
+    queue = DbosQueue(settings)
+    queue.register_queues()
+    queue.ping()
+    for _ in range(2):
+        queue.enqueue("job_1", "job_1.0")
+    assert queue.states(["job_1.0", "job_2.0"]) == {"job_1.0": WorkflowState("ENQUEUED", None)}
+    assert queue.states([]) == {}
+    assert not queue.has_work_of("local-0")
+    for _ in range(2):
+        queue.cancel("job_1.0")
+    queue.cancel("job_2.0")
+    assert queue.states(["job_1.0"])["job_1.0"].ended
+    assert queue.forget_before(0.0) == 0
+    assert queue.forget_before(2e10) == 1
+    assert queue.states(["job_1.0"]) == {}
+    queue.close()

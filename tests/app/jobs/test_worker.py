@@ -1,0 +1,199 @@
+"""The worker as a process: starting, stopping, signing off, and standing in for others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import threading
+import time
+
+import pytest
+from dbos._error import DBOSAwaitedWorkflowCancelledError
+
+from app.domain.entities import JobState
+from app.domain.entities import Worker as WorkerRow
+from app.domain.errors import Unavailable
+from app.jobs import worker as module
+from app.jobs.engine import engine_url, quiet_engine_log
+from app.jobs.queue import DbosQueue
+from app.jobs.worker import Worker, run_worker
+from app.services.training import cancel_job
+from app.settings import Settings
+from app.store.engine import open_engine
+from app.store.unit_of_work import Store
+from tests.app.jobs.conftest import open_service, wait_for
+
+
+def test_a_worker_refuses_a_database_without_the_tables(tmp_path):
+    worker = Worker(Settings(data_dir=tmp_path))
+    with pytest.raises(Unavailable) as refused:
+        worker.start()
+    worker.stop()
+    assert "stms db upgrade" in refused.value.message
+    assert refused.value.reason == "schema_outdated"
+
+
+def test_a_worker_runs_until_it_is_told_to_stop(service, solver, monkeypatch):
+    monkeypatch.setattr(module, "Worker", lambda settings: Worker(settings, solver.command))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    job = service.submit()
+
+    def stop_when_done() -> None:
+        wait_for(lambda: service.job(job).state.ended)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop_when_done)
+    thread.start()
+    try:
+        assert run_worker(service.settings) == 0
+    finally:
+        thread.join()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert service.job(job).state is JobState.SUCCEEDED
+
+
+def test_the_jobs_file_is_in_wal_mode(service, solver):
+    with service.worker(solver):
+        connection = sqlite3.connect(service.settings.data_dir / "jobs.sqlite")
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        connection.close()
+
+
+def test_a_job_submitted_before_the_first_worker_is_not_lost(service, solver):
+    # the engine has no tables yet, so this one cannot be put in the queue
+    job = service.submit()
+    with pytest.raises(Unavailable):
+        service.queue.ping()
+    with service.worker(solver):
+        assert service.ended(job).state is JobState.SUCCEEDED
+
+
+def test_a_worker_takes_over_what_a_dead_one_left(service, solver):
+    solver.plan(student_seconds=0.3)
+    service.settings.heartbeat_seconds, service.settings.takeover_seconds = 0.1, 1.0
+    with service.worker(solver) as first:
+        job = service.submit()
+        wait_for(lambda: service.events(job, "student_finished"))
+    # its row stays: there is work under its name. The next one has another name, as on another machine.
+    blocker = module.claim_identity(service.settings)
+    try:
+        with service.worker(solver) as second:
+            assert second.executor_id == "local-1" != first.executor_id
+            assert service.ended(job).state is JobState.SUCCEEDED
+    finally:
+        blocker.release()
+    assert service.events(job, "worker_took_over") == [
+        ("worker_took_over", {"from": ["local-0"], "by": "local-1"})
+    ]
+    trained = [data["class_index"] for _, data in service.events(job, "student_finished")]
+    assert sorted(trained) == list(range(6))
+
+
+def test_chunks_and_jobs_run_side_by_side_on_postgresql(postgres_address, solver, tmp_path):
+    settings = Settings(
+        data_dir=tmp_path, database_url=postgres_address, classes_per_chunk=1, worker_concurrency=3
+    )
+    store = Store(open_engine(settings.app_database_url))
+    service = open_service(store, settings)
+    solver.plan(student_seconds=0.05)
+    try:
+        with service.worker(solver):
+            jobs = [service.submit(evaluation={"baselines": ["svm"]}) for _ in range(2)]
+            assert [service.ended(job).state for job in jobs] == [JobState.SUCCEEDED] * 2
+            for job in jobs:
+                trained = [
+                    (data["class_index"], data["method"])
+                    for _, data in service.events(job, "student_finished")
+                ]
+                assert sorted(trained) == [(k, m) for k in range(6) for m in ("gsvm", "svm")]
+                ended = service.job(job)
+                assert ended.progress_done == ended.progress_total
+            solver.plan(student_seconds=60)
+            job = service.submit()
+            wait_for(lambda: service.job(job).stage == "students")
+            cancel_job(store, service.queue, job.id)
+            assert service.ended(job, 5.0).state is JobState.CANCELLED
+    finally:
+        service.queue.close()
+        store.dispose()
+
+
+def test_a_worker_that_cannot_sign_off_says_so(service, solver, monkeypatch, caplog):
+    def away(_queue: DbosQueue, _executor: str) -> bool:
+        raise Unavailable("The job queue cannot be reached.")
+
+    monkeypatch.setattr(DbosQueue, "has_work_of", away)
+    with service.worker(solver):
+        pass
+    assert "could not sign off" in caplog.text
+
+
+def test_workflows_that_do_not_stop_are_told(service, solver, monkeypatch, caplog):
+    monkeypatch.setattr("app.jobs.workflow.Training.wait_until_idle", lambda _training, _seconds: False)
+    with service.worker(solver):
+        pass
+    assert "did not stop" in caplog.text
+
+
+def test_a_thread_that_hangs_does_not_keep_the_process(monkeypatch):
+    release = threading.Event()
+    left = []
+    monkeypatch.setattr(module.os, "_exit", left.append)
+    monkeypatch.setattr(module.time, "monotonic", iter([0.0, 5.0, 5.0, 5.0, 5.0]).__next__)
+    monkeypatch.setattr(module.logging, "shutdown", lambda: None)
+    thread = threading.Thread(target=release.wait, name="stuck")
+    thread.start()
+    try:
+        module._leave_no_thread_behind()
+    finally:
+        release.set()
+        thread.join()
+    assert left == [0]
+
+
+def test_a_takeover_without_work_forgets_the_dead(service, solver):
+    with service.store.begin() as uow:
+        uow.workers.beat(WorkerRow("ghost", "h", 1, started_at=0.0, beat_at=0.0))
+    service.settings.heartbeat_seconds, service.settings.takeover_seconds = 0.1, 0.5
+
+    def names() -> list[str]:
+        with service.store.read() as uow:
+            return [row.executor_id for row in uow.workers.all()]
+
+    with service.worker(solver):
+        wait_for(lambda: names() == ["local-0"])
+
+
+def test_the_engine_is_given_plain_addresses(tmp_path):
+    assert engine_url(Settings(data_dir=tmp_path)) == f"sqlite:///{tmp_path / 'jobs.sqlite'}"
+    address = "postgresql+psycopg://u:p%40ss@h/d"
+    assert engine_url(Settings(data_dir=tmp_path, database_url=address)) == "postgresql://u:p%40ss@h/d"
+
+
+def test_the_engine_log_gets_one_handler_of_ours():
+    quiet_engine_log()
+    handlers = list(module.logging.getLogger("dbos").handlers)
+    quiet_engine_log()
+    assert module.logging.getLogger("dbos").handlers == handlers
+
+
+def test_a_cancelled_workflow_is_no_error_in_the_log(caplog):
+    quiet_engine_log()
+    log = module.logging.getLogger("dbos")
+    for error in (DBOSAwaitedWorkflowCancelledError("w1"), ValueError("broken")):
+        log.error("Exception encountered:", exc_info=error)
+    assert [record.exc_info[0] for record in caplog.records] == [ValueError]
+
+
+def test_a_jobs_address_without_a_file_is_refused():
+    with pytest.raises(Unavailable):
+        module._use_wal("sqlite://")
+
+
+def test_stopping_is_prompt(service, solver):
+    started = time.monotonic()
+    with service.worker(solver):
+        started = time.monotonic()
+    assert time.monotonic() - started < 3.0

@@ -1,0 +1,242 @@
+"""Real worker processes and real solvers, killed, stopped and cancelled in the middle of real work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+from app.domain.entities import Job, JobState
+from app.domain.spec import TrainingSpec
+from app.jobs.queue import DbosQueue
+from app.services.datasets import register_dataset
+from app.services.training import cancel_job, get_job, job_events, submit_job
+from app.settings import Settings
+from app.store.engine import open_engine
+from app.store.unit_of_work import Store
+
+SLOW = {
+    "threshold": {"rule": "f1", "folds": 3},
+    "evaluation": {"baselines": ["svm"]},
+    "student": {"C": 1e3},
+}
+"""Folds and a baseline: a few seconds of students, each short."""
+PAIRS = {(index, method): 1 for index in range(10) for method in ("gsvm", "svm")}
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds} s in vain")
+        time.sleep(0.02)
+    return value
+
+
+def children(pid: int) -> list[int]:
+    """Living children of a process, zombies left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(parent) == pid and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that waits for a new parent to reap it does not."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@dataclass
+class House:
+    settings: Settings
+    store: Store
+    queue: DbosQueue
+    dataset_id: str
+
+    @contextmanager
+    def worker(self) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker process; killed at the end if the test has not ended it."""
+        environment = os.environ | {
+            "STMS_DATA_DIR": str(self.settings.data_dir),
+            "STMS_SOLVER_THREADS": "1",
+            "STMS_HEARTBEAT_SECONDS": "0.2",
+            "STMS_TAKEOVER_SECONDS": "1.5",
+        }
+        if self.settings.database_url is not None:
+            environment["STMS_DATABASE_URL"] = self.settings.database_url.get_secret_value()
+        process = subprocess.Popen([sys.executable, "-P", "-m", "app.jobs.worker"], env=environment)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def submit(self, **spec: Any) -> Job:
+        job, _ = submit_job(
+            self.store,
+            self.queue,
+            dataset_id=self.dataset_id,
+            model="digits",
+            spec=TrainingSpec.model_validate(SLOW | spec),
+            created_by="me",
+            idempotency_key=None,
+            body_digest="",
+            settings=self.settings,
+        )
+        return job
+
+    def state(self, job: Job) -> JobState:
+        return get_job(self.store, job.id).state
+
+    def events(self, job: Job, event_type: str) -> list[dict[str, Any]]:
+        found, _ = job_events(self.store, job.id, limit=100_000)
+        return [event.data for event in found if event.type == event_type]
+
+    def workers(self) -> dict[str, int]:
+        """Process ids by name."""
+        with self.store.read() as uow:
+            return {worker.executor_id: worker.pid for worker in uow.workers.all()}
+
+    def trained(self, job: Job) -> Counter[tuple[int, str]]:
+        return Counter((data["class_index"], data["method"]) for data in self.events(job, "student_finished"))
+
+
+@contextmanager
+def open_house(settings: Settings) -> Iterator[House]:
+    store = Store(open_engine(settings.app_database_url))
+    queue = DbosQueue(settings)
+    X, y = load_digits(return_X_y=True)
+    X_train, X_test, y_train, y_test = train_test_split(
+        X, y, train_size=800, test_size=200, random_state=0, stratify=y
+    )
+    file = settings.data_dir / "digits.npz"
+    np.savez(file, X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
+    dataset, _ = register_dataset(store, file, created_by="me", limits=settings)
+    try:
+        yield House(settings, store, queue, dataset.id)
+    finally:
+        queue.close()
+        store.dispose()
+
+
+@pytest.fixture
+def house(sqlite_address: str, tmp_path: Path) -> Iterator[House]:
+    settings = Settings(data_dir=tmp_path)
+    assert settings.app_database_url == sqlite_address
+    with open_house(settings) as opened:
+        yield opened
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_nothing_and_repeats_nothing(house: House):
+    with house.worker() as worker:
+        job = house.submit()
+        wait_for(lambda: len(house.trained(job)) >= 3)
+        solvers = children(worker.pid)
+        assert len(solvers) == 1
+        worker.kill()
+        worker.wait()
+        wait_for(lambda: not is_alive(solvers[0]), 2.0)
+    kept = house.trained(job)
+    assert house.state(job) is JobState.RUNNING
+    assert len(kept) < len(PAIRS)
+    with house.worker():
+        wait_for(lambda: house.state(job).ended)
+    assert house.state(job) is JobState.SUCCEEDED
+    assert house.trained(job) == PAIRS
+    assert len(house.events(job, "teacher_finished")) == 1
+    assert len(house.events(job, "version_published")) == 1
+    assert get_job(house.store, job.id).attempt == 0
+
+
+@pytest.mark.slow
+def test_a_cancel_stops_the_solver_within_a_second(house: House):
+    with house.worker() as worker:
+        job = house.submit()
+        wait_for(lambda: house.trained(job))
+        (solver,) = children(worker.pid)
+        asked = time.monotonic()
+        cancel_job(house.store, house.queue, job.id)
+        wait_for(lambda: not is_alive(solver), 1.0)
+        assert time.monotonic() - asked < 1.0
+        wait_for(lambda: house.state(job) is JobState.CANCELLED, 3.0)
+        assert worker.poll() is None
+
+
+@pytest.mark.slow
+def test_a_terminated_worker_ends_its_solver_and_leaves_the_job(house: House):
+    with house.worker() as worker:
+        job = house.submit()
+        wait_for(lambda: house.trained(job))
+        (solver,) = children(worker.pid)
+        asked = time.monotonic()
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(10.0) == 0
+        assert time.monotonic() - asked < 5.0
+        assert not is_alive(solver)
+    assert house.state(job) is JobState.RUNNING
+    with house.worker():
+        wait_for(lambda: house.state(job).ended)
+    assert house.state(job) is JobState.SUCCEEDED
+    assert house.trained(job) == PAIRS
+
+
+@pytest.mark.slow
+def test_a_job_cancelled_while_its_worker_is_dead_ends_cancelled(house: House):
+    with house.worker() as worker:
+        job = house.submit()
+        wait_for(lambda: house.trained(job))
+        worker.kill()
+        worker.wait()
+        assert cancel_job(house.store, house.queue, job.id).state is JobState.CANCELLING
+    trained = house.trained(job)
+    with house.worker():
+        wait_for(lambda: house.state(job).ended, 15.0)
+    assert house.state(job) is JobState.CANCELLED
+    assert house.trained(job) == trained
+
+
+@pytest.mark.slow
+def test_another_worker_takes_over_from_a_dead_one(postgres_address: str, tmp_path: Path):
+    settings = Settings(data_dir=tmp_path, database_url=postgres_address)
+    with open_house(settings) as house, house.worker() as one, house.worker() as other:
+        wait_for(lambda: len(house.workers()) == 2)
+        # longer than a worker waits before it takes over: each has seen the other alive
+        time.sleep(2.0)
+        job = house.submit()
+        wait_for(lambda: len(house.trained(job)) >= 3)
+        owner = house.events(job, "job_started")[0]["executor"]
+        dead, living = (one, other) if house.workers()[owner] == one.pid else (other, one)
+        (solver,) = children(dead.pid)
+        assert not children(living.pid)
+        dead.kill()
+        dead.wait()
+        wait_for(lambda: not is_alive(solver), 2.0)
+        wait_for(lambda: house.state(job).ended)
+        assert house.state(job) is JobState.SUCCEEDED
+        assert house.trained(job) == PAIRS
+        (takeover,) = house.events(job, "worker_took_over")
+        assert takeover == {"from": [owner], "by": next(name for name in house.workers())}
+        assert house.workers()[takeover["by"]] == living.pid
