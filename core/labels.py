@@ -82,11 +82,16 @@ def check_class_names(
                 text = f"The class names {twin!a} and {name!a} look the same but are encoded differently."
                 complaint = ("ambiguous_label", text)
         if complaint is not None:
-            faults.append(Fault(field, *complaint, row=None if rows is None else int(rows[k])))
+            faults.append(_name_fault(field, *complaint, row=None if rows is None else int(rows[k])))
             if len(faults) == MAX_FAULTS:
                 break
     if faults:
         raise InvalidProblem(*faults)
+
+
+def _name_fault(field: str, code: str, message: str, row: int | None) -> Fault:
+    place = "" if row is None else f" It stands in row {row} (counted from 0)."
+    return Fault(field, code, message + place, row=row)
 
 
 def _complaint(name: Any) -> tuple[str, str] | None:

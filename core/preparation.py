@@ -1,14 +1,13 @@
 """All that the students of one model share: feature map, features, teacher, scores.
 
 A preparation is made once, and can be stored without its features: another process that has the same data
-    makes them
-again, bit for bit, and trains other classes.
+makes them again, bit for bit, and trains other classes.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -85,12 +84,16 @@ class Preparation:
         return PackedTeacher(basis, coef, intercept, self.classes, metadata)
 
     def to_bytes(self) -> bytes:
-        """Map and teacher as safetensors, for ``from_bytes``; features and scores are not stored."""
+        """Map and teacher as safetensors, for ``from_bytes``; features and scores are not stored.
+
+        Nor is the time that the teacher took, so a repeated run gives the same bytes.
+        """
+        summary = self.teacher.summary
         header = {
             "format": _FORMAT,
             "recipe": self.config.recipe(),
             "data": self.data_digest,
-            "summary": None if self.teacher.summary is None else self.teacher.summary.as_dict(),
+            "summary": None if summary is None else replace(summary, seconds=0.0).as_dict(),
         }
         stored_map = np.frombuffer(self.feature_map.to_bytes(), dtype=np.uint8)
         return encode(header, {"feature_map": stored_map, "weights": self.teacher.weights})

@@ -48,6 +48,8 @@ def _framework_error(request: Request, error: Exception) -> Response:
         problem = Problem(404, "no_such_path", "There is nothing at this path.")
     elif error.status_code == 405:
         problem = method_not_allowed(request.method, ", ".join(_methods_at(request)))
+    elif isinstance(error.__cause__, UnicodeDecodeError | RecursionError):
+        problem = Problem(400, "malformed_json", f"The body is not JSON: {error.__cause__}.")
     else:
         problem = Problem(error.status_code, "bad_request", str(error.detail))
     return problem_response(problem, request)

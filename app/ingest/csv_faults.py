@@ -81,7 +81,7 @@ def _complaint(cell: str, *, is_label: bool) -> tuple[str, str] | None:
         return "line_break", "the cell has a line break in it."
     if not cell:
         return (
-            ("missing_label", "the label is missing.")
+            ("empty_label", "the label is missing.")
             if is_label
             else ("missing_value", "there is no value.")
         )

@@ -57,8 +57,9 @@ def test_a_wrong_method_is_a_problem_that_names_the_right_ones(client, problem: 
 
 def test_malformed_json_is_400(client, problem: Check):
     headers = {"content-type": "application/json"}
-    response = client.post("/v1/training-jobs", content=b'{"model": ', headers=headers)
-    assert "not JSON" in problem(response, 400, "malformed_json")["detail"]
+    for body in (b'{"model": ', b"\xff", b"[" * 100_000):
+        response = client.post("/v1/training-jobs", content=body, headers=headers)
+        assert "not JSON" in problem(response, 400, "malformed_json")["detail"]
 
 
 def test_a_body_that_is_no_json_object_is_422(client, problem: Check):

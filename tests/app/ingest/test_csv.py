@@ -78,7 +78,7 @@ def test_every_fault_is_told_with_its_line_row_and_column(ingest: Any) -> None:
         ("X", "not_a_number", 2, 1),
         ("X", "ragged_row", 3, None),
         ("X", "missing_value", 4, 1),
-        ("y", "missing_label", 5, None),
+        ("y", "empty_label", 5, None),
         ("X", "ragged_row", 6, None),
         ("X", "not_finite", 7, 0),
         ("X", "not_a_number", 7, 1),

@@ -1,0 +1,308 @@
+"""One real server for the whole session: `stms serve` in processes of its own, asked over sockets."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits, load_iris
+from sklearn.model_selection import train_test_split
+
+STMS = Path(sys.executable).with_name("stms")
+START_SECONDS = 60.0
+JOB_SECONDS = 60.0
+ENDED = {"succeeded", "partially_succeeded", "failed", "cancelled"}
+LIMITS = {"STMS_MAX_UPLOAD_BYTES": "1000000", "STMS_MAX_QUERY_BYTES": "200000", "STMS_MAX_QUERY_ROWS": "500"}
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running `stms serve`. keys: text of an API key by what it is for."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    folder: Path
+    keys: dict[str, str]
+    log: Path
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def uploads(self) -> Path:
+        """Where the server puts its temporary files."""
+        return self.folder / "tmp"
+
+    def client(self, key: str | None) -> httpx.Client:
+        """A client that shows the key of this purpose; None shows none."""
+        headers = {} if key is None else {"authorization": f"Bearer {self.keys[key]}"}
+        return httpx.Client(base_url=self.address, headers=headers, timeout=30, trust_env=False)
+
+    def children(self) -> set[int]:
+        """Process ids of API and worker."""
+        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return set(map(int, text.split()))
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """What the server's database holds, read beside it."""
+        address = f"file:{self.folder / 'data' / 'stms.sqlite'}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=30)) as connection:
+            return connection.execute(statement).fetchall()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until_ready(service: Service) -> None:
+    """Until the API answers and a worker has been heard of."""
+    deadline = time.monotonic() + START_SECONDS
+    with service.client(None) as client:
+        while True:
+            try:
+                checks = client.get("/readyz", params={"verbose": ""}).json()["checks"]
+                if all(check["ok"] for check in checks):
+                    return
+            except httpx.TransportError:
+                checks = None
+            if service.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"not ready: {checks}\n{service.log.read_text(errors='replace')}")
+            time.sleep(0.1)
+
+
+def first_key(environment: dict[str, str]) -> str:
+    """The administrator's key, made beside the server as an operator does."""
+    command = [STMS, "keys", "create", "boss", "--scope", "admin"]
+    made = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return made.stdout.split()[-1]
+
+
+def make_keys(service: Service) -> None:
+    """The other keys, made by the administrator over HTTP."""
+    wanted = {
+        "train": {"name": "trainer", "scopes": ["train"]},
+        "query": {"name": "camera", "scopes": ["query"], "models": ["flowers"]},
+    }
+    with service.client("admin") as admin:
+        for purpose, body in wanted.items():
+            response = admin.post("/v1/keys", json=body)
+            assert response.status_code == 201, response.text
+            service.keys[purpose] = response.json()["key"]
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """API and worker on SQLite in a folder of their own; asks for API keys. Must end by itself with 0."""
+    folder = tmp_path_factory.mktemp("service")
+    (folder / "tmp").mkdir()
+    port = free_port()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
+    environment = inherited | {
+        "STMS_DATA_DIR": str(folder / "data"),
+        "STMS_PORT": str(port),
+        "STMS_SOLVER_THREADS": "1",
+        "TMPDIR": str(folder / "tmp"),
+        **LIMITS,
+    }
+    subprocess.run([STMS, "db", "upgrade"], env=environment, check=True, capture_output=True)
+    key = first_key(environment)
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen([STMS, "serve"], env=environment, stdout=output, stderr=output, cwd=folder)
+    started = Service(process, port, folder, {"admin": key}, log)
+    try:
+        wait_until_ready(started)
+        make_keys(started)
+        yield started
+        process.terminate()
+        assert process.wait(30) == 0, log.read_text(errors="replace")
+        assert "Traceback" not in log.read_text(errors="replace")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def http(service: Service) -> Iterator[httpx.Client]:
+    """A client that may train."""
+    with service.client("train") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def admin(service: Service) -> Iterator[httpx.Client]:
+    with service.client("admin") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def camera(service: Service) -> Iterator[httpx.Client]:
+    """A client that may ask the model "flowers" and nothing else."""
+    with service.client("query") as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def stranger(service: Service) -> Iterator[httpx.Client]:
+    """A client without a key."""
+    with service.client(None) as client:
+        yield client
+
+
+def npz_bytes(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def csv_bytes(X: Any, labels: Any, header: str | None = None) -> bytes:
+    lines = [] if header is None else [header]
+    lines += [",".join([*map(str, row), str(label)]) for row, label in zip(X, labels, strict=True)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+@pytest.fixture(scope="session")
+def npz() -> Callable[..., bytes]:
+    return npz_bytes
+
+
+@pytest.fixture(scope="session")
+def csv() -> Callable[..., bytes]:
+    return csv_bytes
+
+
+@pytest.fixture(scope="session")
+def iris() -> tuple[Any, Any]:
+    """150 rows of four numbers, and the names of their flowers."""
+    bunch = load_iris()
+    return bunch.data, bunch.target_names[bunch.target]
+
+
+@pytest.fixture(scope="session")
+def upload(http: httpx.Client) -> Callable[..., Json]:
+    """Send a data set that is expected to be taken; gives its document."""
+
+    def send(content: bytes, file_format: str = "csv", **params: str) -> Json:
+        response = http.post("/v1/datasets", content=content, params={"format": file_format} | params)
+        assert response.status_code in {200, 201}, response.text
+        document: Json = response.json()
+        return document
+
+    return send
+
+
+@pytest.fixture(scope="session")
+def follow(http: httpx.Client) -> Callable[..., Json]:
+    """Wait until a job is in one of some states, by default until it has ended; gives its document."""
+
+    def until(job: Json, states: set[str] = ENDED) -> Json:
+        deadline = time.monotonic() + JOB_SECONDS
+        while job["state"] not in states:
+            if job["state"] in ENDED or time.monotonic() > deadline:
+                pytest.fail(f"the job is {job['state']}, not {states}: {job['error']}")
+            time.sleep(0.05)
+            job = http.get(f"/v1/training-jobs/{job['id']}").json()
+        return job
+
+    return until
+
+
+@pytest.fixture(scope="session")
+def submit(http: httpx.Client) -> Callable[..., Json]:
+    """Submit a quick job, which is expected to be taken; gives its document."""
+
+    def send(dataset_id: str, model: str, headers: dict[str, str] | None = None, **changed: Any) -> Json:
+        quick = {"teacher": {"C": 10}, "student": {"C": 10}}
+        body = {"dataset_id": dataset_id, "model": model, "hyperparameters": quick | changed}
+        response = http.post("/v1/training-jobs", json=body, headers=headers)
+        assert response.status_code == 202, response.text
+        document: Json = response.json()
+        return document
+
+    return send
+
+
+@pytest.fixture(scope="session")
+def train(submit: Callable[..., Json], follow: Callable[..., Json]) -> Callable[..., Json]:
+    """Submit a quick job and wait for its success."""
+
+    def run(dataset_id: str, model: str, **changed: Any) -> Json:
+        job = follow(submit(dataset_id, model, **changed))
+        assert job["state"] == "succeeded", job["error"]
+        return job
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def parts(iris: tuple[Any, Any]) -> dict[str, Any]:
+    """Iris as arrays for training and for testing."""
+    X_train, X_test, y_train, y_test = train_test_split(
+        *iris, test_size=0.3, random_state=0, stratify=iris[1]
+    )
+    return {"X_train": X_train, "y_train": y_train, "X_test": X_test, "y_test": y_test}
+
+
+@pytest.fixture(scope="session")
+def flowers_data(upload: Callable[..., Json], parts: dict[str, Any]) -> Json:
+    return upload(npz_bytes(**parts), "npz", name="iris")
+
+
+@pytest.fixture(scope="session")
+def flowers(train: Callable[..., Json], flowers_data: Json) -> Json:
+    """The ended job behind version 1 of the model "flowers", which has the plain SVM beside its gSVM."""
+    spec = {"teacher": {"C": 1000}, "student": {"C": 1000}, "evaluation": {"baselines": ["svm"]}}
+    return train(flowers_data["id"], "flowers", **spec)
+
+
+@pytest.fixture(scope="session")
+def slow_data(upload: Callable[..., Json]) -> Json:
+    """Digits enough that a job with held-out folds takes a few seconds."""
+    X, y = load_digits(return_X_y=True)
+    return upload(npz_bytes(X=X[:300], y=y[:300]), "npz", name="digits")
+
+
+@pytest.fixture(scope="session")
+def slow() -> Json:
+    """Hyper-parameters with which `slow_data` keeps the worker busy for a few seconds."""
+    return {"threshold": {"rule": "f1", "folds": 5}, "student": {"C": 1e5, "tolerance": 1e-4}}
+
+
+@pytest.fixture(scope="session")
+def problem() -> Callable[..., Json]:
+    """Checks that a response is a problem document as promised, and gives it."""
+
+    def check(response: httpx.Response, status: int, code: str) -> Json:
+        assert response.status_code == status, response.text
+        assert response.headers["content-type"] == "application/problem+json"
+        document: Json = response.json()
+        assert document["status"] == status
+        assert document["code"] == code, document
+        assert document["request_id"] == response.headers["x-request-id"]
+        for name in ("type", "title", "detail"):
+            assert document[name], name
+        assert document["instance"] == response.request.url.raw_path.decode().partition("?")[0]
+        for fault in document.get("errors", []):
+            assert set(fault) == {"field", "row", "column", "code", "message"}
+            assert fault["message"]
+        return document
+
+    return check
