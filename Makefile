@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STMS   := $(BIN)/stms
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test lint check format lock clean bench-solvers bench-accuracy bench-query
+.PHONY: help demo serve test lint check format lock clean bench-solvers bench-accuracy bench-query bench-tuning
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -29,7 +29,7 @@ serve: $(VENV)/.runtime ## API and worker together on SQLite
 	$(STMS) serve
 
 test: $(VENV)/.dev ## all tests with branch coverage, which has a floor
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=
 	$(BIN)/python tests/coverage_floor.py core=95 app=90
 
 lint: $(VENV)/.dev ## formatting, lint and types
@@ -51,6 +51,9 @@ bench-accuracy: $(VENV)/.dev ## letter and satimage through HTTP: teacher, SVM, 
 
 bench-query: $(VENV)/.dev ## one warm query against an empty FastAPI route
 	$(BIN)/python -m benchmarks.query
+
+bench-tuning: $(VENV)/.dev ## the paper's tuning protocol, exhaustive and by successive halving
+	$(BIN)/python -m benchmarks.tuning
 
 lock: ## resolve the requirements anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build -o requirements/runtime.txt pyproject.toml

@@ -1,0 +1,73 @@
+"""The command ``stms``: what it does lives in `app.commands`, here it is put together."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version as installed_version
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from app.commands import database, datasets, demo, hyperparameters, jobs, keys, models, query, serving, train
+from app.commands.output import CommandFailed, print_failure, say
+from app.domain.errors import ServiceError
+
+_ABOUT = """Single-teacher multi-student classification: train one teacher and a small student for each class,
+then ask “is this the target class?” at the cost of one student.
+
+Begin with `stms demo`, or with `stms serve` and then `stms train FILE --model NAME`.
+Commands that talk to a server find it by --server or STMS_URL, and their key by --api-key or STMS_API_KEY.
+Exit codes: 0 done, 1 failed, 2 wrong usage."""
+
+
+class _Commands(TyperGroup):
+    """Foreseen failures become one message and exit code 1; anything else stays a traceback: it is a bug."""
+
+    def invoke(self, ctx: Any) -> object:
+        try:
+            return super().invoke(ctx)
+        except CommandFailed as failure:
+            print_failure(failure)
+        except ServiceError as error:
+            print_failure(
+                CommandFailed(error.message, [f"{fault.field}: {fault.message}" for fault in error.faults])
+            )
+        raise typer.Exit(1)
+
+
+def build() -> typer.Typer:
+    """The whole command line."""
+    app = typer.Typer(
+        name="stms", help=_ABOUT, cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False
+    )
+    home, remote = "On this machine", "On a running server"
+    app.command(rich_help_panel=home)(serving.serve)
+    app.command(rich_help_panel=home)(serving.api)
+    app.command(rich_help_panel=home)(serving.worker)
+    app.command(rich_help_panel=home)(demo.demo)
+    app.add_typer(database.commands, name="db", help="The database of the service.", rich_help_panel=home)
+    app.add_typer(keys.commands, name="keys", help="API keys.", rich_help_panel=home)
+    app.command(rich_help_panel=home)(hyperparameters.hyperparameters)
+    app.command(rich_help_panel=home)(version)
+    app.add_typer(datasets.commands, name="datasets", help="Data sets.", rich_help_panel=remote)
+    app.command(rich_help_panel=remote)(train.train)
+    app.add_typer(jobs.commands, name="jobs", help="Training jobs.", rich_help_panel=remote)
+    app.add_typer(models.commands, name="models", help="Models, versions, aliases.", rich_help_panel=remote)
+    app.command(rich_help_panel=remote)(query.query)
+    app.command(rich_help_panel=remote)(serving.ping)
+    return app
+
+
+def version() -> None:
+    """The version of STMS and of the Python it runs on."""
+    say(f"stms {installed_version('stms')}, Python {platform.python_version()}")
+
+
+def main() -> None:
+    """Entry point of the command ``stms``."""
+    build()()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""`stms datasets`: data sets on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from app.commands.http import DEFAULT_SERVER, KeyOption, Server, ServerOption, connect, segment
+from app.commands.output import (
+    CommandFailed,
+    Json,
+    JsonOption,
+    clock,
+    error_console,
+    field,
+    moment,
+    print_fields,
+    print_json,
+    print_table,
+    say,
+    size,
+)
+
+commands = typer.Typer(no_args_is_help=True)
+
+FileArgument = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="CSV, svmlight, .npz or Parquet.")
+]
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="Name on the server. [default: the file's name]")
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option("--format", help="csv, svmlight, npz or parquet. [default: by the file's ending]"),
+]
+LabelOption = Annotated[
+    str | None, typer.Option("--label-column", help="Column of the classes. [default: the last one]")
+]
+_CONTENT_TYPES = {
+    ".csv": "text/csv",
+    ".tsv": "text/csv",
+    ".svm": "application/x-svmlight",
+    ".svmlight": "application/x-svmlight",
+    ".libsvm": "application/x-svmlight",
+    ".npz": "application/x-npz",
+    ".parquet": "application/vnd.apache.parquet",
+}
+_PIECE_BYTES = 1 << 18
+
+
+@commands.command()
+def upload(
+    file: FileArgument,
+    name: NameOption = None,
+    file_format: FormatOption = None,
+    label_column: LabelOption = None,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+) -> None:
+    """Send a data set; the same bytes twice are one data set.
+
+    Example:  stms datasets upload letters.csv --label-column letter
+    """
+    with connect(server, api_key) as client:
+        dataset = send_file(client, file, name=name, file_format=file_format, label_column=label_column)
+    if as_json:
+        print_json(dataset)
+    else:
+        _show(dataset)
+
+
+@commands.command("list")
+def list_(
+    as_json: JsonOption = False, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None
+) -> None:
+    """All data sets, newest first."""
+    with connect(server, api_key) as client:
+        datasets = list(client.pages("/v1/datasets"))
+    if as_json:
+        print_json(datasets)
+        return
+    print_table(
+        [
+            *map(field, ("id", "name", "rows")),
+            field("test_rows", "test rows"),
+            field("columns"),
+            ("classes", lambda row: len(row["classes"])),
+            ("size", lambda row: size(row["size_bytes"])),
+            moment("created_at", "created"),
+        ],
+        datasets,
+        empty="There are no data sets. Send one with `stms datasets upload FILE`.",
+    )
+
+
+@commands.command()
+def show(
+    dataset_id: str,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+) -> None:
+    """One data set: its classes, its columns and what is odd about it."""
+    with connect(server, api_key) as client:
+        dataset = client.get(f"/v1/datasets/{segment(dataset_id)}")
+    if as_json:
+        print_json(dataset)
+    else:
+        _show(dataset)
+
+
+@commands.command()
+def delete(dataset_id: str, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
+    """Delete a data set that no unfinished job uses. Models trained on it stay."""
+    with connect(server, api_key) as client:
+        client.request("DELETE", f"/v1/datasets/{segment(dataset_id)}")
+    say(f"Data set {dataset_id} is deleted.")
+
+
+def send_file(
+    client: Server,
+    file: Path,
+    *,
+    name: str | None = None,
+    file_format: str | None = None,
+    label_column: str | None = None,
+) -> Json:
+    """Upload a file in pieces with a progress bar on standard error; returns the data set's JSON."""
+    given = {
+        "name": name or file.stem,
+        "filename": file.name,
+        "format": file_format,
+        "label_column": label_column,
+    }
+    total = file.stat().st_size
+    if total == 0:
+        raise CommandFailed(f"{file} is empty.")
+    headers = {
+        "Content-Type": _CONTENT_TYPES.get(file.suffix.lower(), "application/octet-stream"),
+        "Content-Length": str(total),
+    }
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=error_console(), transient=True) as progress:
+        task = progress.add_task(f"Uploading {file.name}", total=total)
+        dataset: Json = client.request(
+            "POST",
+            "/v1/datasets",
+            params={key: value for key, value in given.items() if value is not None},
+            headers=headers,
+            content=_pieces(file, lambda count: progress.advance(task, count)),
+        )
+    return dataset
+
+
+def _pieces(file: Path, sent: Callable[[int], None]) -> Iterator[bytes]:
+    with file.open("rb") as stream:
+        while piece := stream.read(_PIECE_BYTES):
+            yield piece
+            sent(len(piece))
+
+
+def _show(dataset: Json) -> None:
+    summary = dataset.get("summary", {})
+    counts = summary.get("class_counts") or {}
+    fields = {
+        "id": dataset["id"],
+        "name": dataset["name"],
+        "digest": dataset["digest"],
+        "rows": f"{dataset['rows']} to train, {dataset['test_rows']} to test",
+        "columns": dataset["columns"],
+        "classes": [
+            f"{label} ({counts[label]})" if label in counts else label for label in dataset["classes"]
+        ],
+        "format, size": f"{dataset['source_format']}, {size(dataset['size_bytes'])}",
+        "created": clock(dataset["created_at"]),
+    }
+    print_fields(fields)
+    for warning in summary.get("warnings", []):
+        say(f"[yellow]Note:[/] {warning['message'] if isinstance(warning, dict) else warning}")

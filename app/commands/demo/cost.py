@@ -1,0 +1,88 @@
+"""What one answer costs: a student against the whole teacher, over HTTP and inside one process."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.commands.demo.server import ShortServer
+from app.commands.output import CommandFailed
+
+_HTTP_REPEATS = 400
+_LOCAL_REPEATS = 2000
+_WARM_UP = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Median seconds for one row."""
+
+    http_seconds: float
+    local_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Of one student, and of the teacher that scores every class."""
+
+    student: Cost
+    teacher: Cost
+
+
+def measure_costs(server: ShortServer, model: str, label: str, x: NDArray[np.float64]) -> Costs:
+    """One row ``x`` (d,), asked again and again: nothing is read from the database any more."""
+    from app.services.models import get_version, read_student, read_teacher
+    from app.store.engine import open_engine
+    from app.store.unit_of_work import Store
+    from core.packed import PackedStudent, PackedTeacher
+
+    store = Store(open_engine(f"sqlite:///{server.data_dir / 'stms.sqlite'}"))
+    try:
+        version = get_version(store, model, "latest")
+        student = PackedStudent.from_bytes(read_student(store, version, label)[1])
+        teacher = PackedTeacher.from_bytes(read_teacher(store, version))
+    finally:
+        store.dispose()
+    rows = x[np.newaxis]
+    query, predict = f"/v1/models/{model}/classes/{label}:query", f"/v1/models/{model}:predict"
+    return Costs(
+        Cost(http_median(server.address, query, x), _median(lambda: student.score(x), _LOCAL_REPEATS)),
+        Cost(http_median(server.address, predict, x), _median(lambda: teacher.scores(rows), _LOCAL_REPEATS)),
+    )
+
+
+def http_median(address: str, path: str, x: NDArray[np.float64]) -> float:
+    """Median seconds of a POST of one row on one connection that is kept open."""
+    where = urlsplit(address)
+    connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=30)
+    body = json.dumps({"x": x.tolist()}).encode()
+
+    def ask() -> None:
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = response.read()
+        if response.status != http.HTTPStatus.OK:
+            raise CommandFailed(f"{path} answered {response.status}: {answer[:200]!r}")
+
+    try:
+        return _median(ask, _HTTP_REPEATS)
+    finally:
+        connection.close()
+
+
+def _median(work: Callable[[], object], repeats: int) -> float:
+    seconds = []
+    for turn in range(_WARM_UP + repeats):
+        started = time.perf_counter()
+        work()
+        if turn >= _WARM_UP:
+            seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)

@@ -1,0 +1,96 @@
+"""`stms serve`, `stms api`, `stms worker`, `stms ping`: the processes of the service."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.commands.http import connect
+from app.commands.output import CommandFailed, error_console, say
+from app.commands.supervisor import Supervisor, require_free
+from app.settings import Settings
+
+HostOption = Annotated[
+    str | None, typer.Option("--host", help="Address to listen on. [default: STMS_HOST or 127.0.0.1]")
+]
+PortOption = Annotated[
+    int | None,
+    typer.Option("--port", min=0, max=65535, help="Port; 0 picks a free one. [default: STMS_PORT or 8000]"),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Folder of the databases. [default: STMS_DATA_DIR or stms-data]"),
+]
+
+
+def read_settings(**given: Any) -> Settings:
+    """Settings from the environment, with the options that were given on top."""
+    return Settings(**{name: value for name, value in given.items() if value is not None})
+
+
+def serve(host: HostOption = None, port: PortOption = None, data_dir: DataOption = None) -> None:
+    """Start the API and one worker together; Ctrl-C ends both.
+
+    The database is brought up to date first. A worker that dies is started again.
+
+    Example:  stms serve --port 9000 --data-dir /var/lib/stms
+    """
+    from app.commands.database import upgrade_database
+
+    settings = read_settings(host=host, port=port, data_dir=data_dir)
+    free_port = require_free(settings.host, settings.port)
+    upgrade_database(settings.app_database_url)
+    environment = os.environ | {
+        "STMS_HOST": settings.host,
+        "STMS_PORT": str(free_port),
+        "STMS_DATA_DIR": str(settings.data_dir.absolute()),
+    }
+    raise typer.Exit(Supervisor(own_address(settings.host, free_port), environment, _report).run())
+
+
+def api(host: HostOption = None, port: PortOption = None, data_dir: DataOption = None) -> None:
+    """Start an API process only. Run `stms db upgrade` once before, and `stms worker` beside it."""
+    from app.main import SchemaOutdated, UnsafeExposure, run_api
+
+    settings = read_settings(host=host, port=port, data_dir=data_dir)
+    try:
+        code = run_api(settings)
+    except (SchemaOutdated, UnsafeExposure) as error:
+        raise CommandFailed(str(error)) from error
+    raise typer.Exit(code)
+
+
+def worker(data_dir: DataOption = None) -> None:
+    """Start a worker process only: it takes training jobs from the queue until it gets SIGTERM."""
+    from app.jobs.worker import run_worker
+
+    raise typer.Exit(run_worker(read_settings(data_dir=data_dir)))
+
+
+def ping(
+    server: Annotated[
+        str | None,
+        typer.Option(
+            envvar="STMS_URL", help="Address of the server. [default: the one of STMS_HOST, STMS_PORT]"
+        ),
+    ] = None,
+) -> None:
+    """Ask a server whether it is ready; exit code 0 if so (container health checks use this)."""
+    settings = read_settings()
+    address = server or own_address(settings.host, settings.port)
+    with connect(address, None) as client:
+        client.get("/readyz")
+    say(f"{address} is ready.")
+
+
+def own_address(host: str, port: int) -> str:
+    """How a process on this machine reaches a server that listens on ``host``."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def _report(line: str) -> None:
+    error_console().print(f"[bold]stms serve[/] {line}")

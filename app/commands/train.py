@@ -1,0 +1,60 @@
+"""`stms train`: a data set (or a file) to a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.commands.datasets import FormatOption, LabelOption, send_file
+from app.commands.following import follow, report_end
+from app.commands.http import DEFAULT_SERVER, KeyOption, ServerOption, connect
+from app.commands.hyperparameters import ParamsOption, SetOption, read_hyperparameters
+from app.commands.output import JsonOption, error_console, print_json, say
+
+
+def train(
+    dataset: Annotated[
+        str, typer.Argument(help="Id of a data set on the server, or a file to upload first.")
+    ],
+    model: Annotated[str, typer.Option("--model", help="Name of the model to publish.")],
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job to its end.")] = True,
+    assignments: SetOption = [],  # noqa: B006
+    params: ParamsOption = None,
+    file_format: FormatOption = None,
+    label_column: LabelOption = None,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+) -> None:
+    """Train a teacher and one student a class, and publish them as a version of a model.
+
+    Ends with 0 when the job succeeded, with 1 when it did not.
+
+    Examples:
+
+      stms train letters.csv --model letters --set evaluation.test_fraction=0.2
+
+      stms train ds_0123 --model letters --set features.kind=nystroem --set student.C=1e5 --no-wait
+    """
+    hyperparameters = read_hyperparameters(assignments, params)
+    with connect(server, api_key) as client:
+        dataset_id = dataset
+        if Path(dataset).is_file():
+            sent = send_file(client, Path(dataset), file_format=file_format, label_column=label_column)
+            dataset_id = sent["id"]
+            error_console().print(
+                f"Data set {dataset_id}: {sent['rows']} rows, {len(sent['classes'])} classes."
+            )
+        body = {"dataset_id": dataset_id, "model": model, "hyperparameters": hyperparameters}
+        job = client.post("/v1/training-jobs", body)
+        if wait:
+            error_console().print(f"Job {job['id']} is accepted.")
+            job = follow(client, job["id"])
+    if as_json:
+        print_json(job)
+    elif not wait:
+        say(f"Job {job['id']} is accepted; follow it with `stms jobs wait {job['id']}`.")
+    if wait:
+        report_end(job, quiet=as_json)

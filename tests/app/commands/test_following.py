@@ -1,0 +1,117 @@
+"""Following a job whose server answers what the test wrote down."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.commands import following
+from app.commands.following import describe_event, follow, report_end
+from app.commands.http import ServerProblem, connect
+from app.commands.output import CommandFailed
+
+JOB = "/v1/training-jobs/j1"
+
+
+def job(state: str, done: int = 0, **more):
+    return {
+        "id": "j1",
+        "model": "m",
+        "state": state,
+        "stage": "students",
+        "progress": {"done": done, "total": 4},
+    } | more
+
+
+def stream(*events: tuple[int, str]) -> bytes:
+    return "".join(
+        f'id: {number}\nevent: {kind}\ndata: {{"stage": "teacher"}}\n\n' for number, kind in events
+    ).encode()
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    monkeypatch.setattr(following, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(following, "_JOB_EVERY_SECONDS", 0.0)
+
+
+def test_a_stream_that_ends_early_is_taken_up_again_where_it_was(written, capfd):
+    written.on("GET", f"{JOB}/events", stream((1, "job_queued"), (2, "stage_started")))
+    written.on("GET", f"{JOB}/events", {"detail": "busy"}, 503)
+    written.on("GET", f"{JOB}/events", stream((3, "job_succeeded")))
+    written.on("GET", JOB, job("running", 1, estimated_finish="2026-11-21T11:00:00Z"))
+    written.on("GET", JOB, job("running", 2, estimated_finish=None))
+    written.on("GET", JOB, job("running", 2))
+    written.on("GET", JOB, job("succeeded", 4))
+    with connect(written.address, None) as server:
+        assert follow(server, "j1")["state"] == "succeeded"
+    asked = [request for request in written.requests if request.path.endswith("/events")]
+    assert [request.headers.get("Last-Event-ID") for request in asked] == [None, "2", "2"]
+    assert "stage teacher" in capfd.readouterr().err
+
+
+def test_a_refusal_ends_the_following(written):
+    written.on("GET", f"{JOB}/events", {"detail": "There is no job j1.", "code": "job_not_found"}, 404)
+    with connect(written.address, None) as server, pytest.raises(ServerProblem, match="There is no job"):
+        follow(server, "j1")
+
+
+def test_patience_with_a_lost_server_ends(written, monkeypatch):
+    monkeypatch.setattr(following, "_PATIENCE_SECONDS", 0.05)
+    written.on("GET", f"{JOB}/events", {"detail": "busy"}, 503)
+    with connect(written.address, None) as server, pytest.raises(CommandFailed, match="busy"):
+        follow(server, "j1")
+
+
+def test_quiet_following_prints_no_events(written, capfd):
+    written.on("GET", f"{JOB}/events", stream((1, "stage_started")))
+    written.on("GET", JOB, job("succeeded", 4))
+    with connect(written.address, None) as server:
+        follow(server, "j1", quiet=True)
+    assert "stage teacher" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled", "partially_succeeded"])
+def test_a_job_that_did_not_succeed_is_a_failure_with_its_reason(state):
+    ended = job(state, error={"code": "x", "message": "The disk is full."})
+    with pytest.raises(CommandFailed, match=f"{state.replace('_', ' ')}: The disk is full.$") as caught:
+        report_end(ended)
+    assert "stms jobs retry j1" in caught.value.details[1]
+
+
+def test_success_is_told_unless_it_shall_be_quiet(capsys):
+    report_end(job("succeeded", version=3))
+    report_end(job("succeeded", version=None))
+    report_end(job("succeeded"), quiet=True)
+    assert capsys.readouterr().out.splitlines() == [
+        "Job j1 succeeded, version 3 of model m is published.",
+        "Job j1 succeeded.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "line"),
+    [
+        ("stage_progress", {}, None),
+        ("stage_started", {"stage": "teacher"}, "stage teacher"),
+        (
+            "teacher_finished",
+            {"objective": 1.5, "gap": 1e-4, "iterations": 7, "seconds": 0.25},
+            "teacher finished: objective 1.5, gap 0.0001, 7 iterations, 0.25 s",
+        ),
+        (
+            "student_finished",
+            {"method": "gsvm", "label": "a", "f1": 0.5},
+            "student gsvm of class a: objective –, gap –, – iterations, – s, F 50.00 %",
+        ),
+        (
+            "student_failed",
+            {"method": "gsvm", "label": "a", "message": "no memory"},
+            "student gsvm of class a failed: no memory",
+        ),
+        ("version_published", {"model": "m", "version": 2, "alias": None}, "published m version 2"),
+        ("job_failed", {"message": "no"}, "job failed: no"),
+        ("worker_took_over", {}, "worker took over"),
+    ],
+)
+def test_every_event_is_one_line(kind, data, line):
+    assert describe_event(kind, data) == line

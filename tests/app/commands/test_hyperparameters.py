@@ -1,0 +1,81 @@
+"""Hyper-parameters given on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+
+from app.commands.hyperparameters import describe_fields, read_hyperparameters
+from app.domain.spec import TrainingSpec
+
+
+def test_values_are_json_where_they_are_json_and_text_elsewhere():
+    given = read_hyperparameters(
+        ["student.C=1e5", "features.kind=nystroem", 'classes=["1", "2"]', "alias=null", "publish=false"], None
+    )
+    assert given == {
+        "student": {"C": 1e5},
+        "features": {"kind": "nystroem"},
+        "classes": ["1", "2"],
+        "alias": None,
+        "publish": False,
+    }
+
+
+def test_the_command_line_goes_on_top_of_the_file(tmp_path):
+    file = tmp_path / "params.json"
+    file.write_text('{"student": {"C": 10, "margin": 2}, "seed": 3}', encoding="utf-8")
+    assert read_hyperparameters(["student.C=20"], file) == {"student": {"C": 20, "margin": 2}, "seed": 3}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("student.C", "not NAME=VALUE"),
+        ("=3", "not NAME=VALUE"),
+        ("student.C=1e99", "student.C: Input should be less than or equal to 100000000"),
+        ("student.c=1", "student.c: Extra inputs are not permitted"),
+        ("seed.x=1", "seed"),
+    ],
+)
+def test_a_wrong_one_is_named(assignment, message):
+    with pytest.raises(typer.BadParameter, match=message):
+        read_hyperparameters([assignment], None)
+
+
+def test_a_value_is_not_a_group():
+    with pytest.raises(typer.BadParameter, match="seed is a value, not a group"):
+        read_hyperparameters(["seed=1", "seed.x=1"], None)
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[1]", "does not hold a JSON object")])
+def test_a_file_that_is_no_object_is_told(tmp_path, text, message):
+    file = tmp_path / "params.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(typer.BadParameter, match=message):
+        read_hyperparameters([], file)
+
+
+def test_every_hyperparameter_has_a_meaning_and_a_default_that_is_accepted():
+    rows = list(describe_fields(TrainingSpec))
+    assert len(rows) > 20
+    for row in rows:
+        assert row["meaning"], row["name"]
+        read_hyperparameters([f"{row['name']}={row['default']}"], None)
+
+
+def test_bounds_and_choices_are_shown():
+    rows = {row["name"]: row["allowed"] for row in describe_fields(TrainingSpec)}
+    assert rows["student.C"] == "≥ 1e-06 and ≤ 100000000"
+    assert rows["student.method"] == "gsvm | gsvm0 | svm"
+    assert rows["evaluation.test_fraction"] == "> 0 and < 0.9"
+
+
+def test_the_command_lists_them_for_people_and_for_programs(run):
+    shown = run("hyperparameters")
+    assert shown.exit_code == 0
+    assert "student.C = 100000.0  (≥ 1e-06 and ≤ 100000000)" in shown.output
+    schema = json.loads(run("hyperparameters", "--json").stdout)
+    assert schema["title"] == "TrainingSpec"

@@ -1,0 +1,213 @@
+"""The commands that talk to a server, against a real one: from a file to an answer."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("live")]
+
+
+@pytest.fixture(scope="module")
+def trained(live, csv_file):
+    """Id of a job that trained model `kinds` on the CSV file, through the command line."""
+    from typer.testing import CliRunner
+
+    from app.cli import build
+
+    arguments = [
+        "train",
+        str(csv_file),
+        "--model",
+        "kinds",
+        "--label-column",
+        "kind",
+        "--server",
+        live.address,
+    ]
+    parameters = ["--set", "evaluation.test_fraction=0.3", "--set", 'evaluation.baselines=["svm"]']
+    result = CliRunner().invoke(build(), [*arguments, *parameters], env={"COLUMNS": "300"})
+    assert result.exit_code == 0, result.output
+    assert "60 rows, 3 classes" in result.stderr
+    assert "student gsvm of class a: objective" in result.stderr
+    found = re.search(r"Job (\S+) succeeded, version 1 of model kinds is published\.", result.stdout)
+    assert found, result.stdout
+    return found[1]
+
+
+@pytest.fixture
+def ask(run, live):
+    return lambda *arguments: run(*arguments, STMS_URL=live.address)
+
+
+def test_the_server_is_ready(ask):
+    result = ask("ping")
+    assert result.exit_code == 0
+    assert "is ready" in result.stdout
+
+
+def test_ping_finds_the_server_by_its_own_settings(run, live):
+    host, port = live.address.removeprefix("http://").split(":")
+    assert run("ping", STMS_HOST=host, STMS_PORT=port).exit_code == 0
+
+
+def test_a_job_can_be_looked_at(ask, trained):
+    assert trained in ask("jobs", "list").stdout
+    assert trained in ask("jobs", "list", "--state", "succeeded").stdout
+    assert "There are no jobs." in ask("jobs", "list", "--state", "failed").stdout
+    shown = ask("jobs", "show", trained).stdout
+    assert re.search(r"state +succeeded", shown)
+    assert re.search(r"provenance seed +0", shown)
+    assert json.loads(ask("jobs", "show", trained, "--json").stdout)["model"] == "kinds"
+    assert [job["id"] for job in json.loads(ask("jobs", "list", "--json").stdout)] == [trained]
+
+
+def test_what_happened_is_told_in_order(ask, trained):
+    events = json.loads(ask("jobs", "events", trained, "--json").stdout)
+    kinds = [event["type"] for event in events]
+    assert kinds[0] == "job_queued"
+    assert kinds[-1] == "job_succeeded"
+    assert kinds.count("student_finished") == 6
+    assert "published kinds version 1 as latest" in ask("jobs", "events", trained).stdout
+
+
+def test_students_are_a_table_of_class_and_method(ask, trained):
+    rows = json.loads(ask("jobs", "students", trained, "--json").stdout)
+    assert {(row["label"], row["method"]) for row in rows} >= {(label, "gsvm") for label in "abc"}
+    table = ask("jobs", "students", trained).stdout
+    assert re.search(r"a +gsvm +succeeded .* 100\.00 +100\.00 +100\.00", table)
+
+
+def test_a_finished_job_can_be_waited_for_again(ask, trained):
+    result = ask("jobs", "wait", trained)
+    assert result.exit_code == 0
+    assert "succeeded" in result.stdout
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry"])
+def test_a_finished_job_is_neither_cancelled_nor_retried(ask, trained, verb):
+    result = ask("jobs", verb, trained)
+    assert result.exit_code == 1
+    assert "HTTP 409" in result.stderr
+
+
+def test_the_same_file_is_one_data_set(ask, trained, csv_file):
+    first = json.loads(ask("datasets", "upload", str(csv_file), "--label-column", "kind", "--json").stdout)
+    assert [dataset["id"] for dataset in json.loads(ask("datasets", "list", "--json").stdout)] == [
+        first["id"]
+    ]
+    assert "three kinds" in ask("datasets", "list").stdout
+    shown = ask("datasets", "show", first["id"]).stdout
+    assert re.search(r"rows +60 to train, 0 to test", shown)
+    assert "a (20), b (20), c (20)" in shown
+    assert json.loads(ask("datasets", "show", first["id"], "--json").stdout) == first
+
+
+def test_a_data_set_can_be_uploaded_and_deleted(ask, tmp_path):
+    file = tmp_path / "other.csv"
+    file.write_text("1,2,x\n2,1,y\n1,3,x\n2,2,y\n", encoding="utf-8")
+    uploaded = ask("datasets", "upload", str(file), "--name", "mine")
+    assert uploaded.exit_code == 0
+    found = re.search(r"id +(\S+)", uploaded.stdout)
+    assert found
+    assert ask("datasets", "delete", found[1]).exit_code == 0
+    gone = ask("datasets", "show", found[1])
+    assert gone.exit_code == 1
+    assert "HTTP 404" in gone.stderr
+
+
+def test_a_bad_cell_is_named_by_row_and_column(ask, tmp_path):
+    file = tmp_path / "bad.csv"
+    file.write_text("a,b,kind\n1,2,x\n2,nan,y\n1,3,x\n2,2,y\n", encoding="utf-8")
+    result = ask("datasets", "upload", str(file))
+    assert result.exit_code == 1
+    assert re.search(r"row \d+, column 1", result.stderr), result.stderr
+
+
+def test_an_empty_file_is_not_sent(ask, tmp_path):
+    file = tmp_path / "empty.csv"
+    file.touch()
+    result = ask("datasets", "upload", str(file))
+    assert result.exit_code == 1
+    assert "is empty" in result.stderr
+
+
+def test_a_model_has_versions_and_aliases(ask, trained):
+    assert "latest → 1" in ask("models", "list").stdout
+    assert ask("models", "alias", "kinds", "production", "1").exit_code == 0
+    assert ask("models", "alias", "kinds", "production", "1").exit_code == 0
+    shown = ask("models", "show", "kinds").stdout
+    assert "production → 1" in shown
+    assert re.search(r"1 +gsvm +3 +2 +100\.00", shown)
+    assert json.loads(ask("models", "show", "kinds", "--json").stdout)["name"] == "kinds"
+    assert json.loads(ask("models", "list", "--json").stdout)[0]["name"] == "kinds"
+    missing = ask("models", "alias", "kinds", "production", "7")
+    assert missing.exit_code == 1
+    assert "HTTP 404" in missing.stderr
+
+
+def test_one_row_is_answered_with_yes_or_no(ask, trained):
+    yes = ask("query", "kinds", "b", "--row", "10.3,0.2")
+    no = ask("query", "kinds@latest", "b", "--row", "0.3,0.2")
+    assert (yes.exit_code, no.exit_code) == (0, 0)
+    assert yes.stdout.startswith("yes (score ")
+    assert "kinds version 1" in yes.stdout
+    assert no.stdout.startswith("no (score -")
+    assert json.loads(ask("query", "kinds", "b", "--row", "10.3,0.2", "--json").stdout)["match"] is True
+
+
+def test_a_file_of_rows_is_answered_line_by_line(ask, trained, tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_text("first,second\n10.3,0.2\n0.3,0.2\n", encoding="utf-8")
+    assert [
+        line.split()[:2] for line in ask("query", "kinds", "b", "--file", str(file)).stdout.splitlines()
+    ] == [
+        ["nr", "match"],
+        ["1", "yes"],
+        ["2", "no"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["query", "kinds", "b", "--row", "1,2,3"], "HTTP 400"),
+        (["query", "kinds", "z", "--row", "1,2"], "HTTP 404"),
+        (["query", "nothing", "b", "--row", "1,2"], "HTTP 404"),
+        (["jobs", "show", "job_none"], "HTTP 404"),
+        (["jobs", "wait", "job_none"], "HTTP 404"),
+        (["train", "ds_none", "--model", "m"], "HTTP 404"),
+        (["jobs", "list", "--state", "nonsense"], "HTTP 4"),
+    ],
+)
+def test_what_the_server_refuses_is_told_and_ends_with_1(ask, trained, arguments, message):
+    result = ask(*arguments)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_a_job_can_be_started_without_waiting_and_cancelled(ask, trained, csv_file):
+    dataset = json.loads(ask("datasets", "list", "--json").stdout)[0]["id"]
+    started = ask("train", dataset, "--model", "other", "--no-wait", "--set", "seed=5")
+    assert started.exit_code == 0
+    found = re.search(r"Job (\S+) is accepted; follow it with `stms jobs wait", started.stdout)
+    assert found
+    assert ask("jobs", "cancel", found[1]).exit_code == 0
+    waited = ask("jobs", "wait", found[1])
+    assert waited.exit_code == 1
+    assert "ended cancelled" in waited.stderr
+    again = ask("jobs", "retry", found[1])
+    assert again.exit_code == 0
+    assert ask("jobs", "wait", found[1]).exit_code == 0
+
+
+def test_training_can_be_asked_for_as_json(ask, trained):
+    dataset = json.loads(ask("datasets", "list", "--json").stdout)[0]["id"]
+    result = ask("train", dataset, "--model", "third", "--json", "--set", "publish=false")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["state"] == "succeeded"
+    accepted = ask("train", dataset, "--model", "third", "--json", "--no-wait", "--set", "publish=false")
+    assert json.loads(accepted.stdout)["state"] in {"queued", "running"}
+    assert ask("jobs", "wait", json.loads(accepted.stdout)["id"]).exit_code == 0

@@ -1,0 +1,47 @@
+"""What cells and messages look like."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.commands.output import CommandFailed, clock, percent, print_failure, print_table, size, text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        ("", "–"),
+        (True, "yes"),
+        (False, "no"),
+        (0.000123456, "0.0001235"),
+        ([], "–"),
+        (["a", 1], "a, 1"),
+        (12345678, "12345678"),
+    ],
+)
+def test_cells(value, shown):
+    assert text(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "shown"), [(1, "1 B"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 40, "3072.0 GiB")]
+)
+def test_sizes(n_bytes, shown):
+    assert size(n_bytes) == shown
+
+
+def test_shares_and_times_may_be_missing():
+    assert percent(None) == "–"
+    assert percent(0.12345) == "12.35"
+    assert clock(None) == "–"
+    assert clock("2026-11-21T11:00:00.123Z").startswith("2026-11-2")
+
+
+def test_markup_in_names_is_shown_as_it_is(capsys):
+    print_table([("name", lambda row: row["name"])], [{"name": "[bold]x[/]"}], empty="")
+    print_failure(CommandFailed("no [red]x[/]", ["see [y]"]))
+    shown = capsys.readouterr()
+    assert "[bold]x[/]" in shown.out
+    assert "Error: no [red]x[/]" in shown.err
+    assert "see [y]" in shown.err

@@ -1,0 +1,113 @@
+"""Help, wrong usage, and commands before there is anything to show."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+
+COMMANDS = [
+    "serve",
+    "api",
+    "worker",
+    "demo",
+    "db",
+    "keys",
+    "hyperparameters",
+    "version",
+    "datasets",
+    "train",
+    "jobs",
+]
+
+
+def test_help_names_every_command(run):
+    shown = run("--help")
+    assert shown.exit_code == 0
+    for name in [*COMMANDS, "models", "query", "ping"]:
+        assert re.search(rf"\b{name}\b", shown.stdout), name
+
+
+@pytest.mark.parametrize("command", ["train", "query", "serve", "hyperparameters"])
+def test_help_of_a_command_has_an_example(run, command):
+    shown = run(command, "--help")
+    assert shown.exit_code == 0
+    assert re.search(r"Examples?:", shown.stdout)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["query", "m", "c"],
+        ["query", "m", "c", "--row", "1,x"],
+        ["query", "m", "c", "--row", "1", "--file", __file__],
+        ["train", "x"],
+        ["train", "x", "--model", "m", "--set", "student.C=-1"],
+        ["datasets", "upload", "/no/such/file.csv"],
+        ["models", "alias", "m", "a", "0"],
+        ["serve", "--port", "70000"],
+    ],
+)
+def test_wrong_usage_ends_with_2(run, arguments):
+    assert run(*arguments).exit_code == 2
+
+
+def test_without_a_server_the_way_to_start_one_is_told(run):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        result = run("models", "list", STMS_URL=f"http://127.0.0.1:{closed.getsockname()[1]}")
+    assert result.exit_code == 1
+    assert "stms serve" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "text"),
+    [
+        ("datasets", "/v1/datasets", "There are no data sets."),
+        ("jobs", "/v1/training-jobs", "There are no jobs."),
+        ("models", "/v1/models", "There are no models."),
+    ],
+)
+def test_an_empty_list_says_how_to_fill_it(run, written, command, path, text):
+    written.on("GET", path, {"data": [], "has_more": False})
+    shown = run(command, "list", STMS_URL=written.address)
+    assert shown.exit_code == 0
+    assert text in shown.stdout
+    assert "`stms " in shown.stdout
+
+
+def test_version_is_told(run):
+    assert re.match(r"stms \d+\.\d+\.\d+, Python 3\.", run("version").stdout)
+
+
+def test_the_program_can_be_started_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "app.cli", "version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith("stms ")
+
+
+def test_a_port_in_use_is_told_before_anything_is_started(run, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = run("serve", "--port", port, "--data-dir", str(tmp_path / "data"))
+    assert result.exit_code == 1
+    assert "Address already in use" in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_api_without_a_database_schema_says_what_to_do(run, tmp_path):
+    result = run("api", "--data-dir", str(tmp_path), "--port", "0")
+    assert result.exit_code == 1
+    assert "stms db upgrade" in result.stderr
+
+
+def test_an_api_beyond_loopback_needs_a_key(run, tmp_path):
+    assert run("db", "upgrade", "--data-dir", str(tmp_path)).exit_code == 0
+    result = run("api", "--data-dir", str(tmp_path), "--host", "0.0.0.0", "--port", "0")
+    assert result.exit_code == 1
+    assert "key" in result.stderr

@@ -1,0 +1,375 @@
+"""The rules of the house, checked on every source file: who may import whom, and what no module may do."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TRAINING_LIBRARIES = {"numba", "sklearn", "scipy", "joblib", "cvxpy", "dbos"}
+TRAINING_MODULES = {
+    "core.solvers",
+    "core.teachers",
+    "core.students",
+    "core.jit",
+    "core.threads",
+    "core.difficulty",
+    "core.features",
+    "core.metrics",
+    "core.selection",
+    "core.pipeline",
+    "core.estimators",
+    "app.jobs",
+}
+WEB = {"fastapi", "starlette", "uvicorn", "httpx", "typer", "click"}
+DATABASE = {"sqlalchemy", "alembic", "psycopg", "sqlite3", "dbos"}
+UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "jsonpickle"}
+MODULE_LINES = 400
+FUNCTION_LINES = 60
+
+
+@cache
+def sources() -> dict[str, Path]:
+    """Every module of the program by its dotted name."""
+    found = {}
+    for package in ("core", "app", "benchmarks", "migrations"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(sources()[module].read_text(encoding="utf-8"))
+
+
+def nodes(root: ast.AST, *, at_import_only: bool) -> Iterator[ast.AST]:
+    """Nodes that can run: type-checking blocks never, bodies of functions only when called."""
+    for child in ast.iter_child_nodes(root):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            for other in child.orelse:
+                yield other
+                yield from nodes(other, at_import_only=at_import_only)
+        elif at_import_only and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        else:
+            yield child
+            yield from nodes(child, at_import_only=at_import_only)
+
+
+def imports(module: str, *, at_import_only: bool = False) -> set[str]:
+    """Dotted names that ``module`` imports; of our own modules also the packages around them."""
+    found: set[str] = set()
+    package = module if sources()[module].name == "__init__.py" else module.rpartition(".")[0]
+    for node in nodes(tree(module), at_import_only=at_import_only):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([node.module] if node.module else [])])
+            found.add(base)
+            found |= {f"{base}.{alias.name}" for alias in node.names if f"{base}.{alias.name}" in sources()}
+    return {parent for name in found for parent in with_parents(name)}
+
+
+def with_parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def reach(module: str) -> dict[str, str]:
+    """All that importing ``module`` pulls in, by the AST: name -> the module that asked for it."""
+    asked = dict.fromkeys(with_parents(module), "")
+    waiting = list(asked)
+    while waiting:
+        current = waiting.pop()
+        if current not in sources():
+            continue
+        for name in sorted(imports(current, at_import_only=current != module)):
+            if name not in asked:
+                asked[name] = current
+                waiting.append(name)
+    return asked
+
+
+def within(package: str) -> list[str]:
+    found = [name for name in sources() if name == package or name.startswith(f"{package}.")]
+    assert found, f"there is no module {package}"
+    return found
+
+
+def is_in(name: str, packages: set[str]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def in_a_new_process(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_core_never_imports_app():
+    wrong = {
+        (module, name)
+        for module in within("core")
+        for name in imports(module)
+        if is_in(name, {"app", "benchmarks"})
+    }
+    assert not wrong
+
+
+def test_nothing_in_app_or_core_imports_tests_or_benchmarks():
+    wrong = {
+        (module, name)
+        for module in [*within("core"), *within("app")]
+        for name in imports(module)
+        if is_in(name, {"tests", "benchmarks"})
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", ["core.packed", "app.serving"])
+def test_what_answers_queries_reaches_no_training_code(package: str):
+    for module in within(package):
+        wrong = {
+            f"{name}, asked for by {asked_by}"
+            for name, asked_by in reach(module).items()
+            if is_in(name, TRAINING_LIBRARIES | TRAINING_MODULES)
+        }
+        assert not wrong, f"{module} reaches {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("package", ["core.packed", "app.serving"])
+def test_a_process_that_answers_queries_has_loaded_no_training_code(package: str):
+    modules = within(package)
+    lines = [f"import {name}" for name in modules]
+    loaded = set(in_a_new_process("\n".join([*lines, "import sys", "print(*sys.modules)"])).split())
+    assert set(modules) <= loaded
+    assert not {name for name in loaded if is_in(name, TRAINING_LIBRARIES | TRAINING_MODULES)}
+
+
+def test_the_domain_knows_neither_web_nor_database():
+    for module in within("app.domain"):
+        wrong = {name for name in reach(module) if is_in(name, WEB | DATABASE)}
+        assert not wrong, f"{module} reaches {sorted(wrong)}"
+
+
+def test_the_domain_imports_nothing_of_the_rest_of_the_service():
+    wrong = {
+        (module, name)
+        for module in within("app.domain")
+        for name in imports(module)
+        if is_in(name, {"app", "core"}) and not is_in(name, {"app.domain"}) and name != "app"
+    }
+    assert not wrong
+
+
+def test_the_job_engine_is_known_in_one_folder_only():
+    wrong = {
+        module
+        for module in within("app")
+        if not is_in(module, {"app.jobs"}) and any(is_in(name, {"dbos"}) for name in imports(module))
+    }
+    assert not wrong
+
+
+def test_web_code_is_reached_by_the_web_part_and_the_roots_only():
+    web_parts = {"app.api", "app.serving", "app.main", "app.cli", "app.commands", "app.client", "app.web"}
+    wrong = {
+        (module, name)
+        for module in within("app")
+        if not is_in(module, web_parts)
+        for name in imports(module)
+        if is_in(name, WEB)
+    }
+    assert not wrong
+
+
+def test_only_the_roots_wire_things_together():
+    roots = {"app.main", "app.cli", "app.commands"}
+    wrong = {
+        (module, name)
+        for module in within("app")
+        if not is_in(module, roots)
+        for name in imports(module)
+        if is_in(name, roots)
+    }
+    assert not wrong
+
+
+WATCH = """
+import builtins, importlib, json, os, sys
+ours = tuple(os.path.join(os.getcwd(), part) + os.sep for part in ("app", "core", "benchmarks"))
+seen = []
+
+def culprit():
+    # From the inside out: our own code, or the import system at work for somebody else's module?
+    frame = sys._getframe(2)
+    through = []
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith("<frozen importlib"):
+            return None
+        if name.startswith(ours):
+            # numba looks for its cache folder when a kernel is declared; it belongs to the byte code
+            return None if any(os.sep + "numba" + os.sep in inner for inner in through) else name
+        through.append(name)
+        frame = frame.f_back
+    return None
+
+EVENTS = ("open", "socket.", "sqlite3.connect", "subprocess.Popen", "os.fork", "os.posix_spawn", "os.mkdir",
+          "_thread.start", "signal.", "os.putenv", "os.remove")
+
+def hook(event, arguments):
+    if event.startswith(EVENTS):
+        name = culprit()
+        if name is not None:
+            seen.append([name, event, repr(arguments)[:120]])
+
+import sqlalchemy
+real = sqlalchemy.create_engine
+def create_engine(*arguments, **keywords):
+    seen.append(["?", "create_engine", repr(arguments)])
+    return real(*arguments, **keywords)
+sqlalchemy.create_engine = create_engine
+import fastapi
+class App(fastapi.FastAPI):
+    def __init__(self, *arguments, **keywords):
+        seen.append(["?", "FastAPI()", ""])
+        super().__init__(*arguments, **keywords)
+fastapi.FastAPI = App
+sys.addaudithook(hook)
+for module in MODULES:
+    importlib.import_module(module)
+print(json.dumps(seen))
+"""
+
+
+def test_nothing_happens_when_a_module_is_imported():
+    modules = [name for name in sources() if not name.startswith("migrations")]
+    seen = json.loads(in_a_new_process(f"MODULES = {modules!r}\n{WATCH}"))
+    assert not seen
+
+
+def test_the_watch_on_imports_sees_an_opened_file(tmp_path: Path):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__init__.py").write_text(
+        "handle = open(__file__)\nhandle.close()\n", encoding="utf-8"
+    )
+    start = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.path.insert(0, '')"
+    code = f"{start}\nMODULES = ['app']\n{WATCH}"
+    assert [event for _, event, _ in json.loads(in_a_new_process(code))] == ["open"]
+
+
+@pytest.mark.parametrize("module", sources())
+def test_a_module_is_one_room(module: str):
+    length = len(sources()[module].read_text(encoding="utf-8").splitlines())
+    assert length <= MODULE_LINES, f"{module} has {length} lines"
+
+
+@pytest.mark.parametrize("module", sources())
+def test_a_function_is_one_thing(module: str):
+    too_long = {
+        node.name: lines
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := body_lines(node)) > FUNCTION_LINES
+    }
+    assert not too_long
+
+
+def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    docstring = ast.get_docstring(node, clean=False)
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1 - (docstring.count("\n") + 1 if docstring else 0)
+
+
+def pickling(root: ast.AST) -> Iterator[str]:
+    """Ways to unpickle: the modules, NumPy's and joblib's files, pandas, and a Connection's recv()."""
+    for node in ast.walk(root):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        yield from (f"imports {name}" for name in names if name.partition(".")[0] in UNPICKLERS)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+            keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+            if node.func.attr == "load" and owner in {"np", "numpy"}:
+                allowed = keywords.get("allow_pickle")
+                if not (isinstance(allowed, ast.Constant) and allowed.value is False):
+                    yield f"line {node.lineno}: numpy.load without allow_pickle=False"
+            if node.func.attr in {"load", "dump", "read_pickle"} and owner in {"joblib", "pd", "pandas"}:
+                yield f"line {node.lineno}: {owner}.{node.func.attr}"
+            if node.func.attr == "recv" and not node.args and not node.keywords:
+                yield f"line {node.lineno}: Connection.recv() unpickles; recv_bytes() does not"
+
+
+@pytest.mark.parametrize("module", sources())
+def test_nothing_is_unpickled(module: str):
+    assert not list(pickling(tree(module)))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pickle",
+        "from dill import loads",
+        "np.load(f)",
+        "np.load(f, allow_pickle=x)",
+        "joblib.load(f)",
+        "a.recv()",
+    ],
+)
+def test_the_search_for_pickles_finds_them(code: str):
+    assert list(pickling(ast.parse(code)))
+
+
+def swallowing(root: ast.AST) -> Iterator[str]:
+    """Handlers that hide errors."""
+    for node in ast.walk(root):
+        if isinstance(node, ast.ExceptHandler):
+            if node.type is None:
+                yield f"line {node.lineno}: except without a type"
+            if all(is_nothing(statement) for statement in node.body):
+                yield f"line {node.lineno}: except and pass"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"suppress", "contextlib.suppress"}:
+            wide = {"Exception", "BaseException"} & {ast.unparse(argument) for argument in node.args}
+            yield from (f"line {node.lineno}: suppress({name})" for name in wide)
+
+
+def is_nothing(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Pass) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+@pytest.mark.parametrize("module", sources())
+def test_no_error_is_swallowed(module: str):
+    assert not list(swallowing(tree(module)))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "try:\n  a\nexcept:\n  b",
+        "try:\n  a\nexcept ValueError:\n  pass",
+        "try:\n  a\nexcept ValueError:\n  ...",
+        "with suppress(Exception): a",
+    ],
+)
+def test_the_search_for_swallowed_errors_finds_them(code: str):
+    assert list(swallowing(ast.parse(code)))
