@@ -23,7 +23,7 @@ RUN mkdir -p /data/numba && NUMBA_CACHE_DIR=/data/numba python -c "from sklearn.
 FROM python:3.11-slim-bookworm
 LABEL org.opencontainers.image.title="STMS" \
       org.opencontainers.image.description="Single-teacher multi-student classification as a service"
-RUN useradd --system --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin stms
+RUN useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin stms
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build --chown=10001:10001 /data /data
 # /data is the one place that is written to (besides /tmp): mount a volume there and the root may be read-only.

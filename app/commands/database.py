@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.commands.options import DataOption, read_settings
 from app.commands.output import CommandFailed, say
-from app.commands.serving import DataOption, read_settings
 
 if TYPE_CHECKING:
     from app.store.unit_of_work import Store

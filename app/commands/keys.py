@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from app.commands.database import open_store
+from app.commands.options import DataOption
 from app.commands.output import JsonOption, field, moment, print_json, print_table, say
-from app.commands.serving import DataOption
 from app.domain.entities import ApiKey
 
 commands = typer.Typer(no_args_is_help=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from app.commands.http import connect
+from app.commands.options import DataOption, read_settings
 from app.commands.output import CommandFailed, error_console, say
 from app.commands.supervisor import Supervisor, require_free
-from app.settings import Settings
 
 HostOption = Annotated[
     str | None, typer.Option("--host", help="Address to listen on. [default: STMS_HOST or 127.0.0.1]")
@@ -20,15 +19,6 @@ PortOption = Annotated[
     int | None,
     typer.Option("--port", min=0, max=65535, help="Port; 0 picks a free one. [default: STMS_PORT or 8000]"),
 ]
-DataOption = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="Folder of the databases. [default: STMS_DATA_DIR or stms-data]"),
-]
-
-
-def read_settings(**given: Any) -> Settings:
-    """Settings from the environment, with the options that were given on top."""
-    return Settings(**{name: value for name, value in given.items() if value is not None})
 
 
 def serve(host: HostOption = None, port: PortOption = None, data_dir: DataOption = None) -> None:

@@ -100,8 +100,12 @@ class SolverChild:
         self._answers.send("restored")
 
     def train(self, command: Json) -> None:
+        from core.threads import one_blas_thread
+
         pairs: list[tuple[int, str]] = [(pair[0], pair[1]) for pair in command["pairs"]]
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="student") as pool:
+        # The limit must span the pool: set and lifted by the students' own threads it does not hold, and BLAS
+        # threads that wait by spinning then slow every student down many times over.
+        with one_blas_thread(), ThreadPoolExecutor(self._threads, thread_name_prefix="student") as pool:
             for done in [pool.submit(self._train_one, target, method) for target, method in pairs]:
                 done.result()
         self._answers.send("trained")

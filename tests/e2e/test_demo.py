@@ -40,10 +40,10 @@ def started_by(folder: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(170)
 def test_the_demo_ends_by_itself_with_everything_a_user_wants_to_see(tmp_path):
     demo = start(tmp_path)
-    output, _ = demo.communicate(timeout=110)
+    output, _ = demo.communicate(timeout=160)
     assert demo.returncode == 0, output
     means = re.search(r"^ *mean +([\d. ]+)$", output, re.MULTILINE)
     assert means, output
@@ -67,7 +67,6 @@ def test_the_demo_ends_by_itself_with_everything_a_user_wants_to_see(tmp_path):
     assert not started_by(tmp_path), "processes were left behind"
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, number):
     demo = start(tmp_path)
@@ -76,14 +75,13 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, number):
         assert demo.poll() is None
     assert started_by(tmp_path)
     demo.send_signal(number)
-    demo.communicate(timeout=40)
+    demo.communicate(timeout=60)
     assert demo.returncode != 0
     assert not list(tmp_path.iterdir())
     assert not started_by(tmp_path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
-@pytest.mark.timeout(60)
 def test_a_killed_demo_takes_its_processes_with_it(tmp_path):
     demo = start(tmp_path)
     assert demo.stdout is not None

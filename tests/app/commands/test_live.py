@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("live")]
+pytestmark = pytest.mark.xdist_group("live")
 
 
 @pytest.fixture(scope="module")
