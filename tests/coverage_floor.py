@@ -1,4 +1,4 @@
-"""Fails when the branch coverage of a package is below its floor: `python tests/coverage_floor.py core=95 app=90`.
+"""Fails when the branch coverage of a package is below its floor: `tests/coverage_floor.py core=95 app=90`.
 
 Reads the data that the last test run left in `.coverage`.
 """

@@ -81,9 +81,7 @@ def _complaint(cell: str, *, is_label: bool) -> tuple[str, str] | None:
         return "line_break", "the cell has a line break in it."
     if not cell:
         return (
-            ("empty_label", "the label is missing.")
-            if is_label
-            else ("missing_value", "there is no value.")
+            ("empty_label", "the label is missing.") if is_label else ("missing_value", "there is no value.")
         )
     if is_label:
         return None

@@ -164,6 +164,6 @@ def test_a_large_problem_asks_for_a_cancel_all_the_time(solve, shape):
 
     with pytest.raises(Cancelled):
         solve(problem, tolerance=1e-12, should_cancel=should_cancel)
-    # A single factorisation is the longest step between two questions; other work on the machine stretches it.
+    # One factorisation is the longest step between two questions; other work on the machine stretches it.
     assert np.diff(asked).max() < 1.5
     assert np.median(np.diff(asked)) < 0.1
