@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STMS   := $(BIN)/stms
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test lint check format lock clean bench-solvers bench-accuracy bench-query bench-tuning
+.PHONY: help demo serve test lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -54,6 +54,12 @@ bench-query: $(VENV)/.dev ## one warm query against an empty FastAPI route
 
 bench-tuning: $(VENV)/.dev ## the paper's tuning protocol, exhaustive and by successive halving
 	$(BIN)/python -m benchmarks.tuning
+
+bench-train: $(VENV)/.dev ## training against LIBLINEAR, LinearSVC and CVXPY; time in n; peak memory
+	$(BIN)/python -m benchmarks.training
+
+bench-compact: $(VENV)/.dev ## compact students: F against the cost of a query on letter, satimage and mnist
+	$(BIN)/python -m benchmarks.compact
 
 lock: ## resolve the requirements anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build -o requirements/runtime.txt pyproject.toml

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
     from core.dataset import LabelledData
     from core.difficulty import difficulty_degrees
     from core.errors import Cancelled, CoreError, Fault, InvalidPackage, InvalidProblem
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 _HOME = {
     "BinaryMetrics": "core.metrics",
     "Cancelled": "core.errors",
+    "CompactRows": "core.compact",
+    "CompactSpec": "core.compact",
     "CoreError": "core.errors",
     "Evaluation": "core.evaluation",
     "Examination": "core.evaluation",
@@ -61,6 +64,7 @@ _HOME = {
     "StructuralSVMClassifier": "core.estimators",
     "StudentSpec": "core.students",
     "Summary": "core.solution",
+    "TrainedCompact": "core.compact",
     "TrainedModel": "core.pipeline",
     "TrainedStudent": "core.pipeline",
     "TrainingConfig": "core.pipeline",
@@ -72,12 +76,15 @@ _HOME = {
     "prepare": "core.pipeline",
     "roc": "core.metrics",
     "train": "core.pipeline",
+    "train_compact_student": "core.compact",
     "train_student": "core.pipeline",
 }
 
 __all__ = [
     "BinaryMetrics",
     "Cancelled",
+    "CompactRows",
+    "CompactSpec",
     "CoreError",
     "Evaluation",
     "Examination",
@@ -98,6 +105,7 @@ __all__ = [
     "StructuralSVMClassifier",
     "StudentSpec",
     "Summary",
+    "TrainedCompact",
     "TrainedModel",
     "TrainedStudent",
     "TrainingConfig",
@@ -109,6 +117,7 @@ __all__ = [
     "prepare",
     "roc",
     "train",
+    "train_compact_student",
     "train_student",
 ]
 

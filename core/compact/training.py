@@ -1,0 +1,130 @@
+"""Train and pack the compact student of a class."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from core.compact.budget import SizeChoice, affordable, query_cost, smallest
+from core.compact.course import Course
+from core.compact.rows import CompactRows
+from core.packed import PackedStudent, RbfBasis
+from core.selection import choose_threshold
+from core.students.compact import CompactSpec, FittedCompact, Floats
+from core.threads import one_blas_thread
+from core.types import CancelCheck, ProgressCallback
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedCompact:
+    """One compact student: as it is shipped (``packed``), and as it was fitted.
+
+    target, label: code and name of its class. choice: how the size was chosen; None unless by F.
+    relative_cost: multiplications of its query over the teacher's. seconds: wall time, all folds included.
+    """
+
+    target: int
+    label: str
+    packed: PackedStudent
+    fitted: FittedCompact
+    spec: CompactSpec
+    choice: SizeChoice | None
+    relative_cost: float
+    seconds: float
+
+    @property
+    def n_landmarks(self) -> int:
+        """p, kernel values in a query."""
+        return len(self.fitted.landmarks)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, without the arrays."""
+        return {
+            "label": self.label,
+            "method": "compact",
+            "threshold": self.packed.threshold,
+            "digest": self.packed.digest,
+            "n_landmarks": self.n_landmarks,
+            "relative_cost": self.relative_cost,
+            "loss": self.fitted.loss,
+            "gate_r2": self.fitted.gate_r2,
+            "choice": None if self.choice is None else asdict(self.choice),
+            "training_seconds": self.seconds,
+        }
+
+
+def train_compact_student(
+    rows: CompactRows,
+    target: int,
+    spec: CompactSpec | None = None,
+    *,
+    progress: ProgressCallback | None = None,
+    should_cancel: CancelCheck | None = None,
+) -> TrainedCompact:
+    """Train and pack the compact student of class code ``target``; the same arguments give the same bytes.
+
+    Threshold rule, folds and seed are those of the preparation's configuration. Held out is the student: the
+    teacher that gives gate and difficulty has seen all rows. Safe to call from several threads at once.
+    progress: stages ``"sizes"`` (sizes tried) and ``"student"`` (steps of the descent).
+
+    Raises InvalidProblem, also where the budget does not buy one landmark; Cancelled.
+    """
+    spec = CompactSpec() if spec is None else spec
+    started = time.perf_counter()
+    course = Course(rows, target, spec, progress, should_cancel)
+    config = rows.preparation.config
+    held_out: Floats | None = None
+    choice = None
+    threshold = 0.0
+    with one_blas_thread():
+        if spec.max_f1_loss is None:
+            size = affordable(rows.preparation, spec)
+        else:
+            size, held_out, choice = smallest(course, spec.max_f1_loss)
+        fitted = course.fit(size)
+        if config.threshold != "zero":
+            held_out = course.held_out(size) if held_out is None else held_out
+            threshold = choose_threshold(course.lesson.positive, held_out, config.threshold, config.budget)
+        folds = 0 if held_out is None else course.n_folds()
+    packed = _pack(course, fitted, threshold, folds)
+    teacher = rows.preparation
+    cost = query_cost(packed.map, 1) / query_cost(teacher.packed_teacher().map, len(teacher.classes))
+    seconds = time.perf_counter() - started
+    return TrainedCompact(target, packed.label, packed, fitted, spec, choice, cost, seconds)
+
+
+def _pack(course: Course, fitted: FittedCompact, threshold: float, folds: int) -> PackedStudent:
+    """Fold the column scales into the standardisation. The metadata say how to make the student again."""
+    rows, spec, config = course.rows, course.spec, course.config
+    preparation = rows.preparation
+    budget = {
+        "n_landmarks": spec.n_landmarks,
+        "relative_cost": spec.relative_cost,
+        "max_f1_loss": spec.max_f1_loss,
+    }
+    metadata: dict[str, str | float | int] = {
+        "method": "compact",
+        **{f"budget_{name}": value for name, value in budget.items() if value is not None},
+        "n_landmarks": len(fitted.landmarks),
+        "floor": float(spec.floor),
+        "gate_weight": float(spec.gate_weight),
+        "jitter": float(spec.jitter),
+        "steps": int(spec.steps),
+        "seed": int(config.seed),
+        "threshold_rule": config.threshold,
+        "threshold_folds": folds,
+        "loss": fitted.loss,
+        "gate_r2": fitted.gate_r2,
+        "data_digest": preparation.data_digest,
+    }
+    return PackedStudent(
+        map=RbfBasis(rows.shift, rows.scale * fitted.scale, fitted.landmarks),
+        coef=fitted.coef,
+        intercept=fitted.intercept,
+        gate_coef=fitted.gate_coef,
+        gate_intercept=fitted.gate_intercept,
+        threshold=threshold,
+        label=preparation.classes[course.target],
+        metadata=metadata,
+    )

@@ -1,0 +1,290 @@
+"""Compact student: gate and rejection on a few RBF landmarks of its own, cheaper than the teacher's features.
+
+Gate g(x) ≈ S^y(x) and rejection r(x) are linear in the kernel values of p landmarks that are tuned for this
+class alone, and as in Eq. (4) the answer is yes where g(x) ≥ r(x). They are learnt together:
+
+    min  Σ_i d_i⁻¹ E_η [1 − z_i (g − r)(x_i + η)]²_+ / Σ_i d_i⁻¹  +  (μ/n) Σ_i E_η (S_i − g(x_i + η))² / var S
+
+over the landmarks, a scale for each column, and the coefficients of g and r: the loss of Eq. (12) squared, at
+ε = 1, plus the distillation of the gate. Landmarks serve both terms.
+
+What the teacher does: (1) its difficulty d weighs the loss, Eq. (11); (2) the first landmarks are centres of
+the class and centres of the other rows that it scores highest for the class; (3) the distilled gate shapes
+landmarks and scales. What it does not do: unlike in Eq. (12) nothing pulls the decision to the gate (‖r‖² is
+not penalised), because on a few landmarks that costs F. The decision v = g − r is thus free, and gate and
+rejection are shown as they are. After the descent g is fitted once more, by ridge regression on all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve
+
+from core.bounds import not_whole, out_of_bounds, refuse
+from core.checks import row_blocks
+from core.errors import Cancelled, Fault, InvalidProblem
+from core.landmarks import choose_landmarks
+from core.students.base import Lesson
+from core.students.rbf_network import Network, NetworkProblem, descend, rbf_values
+from core.threads import one_blas_thread
+from core.types import BoolArray, CancelCheck, FloatArray, Progress, ProgressCallback
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+
+MAX_LANDMARKS = 1000
+DEFAULT_LANDMARKS = 100
+
+_WIDTH = 2.0
+"""First scale of the columns: few landmarks start better from a kernel narrower than the teacher's."""
+
+_RIDGE = 1e-3
+_FREE = 1e-9
+"""Ridge of the constant: next to nothing, but enough to keep the system definite."""
+
+_NEWTON_STEPS = 15
+_START_ROWS = 20_000
+"""Rows that the first coefficients are fitted to at most."""
+
+_HARD_PER_LANDMARK = 5
+_NEIGHBOUR_SAMPLE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class CompactSpec:
+    """Budget and hyper-parameters of a compact student. Raises InvalidProblem naming every wrong field.
+
+    One budget at most may be given; without any it is 100 landmarks.
+    n_landmarks: p, in [1, 1000].
+    relative_cost: multiplications of a query over those of a query to the teacher, in (0, 1].
+    max_f1_loss: the fewest landmarks whose F on held-out folds of the training part is at most so many points
+        (hundredths) below that of the full student; in [0, 100].
+    floor: ϵ in (0, 1] of Eq. (11), the difficulty of the easiest examples; 1 makes all examples equal.
+    gate_weight: μ ≥ 0. jitter: σ over the median distance to the nearest other row, by column; ≥ 0.
+    steps: of the descent.
+    """
+
+    n_landmarks: int | None = None
+    relative_cost: float | None = None
+    max_f1_loss: float | None = None
+    floor: float = 0.3
+    gate_weight: float = 0.02
+    jitter: float = 0.6
+    steps: int = 3000
+
+    def __post_init__(self) -> None:
+        budgets = {
+            "compact.n_landmarks": self.n_landmarks,
+            "compact.relative_cost": self.relative_cost,
+            "compact.max_f1_loss": self.max_f1_loss,
+        }
+        given = [name for name, value in budgets.items() if value is not None]
+        refuse(
+            Fault("compact", "two_budgets", f"one budget only may be given, not {' and '.join(given)}")
+            if len(given) > 1
+            else None,
+            None
+            if self.n_landmarks is None
+            else not_whole("compact.n_landmarks", self.n_landmarks, 1, MAX_LANDMARKS),
+            None
+            if self.relative_cost is None
+            else out_of_bounds("compact.relative_cost", self.relative_cost, 0.0, 1.0, open_low=True),
+            None
+            if self.max_f1_loss is None
+            else out_of_bounds("compact.max_f1_loss", self.max_f1_loss, 0.0, 100.0),
+            out_of_bounds("compact.floor", self.floor, 0.0, 1.0, open_low=True),
+            out_of_bounds("compact.gate_weight", self.gate_weight, 0.0, 1e3),
+            out_of_bounds("compact.jitter", self.jitter, 0.0, 1e3),
+            not_whole("compact.steps", self.steps, 1, 1_000_000),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedCompact:
+    """score(x) = coef·k(x) + intercept = g(x) − r(x), gate g(x) = gate_coef·k(x) + gate_intercept.
+
+    k_j(x) = exp(−‖scale∘x − l_j‖²) of rows x scaled for the kernel. landmarks: l (p, d). scale: (d,).
+    loss: Σ d_i⁻¹ [1 − z_i score_i]²_+ / Σ d_i⁻¹ on the training rows, without jitter.
+    gate_r2: share of the variance of S^y that the gate explains on the training rows, at most 1.
+    """
+
+    landmarks: Floats
+    scale: Floats
+    coef: Floats
+    intercept: float
+    gate_coef: Floats
+    gate_intercept: float
+    loss: float
+    gate_r2: float
+
+    def scores(self, rows: FloatArray) -> Floats:
+        """score of rows (n, d) scaled for the kernel, shape (n,)."""
+        scores = np.empty(len(rows))
+        with one_blas_thread():
+            for block in row_blocks(len(rows), max(self.landmarks.shape)):
+                values = rbf_values(rows[block].astype(np.float64) * self.scale, self.landmarks)
+                scores[block] = values @ self.coef + self.intercept
+        return scores
+
+
+def fit_compact(
+    rows: Singles,
+    lesson: Lesson,
+    n_landmarks: int,
+    spec: CompactSpec,
+    *,
+    neighbour: float,
+    seed: int = 0,
+    progress: ProgressCallback | None = None,
+    should_cancel: CancelCheck | None = None,
+) -> FittedCompact:
+    """Fit the problem of the module with at most ``n_landmarks`` landmarks.
+
+    Fewer landmarks come back where the rows have fewer different points.
+
+    rows: (n, d) float32, scaled as the kernel exp(−‖x − l‖²) wants them. neighbour: ``neighbour_distance`` of
+    the rows, the unit of the jitter. The same arguments give the same bits. progress: stage ``"student"``, in
+    steps. Raises InvalidProblem where a side is empty, Cancelled.
+    """
+    positive = lesson.positive
+    if not positive.any() or positive.all():
+        message = "a compact student needs examples of the class and of the rest"
+        raise InvalidProblem(Fault("labels", "single_class", message))
+
+    def poll() -> None:
+        if should_cancel is not None and should_cancel():
+            raise Cancelled("student: cancelled")
+
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(Progress("student", done, spec.steps))
+
+    rng = np.random.default_rng(seed)
+    weights = 1.0 / lesson.difficulty
+    centre, spread = float(lesson.gate.mean()), float(lesson.gate.std()) or 1.0
+    problem = NetworkProblem(
+        rows=rows,
+        signs=lesson.signs,
+        targets=(lesson.gate - centre) / spread,
+        weights=weights / weights.mean(),
+        target_weight=spec.gate_weight,
+        jitter=spec.jitter * neighbour / np.sqrt(rows.shape[1]),
+    )
+    with one_blas_thread():
+        poll()
+        landmarks = _start_landmarks(rows, positive, lesson.gate, n_landmarks, rng)
+        start = _start(problem, positive, _WIDTH * landmarks, rng, poll)
+        network = descend(problem, start, spec.steps, rng, poll, tell).astype(np.float64)
+        gate, loss, r2 = _finish(problem, network, poll)
+    return FittedCompact(
+        landmarks=network.landmarks.astype(np.float64),
+        scale=np.exp(network.log_scale).astype(np.float64),
+        coef=network.coef.astype(np.float64),
+        intercept=float(network.intercept[0]),
+        gate_coef=spread * gate[:-1],
+        gate_intercept=float(spread * gate[-1] + centre),
+        loss=loss,
+        gate_r2=r2,
+    )
+
+
+def neighbour_distance(rows: Singles, seed: int, poll: Callable[[], None]) -> float:
+    """Median distance from a row to the nearest different row, over a sample of rows; 0 if all are equal."""
+    rng = np.random.default_rng(seed)
+    chosen = rng.choice(len(rows), min(len(rows), _NEIGHBOUR_SAMPLE), replace=False)
+    sample = rows[chosen].astype(np.float64)
+    nearest = np.full(len(sample), np.inf)
+    norms = np.einsum("ij,ij->i", sample, sample)
+    for part in row_blocks(len(rows), max(len(sample), rows.shape[1])):
+        poll()
+        block = rows[part].astype(np.float64)
+        distances = norms[:, np.newaxis] + np.einsum("ij,ij->i", block, block) - 2.0 * sample @ block.T
+        # What rounding leaves of the distance between equal rows is no distance.
+        distances[distances <= 1e-9 * (1.0 + norms[:, np.newaxis])] = np.inf
+        nearest = np.minimum(nearest, distances.min(axis=1))
+    finite = nearest[np.isfinite(nearest)]
+    return float(np.sqrt(np.median(finite))) if len(finite) else 0.0
+
+
+def _start_landmarks(
+    rows: Singles, positive: BoolArray, gate: FloatArray, n_landmarks: int, rng: np.random.Generator
+) -> Floats:
+    """At most p centres: half of the class, half of the other rows with the highest gate."""
+    n_positive = min((n_landmarks + 1) // 2, int(positive.sum()))
+    n_negative = n_landmarks - n_positive
+    negatives = np.flatnonzero(~positive)
+    n_hard = max(_HARD_PER_LANDMARK * n_negative, 2 * int(positive.sum()))
+    hard = negatives[np.argsort(-gate[negatives], kind="stable")[:n_hard]]
+    parts = [choose_landmarks(rows[positive], n_positive, rng)]
+    if n_negative:
+        parts.append(choose_landmarks(rows[hard], n_negative, rng))
+    return np.vstack(parts)
+
+
+def _start(
+    problem: NetworkProblem,
+    positive: BoolArray,
+    landmarks: Floats,
+    rng: np.random.Generator,
+    poll: Callable[[], None],
+) -> Network:
+    """Coefficients for the first landmarks, fitted to all rows or a sample in which the class is half."""
+    own, rest = np.flatnonzero(positive), np.flatnonzero(~positive)
+    n_own = min(len(own), max(_START_ROWS // 2, _START_ROWS - len(rest)))
+    n_rest = min(len(rest), _START_ROWS - n_own)
+    chosen = np.concatenate([rng.choice(own, n_own, replace=False), rng.choice(rest, n_rest, replace=False)])
+    chosen.sort()
+    stands_for = np.where(positive[chosen], len(own) / n_own, len(rest) / n_rest)
+    values = rbf_values(_WIDTH * problem.rows[chosen].astype(np.float64), landmarks)
+    basis = np.hstack([values, np.ones((len(chosen), 1))])
+    coef = _squared_hinge(basis, problem.signs[chosen], stands_for * problem.weights[chosen], poll)
+    gate = _ridge((basis.T * stands_for) @ basis, (basis.T * stands_for) @ problem.targets[chosen])
+    log_scale = np.full(landmarks.shape[1], np.log(_WIDTH))
+    return Network(landmarks, log_scale, coef[:-1], coef[-1:], gate[:-1], gate[-1:])
+
+
+def _squared_hinge(basis: Floats, signs: FloatArray, weights: FloatArray, poll: Callable[[], None]) -> Floats:
+    """min_a ridge ‖a‖² + Σ_i w_i [1 − z_i a·k_i]²_+ by Newton steps; the last column is the constant."""
+    coef = np.zeros(basis.shape[1])
+    active = np.zeros(len(basis), dtype=bool)
+    for _ in range(_NEWTON_STEPS):
+        poll()
+        inside = signs * (basis @ coef) < 1.0
+        if np.array_equal(inside, active):
+            break
+        active = inside
+        weighted = basis[active].T * weights[active]
+        coef = _ridge(weighted @ basis[active], weighted @ signs[active])
+    return coef
+
+
+def _ridge(gram: Floats, moments: Floats) -> Floats:
+    """min_a ridge ‖a‖² + aᵀ gram a − 2 a·moments, the last weight almost free."""
+    penalty = np.full(len(gram), _RIDGE)
+    penalty[-1] = _FREE
+    return np.asarray(solve(gram + np.diag(penalty), moments, assume_a="pos"), dtype=np.float64)
+
+
+def _finish(
+    problem: NetworkProblem, network: Network, poll: Callable[[], None]
+) -> tuple[Floats, float, float]:
+    """Ridge fit of the gate on the tuned landmarks (p + 1,), the loss of the decision, and the gate's R²."""
+    n, p = len(problem.rows), len(network.coef)
+    gram, moments, loss = np.zeros((p + 1, p + 1)), np.zeros(p + 1), 0.0
+    for block in row_blocks(n, max(network.landmarks.shape)):
+        poll()
+        values = network.values(problem.rows[block].astype(np.float64))
+        basis = np.hstack([values, np.ones((len(values), 1))])
+        gram += basis.T @ basis
+        moments += basis.T @ problem.targets[block]
+        margins = problem.signs[block] * (values @ network.coef + network.intercept)
+        loss += float(problem.weights[block] @ np.maximum(1.0 - margins, 0.0) ** 2)
+    gate = _ridge(gram, moments)
+    total = float(problem.targets @ problem.targets)
+    left = total - 2.0 * gate @ moments + gate @ gram @ gate
+    r2 = 1.0 - float(left) / total if total > 0.0 else 1.0
+    return gate, loss / float(problem.weights.sum()), r2
