@@ -77,6 +77,43 @@ def _csr_axpy(rows: Rows, i: int, scale: float, w: FloatArray) -> None:
         w[indices[p]] += scale * data[p]
 
 
+def _dense_load(rows: Rows, i: int, row: FloatArray) -> None:
+    source = rows[0][i]
+    for j in range(row.shape[0]):
+        row[j] = source[j]
+
+
+def _csr_load(rows: Rows, i: int, row: FloatArray) -> None:  # noqa: ARG001
+    return
+
+
+def _dense_loaded_dot(rows: Rows, i: int, row: FloatArray, w: FloatArray) -> float:  # noqa: ARG001
+    total = w.dtype.type(0.0)
+    for j in range(row.shape[0]):
+        total += row[j] * w[j]
+    return float(total)
+
+
+def _csr_loaded_dot(rows: Rows, i: int, row: FloatArray, w: FloatArray) -> float:  # noqa: ARG001
+    data, indices, indptr = rows
+    total = 0.0
+    for p in range(indptr[i], indptr[i + 1]):
+        total += data[p] * w[indices[p]]
+    return total
+
+
+def _dense_loaded_axpy(rows: Rows, i: int, row: FloatArray, scale: float, w: FloatArray) -> None:  # noqa: ARG001
+    factor = w.dtype.type(scale)
+    for j in range(row.shape[0]):
+        w[j] += factor * row[j]
+
+
+def _csr_loaded_axpy(rows: Rows, i: int, row: FloatArray, scale: float, w: FloatArray) -> None:  # noqa: ARG001
+    data, indices, indptr = rows
+    for p in range(indptr[i], indptr[i + 1]):
+        w[indices[p]] += scale * data[p]
+
+
 def _dense_norm2(rows: Rows, i: int) -> float:
     row = rows[0][i]
     total = 0.0
@@ -111,6 +148,25 @@ def row_norm2(rows: Rows, i: int) -> float:
     return _dense_norm2(rows, i) if len(rows) == 1 else _csr_norm2(rows, i)
 
 
+def row_load(rows: Rows, i: int, row: FloatArray) -> None:
+    """Bring φ_i into ``row`` (m,), in its precision, for several products; CSR rows stay where they are."""
+    if len(rows) == 1:
+        _dense_load(rows, i, row)
+
+
+def loaded_dot(rows: Rows, i: int, row: FloatArray, w: FloatArray) -> float:
+    """φ_i · w after ``row_load(rows, i, row)``: for dense rows in the precision of ``row`` and ``w``."""
+    return _dense_loaded_dot(rows, i, row, w) if len(rows) == 1 else _csr_loaded_dot(rows, i, row, w)
+
+
+def loaded_axpy(rows: Rows, i: int, row: FloatArray, scale: float, w: FloatArray) -> None:
+    """w ← w + scale · φ_i after ``row_load(rows, i, row)``, in the precision of ``w``."""
+    if len(rows) == 1:
+        _dense_loaded_axpy(rows, i, row, scale, w)
+    else:
+        _csr_loaded_axpy(rows, i, row, scale, w)
+
+
 # numba hands these the types of the arguments, and compares the parameter names with the chosen function's.
 def _choose_dot(rows: Any, i: Any, w: Any) -> Callable[..., float]:  # noqa: ARG001
     return _dense_dot if len(rows) == 1 else _csr_dot
@@ -124,6 +180,21 @@ def _choose_norm2(rows: Any, i: Any) -> Callable[..., float]:  # noqa: ARG001
     return _dense_norm2 if len(rows) == 1 else _csr_norm2
 
 
+def _choose_load(rows: Any, i: Any, row: Any) -> Callable[..., None]:  # noqa: ARG001
+    return _dense_load if len(rows) == 1 else _csr_load
+
+
+def _choose_loaded_dot(rows: Any, i: Any, row: Any, w: Any) -> Callable[..., float]:  # noqa: ARG001
+    return _dense_loaded_dot if len(rows) == 1 else _csr_loaded_dot
+
+
+def _choose_loaded_axpy(rows: Any, i: Any, row: Any, scale: Any, w: Any) -> Callable[..., None]:  # noqa: ARG001
+    return _dense_loaded_axpy if len(rows) == 1 else _csr_loaded_axpy
+
+
+overload(row_load, strict=False, jit_options={"fastmath": _FASTMATH})(_choose_load)
+overload(loaded_dot, strict=False, jit_options={"fastmath": _FASTMATH})(_choose_loaded_dot)
+overload(loaded_axpy, strict=False, jit_options={"fastmath": _FASTMATH})(_choose_loaded_axpy)
 overload(row_dot, strict=False, jit_options={"fastmath": _FASTMATH})(_choose_dot)
 overload(row_axpy, strict=False, jit_options={"fastmath": _FASTMATH})(_choose_axpy)
 overload(row_norm2, strict=False, jit_options={"fastmath": _FASTMATH})(_choose_norm2)

@@ -1,110 +1,44 @@
-"""The structural SVM with 0/1 loss, Eq. (1) and (2): Crammer and Singer's problem, by dual block descent.
+"""Crammer and Singer's problem, Eq. (1) and (2), by dual block descent.
 
 One block is one example's K variables. Its sub-problem is solved exactly by sorting (Keerthi et al. 2008);
-examples and classes that sit at their bounds are left out between certificates.
+examples and classes that sit at their bounds are left out between certificates. Two measures make it fast
+where rows are dense:
+
+- Sweeps and W run in float32 as long as that resolves the violations that are left (α, certificates and the
+  last stretch are float64).
+- Two lanes descend from the same W on rows of their own for a short while; an exact line search then adds
+  up what they found. There are two lanes on any machine, so the number of threads never shows in the answer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import Fault, InvalidProblem
-from core.jit import Rows, as_rows, compiled, row_axpy, row_dot, row_norms2
+from core.jit import Rows, as_rows, compiled, is_sparse, loaded_axpy, loaded_dot, row_load, row_norms2
 from core.solution import Solution
-from core.solvers.checks import element_faults, matrix_faults, positive_fault
 from core.solvers.iterate import Certificate, iterate
-from core.solvers.products import Poll, combine, entries_per_row, row_blocks, take
+from core.solvers.multiclass_hinge import CrammerSingerProblem
+from core.solvers.products import Poll, combine_block, entries_per_row, row_blocks, take
 from core.solvers.sorted_block import solve_block
-from core.types import CancelCheck, FloatArray, IntArray, Matrix, ProgressCallback
+from core.threads import one_blas_thread
+from core.types import CancelCheck, FloatArray, ProgressCallback
+
+__all__ = ["CrammerSingerProblem", "solve_crammer_singer"]
 
 _BLOCK_ENTRIES = 2_000_000
+_LANE_ENTRIES = 700_000
+_FEWEST_LANE_ROWS = 96
 _MAX_EPOCHS_PER_ROUND = 20
-_SWEEPS_PER_ROUND = 3
+_FEWEST_EPOCHS_PER_ROUND = 3
+# Of the worst violation: classes further than this from moving are left out until the next certificate.
+_SLACK_SHARE = 0.02
 _IDLE_ROUNDS = 12
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CrammerSingerProblem:
-    """Eq. (1) with n examples φ_i (m,), K classes and e_ik = 0 where k = y_i, else 1.
-
-    primal   P(W) = ½‖W‖² + b Σ_i max_k (e_ik + w_k·φ_i − w_{y_i}·φ_i)
-    dual     D(α) = −½‖W(α)‖² − Σ_ik e_ik α_ik,   w_k(α) = Σ_i α_ik φ_i,
-             Σ_k α_ik = 0,   α_ik ≤ b where k = y_i, else α_ik ≤ 0.
-
-    features: Φ, shape (n, m), float32 or float64, dense or CSR. labels: y, shape (n,), integer codes 0..K−1.
-    n_classes: K ≥ 2. bound: b = C/n > 0, the ``C`` of LIBLINEAR and scikit-learn.
-
-    Raises InvalidProblem when shapes do not fit or values are out of range.
-    """
-
-    features: Matrix
-    labels: IntArray
-    n_classes: int
-    bound: float
-
-    def __post_init__(self) -> None:
-        faults = matrix_faults(self.features) + positive_fault("bound", self.bound)
-        if self.n_classes < 2:
-            faults.append(
-                Fault("n_classes", "out_of_range", f"at least two classes are needed, got {self.n_classes}")
-            )
-        labels = np.asarray(self.labels)
-        if labels.dtype.kind not in "iu":
-            faults.append(Fault("labels", "wrong_dtype", f"labels must be integer codes, got {labels.dtype}"))
-        elif not faults and labels.shape != (self.features.shape[0],):
-            shape = (self.features.shape[0],)
-            faults.append(
-                Fault("labels", "wrong_shape", f"labels must have shape {shape}, got {labels.shape}")
-            )
-        if not faults:
-            inside = (labels >= 0) & (labels < self.n_classes)
-            faults += element_faults("labels", inside, "out_of_range", f"between 0 and {self.n_classes - 1}")
-        if faults:
-            raise InvalidProblem(*faults)
-        object.__setattr__(self, "labels", np.ascontiguousarray(labels, dtype=np.int64))
-
-    def primal_objective(self, W: FloatArray) -> float:
-        """P(W) for W (K, m)."""
-        losses = 0.0
-        for block in row_blocks(self.features):
-            scores = take(self.features, block) @ W.T
-            labels = self.labels[block, None]
-            own = np.take_along_axis(scores, labels, axis=1)
-            margins = scores - own + 1.0
-            np.put_along_axis(margins, labels, 0.0, axis=1)
-            losses += float(margins.max(axis=1).sum())
-        return 0.5 * float(np.sum(W * W)) + self.bound * losses
-
-    def weights_of(self, alpha: FloatArray, poll: Poll = lambda: None) -> FloatArray:
-        """W(α), shape (K, m), for α (n, K)."""
-        return combine(self.features, alpha, poll)
-
-    def dual_objective_at(self, alpha: FloatArray, W: FloatArray) -> float:
-        """D(α) when W(α) is known. With Σ_k α_ik = 0, −Σ e_ik α_ik is the sum of the α_i,y_i."""
-        own = np.take_along_axis(alpha, self.labels[:, None], axis=1)
-        return float(own.sum() - 0.5 * np.sum(W * W))
-
-    def feasible_start(self, initial_dual: FloatArray | None) -> FloatArray:
-        """A dual point (n, K) to start from: zeros, or ``initial_dual`` made feasible for this problem.
-
-        The other classes' α are cut at 0, each row is scaled into the bound, and the own class balances it.
-        """
-        shape = (self.features.shape[0], self.n_classes)
-        if initial_dual is None:
-            return np.zeros(shape)
-        alpha = np.array(initial_dual, dtype=np.float64)
-        if alpha.shape != shape or not np.isfinite(alpha).all():
-            message = f"initial_dual must be finite, of shape {shape}; its shape is {alpha.shape}"
-            raise InvalidProblem(Fault("initial_dual", "wrong_shape", message))
-        labels = self.labels[:, None]
-        np.put_along_axis(alpha, labels, 0.0, axis=1)
-        alpha = np.minimum(alpha, 0.0)
-        alpha *= self.bound / np.maximum(-alpha.sum(axis=1, keepdims=True), self.bound)
-        np.put_along_axis(alpha, labels, -alpha.sum(axis=1, keepdims=True), axis=1)
-        return alpha
+# Scores in float32 carry an error of some 1e-7 of the largest; violations near that need float64.
+_SINGLE_RESOLUTION = 1e-4
 
 
 def solve_crammer_singer(
@@ -126,27 +60,33 @@ def solve_crammer_singer(
 
     Raises InvalidProblem for arguments out of range and Cancelled when asked to stop.
     """
-    return iterate(
-        _BlockDescent(problem, seed, initial_dual),
-        stage="crammer_singer",
-        tolerance=tolerance,
-        max_iterations=max_epochs,
-        progress=progress,
-        should_cancel=should_cancel,
-    )
+    # BLAS would cut its sums by the number of its threads, and two lanes call it at the same time.
+    with one_blas_thread(), ThreadPoolExecutor(max_workers=2) as pool:
+        return iterate(
+            _BlockDescent(problem, seed, initial_dual, pool),
+            stage="crammer_singer",
+            tolerance=tolerance,
+            max_iterations=max_epochs,
+            progress=progress,
+            should_cancel=should_cancel,
+        )
 
 
 class _BlockDescent:
     """State: α, W(α), and for each example the classes that may still move, packed to the left.
 
     classes: (n, K) int32, of which row i holds ``counts[i]`` active classes. active: examples with two or
-    more. worst: the largest KKT violation at the last certificate; classes at their bound are left out when
-    they are further than that from moving.
+    more. slack: classes at their bound are left out when they are further than that from moving.
+    W: W(α) as the sweeps see it, float32 at first. mean: the average of W over the epochs of a round, later
+    ones weighing more: W(α) swings around the optimum, its mean is often the better primal point.
+    value, objective: the best primal point met.
     """
 
-    def __init__(self, problem: CrammerSingerProblem, seed: int, initial_dual: FloatArray | None) -> None:
+    def __init__(
+        self, problem: CrammerSingerProblem, seed: int, initial_dual: FloatArray | None, pool: Executor
+    ) -> None:
         n, K = problem.features.shape[0], problem.n_classes
-        self.problem = problem
+        self.problem, self.pool = problem, pool
         self.rng = np.random.default_rng(seed)
         self.rows: Rows = as_rows(problem.features)
         self.labels: NDArray[np.int64] = problem.labels.astype(np.int64, copy=False)
@@ -154,11 +94,14 @@ class _BlockDescent:
         self.dual: FloatArray = problem.feasible_start(initial_dual)
         self._settle_zero_rows()
         self.value = problem.weights_of(self.dual)
+        self.objective = np.inf
+        self.W: FloatArray = self.value.astype(np.float32)
+        self.lanes = (self.W.copy(), self.W.copy())
+        self.mean = np.zeros_like(self.value)
         self.classes: NDArray[np.int32] = np.tile(np.arange(K, dtype=np.int32), (n, 1))
         self.counts: NDArray[np.int32] = np.full(n, K, dtype=np.int32)
         self.active: NDArray[np.int64] = np.flatnonzero(self.norms > 0.0)
-        self.worst = np.inf
-        self.block = max(1, int(_BLOCK_ENTRIES / (entries_per_row(problem.features) * K)))
+        self.slack = np.inf
         self.iterations = 0
         self.best_bound, self.idle = -np.inf, 0
 
@@ -171,61 +114,141 @@ class _BlockDescent:
         self.dual[empty, (labels + 1) % self.problem.n_classes] = -self.problem.bound
 
     def advance(self, poll: Poll) -> Certificate:
-        """Epochs that together cost a few passes over everything, then the certificate."""
-        budget = _SWEEPS_PER_ROUND * self.problem.features.shape[0] * self.problem.n_classes
-        for _ in range(_MAX_EPOCHS_PER_ROUND):
+        """A few epochs, more as they get cheaper than a pass over everything, then the certificate."""
+        budget = self.problem.features.shape[0] * self.problem.n_classes
+        self.mean[:], weights = 0.0, 0.0
+        for epoch in range(1, _MAX_EPOCHS_PER_ROUND + 1):
             budget -= self._epoch(poll)
             self.iterations += 1
-            if budget <= 0 or not len(self.active):
+            self.mean += epoch * self.W
+            weights += epoch
+            if (budget <= 0 and epoch >= _FEWEST_EPOCHS_PER_ROUND) or not len(self.active):
                 break
+        self.mean /= weights
         return self._certify(poll)
 
     def _epoch(self, poll: Poll) -> int:
         """One pass over the active examples in random order; answers with the row products it took."""
         work = 0
         self.rng.shuffle(self.active)
-        for start in range(0, len(self.active), self.block):
+        for first, second in self._portions():
             poll()
-            work += _sweep(
-                self.rows,
-                self.labels,
-                self.problem.bound,
-                self.norms,
-                self.active[start : start + self.block],
-                self.classes,
-                self.counts,
-                self.worst,
-                self.dual,
-                self.value,
-            )
+            work += self._both(first, second) if len(second) else self._sweep(first, self.W)[0]
         self.active = self.active[self.counts[self.active] > 1]
         return work
+
+    def _portions(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Rows for the two lanes: enough to outweigh adding up, few enough to be nearly independent.
+
+        Where that cannot be, as W is wide and rows are short or few, the second lane gets none.
+        """
+        active = self.active
+        if not len(active):
+            return iter(())
+        per_row = entries_per_row(self.problem.features) * float(self.counts[active].mean())
+        size = max(_FEWEST_LANE_ROWS, int(_LANE_ENTRIES / per_row))
+        if is_sparse(self.problem.features) or 8 * size > len(active):
+            size = max(1, int(_BLOCK_ENTRIES / per_row))
+            return ((active[at : at + size], active[:0]) for at in range(0, len(active), size))
+        return (
+            (active[at : at + size], active[at + size : at + 2 * size])
+            for at in range(0, len(active), 2 * size)
+        )
+
+    def _sweep(self, order: NDArray[np.int64], W: FloatArray) -> tuple[int, float]:
+        problem = self.problem
+        return _sweep(
+            self.rows,
+            self.labels,
+            problem.bound,
+            self.norms,
+            order,
+            self.classes,
+            self.counts,
+            self.slack,
+            self.dual,
+            W,
+        )
+
+    def _both(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> int:
+        """Both lanes from W, each on its rows; then the best share of the sum of their steps.
+
+        Along α + s Δα the dual is D + s (Σ_i Δα_i,y_i − ⟨W, ΔW⟩) − s²/2 ‖ΔW‖².
+        """
+        one, two = self.lanes
+        both = np.concatenate((first, second))
+        before = self.dual[both]
+        other = self.pool.submit(self._sweep, second, two)
+        work, own = self._sweep(first, one)
+        other_work, other_own = other.result()
+        slope, curvature = _direction(self.W, one, two)
+        slope += own + other_own
+        share = 1.0 if curvature <= slope else max(0.0, slope / curvature)
+        _merge(self.W, one, two, share)
+        if share < 1.0:
+            self.dual[both] = before + share * (self.dual[both] - before)
+        return work + other_work
 
     def _certify(self, poll: Poll) -> Certificate:
         problem = self.problem
         # W has gathered the rounding of every step since the last certificate; the bound must not.
-        self.value = problem.weights_of(self.dual, poll)
-        losses, worst = 0.0, 0.0
-        for block in row_blocks(problem.features):
-            poll()
-            block_losses, block_worst = _screen(
-                take(problem.features, block) @ self.value.T,
-                self.labels[block],
+        W = self._weights(poll)
+        losses, mean_losses, worst, scale = 0.0, 0.0, 0.0, 1.0
+
+        both = np.concatenate((W, self.mean)).T
+
+        def screen(block: slice) -> tuple[float, float, float, float]:
+            scores = take(problem.features, block) @ both
+            labels = self.labels[block]
+            found = _screen(
+                scores[:, : problem.n_classes],
+                labels,
                 problem.bound,
-                self.worst,
+                self.slack,
                 self.dual[block],
                 self.classes[block],
                 self.counts[block],
             )
+            return *found, _losses(scores[:, problem.n_classes :], labels)
+
+        for block_losses, block_worst, block_scale, block_mean in self.pool.map(
+            screen, row_blocks(problem.features)
+        ):
+            poll()
             losses += block_losses
-            worst = max(worst, block_worst)
-        self.worst = worst
+            mean_losses += block_mean
+            worst, scale = max(worst, block_worst), max(scale, block_scale)
+        self.slack = _SLACK_SHARE * worst
         self.active = np.flatnonzero((self.counts > 1) & (self.norms > 0.0))
-        objective = 0.5 * float(np.sum(self.value**2)) + problem.bound * losses
-        bound = problem.dual_objective_at(self.dual, self.value)
+        self._consider(W, losses)
+        self._consider(self.mean, mean_losses)
+        bound = problem.dual_objective_at(self.dual, W)
         self.idle = self.idle + 1 if bound - self.best_bound <= 1e-15 * abs(bound) else 0
         self.best_bound = max(self.best_bound, bound)
-        return Certificate(objective, bound, stalled=self.idle >= _IDLE_ROUNDS)
+        self._restart_from(W, single=worst > _SINGLE_RESOLUTION * scale and not self.idle)
+        return Certificate(self.objective, bound, stalled=self.idle >= _IDLE_ROUNDS)
+
+    def _weights(self, poll: Poll) -> FloatArray:
+        """W(α) in float64, summed in the order of the blocks whoever works on them."""
+        features = self.problem.features
+        W: FloatArray = np.zeros(self.value.shape)
+        for part in self.pool.map(
+            lambda block: combine_block(features, self.dual, block), row_blocks(features)
+        ):
+            poll()
+            W += part
+        return W
+
+    def _consider(self, W: FloatArray, losses: float) -> None:
+        """Keep the better primal point."""
+        objective = 0.5 * float(np.sum(W * W)) + self.problem.bound * losses
+        if objective < self.objective:
+            self.value, self.objective = W.copy(), objective
+
+    def _restart_from(self, W: FloatArray, *, single: bool) -> None:
+        """W without the rounding of the last round, in float32 if that is, and ever was, exact enough."""
+        self.W = W.astype(np.float32 if single and self.W.dtype == np.float32 else np.float64)
+        self.lanes = (self.W.copy(), self.W.copy())
 
 
 @compiled
@@ -237,14 +260,15 @@ def _screen(
     alpha: FloatArray,
     classes: NDArray[np.int32],
     counts: NDArray[np.int32],
-) -> tuple[float, float]:
-    """Sum of the losses and largest KKT violation of a block of rows; refills its lists of active classes.
+) -> tuple[float, float, float]:
+    """Losses, largest KKT violation and largest score of a block of rows; refills its active classes.
 
     With g_k = w_k·φ + e_k, an example is optimal when no g_k exceeds the smallest g_j of the classes below
     their bound. A class at its bound is active unless its g is more than ``slack`` below that.
     """
     losses = 0.0
     worst = 0.0
+    scale = 0.0
     for i in range(scores.shape[0]):
         own = labels[i]
         top = -np.inf
@@ -253,6 +277,7 @@ def _screen(
             upper = bound if k == own else 0.0
             scores[i, k] += 0.0 if k == own else 1.0
             top = max(top, scores[i, k])
+            scale = max(scale, abs(scores[i, k]))
             if alpha[i, k] < upper:
                 low = min(low, scores[i, k])
         losses += top - scores[i, own]
@@ -264,7 +289,44 @@ def _screen(
                 classes[i, count] = k
                 count += 1
         counts[i] = count
-    return losses, worst
+    return losses, worst, scale
+
+
+@compiled
+def _losses(scores: FloatArray, labels: NDArray[np.int64]) -> float:
+    """Σ_i max_k (e_ik + s_ik − s_i,y_i) of a block of scores."""
+    losses = 0.0
+    for i in range(scores.shape[0]):
+        top = scores[i, labels[i]] - 1.0
+        for k in range(scores.shape[1]):
+            if k != labels[i]:
+                top = max(top, scores[i, k])
+        losses += top + 1.0 - scores[i, labels[i]]
+    return losses
+
+
+@compiled
+def _direction(W: FloatArray, one: FloatArray, two: FloatArray) -> tuple[float, float]:
+    """−⟨W, ΔW⟩ and ‖ΔW‖² of the lanes' joint step ΔW = (W₁ − W) + (W₂ − W)."""
+    slope = 0.0
+    curvature = 0.0
+    for k in range(W.shape[0]):
+        for j in range(W.shape[1]):
+            step = np.float64(one[k, j] - W[k, j]) + np.float64(two[k, j] - W[k, j])
+            slope -= np.float64(W[k, j]) * step
+            curvature += step * step
+    return slope, curvature
+
+
+@compiled
+def _merge(W: FloatArray, one: FloatArray, two: FloatArray, share: float) -> None:
+    """W ← W + share · ΔW, for both lanes too."""
+    for k in range(W.shape[0]):
+        for j in range(W.shape[1]):
+            step = (one[k, j] - W[k, j]) + (two[k, j] - W[k, j])
+            W[k, j] += share * step
+            one[k, j] = W[k, j]
+            two[k, j] = W[k, j]
 
 
 @compiled
@@ -279,9 +341,14 @@ def _sweep(
     slack: float,
     alpha: FloatArray,
     W: FloatArray,
-) -> int:
-    """Exact block steps for the examples in ``order``, keeping W = W(α); drops classes like ``_screen``."""
+) -> tuple[int, float]:
+    """Exact block steps for the examples in ``order``, keeping W = W(α); drops classes like ``_screen``.
+
+    Answers with the row products it took and with Σ_i Δα_i,y_i.
+    """
     K = alpha.shape[1]
+    row = np.empty(W.shape[1], dtype=W.dtype)
+    gained = 0.0
     g, linear, upper, scratch, x = np.empty(K), np.empty(K), np.empty(K), np.empty(K), np.empty(K)
     work = 0
     for i in order:
@@ -289,11 +356,12 @@ def _sweep(
         work += count
         top = -np.inf
         low = np.inf
+        row_load(rows, i, row)
         for p in range(count):
             k = classes[i, p]
             own = k == labels[i]
             upper[p] = bound if own else 0.0
-            g[p] = row_dot(rows, i, W[k]) + (0.0 if own else 1.0)
+            g[p] = loaded_dot(rows, i, row, W[k]) + (0.0 if own else 1.0)
             top = max(top, g[p])
             if alpha[i, k] < upper[p]:
                 low = min(low, g[p])
@@ -314,6 +382,8 @@ def _sweep(
             step = x[p] - alpha[i, k]
             if step != 0.0:
                 alpha[i, k] = x[p]
-                row_axpy(rows, i, step, W[k])
+                loaded_axpy(rows, i, row, step, W[k])
                 work += 1
-    return work
+                if k == labels[i]:
+                    gained += step
+    return work, gained

@@ -121,7 +121,13 @@ class _DualCoordinateDescent:
 
     def _newton(self, poll: Poll) -> int:
         step = proximal_step(
-            self.problem, self.dual, self.theta, width=self.width, accuracy=1e-3 * self.gap, poll=poll
+            self.problem,
+            self.dual,
+            self.theta,
+            width=self.width,
+            accuracy=1e-3 * self.gap,
+            poll=poll,
+            active=self.active,
         )
         self.dual, self.theta = step.alpha, step.theta
         self._consider(step.point, self.problem.slacks(step.point, poll))

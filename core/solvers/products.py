@@ -7,13 +7,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from core.jit import is_sparse
-from core.types import FloatArray, Matrix
+from core.jit import Rows, as_rows, compiled, is_sparse, row_dot
+from core.types import FloatArray, IntArray, Matrix
 
 Poll: TypeAlias = Callable[[], None]
 """Called between blocks of work; raises ``Cancelled`` when the caller asked to stop."""
 
-_BLOCK_ENTRIES = 2_000_000
+_BLOCK_ENTRIES = 500_000
 
 
 def entries_per_row(features: Matrix) -> float:
@@ -50,5 +50,37 @@ def combine(features: Matrix, coefficients: FloatArray, poll: Poll) -> FloatArra
     result = np.zeros((*coefficients.shape[1:], features.shape[1]))
     for block in row_blocks(features):
         poll()
-        result += (take(features, block).T @ coefficients[block]).T
+        result += combine_block(features, coefficients, block)
     return result
+
+
+def combine_block(features: Matrix, coefficients: FloatArray, block: slice) -> FloatArray:
+    """What the rows of ``block`` contribute to ``combine``.
+
+    Dual variables are mostly zero near a solution: where they are, only the rows that count are read.
+    """
+    some = coefficients[block]
+    counting = np.flatnonzero(some if some.ndim == 1 else some.any(axis=1))
+    if 2 * len(counting) >= len(some):
+        full: FloatArray = some.T @ take(features, block)
+        return full
+    rows = features[block.start + counting].astype(np.float64, copy=False)
+    part: FloatArray = some[counting].T @ rows
+    return part
+
+
+def project_some(features: Matrix, weights: FloatArray, index: IntArray, poll: Poll) -> FloatArray:
+    """φ_i · w for the rows in ``index``, w (m,), without copying them."""
+    rows = as_rows(features)
+    result = np.empty(len(index))
+    size = max(1, int(_BLOCK_ENTRIES / entries_per_row(features)))
+    for start in range(0, len(index), size):
+        poll()
+        _dots(rows, index[start : start + size], weights, result[start : start + size])
+    return result
+
+
+@compiled
+def _dots(rows: Rows, index: IntArray, weights: FloatArray, result: FloatArray) -> None:
+    for p in range(len(index)):
+        result[p] = row_dot(rows, index[p], weights)

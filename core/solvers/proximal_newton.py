@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.solvers.gated_hinge import GatedHingeProblem
-from core.solvers.products import Poll, project
+from core.solvers.products import Poll, project_some
 from core.solvers.ridge_system import solve_ridge_system
-from core.types import FloatArray
+from core.types import FloatArray, IntArray
 
 MAX_NEWTON_STEPS = 30
 _MAX_LINE_STEPS = 60
@@ -52,34 +52,46 @@ def proximal_step(
     width: float,
     accuracy: float,
     poll: Poll,
+    active: IntArray | None = None,
 ) -> ProximalStep:
-    """One proximal step from ``start`` (n,) with θ(start) = ``theta`` (m,).
+    """One proximal step from ``start`` (n,) with θ(start) = ``theta`` (m,), where α moves on ``active`` only.
 
     width: σ > 0 in units of the targets; the smaller, the longer the step and the worse its conditioning.
     accuracy: the step's own duality gap, ½‖gradient‖², at which Newton's method stops.
+    active: row numbers, all by default. The others count with the α they have, so D rises whichever they are;
+        leaving out those that are going to stay at a bound saves their share of the products.
     """
-    signs, bounds = problem.signs, problem.bounds
+    active = np.arange(len(start)) if active is None else active
+    features, signs, bounds = problem.features, problem.signs[active], problem.bounds[active]
     steepness = bounds / width
-    slacks = problem.slacks(theta, poll)
+    slacks = problem.targets[active] + signs * project_some(features, theta, active, poll)
+    before = start[active]
+    moving = np.zeros(len(start))
+    moving[active] = before
+    fixed = theta - problem.theta_of(moving, poll)  # what the rows that stay contribute to θ
     point, steps = theta.copy(), 0
     while True:
-        alpha = np.clip(start + steepness * slacks, 0.0, bounds)
-        target = problem.theta_of(alpha, poll)
+        alpha = np.clip(before + steepness * slacks, 0.0, bounds)
+        moving[active] = alpha
+        target = fixed + problem.theta_of(moving, poll)
         gradient = point - target
         if 0.5 * (gradient @ gradient) <= accuracy or steps == MAX_NEWTON_STEPS:
             break
         free = np.flatnonzero((alpha > 0.0) & (alpha < bounds))
-        direction = -solve_ridge_system(problem.features[free], steepness[free], gradient, poll)
-        change = signs * project(problem.features, direction, poll)
-        step = _exact_step(point, direction, start + steepness * slacks, steepness * change, change, bounds)
+        direction = -solve_ridge_system(features, steepness[free], gradient, poll, index=active[free])
+        drift = signs * project_some(features, direction, active, poll)
+        unclipped = before + steepness * slacks
+        step = _exact_step(point - fixed, direction, unclipped, steepness * drift, drift, bounds)
         if step <= 0.0:  # the direction is below rounding
             break
         point += step * direction
-        slacks += step * change
+        slacks += step * drift
         steps += 1
-    share = _best_share(problem, alpha - start, theta, target - theta)
-    # start + 1.0 · (alpha − start) may leave the box by one rounding
-    alpha = np.clip(start + share * (alpha - start), 0.0, bounds)
+    change = np.zeros(len(start))
+    change[active] = alpha - before
+    share = _best_share(problem, change, theta, target - theta)
+    # start + 1.0 · change may leave the box by one rounding
+    alpha = np.clip(start + share * change, 0.0, problem.bounds)
     return ProximalStep(alpha, theta + share * (target - theta), point, steps)
 
 
@@ -91,7 +103,10 @@ def _exact_step(
     slack_change: FloatArray,
     bounds: FloatArray,
 ) -> float:
-    """Minimise along point + s·direction: the root of the increasing, piecewise linear derivative."""
+    """Minimise along point + s·direction: the root of the increasing, piecewise linear derivative.
+
+    point: less what the rows that stay contribute to θ.
+    """
     linear, quadratic = point @ direction, direction @ direction
 
     def derivative(s: float) -> float:

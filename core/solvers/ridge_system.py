@@ -9,7 +9,7 @@ import scipy.sparse.linalg
 
 from core.jit import is_sparse
 from core.solvers.products import Poll, combine, project, row_blocks, take
-from core.types import FloatArray, Matrix
+from core.types import FloatArray, IntArray, Matrix
 
 _DIRECT_LIMIT = 2048
 # Multiplications between two looks for a cancel: some ten milliseconds.
@@ -18,49 +18,70 @@ _CG_ITERATIONS = 200
 
 
 def solve_ridge_system(
-    features: Matrix, weights: FloatArray, rhs: FloatArray, poll: Poll, *, rtol: float = 1e-8
+    features: Matrix,
+    weights: FloatArray,
+    rhs: FloatArray,
+    poll: Poll,
+    *,
+    rtol: float = 1e-8,
+    index: IntArray | None = None,
 ) -> FloatArray:
     """x with (I + Σ_i q_i φ_i φ_iᵀ) x = b.
 
-    features: (n, m), n may be 0. weights: q (n,) >= 0. rhs: b (m,). rtol: residual asked of the iterative
+    features: (n, m), n may be 0. index: numbers of the n rows meant, where ``features`` has more; they are
+    copied as far as they have to be. weights: q (n,) >= 0. rhs: b (m,). rtol: residual asked of the iterative
     form, which is used when n and m are both above 2048 and may stop early; as it starts from 0, any of its
     iterates still lowers ½xᵀHx − bᵀx.
     """
-    n, m = features.shape
+    m = features.shape[1]
+    n = features.shape[0] if index is None else len(index)
     if n == 0:
         return rhs.copy()
+    if m <= 2 * n and m <= _DIRECT_LIMIT:  # the n × n form needs the rows in one piece beside its matrix
+        return _solve_positive(_feature_gram(features, weights, index, poll), rhs)
+    if index is not None:
+        features = features[index]
     if min(n, m) > _DIRECT_LIMIT:
         return _conjugate_gradients(features, weights, rhs, poll, rtol)
-    if m <= n:
-        return _solve_positive(_feature_gram(features, weights, poll), rhs)
     # Woodbury: x = b − Φᵀ diag(√q) (I + diag(√q) ΦΦᵀ diag(√q))⁻¹ diag(√q) Φ b
     root = np.sqrt(weights)
     inner = _solve_positive(_example_gram(features, root, poll), root * project(features, rhs, poll))
     return rhs - combine(features, root * inner, poll)
 
 
-def _feature_gram(features: Matrix, weights: FloatArray, poll: Poll) -> FloatArray:
-    """I + Φᵀ diag(q) Φ, shape (m, m)."""
+def _feature_gram(features: Matrix, weights: FloatArray, index: IntArray | None, poll: Poll) -> FloatArray:
+    """I + Φᵀ diag(q) Φ, shape (m, m), lower triangle only."""
     m = features.shape[1]
     gram = np.eye(m)
     root = np.sqrt(weights)
-    for block in row_blocks(features, _BLOCK_PRODUCTS // m):
+    size = max(1, _BLOCK_PRODUCTS // (4 * m**2))
+    for start in range(0, len(root), size):
         poll()
-        scaled = _scale_rows(take(features, block), root[block])
-        product = scaled.T @ scaled
-        gram += product.toarray() if is_sparse(product) else product
+        block = slice(start, min(start + size, len(root)))
+        rows = take(features, block) if index is None else _float64(features[index[block]])
+        scaled = _scale_rows(rows, root[block])
+        if is_sparse(scaled):
+            gram += (scaled.T @ scaled).toarray()
+        else:  # both transposed: BLAS counts by columns, and so adds to ``gram`` in place
+            gram = scipy.linalg.blas.dsyrk(1.0, scaled.T, beta=1.0, c=gram.T, overwrite_c=True).T
     return gram
+
+
+def _float64(rows: Matrix) -> Matrix:
+    return rows.astype(np.float64, copy=False)
 
 
 def _example_gram(features: Matrix, root: FloatArray, poll: Poll) -> FloatArray:
     """I + diag(√q) Φ Φᵀ diag(√q), shape (n, n), lower triangle only."""
     n = features.shape[0]
-    scaled = _scale_rows(take(features, slice(0, n)), root)
+    rows = take(features, slice(0, n))
     gram = np.zeros((n, n))
     for block in row_blocks(features, _BLOCK_PRODUCTS // n):
         poll()
-        product = scaled[block] @ scaled[: block.stop].T
+        product = rows[block] @ rows[: block.stop].T
         gram[block, : block.stop] = product.toarray() if is_sparse(product) else product
+    gram *= root  # afterwards, as scaled rows would be a second copy of them
+    gram *= root[:, None]
     gram[np.diag_indices_from(gram)] += 1.0
     poll()
     return gram
@@ -73,12 +94,12 @@ def _scale_rows(rows: Matrix, scale: FloatArray) -> Matrix:
 
 
 def _solve_positive(gram: FloatArray, rhs: FloatArray) -> FloatArray:
-    """Solve by Cholesky; only the lower triangle of ``gram`` is read, and it is overwritten."""
+    """Solve by Cholesky; only the lower triangle of ``gram`` (C order) is read, and it is overwritten."""
     # With weights near 1/eps rounding can eat the identity; a ridge of a few units in the last place of the
     # diagonal keeps the factorisation positive, and a larger H is still a majoriser.
     diagonal = np.diag_indices_from(gram)
     gram[diagonal] *= 1.0 + 4.0 * np.finfo(np.float64).eps * len(gram)
-    factor = scipy.linalg.cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+    factor = scipy.linalg.cho_factor(gram.T, lower=False, overwrite_a=True, check_finite=False)
     solution: FloatArray = scipy.linalg.cho_solve(factor, rhs, check_finite=False)
     return solution
 

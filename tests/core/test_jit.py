@@ -5,7 +5,18 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from core.jit import as_rows, compiled, is_sparse, row_axpy, row_dot, row_norm2, row_norms2
+from core.jit import (
+    as_rows,
+    compiled,
+    is_sparse,
+    loaded_axpy,
+    loaded_dot,
+    row_axpy,
+    row_dot,
+    row_load,
+    row_norm2,
+    row_norms2,
+)
 
 
 @compiled
@@ -82,3 +93,23 @@ def test_row_norms_are_the_same_without_compilation():
     rows = as_rows(matrix())
     plain = getattr(row_norms2, "py_func", row_norms2)
     np.testing.assert_allclose(plain(rows, 5), row_norms2(rows, 5))
+
+
+def load_dot_add(rows, i, row, scale, w):
+    row_load(rows, i, row)
+    product = loaded_dot(rows, i, row, w)
+    loaded_axpy(rows, i, row, scale, w)
+    return product
+
+
+@pytest.mark.parametrize("kernel", [load_dot_add, compiled(load_dot_add)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("as_matrix", [np.asarray, sp.csr_array])
+def test_a_loaded_row_gives_what_the_row_itself_gives(kernel, dtype, as_matrix):
+    features = matrix()
+    w = np.arange(4.0).astype(dtype)
+    product = kernel(as_rows(as_matrix(features)), 1, np.empty(4, dtype), 2.0, w)
+    rtol = 1e-6 if dtype is np.float32 else 1e-14
+    assert product == pytest.approx(features[1] @ np.arange(4.0), rel=rtol)
+    assert w.dtype == dtype
+    np.testing.assert_allclose(w, np.arange(4.0) + 2 * features[1], rtol=rtol)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import scipy.sparse as sp
 
 from core.errors import Cancelled, InvalidProblem
 from core.solution import Status
+from core.solvers import crammer_singer
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 
 PHI = np.eye(3)
@@ -106,6 +108,31 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_the_same_optimum(mak
     np.testing.assert_array_equal(one.value, same.value)
     assert other.objective == pytest.approx(one.objective, rel=2e-4)
     assert other.trace != one.trace
+
+
+@pytest.mark.parametrize("bound", [0.01, 10.0])
+def test_two_lanes_certify_themselves_and_one_thread_gives_the_same_bits(bound, make_multiclass, monkeypatch):
+    problem = make_multiclass(3000, 300, 8, bound)
+    lanes = []
+
+    def merge(*arguments):
+        lanes.append(arguments[-1])
+        return original(*arguments)
+
+    original = crammer_singer._merge
+    monkeypatch.setattr(crammer_singer, "_merge", merge)
+    threads = solve_crammer_singer(problem, tolerance=1e-3)
+    assert lanes
+    assert threads.status is Status.CONVERGED
+    assert threads.objective == pytest.approx(problem.primal_objective(threads.value), rel=1e-12)
+    W = problem.weights_of(threads.dual)
+    assert threads.dual_objective == pytest.approx(problem.dual_objective_at(threads.dual, W), rel=1e-10)
+    upper = np.where(problem.labels[:, None] == np.arange(8), bound, 0.0)
+    assert (threads.dual <= upper).all()
+    monkeypatch.setattr(crammer_singer, "ThreadPoolExecutor", lambda max_workers: ThreadPoolExecutor(1))
+    alone = solve_crammer_singer(problem, tolerance=1e-3)
+    np.testing.assert_array_equal(alone.value, threads.value)
+    np.testing.assert_array_equal(alone.dual, threads.dual)
 
 
 def test_an_epoch_limit_and_an_unreachable_tolerance_are_reported(make_multiclass):

@@ -95,3 +95,18 @@ def test_a_proximal_step_ends_when_its_direction_is_below_rounding():
     step = proximal_step(satisfied, np.zeros(2), np.zeros(2), width=1.0, accuracy=never, poll=lambda: None)
     assert step.newton_steps == 0
     np.testing.assert_array_equal(step.alpha, 0.0)
+
+
+@pytest.mark.parametrize("width", [1e-3, 1.0])
+def test_a_proximal_step_moves_the_chosen_rows_only_and_never_lowers_the_dual(width, make_gated):
+    problem = make_gated(100, 10, 1e3, 30)
+    start = 0.5 * problem.bounds
+    chosen = np.arange(0, 100, 3)
+    theta = problem.theta_of(start)
+    step = proximal_step(problem, start, theta, width=width, accuracy=1e-12, poll=lambda: None, active=chosen)
+    others = np.setdiff1d(np.arange(100), chosen)
+    np.testing.assert_array_equal(step.alpha[others], start[others])
+    assert (step.alpha[chosen] != start[chosen]).any()
+    value, exact = problem.dual_objective(step.alpha)
+    np.testing.assert_allclose(step.theta, exact, rtol=1e-9, atol=1e-9)
+    assert value > problem.dual_objective_at(start, theta)

@@ -39,3 +39,13 @@ def test_huge_weights_do_not_break_the_factorisation():
     features[:, 1] = features[:, 0]
     solution = solve_ridge_system(features, np.full(30, 1e17), rhs, no_poll)
     assert np.isfinite(solution).all()
+
+
+@pytest.mark.parametrize("as_matrix", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("m", [4, 40])
+def test_chosen_rows_count_as_if_they_were_all(m, as_matrix):
+    features, weights, rhs = problem(30, m)
+    index = np.array([3, 1, 20, 7, 11])
+    found = solve_ridge_system(as_matrix(features), weights[:5], rhs, no_poll, index=index)
+    expected = solve_ridge_system(features[index], weights[:5], rhs, no_poll)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
