@@ -1,7 +1,18 @@
 """Packed students and teachers: what a query needs, and nothing of what training needs."""
 
+from core.packed.calibration import Calibration, IsotonicCalibration, SigmoidCalibration
 from core.packed.maps import FourierBasis, LinearBasis, PackedMap, RbfBasis
 from core.packed.student import PackedStudent
 from core.packed.teacher import PackedTeacher
 
-__all__ = ["FourierBasis", "LinearBasis", "PackedMap", "PackedStudent", "PackedTeacher", "RbfBasis"]
+__all__ = [
+    "Calibration",
+    "FourierBasis",
+    "IsotonicCalibration",
+    "LinearBasis",
+    "PackedMap",
+    "PackedStudent",
+    "PackedTeacher",
+    "RbfBasis",
+    "SigmoidCalibration",
+]

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from core.checks import MAX_MAGNITUDE, QUIET, out_of_range, query_row, query_rows, row_blocks
 from core.errors import Fault, InvalidPackage, InvalidProblem
+from core.packed.calibration import Calibration, calibration_from, calibration_header
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take, take_array
 from core.packed.maps import Floats, PackedMap, frozen_array, map_from, map_header
 from core.packed.sparse import densified_blocks, sparse_rows
@@ -37,6 +38,7 @@ class PackedStudent:
 
     map: the basis. coef, gate_coef: (p,), kept as read-only float64. label: name of the target class.
     metadata: free text and numbers that travel with the student (versions, digests, seed).
+    calibration: from scores to probabilities of the class; None if there is none.
 
     Safe for use from several threads. Raises InvalidProblem if parts do not fit or a number is not finite.
     """
@@ -51,6 +53,7 @@ class PackedStudent:
     threshold: float
     label: str
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         p = self.map.n_basis
@@ -87,6 +90,21 @@ class PackedStudent:
     def scores(self, X: ArrayLike) -> Floats:
         """v·φ(x) of many dense rows (n, d), shape (n,). Raises InvalidProblem naming row and column."""
         return self._linear(X, self.coef, self.intercept)
+
+    def probability(self, x: ArrayLike) -> float:
+        """Probability that one dense row (d,) is of the class. Raises InvalidProblem, see ``calibrated``."""
+        return self.calibrated().probability(self.score(x))
+
+    def probabilities(self, X: ArrayLike) -> Floats:
+        """Probabilities of many dense rows (n, d), shape (n,). Raises InvalidProblem, see ``calibrated``."""
+        return self.calibrated().probabilities(self.scores(X))
+
+    def calibrated(self) -> Calibration:
+        """The calibration. Raises InvalidProblem if the student has none: a score is not a probability."""
+        if self.calibration is None:
+            message = f"The student for {self.label!r:.80} is not calibrated: it has no probabilities."
+            raise InvalidProblem(Fault("calibration", "not_calibrated", message))
+        return self.calibration
 
     def gate(self, X: ArrayLike) -> Floats:
         """S^y(x), the teacher's score of the target class, of rows (n, d), shape (n,)."""
@@ -135,8 +153,12 @@ class PackedStudent:
             "threshold": self.threshold,
             "metadata": dict(self.metadata),
             **map_header(self.map),
+            **calibration_header(self.calibration),
         }
-        return encode(header, {"coef": self.coef, "gate_coef": self.gate_coef, **self.map.arrays()})
+        arrays = {"coef": self.coef, "gate_coef": self.gate_coef, **self.map.arrays()}
+        if self.calibration is not None:
+            arrays |= self.calibration.arrays()
+        return encode(header, arrays)
 
     @classmethod
     def from_bytes(cls, data: Buffer, *, digest: str | None = None) -> PackedStudent:
@@ -157,6 +179,7 @@ class PackedStudent:
                 threshold=take(header, "threshold", float),
                 label=take(header, "label", str),
                 metadata=take(header, "metadata", dict),
+                calibration=calibration_from(header, arrays),
             )
         refuse_extra(arrays, {"coef", "gate_coef"})
         return student

@@ -1,0 +1,69 @@
+"""What a search tells: every point it tried, and the one it chose."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from core.students import StudentSpec
+from core.types import FloatArray
+
+Metric: TypeAlias = Literal["f1", "accuracy", "auc"]
+
+
+@dataclass(frozen=True, slots=True)
+class TracePoint:
+    """One point as it was last measured.
+
+    folds: how many it was measured on. score: the metric, in [0, 1]. standard_error: of it, over the folds.
+    gap: largest relative duality gap of its fits. seconds: wall time of its fits, together.
+    """
+
+    C: float
+    margin: float
+    floor: float
+    folds: int
+    score: float
+    standard_error: float
+    gap: float
+    seconds: float
+
+    def as_dict(self) -> dict[str, float | int]:
+        """JSON-ready, field by field."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuned:
+    """The outcome of a search for one class and method.
+
+    spec: the chosen hyper-parameters. threshold: by the rule asked for, on all held-out scores of the choice.
+    held_out_scores: of every training row by the student and teacher that have not seen it, (n,); what a
+        calibration is fitted to.
+    score, standard_error: cross-validated, of the choice. trace: every point tried, in the order of the grid.
+    """
+
+    spec: StudentSpec
+    threshold: float
+    held_out_scores: FloatArray
+    score: float
+    standard_error: float
+    trace: tuple[TracePoint, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all fits, those done at the same time counted each."""
+        return sum(point.seconds for point in self.trace)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, without the held-out scores."""
+        return {
+            "method": self.spec.method,
+            "C": self.spec.C,
+            "margin": self.spec.margin,
+            "floor": self.spec.floor,
+            "threshold": self.threshold,
+            "score": self.score,
+            "standard_error": self.standard_error,
+            "trace": [point.as_dict() for point in self.trace],
+        }
