@@ -9,7 +9,19 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from app.commands import database, datasets, demo, hyperparameters, jobs, keys, models, query, serving, train
+from app.commands import (
+    database,
+    datasets,
+    demo,
+    hyperparameters,
+    jobs,
+    keys,
+    models,
+    query,
+    reproduce,
+    serving,
+    train,
+)
 from app.commands.output import CommandFailed, print_failure, say
 from app.domain.errors import ServiceError
 
@@ -49,6 +61,7 @@ def build() -> typer.Typer:
     app.add_typer(database.commands, name="db", help="The database of the service.", rich_help_panel=home)
     app.add_typer(keys.commands, name="keys", help="API keys.", rich_help_panel=home)
     app.command(rich_help_panel=home)(hyperparameters.hyperparameters)
+    app.command(rich_help_panel=home)(reproduce.reproduce)
     app.command(rich_help_panel=home)(version)
     app.add_typer(datasets.commands, name="datasets", help="Data sets.", rich_help_panel=remote)
     app.command(rich_help_panel=remote)(train.train)

@@ -20,11 +20,13 @@ class Scaling(StrEnum):
     """How raw columns are brought to comparable sizes.
 
     ZSCORE: mean 0 and variance 1. MINMAX: onto [−1, 1]. NONE: as they are.
+    IDF: times 1 + log((1 + n) / (1 + n_j)), where n_j of the n rows are not 0; for terms in texts.
     Sparse data are never shifted: ZSCORE divides by the standard deviation, MINMAX by the largest size.
     """
 
     ZSCORE = "zscore"
     MINMAX = "minmax"
+    IDF = "idf"
     NONE = "none"
 
 
@@ -60,6 +62,10 @@ def fit_standardisation(X: Matrix, method: Scaling) -> Standardisation:
     if method is Scaling.NONE:
         d = X.shape[1]
         return Standardisation(np.zeros(d), np.ones(d))
+    if method is Scaling.IDF:
+        n, occurrences = X.shape[0], _occurrences(X)
+        idf = 1.0 + np.log((1 + n) / (1 + occurrences))
+        return Standardisation(np.zeros(X.shape[1]), np.where(occurrences == 0, 1.0, idf))
     low, high = column_range(X)
     if sp.issparse(X):
         shift = np.zeros_like(low)
@@ -75,6 +81,15 @@ def fit_standardisation(X: Matrix, method: Scaling) -> Standardisation:
         # The mean of equal values is off by rounding; the value itself is not.
         shift = np.where(low == high, low, shift)
     return Standardisation(shift, 1.0 / np.where(constant, 1.0, spread))
+
+
+def _occurrences(X: Matrix) -> NDArray[np.int64]:
+    """Rows in which each column is not 0, (d,)."""
+    if isinstance(X, np.ndarray):
+        counts: NDArray[np.int64] = np.count_nonzero(X, axis=0).astype(np.int64)
+        return counts
+    stored: NDArray[np.int64] = np.bincount(X.indices[X.data != 0], minlength=X.shape[1])
+    return stored
 
 
 def column_range(X: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -1,0 +1,1 @@
+"""The paper's experiment as a program: data, protocol, resumable results, tables, figures and report."""

@@ -1,0 +1,109 @@
+"""The benchmark sets, read from ``.npz`` files: training and test part as given, or cut by yeast's rule."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from core.dataset import LabelledData
+from core.text import unit_term_frequencies
+from core.types import IntArray, Matrix
+
+TEXT_SETS = frozenset({"news20_bydate", "reuters_r8"})
+"""Counts of terms, which become term frequencies of length 1 a document."""
+
+RESPLIT_SETS = frozenset({"yeast"})
+"""Sets whose given split is one of many by the same rule: further splits are drawn by it."""
+
+_TRAINING_SHARE = 0.8
+_ROWS_OF_A_VOWEL_SPEAKER = 66  # 11 vowels, six frames each, speaker after speaker
+
+
+class DataMissing(Exception):
+    """A data set that cannot be read; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """Training and test part, coded with the same classes.
+
+    groups: of the training rows, (n,), where rows belong together and the test part has other groups.
+    """
+
+    train: LabelledData
+    test: LabelledData
+    groups: IntArray | None = None
+
+
+def data_folder(given: Path | None = None) -> Path:
+    """``given``, or $STMS_DATA. Raises DataMissing when there is neither, or no such folder."""
+    chosen = given or (Path(os.environ["STMS_DATA"]) if os.environ.get("STMS_DATA") else None)
+    if chosen is None:
+        raise DataMissing("Where are the data sets? Give --data FOLDER or set STMS_DATA.")
+    if not chosen.is_dir():
+        raise DataMissing(f"There is no folder {chosen}.")
+    return chosen
+
+
+def load(name: str, folder: Path, split: int = 0) -> Split:
+    """Split 0 is the given one. Further ones exist for sets of ``RESPLIT_SETS``, drawn with seed ``split``.
+
+    Raises DataMissing, and InvalidProblem for rows or labels that cannot be used.
+    """
+    path = folder / f"{name}.npz"
+    if not path.is_file():
+        raise DataMissing(f"There is no file {path}.")
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            tables = [_table(arrays, part) for part in ("X_train", "X_test")]
+            labels = [_labels(arrays, part) for part in ("train", "test")]
+            groups = _groups(name, arrays)
+    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+        raise DataMissing(f"{path} cannot be read as a data set: {error}") from error
+    if split:
+        if name not in RESPLIT_SETS:
+            raise DataMissing(f"{name} comes with one split only; there is no split {split}.")
+        tables, labels = _resplit(np.concatenate(tables), np.concatenate(labels), split)
+    if name in TEXT_SETS:
+        tables = [unit_term_frequencies(table) for table in tables]
+    train = LabelledData.from_arrays(tables[0], labels[0])
+    test = LabelledData.with_codes(tables[1], labels[1], train.classes, n_columns=train.d)
+    return Split(train, test, groups)
+
+
+def _table(arrays: Mapping[str, Any], part: str) -> Matrix:
+    if part in arrays:
+        dense: Matrix = arrays[part]
+        return dense
+    csr = tuple(arrays[f"{part}_{piece}"] for piece in ("data", "indices", "indptr"))
+    return sp.csr_array(csr, shape=tuple(int(size) for size in arrays[f"{part}_shape"]))
+
+
+def _labels(arrays: Mapping[str, Any], part: str) -> Any:
+    """By name where the file has names for the codes."""
+    codes = arrays[f"y_{part}"]
+    return arrays["class_names"][codes] if "class_names" in arrays else codes
+
+
+def _groups(name: str, arrays: Mapping[str, Any]) -> IntArray | None:
+    """Speakers of vowel, chains of protein: the parts of their splits share none."""
+    if name == "vowel":
+        return np.arange(len(arrays["y_train"])) // _ROWS_OF_A_VOWEL_SPEAKER
+    return np.asarray(arrays["chain_train"], dtype=np.int64) if "chain_train" in arrays else None
+
+
+def _resplit(X: Any, labels: Any, seed: int) -> tuple[list[Any], list[Any]]:
+    """Per class floor(0.8 n) rows for training: the rule of yeast's given split."""
+    rng = np.random.default_rng(seed)
+    training = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        training[rows[: int(_TRAINING_SHARE * len(rows))]] = True
+    return [X[training], X[~training]], [labels[training], labels[~training]]

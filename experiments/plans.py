@@ -1,0 +1,127 @@
+"""What is done on each data set with each grid: features, folds, strategy, splits."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from core.features import FeatureSpec
+from core.scaling import Scaling
+from core.tuning import OPEN_GRID, PAPER_GRID, Grid, Metric, Strategy
+from experiments.setting import Search
+
+GridName: TypeAlias = Literal["paper", "open"]
+Cut: TypeAlias = Literal["zero", "balanced"]
+
+GRIDS: tuple[GridName, ...] = get_args(GridName)
+
+TEACHER_C = tuple(10.0**power for power in range(7))
+"""The paper gives no values for its teacher; with C/n its figures need a C well beyond 1e3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One data set with one grid.
+
+    search: for the setting. grid: of the students. strategy: of their search on split 0; later ones are
+    searched by halving. folds: of the students' cross-validation. metric: that it maximises.
+    cut: where students decide, at 0 or where ``balanced_threshold`` says. splits: how many are averaged.
+    by_groups: whether rows that belong together share a fold, where a data set has such.
+    """
+
+    data_set: str
+    name: GridName
+    search: Search
+    grid: Grid
+    strategy: Strategy
+    folds: int
+    metric: Metric
+    cut: Cut
+    splits: int
+    by_groups: bool
+
+    def strategy_of(self, split: int) -> Strategy:
+        """How the students of a split are searched."""
+        return self.strategy if split == 0 else "halving"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready; the recipe of a result is made from it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is particular to a data set. exhaustive: whether the paper's whole protocol is affordable."""
+
+    features: FeatureSpec
+    folds: int = 10
+    open_folds: int = 10
+    splits: int = 1
+    exhaustive: bool = False
+    tune_map: bool = True
+    setting_folds: int = 5
+    setting_rows: int = 4000
+
+
+_TEXT = FeatureSpec("linear", scaling=Scaling.IDF)
+
+_FACTS = {
+    "letter": _Facts(FeatureSpec(n_components=1000, dtype="float32"), 10, 5, setting_folds=3),
+    "satimage": _Facts(FeatureSpec(n_components=600), exhaustive=True),
+    "shuttle": _Facts(FeatureSpec(n_components=500, dtype="float32"), 10, 5, setting_folds=3),
+    "vowel": _Facts(FeatureSpec(n_components=500), exhaustive=True),
+    "yeast": _Facts(FeatureSpec(n_components=500), splits=20, exhaustive=True),
+    "protein_val_part": _Facts(FeatureSpec(n_components=600, scaling=Scaling.NONE)),
+    "news20_bydate": _Facts(_TEXT, 5, 5, tune_map=False, setting_folds=3),
+    "reuters_r8": _Facts(_TEXT, 5, 5, tune_map=False, setting_folds=3),
+    "pendigits": _Facts(FeatureSpec(n_components=600), 5, 5, setting_folds=3),
+    "usps": _Facts(FeatureSpec(n_components=600, scaling=Scaling.NONE), 5, 5, setting_folds=3),
+    "mnist": _Facts(
+        FeatureSpec(n_components=1000, scaling=Scaling.MINMAX, dtype="float32"), 3, 3, setting_folds=3
+    ),
+}
+
+DATA_SETS = tuple(_FACTS)
+BEYOND_THE_PAPER = ("news20_bydate", "pendigits", "usps", "mnist", "reuters_r8")
+PART_ONLY = "protein_val_part"
+
+_GAMMA_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+_OPEN_TEACHER_C = (1e2, 1e3, 1e4, 1e5, 1e6)
+
+
+def plan_for(data_set: str, grid: GridName) -> Plan:
+    """The plan of a data set with a grid. Raises KeyError for an unknown set."""
+    facts = _FACTS[data_set]
+    if grid == "paper":
+        return Plan(
+            data_set,
+            grid,
+            search=Search(facts.features, TEACHER_C, folds=facts.setting_folds),
+            grid=PAPER_GRID,
+            strategy="exhaustive" if facts.exhaustive else "halving",
+            folds=facts.folds,
+            metric="f1",
+            cut="zero",
+            splits=facts.splits,
+            by_groups=False,
+        )
+    scalings = tuple(dict.fromkeys((facts.features.scaling, Scaling.ZSCORE, Scaling.MINMAX)))
+    return Plan(
+        data_set,
+        grid,
+        search=Search(
+            facts.features,
+            _OPEN_TEACHER_C,
+            scalings=scalings if facts.tune_map else (),
+            gamma_factors=_GAMMA_FACTORS if facts.tune_map else (),
+            folds=facts.setting_folds,
+            rows=facts.setting_rows,
+        ),
+        grid=OPEN_GRID,
+        strategy="halving",
+        folds=facts.open_folds,
+        metric="f1",
+        cut="balanced",
+        splits=facts.splits,
+        by_groups=True,
+    )

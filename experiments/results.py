@@ -1,0 +1,81 @@
+"""Results as small JSON files, one a data set, grid, split, class and method: a stopped run can go on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Record: TypeAlias = dict[str, Any]
+_FORMAT = "stms.reproduction.1"
+
+
+def recipe_of(parts: object) -> str:
+    """SHA-256 of JSON-ready ``parts``: what a result depends on."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Where the results of one data set, grid and split belong."""
+
+    data_set: str
+    grid: str
+    split: int
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.data_set) / self.grid / f"split-{self.split:02d}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultStore:
+    """A folder of records. A record written with another recipe does not count: it is read as absent."""
+
+    root: Path
+
+    def read(self, run: Run, name: str, recipe: str | None = None) -> Record | None:
+        """The record ``name`` of a run, None without one. recipe: what it must have been made by, if given.
+
+        Raises ValueError for a file that is not a record: it was not written here, and is not overwritten.
+        """
+        path = self._path(run, name)
+        if not path.exists():
+            return None
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not JSON: {error}") from error
+        if not isinstance(record, dict) or record.get("format") != _FORMAT:
+            raise ValueError(f"{path} is not a result of this program")
+        return record if recipe is None or record.get("recipe") == recipe else None
+
+    def write(self, run: Run, name: str, recipe: str, record: Record) -> None:
+        """Put a record there whole or not at all. Raises ValueError for what JSON cannot hold, as NaN."""
+        path = self._path(run, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        body = json.dumps({"format": _FORMAT, "recipe": recipe, **record}, allow_nan=False)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=".", suffix=".part", delete=False, encoding="utf-8"
+        ) as part:
+            part.write(body)
+        os.replace(part.name, path)  # noqa: PTH105  the name is text
+
+    def runs(self) -> Iterator[Run]:
+        """All runs that have a folder here, in order."""
+        for folder in sorted(self.root.glob("*/*/split-[0-9]*")):
+            data_set, grid, split = folder.relative_to(self.root).parts
+            yield Run(data_set, grid, int(split.removeprefix("split-")))
+
+    def _path(self, run: Run, name: str) -> Path:
+        return self.root / run.folder / f"{name}.json"
+
+
+def student_name(code: int, method: str) -> str:
+    """Name of the record of class ``code`` and a method."""
+    return f"class-{code:03d}-{method}"

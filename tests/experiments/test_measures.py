@@ -1,0 +1,69 @@
+"""Bootstrap and the balanced threshold, against scikit-learn and brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+
+from experiments.cuts import balanced_threshold
+from experiments.resampling import Resampling, interval
+
+
+def sample(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    truth = rng.random(n) < 0.3
+    return truth, np.round(truth + rng.standard_normal(n), 1)
+
+
+def test_replicates_agree_with_scikit_learn_on_the_same_rows():
+    truth, score = sample(0)
+    decision = score >= 0.5
+    found = Resampling(20, seed=4).measures(truth, decision, score)
+    rng = np.random.default_rng([4, len(truth)])
+    for k in range(20):
+        rows = rng.integers(0, len(truth), len(truth))
+        assert found["accuracy"][k] == pytest.approx(accuracy_score(truth[rows], decision[rows]))
+        assert found["f1"][k] == pytest.approx(f1_score(truth[rows], decision[rows]))
+        assert found["auc"][k] == pytest.approx(roc_auc_score(truth[rows], score[rows]))
+
+
+def test_replicates_do_not_depend_on_the_block_that_they_are_made_in(monkeypatch: pytest.MonkeyPatch):
+    truth, score = sample(1)
+    whole = Resampling(10).measures(truth, score > 0, score)
+    monkeypatch.setattr("experiments.resampling._CELLS_AT_ONCE", 130)
+    parts = Resampling(10).measures(truth, score > 0, score)
+    assert all(np.array_equal(whole[name], parts[name]) for name in whole)
+
+
+def test_a_replicate_without_positives_is_undefined():
+    truth = np.zeros(30, dtype=bool)
+    truth[0] = True
+    found = Resampling(50).measures(truth, truth, truth.astype(float))
+    undefined = np.isnan(found["f1"])
+    assert 0 < undefined.sum() < 50
+    assert np.array_equal(undefined, np.isnan(found["auc"]))
+    assert interval(found["f1"]) == (1.0, 1.0)
+    assert interval(np.full(3, np.nan)) is None
+
+
+def test_the_interval_holds_95_per_cent():
+    low, high = interval(np.arange(1001.0)) or (0.0, 0.0)
+    assert (low, high) == pytest.approx((25.0, 975.0))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_threshold_beats_the_balanced_one(seed: int):
+    truth, score = sample(seed, 25)
+
+    def value(threshold: float) -> float:
+        says = score >= threshold
+        return float(accuracy_score(truth, says) + f1_score(truth, says, zero_division=0.0))
+
+    candidates = [score.min(), *(np.unique(score) + 1e-6), score.max() + 1.0]
+    assert value(balanced_threshold(truth, score)) == pytest.approx(max(map(value, candidates)))
+
+
+def test_of_equal_thresholds_the_nearest_to_zero_is_taken():
+    truth = np.array([True, True, False, False])
+    assert balanced_threshold(truth, np.array([3.0, 1.0, -1.0, -3.0])) == 0.0

@@ -1,0 +1,117 @@
+"""The paper's figures as data, and the data sets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.data import DataMissing, data_folder, load
+from experiments.folds import folds_of, grouped_folds
+from experiments.paper import GOAL_SETS, MEASURES, METHODS, STATISTICS, TABLE_2, published
+from experiments.plans import DATA_SETS, GRIDS, plan_for
+
+ROOT = Path(__file__).parents[2]
+PAPER = ROOT.parent / "shared" / "papers" / "single-teacher-multi-student-gsvm.md"
+BENCHMARKS = Path(os.environ.get("STMS_DATA", ROOT.parent / "shared" / "data"))
+
+
+def test_every_cell_of_table_3_stands_in_the_paper():
+    if not PAPER.exists():
+        pytest.skip("the text of the paper is not here")
+    text = PAPER.read_text(encoding="utf-8")
+    for data_set in (*GOAL_SETS, "protein"):
+        for method in METHODS:
+            cells = [published(data_set, method, s, m) for s in STATISTICS for m in MEASURES]
+            assert "\t".join(f"{cell:.2f}%" for cell in cells) in text, (data_set, method)
+
+
+def test_a_part_of_protein_is_held_against_protein_and_other_sets_against_nothing():
+    assert published("protein_val_part", "gsvm", "mean", "f1") == 69.86
+    assert published("mnist", "gsvm", "mean", "f1") is None
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", GOAL_SETS)
+def test_the_benchmark_sets_have_the_sizes_of_table_2(name: str):
+    if not (BENCHMARKS / f"{name}.npz").exists():
+        pytest.skip("the benchmark sets are not here")
+    split = load(name, BENCHMARKS)
+    assert (split.train.n, split.test.n, split.train.d, split.train.K) == TABLE_2[name]
+
+
+def test_further_splits_take_four_fifths_of_every_class(folder: Path):
+    given, other = load("yeast", folder), load("yeast", folder, 1)
+    totals = given.train.class_counts + given.test.class_counts
+    assert list(other.train.class_counts) == [int(0.8 * total) for total in totals]
+    assert list(other.train.class_counts + other.test.class_counts) == list(totals)
+    assert given.train.classes == ("one", "three", "two")
+
+
+def test_a_split_is_drawn_from_its_number(folder: Path):
+    first, again, other = (load("yeast", folder, split).train.X for split in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_only_yeast_has_further_splits(folder: Path):
+    with pytest.raises(DataMissing, match="one split only"):
+        load("vowel", folder, 1)
+
+
+def test_texts_become_rows_of_length_one(folder: Path):
+    rows = load("reuters_r8", folder).train.X
+    lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
+    assert np.allclose(lengths, 1.0)
+
+
+def test_speakers_of_vowel_share_no_fold(folder: Path):
+    groups = load("vowel", folder).groups
+    assert groups is not None
+    assert list(np.bincount(groups)) == [66, 66, 66]
+
+
+def test_what_cannot_be_read_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("STMS_DATA", raising=False)
+    with pytest.raises(DataMissing, match="--data"):
+        data_folder()
+    with pytest.raises(DataMissing, match="no folder"):
+        data_folder(folder / "nowhere")
+    monkeypatch.setenv("STMS_DATA", str(folder))
+    assert data_folder() == folder
+    with pytest.raises(DataMissing, match="no file"):
+        load("letter", folder)
+    (folder / "letter.npz").write_bytes(b"not a zip file")
+    with pytest.raises(DataMissing, match="cannot be read"):
+        load("letter", folder)
+
+
+def test_groups_stay_together_and_folds_are_even():
+    groups = np.repeat([5, 7, 8, 9], [6, 3, 2, 1])
+    fold_of = grouped_folds(groups, 2)
+    assert [len(set(fold_of[groups == group])) for group in np.unique(groups)] == [1, 1, 1, 1]
+    assert list(np.bincount(fold_of)) == [6, 6]
+    assert grouped_folds(groups, 10).max() == 3
+
+
+def test_without_groups_folds_are_stratified():
+    labels = np.repeat([0, 1], [20, 10])
+    fold_of = folds_of(labels, None, 5, 0)
+    assert all(list(np.bincount(labels[fold_of == fold])) == [4, 2] for fold in range(5))
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_every_data_set_has_a_plan_for_both_grids(name: str):
+    paper, wide = (plan_for(name, grid) for grid in GRIDS)
+    assert max(paper.grid.C) == 1e3
+    assert max(wide.grid.C) == 1e6
+    assert paper.cut == "zero"
+    assert len(paper.grid.points("gsvm")) == 7 * 16 * 5
+
+
+def test_only_the_first_split_is_searched_exhaustively():
+    plan = plan_for("yeast", "paper")
+    assert [plan.strategy_of(split) for split in (0, 1)] == ["exhaustive", "halving"]
+    assert plan.splits == 20
