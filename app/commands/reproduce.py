@@ -39,6 +39,9 @@ def reproduce(
     ] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, max=4096, help="Fits at the same time.")] = 2,
     seed: Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of everything random.")] = 0,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Fetch sets of the paper that are missing in --data from OpenML.")
+    ] = False,
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Write the report of what is already in the work folder.")
     ] = False,
@@ -59,6 +62,7 @@ def reproduce(
     # Solvers are loaded here and not with the command line: other commands need none of them.
     from core.errors import InvalidProblem
     from experiments.data import DataMissing, data_folder
+    from experiments.openml import fetch_missing
     from experiments.plans import DATA_SETS, GRIDS
     from experiments.protocol import Effort
     from experiments.report import Facts, write_report
@@ -71,6 +75,10 @@ def reproduce(
     if not report_only:
         grids = GRIDS if grid == "both" else (grid,)
         try:
+            if fetch and data is None:
+                raise DataMissing("Where shall the data sets go? Give --data FOLDER.")
+            if fetch and data is not None:
+                fetch_missing(names, data)
             run(names, grids, data_folder(data), store, effort, _print, splits)
         except (DataMissing, InvalidProblem) as error:
             raise CommandFailed(str(error)) from error

@@ -24,12 +24,13 @@ def clusters(seed: int, sizes: tuple[int, ...] = (30, 20, 14)) -> tuple[np.ndarr
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with vowel.npz, yeast.npz (both of dense clusters) and reuters_r8.npz (sparse counts)."""
+    """A folder with vowel, yeast (clusters), protein_val_part (the same in chains), reuters_r8 (counts)."""
     place = tmp_path / "data"
     place.mkdir()
-    (X, y), (Z, w) = clusters(0, (80, 66, 52)), clusters(1)
+    (X, y), (Z, w) = clusters(0), clusters(1)
     np.savez(place / "vowel.npz", X_train=X, y_train=y, X_test=Z, y_test=w)
-    X, y = clusters(0)
+    chains = np.arange(len(y)) // 8
+    np.savez(place / "protein_val_part.npz", X_train=X, y_train=y, X_test=Z, y_test=w, chain_train=chains)
     names = np.array(["-", "one", "two", "three"])
     np.savez(place / "yeast.npz", X_train=X, y_train=y, X_test=Z, y_test=w, class_names=names)
     counts = {}

@@ -67,10 +67,17 @@ def test_texts_become_rows_of_length_one(folder: Path):
     assert np.allclose(lengths, 1.0)
 
 
-def test_speakers_of_vowel_share_no_fold(folder: Path):
-    groups = load("vowel", folder).groups
-    assert groups is not None
-    assert list(np.bincount(groups)) == [66, 66, 66]
+def test_rows_of_one_speaker_or_chain_belong_together(folder: Path):
+    assert load("vowel", folder).groups is None
+    chains = load("protein_val_part", folder).groups
+    assert chains is not None
+    assert list(np.bincount(chains)) == [8] * 8
+    y = np.tile(np.arange(11), 12)
+    X = np.random.default_rng(0).standard_normal((132, 10))
+    np.savez(folder / "vowel.npz", X_train=X, y_train=y, X_test=X, y_test=y)
+    speakers = load("vowel", folder).groups
+    assert speakers is not None
+    assert list(np.bincount(speakers)) == [66, 66]
 
 
 def test_what_cannot_be_read_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch):

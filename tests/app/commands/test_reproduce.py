@@ -25,6 +25,14 @@ def test_a_missing_data_set_is_told(run, tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
+def test_fetching_needs_a_folder_to_put_the_sets_in(run, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.delenv("STMS_DATA", raising=False)
+    shown = run("reproduce", "--fetch")
+    assert shown.exit_code == 1
+    assert "--data" in shown.stderr
+
+
 def test_without_matplotlib_the_way_to_install_it_is_told(run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.commands.reproduce.find_spec", lambda _: None)
     shown = run("reproduce")

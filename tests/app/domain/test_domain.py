@@ -9,7 +9,7 @@ from app.domain.spec import TrainingSpec
 
 
 def test_identifiers_sort_by_the_time_they_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([1.0, 1.001, 2_000_000_000.0])
+    times = iter([1.0, 1.5, 2_000_000_000.0])
     monkeypatch.setattr("time.time", lambda: next(times))
     made = [new_id("job") for _ in range(3)]
     assert made == sorted(made)
