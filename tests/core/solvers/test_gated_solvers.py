@@ -160,7 +160,7 @@ def test_a_large_problem_asks_for_a_cancel_all_the_time(solve, shape):
 
     def should_cancel() -> bool:
         asked.append(time.thread_time())
-        return asked[-1] - asked[0] > 2.0
+        return asked[-1] - asked[0] > 0.8  # well before any of the solvers is done
 
     with pytest.raises(Cancelled):
         solve(problem, tolerance=1e-12, should_cancel=should_cancel)
