@@ -3,7 +3,7 @@
     python -m benchmarks.training [--clock cpu]
 
 1. The teacher against LIBLINEAR's Crammer and Singer on letter with 1000 Nyström features, at C = 1000 (the
-   end of the paper's grid) and C = 3e4: LIBLINEAR's loosest tolerance with an objective no worse than ours.
+   end of the paper's grid) and C = 3e4: time to the same objective, 1e-3 above the optimum.
 2. All gSVM students of letter against as many LinearSVC(loss="hinge"), each as near to its optimum.
 3. One student against CVXPY with Clarabel, on rows and features that CVXPY can do.
 4. Teacher and student against the number of rows, m = 64.
@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -118,40 +117,61 @@ def liblinear(problem: CrammerSingerProblem, tolerance: float) -> FloatArray:
     return np.asarray(model.fit(problem.features, problem.labels).coef_)
 
 
-def loosest_tolerance(problem: CrammerSingerProblem, objective: float) -> float:
-    """LIBLINEAR's largest tolerance, on a grid, that brings its objective to ``objective`` or below."""
+def ours(problem: CrammerSingerProblem, tolerance: float) -> FloatArray:
+    """Our W for the same problem."""
+    return solve_crammer_singer(problem, tolerance=tolerance).value
+
+
+def time_to(
+    fit: Callable[[CrammerSingerProblem, float], FloatArray],
+    problem: CrammerSingerProblem,
+    objective: float,
+    timed: Any,
+) -> tuple[float, float, float]:
+    """Seconds, objective and tolerance of the loosest fit, on a grid, that comes to ``objective``."""
     for tolerance in tolerances(0.3, 0.75):
-        if problem.primal_objective(liblinear(problem, tolerance)) <= objective:
-            return tolerance
-    raise RuntimeError("LIBLINEAR did not come near our objective")
+        if problem.primal_objective(fit(problem, tolerance)) <= objective:
+            W, seconds = fastest(partial(fit, problem, tolerance), timed)
+            return seconds, problem.primal_objective(W), tolerance
+    raise RuntimeError(f"no tolerance brings the objective to {objective}")
 
 
 def compare_teacher(features: FloatArray, data: LabelledData, timed: Any) -> dict[str, Any]:
+    """Time to the same objective: 1e-3 above the optimum, which our solver brackets to 1e-5.
+
+    And, the other way to be fair, our fit at its default tolerance, which certifies what it reached, against
+    LIBLINEAR's loosest fit that is no worse.
+    """
     print(f"Teacher against LIBLINEAR's Crammer and Singer, {features.shape}, {data.K} classes\n")
-    speedups: dict[str, list[float]] = {}
-    differences = []
+    equal, certified, apart = {}, {}, []
     for C in TEACHER_CS:
         problem = CrammerSingerProblem(features, data.y, data.K, C / data.n)
-        ours, seconds = fastest(partial(solve_crammer_singer, problem, tolerance=TOLERANCE), timed)
+        optimum = solve_crammer_singer(problem, tolerance=1e-5).objective
+        goal = (1.0 + TOLERANCE) * optimum
+        seconds, objective, tolerance = time_to(ours, problem, goal, timed)
+        theirs, theirs_objective, theirs_tolerance = time_to(liblinear, problem, goal, timed)
+        equal[f"{C:g}"] = theirs / seconds
+        apart.append(abs(theirs_objective / objective - 1.0))
+        print(f"C = {C:g}: to 1e-3 of the optimum {optimum:.4f}")
+        print(f"  ours       {seconds:6.2f} s  objective {objective:.4f}  tol {tolerance:.3g}")
         print(
-            f"C = {C:g}: ours        {seconds:6.2f} s  objective {ours.objective:.4f}"
-            f"  gap {ours.relative_gap:.1e}"
+            f"  LIBLINEAR  {theirs:6.2f} s  objective {theirs_objective:.4f}  tol {theirs_tolerance:.3g}"
+            f"  -> {theirs / seconds:.1f} times"
         )
-        for worse in (0.0, TOLERANCE):
-            tolerance = loosest_tolerance(problem, (1.0 + worse) * ours.objective)
-            W, theirs = fastest(partial(liblinear, problem, tolerance), timed)
-            objective = problem.primal_objective(W)
-            print(
-                f"          LIBLINEAR   {theirs:6.2f} s  objective {objective:.4f}  tol {tolerance:.3g}"
-                f"  -> {theirs / seconds:.1f} times (at most {worse:g} worse than ours)"
-            )
-            speedups.setdefault(f"{C:g}", []).append(theirs / seconds)
-            differences.append(abs(objective / ours.objective - 1.0))
+        W, seconds = fastest(partial(ours, problem, TOLERANCE), timed)
+        objective = problem.primal_objective(W)
+        theirs, theirs_objective, theirs_tolerance = time_to(liblinear, problem, objective, timed)
+        certified[f"{C:g}"] = theirs / seconds
+        print(f"  ours       {seconds:6.2f} s  objective {objective:.4f}  tol {TOLERANCE:.3g}")
+        print(
+            f"  LIBLINEAR  {theirs:6.2f} s  objective {theirs_objective:.4f}  tol {theirs_tolerance:.3g}"
+            f"  -> {theirs / seconds:.1f} times"
+        )
     return {
-        "teacher_speedup_vs_liblinear": min(strict for strict, _ in speedups.values()),
-        "teacher_speedup_by_C": {C: round(strict, 2) for C, (strict, _) in speedups.items()},
-        "teacher_speedup_liblinear_1e-3_worse": {C: round(lax, 2) for C, (_, lax) in speedups.items()},
-        "teacher_objective_difference": max(differences),
+        "teacher_speedup_vs_liblinear": min(equal.values()),
+        "teacher_speedup_by_C": {C: round(speedup, 2) for C, speedup in equal.items()},
+        "teacher_speedup_at_default_tolerance": {C: round(speedup, 2) for C, speedup in certified.items()},
+        "teacher_objective_difference": max(apart),
     }
 
 
@@ -256,16 +276,19 @@ def compare_sizes(timed: Any) -> dict[str, Any]:
     return {"time_exponent_in_n": exponent, "worst_time_over_linear": worst}
 
 
-def resident() -> int:
-    """Bytes of this process in memory."""
-    pages = Path("/proc/self/statm").read_text().split()[1]
-    return int(pages) * resource.getpagesize()
+def in_memory(entry: str) -> int:
+    """Bytes of this process in memory: now (``VmRSS``) or at most so far (``VmHWM``).
+
+    Not ``ru_maxrss``: that one begins with the memory of the process that started this one.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(entry + ":"))
 
 
 def probe_memory(file: Path) -> float:
     """Peak memory of teacher and students with the features, above the interpreter's, over bytes of Φ."""
     compile_kernels()
-    baseline = resident()
+    baseline = in_memory("VmRSS")
     with np.load(file, allow_pickle=False) as arrays:
         features, y = arrays["features"], arrays["y"]
     K = int(y.max()) + 1
@@ -274,13 +297,13 @@ def probe_memory(file: Path) -> float:
         teacher = solve_crammer_singer(problem, tolerance=TOLERANCE)
         scores = LinearTeacher(teacher.value).scores(features)
         ranks = ScoreRanks.of(scores)
+        del problem, teacher  # a student needs the scores only
         fits = pool.map(
             lambda k: solve_dual_cd(gated(features, y, scores, k, ranks), tolerance=TOLERANCE).objective,
             range(K),
         )
         list(fits)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return float((peak - baseline) / features.nbytes)
+    return float((in_memory("VmHWM") - baseline) / features.nbytes)
 
 
 def measure_memory(features: FloatArray, y: IntArray) -> dict[str, Any]:

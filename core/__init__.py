@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from core.selection import choose_threshold, held_out_scores
     from core.solution import Solution, Status, Summary
     from core.students import StudentSpec
+    from core.tuning import Grid, SearchReport, TuningSpec
     from core.types import Progress
 
 _HOME = {
@@ -50,6 +51,7 @@ _HOME = {
     "Fault": "core.errors",
     "FeatureSpec": "core.features",
     "GatedSVMClassifier": "core.estimators",
+    "Grid": "core.tuning",
     "InvalidPackage": "core.errors",
     "InvalidProblem": "core.errors",
     "LabelledData": "core.dataset",
@@ -59,6 +61,7 @@ _HOME = {
     "Progress": "core.types",
     "STMSClassifier": "core.estimators",
     "Scaling": "core.scaling",
+    "SearchReport": "core.tuning",
     "Solution": "core.solution",
     "Status": "core.solution",
     "StructuralSVMClassifier": "core.estimators",
@@ -68,6 +71,7 @@ _HOME = {
     "TrainedModel": "core.pipeline",
     "TrainedStudent": "core.pipeline",
     "TrainingConfig": "core.pipeline",
+    "TuningSpec": "core.tuning",
     "binary_metrics": "core.metrics",
     "choose_threshold": "core.selection",
     "difficulty_degrees": "core.difficulty",
@@ -91,6 +95,7 @@ __all__ = [
     "Fault",
     "FeatureSpec",
     "GatedSVMClassifier",
+    "Grid",
     "InvalidPackage",
     "InvalidProblem",
     "LabelledData",
@@ -100,6 +105,7 @@ __all__ = [
     "Progress",
     "STMSClassifier",
     "Scaling",
+    "SearchReport",
     "Solution",
     "Status",
     "StructuralSVMClassifier",
@@ -109,6 +115,7 @@ __all__ = [
     "TrainedModel",
     "TrainedStudent",
     "TrainingConfig",
+    "TuningSpec",
     "binary_metrics",
     "choose_threshold",
     "difficulty_degrees",

@@ -20,6 +20,8 @@ from core.packed.calibration import Calibration, IsotonicCalibration, SigmoidCal
 from core.types import BoolArray, FloatArray
 
 CalibrationKind: TypeAlias = Literal["sigmoid", "isotonic"]
+CalibrationRule: TypeAlias = Literal["none", "auto", "sigmoid", "isotonic"]
+"""What a training run shall do; ``"auto"``: a sigmoid where held-out scores are there for another reason."""
 
 
 def fit_calibration(truth: BoolArray, scores: FloatArray, kind: CalibrationKind = "sigmoid") -> Calibration:

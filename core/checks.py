@@ -22,12 +22,12 @@ QUIET = np.errstate(over="ignore", invalid="ignore")
 _BLOCK_ENTRIES = 1 << 21
 
 
-def row_blocks(n_rows: int, width: int) -> Iterator[slice]:
-    """Slices that cover ``n_rows`` rows, each block about 2²¹ entries when rows have ``width`` entries.
+def row_blocks(n_rows: int, width: int, entries: int = _BLOCK_ENTRIES) -> Iterator[slice]:
+    """Slices that cover ``n_rows`` rows, each block about ``entries`` when rows have ``width`` entries.
 
-    The cut depends on the two numbers only, so block-wise sums are the same in every process.
+    The cut depends on the numbers only, so block-wise sums are the same in every process.
     """
-    step = max(1, _BLOCK_ENTRIES // max(1, width))
+    step = max(1, entries // max(1, width))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
 

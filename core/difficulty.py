@@ -19,7 +19,7 @@ import numpy as np
 
 from core.bounds import not_whole, out_of_bounds, refuse
 from core.errors import Fault, InvalidProblem
-from core.types import FloatArray, IntArray
+from core.types import BoolArray, FloatArray, IntArray
 
 _BLOCK_ENTRIES = 1 << 20  # np.partition copies its input: one block of rows at a time
 
@@ -80,10 +80,15 @@ def difficulty_degrees(
         if labels.shape == (n,)
         else Fault("labels", "wrong_shape", f"labels must have shape ({n},), got {labels.shape}"),
     )
-    truth = np.where(labels == target, 1.0, -1.0)
-    own = scores[:, target].astype(np.float64)
+    return degrees_of_class(scores[:, target], labels == target, ranks.rival(target), floor)
+
+
+def degrees_of_class(gate: FloatArray, positive: BoolArray, rival: FloatArray, floor: float) -> FloatArray:
+    """``difficulty_degrees`` from the scores of one class S^y (n,), its truth (n,) and r (n,)."""
+    truth = np.where(positive, 1.0, -1.0)
+    own = gate.astype(np.float64)
     size = np.abs(own)
-    difference = truth * (own - ranks.rival(target))
+    difference = truth * (own - rival)
     delta = np.sign(difference)
     np.divide(np.clip(difference, -size, size), size, out=delta, where=size > 0.0)
     return np.clip((floor - 1.0) / 2.0 * delta + (floor + 1.0) / 2.0, floor, 1.0)

@@ -8,71 +8,36 @@ dense or CSR.
 
 from __future__ import annotations
 
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import Tags, check_random_state
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted
 
+from core.calibration import CalibrationRule
 from core.config import TrainingConfig
-from core.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
-from core.features import FeatureKind, FeatureMap, FeatureSpec
+from core.estimator_base import (
+    Estimator,
+    classes_of,
+    flat_if_binary,
+    iterations_of,
+    labelled_data,
+)
+from core.features import FeatureKind
 from core.packed import PackedStudent, PackedTeacher
 from core.pipeline import TrainedStudent, prepare, train, train_student
-from core.preparation import Preparation
-from core.scaling import Scaling
 from core.selection import ThresholdRule
 from core.students import Method, Solver, StudentSpec
-from core.types import FloatArray, IntArray, Matrix
+from core.tuning import TuningSpec
+from core.types import FloatArray
 
 
-class _Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What the three estimators share: input checks, tags and the feature parameters."""
-
-    features: FeatureKind
-    n_components: int
-    gamma: float | None
-    scaling: str
-    random_state: Any
-
-    classes_: NDArray[Any]
-    feature_map_: FeatureMap
-
-    def _labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
-        """Checked rows and labels; sets ``n_features_in_``. Raises ValueError as scikit-learn asks for."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32))
-        check_classification_targets(y)
-        return _matrix(X), np.asarray(y)
-
-    def _mapped(self, X: ArrayLike) -> Matrix:
-        """Φ of rows to predict."""
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
-        return self.feature_map_.transform(_matrix(X))
-
-    def _feature_spec(self) -> FeatureSpec:
-        scaling = cast(Scaling, self.scaling)  # FeatureSpec takes the name of one, and refuses others
-        return FeatureSpec(self.features, self.n_components, self.gamma, scaling)
-
-    def _seed(self) -> int:
-        """``random_state`` as a seed: a whole number is itself, anything else is drawn from."""
-        if isinstance(self.random_state, int | np.integer):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31))
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-
-class StructuralSVMClassifier(_Estimator):
+class StructuralSVMClassifier(Estimator):
     """The teacher: Crammer and Singer's multiclass SVM, Eq. (1).
 
     C: loss weight; the loss of one example weighs C/n. tolerance: relative duality gap to stop at.
@@ -106,7 +71,7 @@ class StructuralSVMClassifier(_Estimator):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from rows X (n, d) and labels y (n,). Raises ValueError."""
         rows, labels = self._labelled(X, y)
-        self.classes_, codes = _classes_of(labels)
+        self.classes_, codes = classes_of(labels)
         config = TrainingConfig(
             features=self._feature_spec(),
             teacher_C=self.C,
@@ -114,17 +79,17 @@ class StructuralSVMClassifier(_Estimator):
             teacher_max_epochs=self.max_epochs,
             seed=self._seed(),
         )
-        preparation = prepare(_data(rows, codes, self.classes_), config)
+        preparation = prepare(labelled_data(rows, codes, self.classes_), config)
         self.feature_map_ = preparation.feature_map
         self._teacher = preparation.teacher
         self.coef_ = preparation.teacher.weights
         self.packed_: PackedTeacher = preparation.packed_teacher()
-        self.n_iter_ = _iterations(preparation)
+        self.n_iter_ = iterations_of(preparation)
         return self
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Scores S (n, K); with two classes the second's score less the first's, (n,)."""
-        return _flat_if_binary(self._teacher_scores(X))
+        return flat_if_binary(self._teacher_scores(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The class with the largest score, (n,)."""
@@ -137,7 +102,7 @@ class StructuralSVMClassifier(_Estimator):
         return self._teacher.scores(features)
 
 
-class _StudentEstimator(_Estimator):
+class _StudentEstimator(Estimator):
     """What estimators with students share: the parameters of StudentSpec and TrainingConfig."""
 
     method: Method
@@ -148,8 +113,10 @@ class _StudentEstimator(_Estimator):
     tolerance: float
     max_epochs: int
     teacher_C: float  # noqa: N815
+    tuning: TuningSpec | None
     threshold: ThresholdRule
     budget: float
+    calibration: CalibrationRule
 
     def _config(self) -> TrainingConfig:
         return TrainingConfig(
@@ -158,10 +125,17 @@ class _StudentEstimator(_Estimator):
             student=StudentSpec(
                 self.method, self.C, self.margin, self.floor, self.solver, self.tolerance, self.max_epochs
             ),
+            tuning=self.tuning,
             threshold=self.threshold,
             budget=self.budget,
+            calibration=self.calibration,
             seed=self._seed(),
         )
+
+
+def _is_calibrated(estimator: _StudentEstimator) -> bool:
+    """Whether there are, or will be, probabilities to tell."""
+    return estimator.calibration != "none"
 
 
 class GatedSVMClassifier(_StudentEstimator):
@@ -172,7 +146,8 @@ class GatedSVMClassifier(_StudentEstimator):
         the second in sorted order is the target; the teacher is fitted to the same two.
     method: ``"gsvm"``, ``"gsvm0"`` or ``"svm"``. C, margin, floor, solver, tolerance, max_epochs: as in
         StudentSpec.
-    teacher_C: as in TrainingConfig, and threshold and budget likewise.
+    teacher_C: as in TrainingConfig, and tuning, threshold, budget and calibration likewise. A search replaces
+        C, margin and floor; a calibration gives ``predict_proba``.
 
     Attributes: ``classes_`` (2,), ``student_`` PackedStudent, ``packed_teacher_``, ``n_iter_``,
         ``n_features_in_``.
@@ -194,8 +169,10 @@ class GatedSVMClassifier(_StudentEstimator):
         n_components: int = 500,
         gamma: float | None = None,
         scaling: str = "zscore",
+        tuning: TuningSpec | None = None,
         threshold: ThresholdRule = "zero",
         budget: float = 0.01,
+        calibration: CalibrationRule = "none",
         random_state: Any = 0,
     ) -> None:
         self.method = method
@@ -211,14 +188,16 @@ class GatedSVMClassifier(_StudentEstimator):
         self.n_components = n_components
         self.gamma = gamma
         self.scaling = scaling
+        self.tuning = tuning
         self.threshold = threshold
         self.budget = budget
+        self.calibration = calibration
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from rows X (n, d) and labels y (n,). Raises ValueError."""
         rows, labels = self._labelled(X, y)
-        classes, codes = _classes_of(labels)
+        classes, codes = classes_of(labels)
         if self.target_class is None:
             kind = type_of_target(y, input_name="y", raise_unknown=True)
             if kind != "binary":
@@ -230,7 +209,7 @@ class GatedSVMClassifier(_StudentEstimator):
             target, self.classes_ = 1, classes
         else:
             target, self.classes_ = self._code_of_target(classes), np.array([False, True])
-        preparation = prepare(_data(rows, codes, classes), self._config())
+        preparation = prepare(labelled_data(rows, codes, classes), self._config())
         trained = train_student(preparation, target)
         self.feature_map_ = preparation.feature_map
         self._fitted = trained.fitted
@@ -248,6 +227,16 @@ class GatedSVMClassifier(_StudentEstimator):
         """The student's answers, (n,), of ``classes_``."""
         accepted = self.decision_function(X) >= 0.0
         return self.classes_[accepted.astype(np.intp)]
+
+    @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probabilities of ``classes_``, (n, 2): the target class is the second.
+
+        Raises InvalidProblem where ``"auto"`` met no held-out scores to calibrate with.
+        """
+        features = self._mapped(X)
+        yes = self.student_.calibrated().probabilities(self._fitted.scores(features))
+        return np.stack([1.0 - yes, yes], axis=1)
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy on rows X; y holds labels as given to ``fit``, or the answers True and False."""
@@ -293,8 +282,10 @@ class STMSClassifier(_StudentEstimator):
         n_components: int = 500,
         gamma: float | None = None,
         scaling: str = "zscore",
+        tuning: TuningSpec | None = None,
         threshold: ThresholdRule = "zero",
         budget: float = 0.01,
+        calibration: CalibrationRule = "none",
         n_jobs: int | None = None,
         random_state: Any = 0,
     ) -> None:
@@ -310,8 +301,10 @@ class STMSClassifier(_StudentEstimator):
         self.n_components = n_components
         self.gamma = gamma
         self.scaling = scaling
+        self.tuning = tuning
         self.threshold = threshold
         self.budget = budget
+        self.calibration = calibration
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -320,11 +313,11 @@ class STMSClassifier(_StudentEstimator):
         if self.n_jobs == 0:
             raise InvalidProblem(Fault("n_jobs", "out_of_bounds", "n_jobs must not be 0"))
         rows, labels = self._labelled(X, y)
-        self.classes_, codes = _classes_of(labels)
+        self.classes_, codes = classes_of(labels)
         n_threads = effective_n_jobs(self.n_jobs)
-        model = train(_data(rows, codes, self.classes_), self._config(), n_threads=n_threads)
+        model = train(labelled_data(rows, codes, self.classes_), self._config(), n_threads=n_threads)
         self.feature_map_ = model.preparation.feature_map
-        self._trained: tuple[TrainedStudent, ...] = model.trained
+        self._trained = [one for one in model.trained if isinstance(one, TrainedStudent)]
         self.students_: dict[str, PackedStudent] = model.students
         self.packed_teacher_: PackedTeacher = model.teacher
         return self
@@ -337,7 +330,7 @@ class STMSClassifier(_StudentEstimator):
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """``student_scores`` (n, K); with two classes the second's less the first's, (n,)."""
-        return _flat_if_binary(self.student_scores(X))
+        return flat_if_binary(self.student_scores(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The class whose student scores highest, (n,)."""
@@ -351,32 +344,3 @@ class STMSClassifier(_StudentEstimator):
         if str(label) not in self.students_:
             raise InvalidProblem(Fault("label", "unknown_class", f"there is no class {label!r}"))
         return self.students_[str(label)]
-
-
-def _classes_of(labels: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
-    """Sorted classes (K,) and codes (n,). Raises InvalidProblem for fewer than two classes."""
-    classes, codes = np.unique(labels, return_inverse=True)
-    if len(classes) < 2:
-        raise InvalidProblem(Fault("y", "single_class", "y has 1 class; at least two are needed"))
-    return classes, codes
-
-
-def _data(rows: Matrix, codes: IntArray, classes: NDArray[Any]) -> LabelledData:
-    """Rows and labels that scikit-learn has checked; a class of one example is allowed, as it is there."""
-    names = tuple(str(name) for name in classes.tolist())
-    return LabelledData(rows, codes.astype(np.int32), names)
-
-
-def _matrix(X: Any) -> Matrix:
-    if sp.issparse(X):
-        return sp.csr_array(X)
-    return np.ascontiguousarray(X)
-
-
-def _flat_if_binary(scores: FloatArray) -> FloatArray:
-    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-
-
-def _iterations(preparation: Preparation) -> int:
-    summary = preparation.teacher.summary
-    return 1 if summary is None else max(1, summary.iterations)

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from core.calibration import Reliability, reliability
 from core.dataset import LabelledData
 from core.difficulty import ScoreRanks
 from core.errors import Fault, InvalidProblem
 from core.metrics import BinaryMetrics, MeanMetrics, binary_metrics, mean_metrics
+from core.packed import PackedStudent
+from core.packed.calibration import Calibration
 from core.preparation import Preparation
 from core.students import FittedStudent
 from core.teachers.linear import classes_evaluated
@@ -27,20 +30,24 @@ class ClassResult:
     label: name of the class. method: ``"teacher"`` or a student's method.
     classes_evaluated: mean number of class scores for one answer, by Remark 2 for the teacher, 1 for a
         student.
+    reliability: of a calibrated student's probabilities.
     """
 
     label: str
     method: str
     metrics: BinaryMetrics
     classes_evaluated: float
+    reliability: Reliability | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """JSON-ready; ``reliability`` where there is one."""
+        trust = {} if self.reliability is None else {"reliability": self.reliability.as_dict()}
         return {
             "label": self.label,
             "method": self.method,
             "classes_evaluated": self.classes_evaluated,
             **self.metrics.as_dict(),
+            **trust,
         }
 
 
@@ -72,6 +79,7 @@ class Examination:
     """A test part, mapped and scored by the teacher once for all students.
 
     features: Φ of the test rows, (n, m). labels: true codes, (n,). scores: the teacher's S, (n, K).
+    X: the raw rows, (n, d), for students that do not share the teacher's features.
     """
 
     features: Matrix
@@ -79,6 +87,7 @@ class Examination:
     classes: tuple[str, ...]
     scores: FloatArray
     ranks: ScoreRanks
+    X: Matrix
 
     @classmethod
     def of(cls, preparation: Preparation, test: LabelledData) -> Examination:
@@ -89,7 +98,7 @@ class Examination:
         with one_blas_thread():
             features = preparation.feature_map.transform(test.X)
             scores = preparation.teacher.scores(features)
-        return cls(features, test.y, test.classes, scores, ScoreRanks.of(scores))
+        return cls(features, test.y, test.classes, scores, ScoreRanks.of(scores), test.X)
 
     def teacher(self, target: int) -> ClassResult:
         """The teacher as a binary classifier of class code ``target``.
@@ -105,9 +114,27 @@ class Examination:
         cost = float(np.mean(classes_evaluated(self.scores, target)))
         return ClassResult(self.classes[target], TEACHER, metrics, cost)
 
-    def student(self, target: int, fitted: FittedStudent, threshold: float) -> ClassResult:
+    def student(
+        self, target: int, fitted: FittedStudent, threshold: float, calibration: Calibration | None = None
+    ) -> ClassResult:
         """A student of class code ``target``, which says yes where its score reaches the threshold."""
         with one_blas_thread():
             score = fitted.scores(self.features)
-        metrics = binary_metrics(truth=self.labels == target, decision=score >= threshold, score=score)
-        return ClassResult(self.classes[target], fitted.spec.method, metrics, 1.0)
+        return self._measured(target, fitted.spec.method, score, threshold, calibration)
+
+    def packed_student(self, target: int, packed: PackedStudent, method: str) -> ClassResult:
+        """A student of class code ``target`` as it is shipped, asked with raw rows."""
+        with one_blas_thread():
+            if isinstance(self.X, np.ndarray):
+                score = packed.scores(self.X)
+            else:
+                score = packed.scores_sparse(self.X.indices, self.X.data, self.X.indptr)
+        return self._measured(target, method, score, packed.threshold, packed.calibration)
+
+    def _measured(
+        self, target: int, method: str, score: FloatArray, threshold: float, calibration: Calibration | None
+    ) -> ClassResult:
+        truth = self.labels == target
+        metrics = binary_metrics(truth=truth, decision=score >= threshold, score=score)
+        trust = None if calibration is None else reliability(truth, calibration.probabilities(score))
+        return ClassResult(self.classes[target], method, metrics, 1.0, trust)

@@ -6,25 +6,25 @@ processes: ``prepare``, ``Preparation.to_bytes`` and ``from_bytes``, ``train_stu
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 from joblib import Parallel, cpu_count, delayed
 
 from core.bounds import not_whole, refuse
+from core.compact import CompactRows, TrainedCompact, train_compact_student
 from core.config import TrainingConfig
 from core.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
-from core.evaluation import Evaluation, Examination
+from core.evaluation import ClassResult, Evaluation, Examination
 from core.packed import PackedStudent, PackedTeacher
 from core.preparation import Preparation, prepare
-from core.selection import choose_threshold, held_out_scores
-from core.solution import Summary
-from core.stages import renamed
-from core.students import FittedStudent, StudentSpec, fit_student
+from core.student_training import TrainedStudent, train_student, tuning_batches, tuning_folds
+from core.students import StudentSpec
 from core.threads import one_blas_thread
 from core.types import CancelCheck, Progress, ProgressCallback
 
@@ -43,51 +43,19 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrainedStudent:
-    """One student: as it is shipped (``packed``), and in feature space (``fitted``) for measuring.
-
-    target, label: code and name of its class. summary: how its solver ended. seconds: wall time, threshold
-        included.
-    """
-
-    target: int
-    label: str
-    packed: PackedStudent
-    fitted: FittedStudent
-    summary: Summary
-    seconds: float
-
-    @property
-    def method(self) -> str:
-        """``"gsvm"``, ``"gsvm0"`` or ``"svm"``."""
-        return self.fitted.spec.method
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready, without the arrays."""
-        return {
-            "label": self.label,
-            "method": self.method,
-            "threshold": self.packed.threshold,
-            "digest": self.packed.digest,
-            "training_seconds": self.seconds,
-            **self.summary.as_dict(),
-        }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class TrainedModel:
     """What ``train`` gives.
 
     teacher, students: packed, the students by the names of their classes.
-    trained: every student that was fitted, the compared methods too. evaluation: on the test part; None
-        without one.
+    trained: every student that was fitted, full or compact, the compared methods too.
+    evaluation: on the test part; None without one.
     seconds: wall time of the stages ``"features"``, ``"teacher"``, ``"scores"``, ``"students"``.
     """
 
     teacher: PackedTeacher
     students: dict[str, PackedStudent]
     preparation: Preparation
-    trained: tuple[TrainedStudent, ...]
+    trained: tuple[TrainedStudent | TrainedCompact, ...]
     evaluation: Evaluation | None
     seconds: dict[str, float]
 
@@ -102,86 +70,15 @@ class TrainedModel:
         }
 
 
-def train_student(
-    preparation: Preparation,
-    target: int,
-    spec: StudentSpec | None = None,
-    *,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
-) -> TrainedStudent:
-    """Train and pack the student of class code ``target``; the same arguments give the same bytes.
-
-    spec: by default the configured student's. Threshold rule, budget, folds and seed are the configuration's.
-    progress: told of the stage ``"student"``. Safe to call from several threads at once.
-
-    Raises InvalidProblem, Cancelled.
-    """
-    config = preparation.config
-    spec = config.student if spec is None else spec
-    started = time.perf_counter()
-    lesson = preparation.lesson(target, floor=spec.floor)
-    threshold, folds = 0.0, 0
-    with one_blas_thread():
-        fitted = fit_student(
-            preparation.features,
-            lesson,
-            spec,
-            seed=config.seed,
-            progress=renamed(progress, "student"),
-            should_cancel=should_cancel,
-        )
-        if config.threshold != "zero":
-            held_out = held_out_scores(
-                preparation.features,
-                lesson,
-                spec,
-                folds=config.folds,
-                seed=config.seed,
-                should_cancel=should_cancel,
-            )
-            folds = held_out.folds
-            threshold = choose_threshold(lesson.positive, held_out.scores, config.threshold, config.budget)
-        packed = _pack(preparation, target, fitted, threshold, folds)
-    seconds = time.perf_counter() - started
-    return TrainedStudent(target, packed.label, packed, fitted, fitted.solution.summary(), seconds)
+def measure(examination: Examination, student: TrainedStudent | TrainedCompact) -> ClassResult:
+    """Measure one student: a full one in the features that are there, a compact one on its own landmarks."""
+    packed = student.packed
+    if isinstance(student, TrainedCompact):
+        return examination.packed_student(student.target, packed, student.method)
+    return examination.student(student.target, student.fitted, packed.threshold, packed.calibration)
 
 
-def _pack(
-    preparation: Preparation, target: int, fitted: FittedStudent, threshold: float, folds: int
-) -> PackedStudent:
-    """Fold decision and gate into the map's basis. The metadata say how to make the same student again."""
-    config, spec, solution = preparation.config, fitted.spec, fitted.solution
-    basis, coef, intercept = preparation.feature_map.fold(np.stack([fitted.decision, fitted.gate_weights]))
-    metadata: dict[str, str | float | int] = {
-        "method": spec.method,
-        "C": float(spec.C),
-        "margin": float(spec.margin),
-        "floor": float(spec.floor),
-        "solver": spec.solver,
-        "tolerance": float(spec.tolerance),
-        "max_epochs": int(spec.max_epochs),
-        "seed": int(config.seed),
-        "threshold_rule": config.threshold,
-        "threshold_folds": folds,
-        "objective": solution.objective,
-        "relative_gap": solution.relative_gap,
-        "status": solution.status.value,
-        "data_digest": preparation.data_digest,
-    }
-    return PackedStudent(
-        map=basis,
-        coef=coef[0],
-        intercept=float(intercept[0]),
-        gate_coef=coef[1],
-        gate_intercept=float(intercept[1]),
-        threshold=threshold,
-        label=preparation.classes[target],
-        metadata=metadata,
-    )
-
-
-def evaluate(examination: Examination, students: Iterable[TrainedStudent]) -> Evaluation:
+def evaluate(examination: Examination, students: Iterable[TrainedStudent | TrainedCompact]) -> Evaluation:
     """Measure students and, for each of their classes, the teacher as a binary classifier, on a test part.
 
     A class without examples in the test part has None for F and AUC, and the reason.
@@ -190,7 +87,7 @@ def evaluate(examination: Examination, students: Iterable[TrainedStudent]) -> Ev
     targets = dict.fromkeys(student.target for student in trained)
     return Evaluation(
         tuple(examination.teacher(target) for target in targets)
-        + tuple(examination.student(one.target, one.fitted, one.packed.threshold) for one in trained)
+        + tuple(measure(examination, one) for one in trained)
     )
 
 
@@ -209,41 +106,113 @@ def train(
     test: rows to measure on, coded with the classes of ``data``. classes: train students for these names
         only.
     n_threads: classes trained at the same time; all processors by default. The result does not depend on it.
-    progress: told of the stages ``"features"``, ``"teacher"``, ``"scores"`` and ``"student"`` (in classes
-        done).
+    progress: told, by one thread at a time, of the stages of ``prepare``, ``"compact_rows"``, ``"tuning"``
+        (in hundredths of a student's search) and ``"student"`` (in classes done).
 
     Raises InvalidProblem, Cancelled.
     """
     config = TrainingConfig() if config is None else config
     refuse(None if n_threads is None else not_whole("n_threads", n_threads, 1, 4096))
     targets = _targets(data.classes, classes)
-    preparation = prepare(data, config, progress=progress, should_cancel=should_cancel)
+    threads = n_threads or cpu_count()
+    preparation = prepare(data, config, n_threads=threads, progress=progress, should_cancel=should_cancel)
     started = time.perf_counter()
-
-    def train_class(target: int) -> list[TrainedStudent]:
-        return [
-            train_student(preparation, target, spec, should_cancel=should_cancel) for spec in config.specs()
-        ]
-
-    trained: list[TrainedStudent] = []
-    with one_blas_thread():
-        # Threads: the solvers release the GIL, so that Φ and S are shared and never copied.
-        pool = Parallel(n_jobs=n_threads or cpu_count(), prefer="threads", return_as="generator")
-        for done, students in enumerate(pool(delayed(train_class)(target) for target in targets), 1):
-            trained += students
-            if progress is not None:
-                own = students[0].summary
-                progress(Progress("student", done, len(targets), own.objective, own.gap))
+    trained = _train_all(preparation, data, targets, threads, progress, should_cancel)
     seconds = {**preparation.seconds, "students": time.perf_counter() - started}
     evaluation = None if test is None else evaluate(Examination.of(preparation, test), trained)
+    shipped = config.specs()[0].method
     return TrainedModel(
         teacher=preparation.packed_teacher(),
-        students={one.label: one.packed for one in trained if one.fitted.spec == config.student},
+        students={one.label: one.packed for one in trained if one.method == shipped},
         preparation=preparation,
         trained=tuple(trained),
         evaluation=evaluation,
         seconds=seconds,
     )
+
+
+def _train_all(
+    preparation: Preparation,
+    data: LabelledData,
+    targets: Sequence[int],
+    threads: int,
+    progress: ProgressCallback | None,
+    should_cancel: CancelCheck | None,
+) -> list[TrainedStudent | TrainedCompact]:
+    """Every student of the targets, class by class, by as many threads as there may be."""
+    config = preparation.config
+    full = [spec for spec in config.specs() if isinstance(spec, StudentSpec)]
+    told = _Told(progress, len(targets), len(targets) * len(full))
+    compact = None
+    if config.compact is not None:
+        rows = CompactRows.of(preparation, data, progress=progress, should_cancel=should_cancel)
+        compact = partial(train_compact_student, rows, spec=config.compact, should_cancel=should_cancel)
+
+    def train_batch(batch: Sequence[int]) -> Iterator[list[TrainedStudent | TrainedCompact]]:
+        folds = None
+        if config.tuning is not None and full:
+            folds = tuning_folds(preparation, batch, should_cancel=should_cancel)
+
+        def train_class(target: int) -> list[TrainedStudent | TrainedCompact]:
+            shipped_first: list[TrainedStudent | TrainedCompact] = [compact(target)] if compact else []
+            return shipped_first + [
+                train_student(
+                    preparation,
+                    target,
+                    spec,
+                    folds=folds,
+                    # Folds of a search side by side only where there are fewer classes than threads.
+                    n_threads=max(1, threads // len(batch)),
+                    progress=told.of_search((target, spec.method)),
+                    should_cancel=should_cancel,
+                )
+                for spec in full
+            ]
+
+        # Threads: the solvers release the GIL, so that Φ and S are shared and never copied.
+        pool = Parallel(n_jobs=threads, prefer="threads", return_as="generator")
+        yield from pool(delayed(train_class)(target) for target in batch)
+
+    trained: list[TrainedStudent | TrainedCompact] = []
+    with one_blas_thread():
+        for batch in tuning_batches(preparation, targets):
+            for students in train_batch(batch):
+                trained += students
+                told.class_done(students[0])
+    return trained
+
+
+class _Told:
+    """Progress of students that are trained at the same time, told by one of their threads at a time."""
+
+    def __init__(self, progress: ProgressCallback | None, n_classes: int, n_searches: int) -> None:
+        self._progress, self._n_classes, self._n_searches = progress, n_classes, n_searches
+        self._lock = threading.Lock()
+        self._shares: dict[tuple[int, str], float] = {}
+        self._done = 0
+
+    def of_search(self, which: tuple[int, str]) -> ProgressCallback | None:
+        """The callback of one student, of which only the search is told on."""
+        if self._progress is None:
+            return None
+
+        def tell(step: Progress) -> None:
+            if step.stage == "tuning" and self._progress is not None:
+                with self._lock:
+                    self._shares[which] = step.done / step.total
+                    done = int(100.0 * sum(self._shares.values()))
+                    self._progress(Progress("tuning", done, 100 * self._n_searches))
+
+        return tell
+
+    def class_done(self, first: TrainedStudent | TrainedCompact) -> None:
+        """One more class; with objective and gap of its first student, where that has any."""
+        with self._lock:
+            self._done += 1
+            if self._progress is not None:
+                own = first.summary if isinstance(first, TrainedStudent) else None
+                objective, gap = (None, None) if own is None else (own.objective, own.gap)
+                self._progress(Progress("student", self._done, self._n_classes, objective, gap))
 
 
 def _targets(known: tuple[str, ...], wanted: Sequence[str] | None) -> list[int]:

@@ -7,13 +7,14 @@ makes them again, bit for bit, and trains other classes.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from core.config import TrainingConfig
+from core.config import SSVM, TrainingConfig
 from core.dataset import LabelledData
 from core.difficulty import ScoreRanks, difficulty_degrees
 from core.errors import Fault, InvalidPackage, InvalidProblem
@@ -24,8 +25,10 @@ from core.packed.maps import frozen_array
 from core.solution import Summary
 from core.stages import Stages
 from core.students import Lesson
+from core.teachers.linear_head import LinearHead
 from core.teachers.ssvm import LinearTeacher, fit_ssvm
 from core.threads import one_blas_thread
+from core.tuning.folds import fold_assignment, refuse_lone_rows, tune_teacher
 from core.types import CancelCheck, FloatArray, IntArray, Matrix, ProgressCallback
 
 _FORMAT = "stms.preparation.1"
@@ -39,6 +42,7 @@ class Preparation:
     feature_map: φ. features: Φ, (n, m). labels: codes, (n,). classes: K names. teacher: W.
     scores: S = Φ Wᵀ, (n, K). ranks: the two largest of each row. config: what it was made with.
     data_digest: SHA-256 of the data. seconds: wall time by stage.
+    fold_teachers: one a fold, fitted to the rows of the other folds; none unless the configuration tunes.
     """
 
     feature_map: FeatureMap
@@ -51,6 +55,7 @@ class Preparation:
     config: TrainingConfig
     data_digest: str
     seconds: dict[str, float]
+    fold_teachers: tuple[LinearTeacher, ...] = ()
 
     def lesson(self, target: int, *, floor: float = 0.3) -> Lesson:
         """What the student of class code ``target`` learns from; floor is ϵ of Eq. (11).
@@ -76,7 +81,7 @@ class Preparation:
         """The teacher with its map, ready for queries."""
         basis, coef, intercept = self.feature_map.fold(self.teacher.weights)
         metadata: dict[str, str | float | int] = {
-            "method": "ssvm",
+            "method": self.config.teacher,
             "C": float(self.config.teacher_C),
             "seed": int(self.config.seed),
             "data_digest": self.data_digest,
@@ -95,8 +100,13 @@ class Preparation:
             "data": self.data_digest,
             "summary": None if summary is None else replace(summary, seconds=0.0).as_dict(),
         }
-        stored_map = np.frombuffer(self.feature_map.to_bytes(), dtype=np.uint8)
-        return encode(header, {"feature_map": stored_map, "weights": self.teacher.weights})
+        arrays = {
+            "feature_map": np.frombuffer(self.feature_map.to_bytes(), dtype=np.uint8),
+            "weights": self.teacher.weights,
+        }
+        if self.fold_teachers:
+            arrays["fold_weights"] = np.vstack([teacher.weights for teacher in self.fold_teachers])
+        return encode(header, arrays)
 
     @classmethod
     def from_bytes(
@@ -125,36 +135,60 @@ class Preparation:
             raise InvalidProblem(Fault("config", "other_config", message))
         feature_map = feature_map_from_bytes(take_array(arrays, "feature_map").tobytes())
         shape = (data.K, feature_map.n_features_out)
+        fold_weights: Iterable[FloatArray] = ()
         with package_errors("teacher"):
             weights = frozen_array(take_array(arrays, "weights"), "weights", shape)
+            if config.tuning is not None:
+                folds, (K, m) = config.tuning.folds, shape
+                stacked = frozen_array(take_array(arrays, "fold_weights"), "fold_weights", (folds * K, m))
+                fold_weights = stacked.reshape(folds, K, m)
         teacher = LinearTeacher(weights, _summary(header), C=config.teacher_C)
+        fold_teachers = tuple(LinearTeacher(each, C=config.teacher_C) for each in fold_weights)
         stages = Stages(progress, should_cancel)
         with one_blas_thread():
             features = _transform(feature_map, data.X, stages)
-            return _with_scores(feature_map, features, data, teacher, config, digest, stages)
+            restored = _with_scores(feature_map, features, data, teacher, config, digest, stages)
+        return replace(restored, fold_teachers=fold_teachers)
 
 
 def prepare(
     data: LabelledData,
     config: TrainingConfig | None = None,
     *,
+    head: LinearHead | None = None,
     warm_start: LinearTeacher | None = None,
+    n_threads: int | None = None,
     progress: ProgressCallback | None = None,
     should_cancel: CancelCheck | None = None,
 ) -> Preparation:
     """Fit the feature map and the teacher, and score the training rows (Algorithm 2, line 1).
 
-    progress: told of the stages ``"features"``, ``"teacher"`` and ``"scores"``.
+    Where the configuration tunes, also a teacher for each of its folds, from the dual of the one of all rows.
+    head: the teacher, where ``config.teacher`` names one from outside; nothing is fitted then, for folds
+        neither, as it has not seen the rows.
     warm_start: a teacher fitted to the same data and features, e.g. at another C.
+    n_threads: fold teachers fitted at the same time; all processors by default. It changes nothing else.
+    progress: told of the stages ``"features"``, ``"teacher"``, ``"scores"`` and ``"tuning_teacher"`` (in
+        folds).
 
-    Raises InvalidProblem, Cancelled.
+    Raises InvalidProblem, also where tuning meets a class with one row; Cancelled.
     """
     config = TrainingConfig() if config is None else config
     stages = Stages(progress, should_cancel)
+    if (head is None) != (config.teacher == SSVM):
+        message = f"the configuration's teacher is {config.teacher!r}; give its head, and only then"
+        raise InvalidProblem(Fault("teacher", "other_teacher", message))
+    if config.tuning is not None:
+        refuse_lone_rows(data.y, data.classes)
     with one_blas_thread():
         stages.begin("features", data.n)
         feature_map = fit_feature_map(data.X, config.features, config.seed)
         features = _transform(feature_map, data.X, stages)
+        if head is not None:
+            given = _given(head, feature_map, data)
+            found = _with_scores(feature_map, features, data, given, config, data_digest(data), stages)
+            folds = 0 if config.tuning is None else config.tuning.folds
+            return replace(found, fold_teachers=(given,) * folds)
         stages.begin("teacher", config.teacher_max_epochs)
         teacher = fit_ssvm(
             features,
@@ -168,7 +202,45 @@ def prepare(
             progress=stages.of_solver("teacher"),
             should_cancel=should_cancel,
         )
-        return _with_scores(feature_map, features, data, teacher, config, data_digest(data), stages)
+        preparation = _with_scores(feature_map, features, data, teacher, config, data_digest(data), stages)
+        if config.tuning is None:
+            return preparation
+        stages.begin("tuning_teacher", config.tuning.folds)
+        fold_teachers = _fold_teachers(preparation, config.tuning.folds, n_threads, progress, should_cancel)
+        seconds = preparation.seconds | stages.end()
+        return replace(preparation, fold_teachers=fold_teachers, seconds=seconds)
+
+
+def _fold_teachers(
+    preparation: Preparation,
+    folds: int,
+    n_threads: int | None,
+    progress: ProgressCallback | None,
+    should_cancel: CancelCheck | None,
+) -> tuple[LinearTeacher, ...]:
+    """The teacher of each fold at the configured C, started from the dual of the teacher of all rows."""
+    config = preparation.config
+    return tune_teacher(
+        preparation.features,
+        preparation.labels,
+        len(preparation.classes),
+        fold_assignment(preparation.labels, folds, config.seed),
+        (config.teacher_C,),
+        tolerance=config.teacher_tolerance,
+        max_epochs=config.teacher_max_epochs,
+        seed=config.seed,
+        warm_start=preparation.teacher,
+        n_threads=n_threads,
+        progress=progress,
+        should_cancel=should_cancel,
+    ).teachers
+
+
+def _given(head: LinearHead, feature_map: FeatureMap, data: LabelledData) -> LinearTeacher:
+    if len(head.weights) != data.K:
+        message = f"the teacher has {len(head.weights)} classes, the data {data.K}"
+        raise InvalidProblem(Fault("teacher", "wrong_classes", message))
+    return head.on(feature_map)
 
 
 def _with_scores(

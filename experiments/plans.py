@@ -11,7 +11,7 @@ from core.tuning import OPEN_GRID, PAPER_GRID, Grid, Metric, Strategy
 from experiments.setting import Search
 
 GridName: TypeAlias = Literal["paper", "open"]
-Cut: TypeAlias = Literal["zero", "balanced"]
+Tuning: TypeAlias = Literal["class", "joint"]
 
 GRIDS: tuple[GridName, ...] = get_args(GridName)
 
@@ -23,9 +23,10 @@ TEACHER_C = tuple(10.0**power for power in range(7))
 class Plan:
     """One data set with one grid.
 
-    search: for the setting. grid: of the students. strategy: of their search on split 0; later ones are
-    searched by halving. folds: of the students' cross-validation. metric: that it maximises.
-    cut: where students decide, at 0 or where ``balanced_threshold`` says. splits: how many are averaged.
+    search: for the setting. grid: of the students. tuning: ``"class"`` as in the paper, every class by itself
+    for the best ``metric``, decided at 0; ``"joint"`` one point for all classes, decided where
+    ``class_thresholds`` says. strategy: of a class's search on split 0; later ones are searched by halving.
+    folds: of the students' cross-validation. splits: how many are averaged.
     by_groups: whether rows that belong together share a fold, where a data set has such.
     """
 
@@ -33,10 +34,10 @@ class Plan:
     name: GridName
     search: Search
     grid: Grid
+    tuning: Tuning
     strategy: Strategy
     folds: int
     metric: Metric
-    cut: Cut
     splits: int
     by_groups: bool
 
@@ -98,10 +99,10 @@ def plan_for(data_set: str, grid: GridName) -> Plan:
             grid,
             search=Search(facts.features, TEACHER_C, folds=facts.setting_folds),
             grid=PAPER_GRID,
+            tuning="class",
             strategy="exhaustive" if facts.exhaustive else "halving",
             folds=facts.folds,
             metric="f1",
-            cut="zero",
             splits=facts.splits,
             by_groups=False,
         )
@@ -118,10 +119,10 @@ def plan_for(data_set: str, grid: GridName) -> Plan:
             rows=facts.setting_rows,
         ),
         grid=OPEN_GRID,
+        tuning="joint",
         strategy="halving",
         folds=facts.open_folds,
         metric="f1",
-        cut="balanced",
         splits=facts.splits,
         by_groups=True,
     )

@@ -7,9 +7,9 @@ written as soon as it is there, and what is already written is not done again.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import get_args
 
 import numpy as np
 
@@ -17,19 +17,20 @@ from core.config import TrainingConfig
 from core.evaluation import Examination
 from core.metrics import binary_metrics, roc
 from core.preparation import Preparation, data_digest, prepare
-from core.students import fit_student
+from core.students import Method, StudentSpec, fit_student
 from core.threads import one_blas_thread
-from core.tuning import Tuned, TuningFolds, make_folds, tune_student
+from core.tuning import TracePoint, TuningFolds, make_folds, tune_jointly, tune_student
 from core.types import BoolArray, FloatArray
-from experiments.cuts import balanced_threshold
+from experiments.cuts import class_thresholds
 from experiments.data import Split
 from experiments.folds import folds_of
-from experiments.paper import METHODS, MethodName
 from experiments.plans import Plan
 from experiments.resampling import Resampling
-from experiments.results import Record, ResultStore, Run, recipe_of, student_name
+from experiments.results import Record, ResultStore, Run, recipe_of, student_name, tuning_name
 from experiments.setting import Setting, Tell, choose_setting
 from experiments.timing import measure_inference
+
+STUDENTS: tuple[Method, ...] = get_args(Method)
 
 _ROC_POINTS = 200
 _DIGITS = 5
@@ -87,10 +88,16 @@ class Protocol:
         rows = min(data.n, plan.search.rows) * (maps if maps > 1 else 0) + data.n
         costs = {"setting": 10.0 * rows * plan.search.folds * len(plan.search.teacher_C) * m}
         share = 1.0 if plan.strategy_of(self._run.split) == "exhaustive" else 0.3
+        joint = plan.tuning == "joint"
+        for method in STUDENTS:
+            if joint:
+                points = 0.15 * len(plan.grid.points(method))
+                costs[tuning_name(method)] = points * data.K * plan.folds * data.n * m
         for target in range(data.K):
-            for method in METHODS:
-                points = 1 if method == "teacher" else max(1.0, share * len(plan.grid.points(method)))
-                costs[student_name(target, method)] = points * plan.folds * data.n * m
+            costs[student_name(target, "teacher")] = 1.0 * data.n
+            for method in STUDENTS:
+                points = max(1.0, share * len(plan.grid.points(method)))
+                costs[student_name(target, method)] = (1.0 if joint else points * plan.folds) * data.n * m
         return {**costs, "inference": 5.0 * data.n * m}
 
     def _make(self, name: str) -> Record:
@@ -100,10 +107,13 @@ class Protocol:
         preparation, examination = self._prepared()
         if name == "inference":
             return measure_inference(preparation, self._data.test, seed=self._effort.seed)
-        _, code, method = name.split("-")
+        kind, *rest = name.split("-")
+        if kind == "tuning":
+            return self._tune_jointly(preparation, rest[0])  # type: ignore[arg-type]
+        code, method = int(rest[0]), rest[1]
         if method == "teacher":
-            return self._teacher(examination, int(code))
-        return self._student(preparation, examination, int(code), method)  # type: ignore[arg-type]
+            return self._teacher(examination, code)
+        return self._student(preparation, examination, code, method)  # type: ignore[arg-type]
 
     def _setting(self) -> Setting:
         effort = self._effort
@@ -119,10 +129,7 @@ class Protocol:
     def _prepared(self) -> tuple[Preparation, Examination]:
         """Map, teacher and test part, from the stored setting; made once."""
         if self._common is None:
-            record = self._store.read(self._run, "setting", self.recipe)
-            if record is None:
-                raise RuntimeError(f"{self._run}: the setting comes first")
-            setting = Setting.from_dict(record)
+            setting = Setting.from_dict(self._needed("setting"))
             config = TrainingConfig(
                 features=setting.features, teacher_C=setting.teacher_C, seed=self._effort.seed
             )
@@ -155,13 +162,32 @@ class Protocol:
         return {**self._measured(examination, target, decision, score), "classes_evaluated": cost}
 
     def _student(
-        self, preparation: Preparation, examination: Examination, target: int, method: MethodName
+        self, preparation: Preparation, examination: Examination, target: int, method: Method
     ) -> Record:
+        if self._plan.tuning == "joint":
+            tuned = self._needed(tuning_name(method))
+            chosen = {**tuned["chosen"], "threshold": tuned["thresholds"][target]}
+        else:
+            chosen = self._tune_class(preparation, target, method)
+        spec = StudentSpec(method, chosen["C"], chosen["margin"], chosen["floor"])
+        lesson = preparation.lesson(target, floor=spec.floor)
+        with one_blas_thread():
+            fitted = fit_student(preparation.features, lesson, spec, seed=self._effort.seed)
+            score = fitted.scores(examination.features)
+        return {
+            **self._measured(examination, target, score >= chosen["threshold"], score),
+            "classes_evaluated": 1.0,
+            "chosen": chosen,
+            "solution": fitted.solution.summary().as_dict(),
+        }
+
+    def _tune_class(self, preparation: Preparation, target: int, method: Method) -> Record:
+        """The point of one class, as the paper chooses it."""
         plan, effort = self._plan, self._effort
         tuned = tune_student(
             self._tuning_folds(preparation),
             target,
-            method,  # type: ignore[arg-type]
+            method,
             plan.grid,
             strategy=plan.strategy_of(self._run.split),
             metric=plan.metric,
@@ -169,19 +195,33 @@ class Protocol:
             seed=effort.seed,
             n_threads=effort.n_threads,
         )
-        threshold = 0.0
-        if plan.cut == "balanced":
-            threshold = balanced_threshold(preparation.labels == target, tuned.held_out_scores)
-        lesson = preparation.lesson(target, floor=tuned.spec.floor)
-        with one_blas_thread():
-            fitted = fit_student(preparation.features, lesson, tuned.spec, seed=effort.seed)
-            score = fitted.scores(examination.features)
-        return {
-            **self._measured(examination, target, score >= threshold, score),
-            "classes_evaluated": 1.0,
-            "chosen": _chosen(tuned, threshold),
-            "solution": fitted.solution.summary().as_dict(),
-        }
+        return _chosen(tuned.spec, 0.0, tuned.score, tuned.standard_error, tuned.trace)
+
+    def _tune_jointly(self, preparation: Preparation, method: Method) -> Record:
+        """One point for all classes, and where each decides."""
+        data, effort = self._data.train, self._effort
+        folds = self._tuning_folds(preparation)
+        tuned = tune_jointly(
+            folds,
+            range(data.K),
+            method,
+            self._plan.grid,
+            seed=effort.seed,
+            n_threads=effort.n_threads,
+        )
+        truth = preparation.labels == np.array(tuned.targets)[:, None]
+        thresholds = class_thresholds(truth, tuned.held_out_scores, folds.fold_of)
+        common = float(np.median(thresholds))
+        chosen = _chosen(tuned.spec, common, tuned.score, tuned.standard_error, tuned.trace)
+        trace = [point.as_dict() for point in tuned.trace]
+        return {"chosen": chosen, "thresholds": thresholds.tolist(), "trace": trace}
+
+    def _needed(self, name: str) -> Record:
+        """A record that comes earlier in ``costs``."""
+        record = self._store.read(self._run, name, self.recipe)
+        if record is None:
+            raise RuntimeError(f"{self._run}: {name} comes first")
+        return record
 
     def _measured(
         self, examination: Examination, target: int, decision: BoolArray, score: FloatArray
@@ -197,16 +237,18 @@ class Protocol:
         }
 
 
-def _chosen(tuned: Tuned, threshold: float) -> dict[str, Any]:
+def _chosen(
+    spec: StudentSpec, threshold: float, score: float, error: float, trace: Sequence[TracePoint]
+) -> Record:
     return {
-        "C": tuned.spec.C,
-        "margin": tuned.spec.margin,
-        "floor": tuned.spec.floor,
+        "C": spec.C,
+        "margin": spec.margin,
+        "floor": spec.floor,
         "threshold": threshold,
-        "cv_score": tuned.score,
-        "cv_standard_error": tuned.standard_error,
-        "points": len(tuned.trace),
-        "tuning_seconds": tuned.seconds,
+        "cv_score": score,
+        "cv_standard_error": error,
+        "points": len(trace),
+        "tuning_seconds": sum(point.seconds for point in trace),
     }
 
 

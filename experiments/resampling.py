@@ -15,6 +15,7 @@ from core.types import BoolArray, FloatArray
 from experiments.paper import Measure
 
 LEVEL = 0.95
+_DIGITS = 5
 _CELLS_AT_ONCE = 4_000_000
 
 
@@ -55,6 +56,11 @@ def interval(replicates: FloatArray) -> tuple[float, float] | None:
         return None
     low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
+
+
+def rounded(values: FloatArray) -> list[float | None]:
+    """JSON-ready: what is undefined is None."""
+    return [None if np.isnan(value) else round(float(value), _DIGITS) for value in values]
 
 
 def _f1(counts: NDArray[np.int64], truth: BoolArray, decision: BoolArray) -> FloatArray:

@@ -79,3 +79,8 @@ class ResultStore:
 def student_name(code: int, method: str) -> str:
     """Name of the record of class ``code`` and a method."""
     return f"class-{code:03d}-{method}"
+
+
+def tuning_name(method: str) -> str:
+    """Name of the record of the point that the students of a method share."""
+    return f"tuning-{method}"

@@ -1,7 +1,7 @@
 """What teacher and students share, chosen on the training part: feature map, its scaling and γ, teacher's C.
 
-Every candidate map is judged by teachers in cross-validation, as binary classifiers of each class: the mean
-over classes of F and AUC. Multi-class accuracy would not see the rare classes that decide these means.
+Every candidate map is judged by cross-validated teachers, as binary classifiers of each class: the overall
+score of accuracy, F and AUC (means over classes). Multi-class accuracy would not see the rare classes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from core.metrics import binary_metrics
 from core.scaling import Scaling, fit_standardisation
 from core.teachers.ssvm import LinearTeacher, fit_ssvm
 from core.threads import one_blas_thread
+from core.tuning import overall_score
 from core.types import BoolArray, FloatArray, IntArray, Matrix
 from experiments.folds import folds_of
 
@@ -55,7 +56,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One map and teacher's C with its score, mean of F and AUC over classes, in [0, 1]."""
+    """One map and teacher's C with its score, in [0, 1]."""
 
     features: FeatureSpec
     teacher_C: float  # noqa: N815
@@ -167,7 +168,7 @@ def _judge(
         for C in Cs:
             teachers = Parallel(n_jobs=n_threads, prefer="threads")(delayed(one.fit)(C) for one in fits)
             scores = [one.scores(features[rows]) for one, rows in zip(teachers, held_out, strict=True)]
-            candidates.append(Candidate(spec, C, _class_mean(data.y[order], np.concatenate(scores))))
+            candidates.append(Candidate(spec, C, _judged(data.y[order], np.concatenate(scores))))
             if len(candidates) > 2 and _best(candidates) not in candidates[-2:]:
                 break
     return candidates
@@ -195,15 +196,15 @@ class _Fold:
         return self._last
 
 
-def _class_mean(labels: IntArray, scores: FloatArray) -> float:
-    """Mean over classes of (F + AUC) / 2 of a teacher as binary classifier, on pooled held-out rows."""
+def _judged(labels: IntArray, scores: FloatArray) -> float:
+    """``overall_score`` of a teacher as binary classifier of each class, on pooled held-out rows."""
     ranks = ScoreRanks.of(scores)
     values = []
     for target in range(scores.shape[1]):
         margin = scores[:, target] - ranks.rival(target)
         measured = binary_metrics(labels == target, ranks.predicted == target, margin)
-        values.append(0.5 * ((measured.f1 or 0.0) + (measured.auc or 0.0)))
-    return float(np.mean(values))
+        values.append((measured.accuracy, measured.f1 or 0.0, measured.auc or 0.0))
+    return float(overall_score(np.mean(values, axis=0)))
 
 
 def _best(candidates: Sequence[Candidate]) -> Candidate:

@@ -10,8 +10,9 @@ import numpy as np
 
 from core.types import FloatArray
 from experiments.paper import MEASURES, METHODS, STATISTICS, Measure, Statistic
+from experiments.plans import GRIDS
 from experiments.resampling import interval
-from experiments.results import Record, ResultStore, Run, student_name
+from experiments.results import Record, ResultStore, Run, student_name, tuning_name
 
 Key: TypeAlias = tuple[str, Statistic, Measure]
 
@@ -28,27 +29,47 @@ class Cell:
     spread: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """How many settings were looked at, on all splits: maps with a teacher's C, and points of students."""
+
+    teachers: int
+    points: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
     """Everything known of one data set with one grid.
 
-    cells: by method, statistic and measure. runs: the splits that are complete. per_class: the records of the
-    first of them, by method. setting, inference: its other records.
+    cells: by method, statistic and measure. replicates: the bootstrap behind them, (replicates,), averaged
+    over splits; those of two methods belong together. runs: the splits that are complete. per_class: the
+    records of the first of them, by method. setting, inference: its other records. joint: whether the
+    classes of a method share one point. tried: on all splits. seconds: wall time of all records.
     """
 
     data_set: str
     grid: str
     runs: tuple[Run, ...]
     cells: dict[Key, Cell]
+    replicates: dict[Key, FloatArray]
     classes: tuple[str, ...]
     per_class: dict[str, list[Record]]
     setting: Record
     inference: Record
+    joint: bool
+    tried: Tried
     seconds: float
 
     def value(self, method: str, statistic: Statistic, measure: Measure) -> float:
         """One figure in per cent."""
         return self.cells[method, statistic, measure].value
+
+    def lead(self, over: str, statistic: Statistic, measure: Measure, method: str = "gsvm") -> Cell:
+        """By how much ``method`` is better than another one, in points, on the same resampled rows."""
+        value = self.value(method, statistic, measure) - self.value(over, statistic, measure)
+        differences = self.replicates[method, statistic, measure] - self.replicates[over, statistic, measure]
+        low, high = interval(differences) or (np.nan, np.nan)
+        return Cell(value, 100.0 * low, 100.0 * high, None)
 
 
 Summary: TypeAlias = dict[str, dict[str, Outcome]]
@@ -59,7 +80,7 @@ def summarise(store: ResultStore, data_sets: Iterable[str]) -> Summary:
     found: Summary = {}
     runs = list(store.runs())
     for data_set in data_sets:
-        for grid in sorted({run.grid for run in runs if run.data_set == data_set}, reverse=True):
+        for grid in GRIDS:
             own = [run for run in runs if run.data_set == data_set and run.grid == grid]
             complete = {run: records for run in own if (records := _records(store, run)) is not None}
             if complete:
@@ -79,38 +100,58 @@ def _records(store: ResultStore, run: Run) -> dict[str, Record] | None:
         if record is None:
             return None
         records[name] = record
+    for name in map(tuning_name, METHODS):
+        record = store.read(run, name, setting["recipe"])
+        if record is not None:  # of methods whose classes share one point
+            records[name] = record
     return records
+
+
+def _searches(records: dict[str, Record]) -> list[str]:
+    """Names of the records that a search for students' points was made for."""
+    joint = [name for name in map(tuning_name, METHODS) if name in records]
+    return joint or [name for name, record in records.items() if "chosen" in record]
 
 
 def _outcome(data_set: str, grid: str, complete: dict[Run, dict[str, Record]]) -> Outcome:
     first = next(iter(complete.values()))
     K = len(first["setting"]["classes"])
     cells: dict[Key, Cell] = {}
+    replicates: dict[Key, FloatArray] = {}
     for method in METHODS:
         of_splits = [[records[student_name(k, method)] for k in range(K)] for records in complete.values()]
         for measure in MEASURES:
             for statistic in STATISTICS:
-                cells[method, statistic, measure] = _cell(of_splits, statistic, measure)
+                key = method, statistic, measure
+                cells[key], replicates[key] = _cell(of_splits, statistic, measure)
+    everything = [record for records in complete.values() for record in records.values()]
+    searches = [records[name] for records in complete.values() for name in _searches(records)]
     return Outcome(
         data_set,
         grid,
         tuple(complete),
         cells,
+        replicates,
         tuple(first["setting"]["classes"]),
         {method: [first[student_name(k, method)] for k in range(K)] for method in METHODS},
         first["setting"],
         first["inference"],
-        sum(float(record["seconds"]) for records in complete.values() for record in records.values()),
+        any(name in first for name in map(tuning_name, METHODS)),
+        Tried(
+            sum(len(records["setting"]["trace"]) for records in complete.values()),
+            sum(record["chosen"]["points"] for record in searches),
+        ),
+        sum(float(record["seconds"]) for record in everything),
     )
 
 
-def _cell(of_splits: list[list[Record]], statistic: Statistic, measure: Measure) -> Cell:
-    """Over the classes where the measure is defined, then over the splits."""
+def _cell(of_splits: list[list[Record]], statistic: Statistic, measure: Measure) -> tuple[Cell, FloatArray]:
+    """Over the classes where the measure is defined, then over the splits; with the replicates, in [0, 1]."""
     over = _OVER_CLASSES[statistic]
     values = np.array(
         [float(over(_masked([one["metrics"][measure] for one in split]))) for split in of_splits]
     )
-    replicates = np.mean(
+    replicates: FloatArray = np.mean(
         [
             np.ma.filled(over(_masked([one["replicates"][measure] for one in split]), axis=0), np.nan)
             for split in of_splits
@@ -119,7 +160,7 @@ def _cell(of_splits: list[list[Record]], statistic: Statistic, measure: Measure)
     )
     low, high = interval(replicates) or (np.nan, np.nan)
     spread = float(100.0 * values.std(ddof=1)) if len(values) > 1 else None
-    return Cell(float(100.0 * values.mean()), 100.0 * low, 100.0 * high, spread)
+    return Cell(float(100.0 * values.mean()), 100.0 * low, 100.0 * high, spread), replicates
 
 
 def _masked(values: Any) -> np.ma.MaskedArray[Any, Any]:

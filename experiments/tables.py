@@ -1,50 +1,25 @@
-"""The report's tables, as data that can be written as Markdown or as HTML."""
+"""Tables of the protocol: ours against the paper's, goals, settings, classes, inference."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from html import escape
 
 from experiments.goals import goal_cells
+from experiments.notes import notes_on
 from experiments.paper import (
     MEASURE_TITLES,
     MEASURES,
     METHOD_TITLES,
     METHODS,
     STATISTICS,
+    Measure,
     published,
 )
 from experiments.plans import plan_for
 from experiments.summary import Cell, Outcome, Summary
+from experiments.table import Table
 
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A title, a sentence on how to read it, columns and rows of text."""
-
-    title: str
-    note: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def markdown(self) -> str:
-        """A section with a pipe table."""
-        lines = [f"### {self.title}", "", self.note, ""] if self.note else [f"### {self.title}", ""]
-        lines.append(_pipes(self.columns))
-        lines.append(_pipes(["---", *["---:"] * (len(self.columns) - 1)]))
-        return "\n".join([*lines, *(_pipes(row) for row in self.rows), ""])
-
-    def html(self) -> str:
-        """A section with a table."""
-        head = "".join(f"<th>{escape(column)}</th>" for column in self.columns)
-        body = "\n".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows
-        )
-        return (
-            f"<h3>{escape(self.title)}</h3>\n<p>{escape(self.note)}</p>\n"
-            f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>\n"
-        )
+OTHERS = ("teacher", "gsvm0", "svm")
 
 
 def comparison(summary: Summary, grid: str, data_sets: Sequence[str], title: str) -> Table:
@@ -64,7 +39,8 @@ def comparison(summary: Summary, grid: str, data_sets: Sequence[str], title: str
             ]
             rows.append((data_set, METHOD_TITLES[method], *cells))
     note = "Per cent: ours [95 % bootstrap interval over test rows] / the paper's figure (ours minus it)."
-    return Table(title, note, ("data set", "method", *_measure_columns()), tuple(rows))
+    notes = notes_on(row[0] for row in rows)
+    return Table(title, note, ("data set", "method", *_measure_columns()), tuple(rows), notes)
 
 
 def goals(summary: Summary) -> Table:
@@ -83,9 +59,9 @@ def goals(summary: Summary) -> Table:
     )
     reached = sum(cell.reached for cell in cells)
     note = f"{reached} of {len(cells)} cells are reached."
-    return Table(
-        "Open grid against the paper's gSVM", note, ("data set", "cell", "ours", "paper", "", ""), rows
-    )
+    title = "Open grid against the paper's gSVM"
+    columns = ("data set", "cell", "ours", "paper", "difference", "reached")
+    return Table(title, note, columns, rows, notes_on(row[0] for row in rows))
 
 
 def settings(summary: Summary) -> Table:
@@ -109,12 +85,21 @@ def settings(summary: Summary) -> Table:
                     f"{outcome.setting['teacher_C']:g}",
                     _search(outcome),
                     str(len(outcome.runs)),
+                    f"{outcome.tried.teachers}",
+                    f"{outcome.tried.points}",
                     f"{outcome.seconds / 60:.1f}",
                 )
             )
-    columns = ("data set", "grid", "features", "γ", "teacher C", "students' search", "splits", "minutes")
-    note = "Features and teacher's C of the open grid are those of split 0; all were chosen on training rows."
-    return Table("Settings", note, columns, tuple(rows))
+    columns = (
+        "data set", "grid", "features", "γ", "teacher C", "students' search", "splits",
+        "teacher settings tried", "student points tried", "minutes",
+    )  # fmt: skip
+    note = (
+        "Features, γ and C of split 0; each split chooses its own, on its training rows only. Tried:"
+        " settings of map and teacher, and points of students of all classes and methods, over all splits;"
+        " each on several folds. Minutes are wall time."
+    )
+    return Table("Settings, and how many were looked at", note, columns, tuple(rows))
 
 
 def per_class(outcome: Outcome) -> Table:
@@ -125,6 +110,43 @@ def per_class(outcome: Outcome) -> Table:
     )
     title = f"{outcome.data_set}, {outcome.grid} grid: accuracy / F / AUC of each class"
     return Table(title, "", ("class", *(METHOD_TITLES[method] for method in METHODS)), rows)
+
+
+def class_measures(outcome: Outcome, measures: Sequence[Measure]) -> Table:
+    """Some measures of each class, one column a measure and method, on split 0."""
+    columns = [
+        f"{MEASURE_TITLES[measure]}, {METHOD_TITLES[method]}" for measure in measures for method in METHODS
+    ]
+    rows = []
+    for code, label in enumerate(outcome.classes):
+        values = (
+            outcome.per_class[method][code]["metrics"][measure] for measure in measures for method in METHODS
+        )
+        rows.append((label, *map(_per_cent, values)))
+    means = (outcome.value(method, "mean", measure) for measure in measures for method in METHODS)
+    rows.append(("mean", *(f"{value:.2f}" for value in means)))
+    titles = " and ".join(MEASURE_TITLES[measure] for measure in measures)
+    title = f"{outcome.data_set}, {outcome.grid} grid: {titles} of each class"
+    return Table(
+        title, "Per cent, on the test part.", ("class", *columns), tuple(rows), notes_on([outcome.data_set])
+    )
+
+
+def leads(summary: Summary) -> Table:
+    """How far gSVM is ahead of the others in mean F, on the same resampled test rows."""
+    rows = []
+    for data_set, grids in summary.items():
+        for grid, outcome in grids.items():
+            found = [outcome.lead(method, "mean", "f1") for method in OTHERS]
+            rows.append(
+                (data_set, grid, *(f"{one.value:+.2f} [{one.low:+.2f}, {one.high:+.2f}]" for one in found))
+            )
+    note = (
+        "Points of mean F by which gSVM is ahead [95 % bootstrap interval of the difference]; an interval"
+        " that holds 0 is no evidence either way."
+    )
+    columns = ("data set", "grid", *(f"over {METHOD_TITLES[method]}" for method in OTHERS))
+    return Table("gSVM against the others", note, columns, tuple(rows), notes_on(row[0] for row in rows))
 
 
 def inference(summary: Summary) -> Table:
@@ -151,15 +173,20 @@ def inference(summary: Summary) -> Table:
         "Remark 2 / teacher", "student / teacher", "student / teacher, scoring only",
     )  # fmt: skip
     note = (
-        "One raw row in, one answer out, one thread. Teacher and students share the basis functions, whose"
-        " cost all pay; the last column leaves them out."
+        "One raw row in, one answer out, one thread, products in compiled code. The teacher is one matrix"
+        " product and an argmax; by Remark 2 it scores class by class and stops at the first that wins."
+        " Teacher and students share the basis functions, whose cost all pay; the last column leaves them"
+        " out."
     )
     return Table("Inference time", note, columns, tuple(rows))
 
 
 def _search(outcome: Outcome) -> str:
     plan = plan_for(outcome.data_set, outcome.grid)  # type: ignore[arg-type]
-    used = dict.fromkeys(plan.strategy_of(run.split) for run in outcome.runs)
+    if outcome.joint:
+        used = {"one point for all classes": None}
+    else:
+        used = dict.fromkeys(str(plan.strategy_of(run.split)) for run in outcome.runs)
     groups = " by groups" if plan.by_groups and outcome.setting.get("grouped") else ""
     return f"{' then '.join(used)}, {plan.folds} folds{groups}"
 
@@ -174,9 +201,8 @@ def _against(cell: Cell, paper: float | None) -> str:
 
 
 def _measures(metrics: dict[str, float | None]) -> str:
-    values = (metrics[measure] for measure in MEASURES)
-    return " / ".join("–" if value is None else f"{100 * value:.2f}" for value in values)
+    return " / ".join(_per_cent(metrics[measure]) for measure in MEASURES)
 
 
-def _pipes(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _per_cent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.2f}"

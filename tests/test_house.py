@@ -25,6 +25,12 @@ TRAINING_MODULES = {
     "core.metrics",
     "core.selection",
     "core.pipeline",
+    "core.preparation",
+    "core.student_training",
+    "core.tuning",
+    "core.calibration",
+    "core.compact",
+    "core.estimator_base",
     "core.estimators",
     "app.jobs",
 }

@@ -27,13 +27,15 @@ class SizePoint:
 class SizeChoice:
     """How a budget of F was spent.
 
-    full_f1: F of the full student on the same folds. points: sizes tried, rising. met: whether the last of
-    them is within the budget; if not, the size with the best F was taken.
+    full_f1: F of the full student, as it is configured, on the same folds. points: sizes tried, rising.
+    met: whether the last of them is within the budget; if not, the size with the best F was taken.
+    n_landmarks: the size taken.
     """
 
     full_f1: float
     points: tuple[SizePoint, ...]
     met: bool
+    n_landmarks: int
 
 
 def query_cost(basis: PackedMap, n_outputs: int) -> int:
@@ -81,4 +83,5 @@ def smallest(course: Course, max_f1_loss: float) -> tuple[int, Floats, SizeChoic
         if met:
             break
     best, scores = tried[-1] if met else max(tried, key=lambda one: one[0].f1)
-    return best.n_landmarks, scores, SizeChoice(full, tuple(point for point, _ in tried), met)
+    choice = SizeChoice(full, tuple(point for point, _ in tried), met, best.n_landmarks)
+    return best.n_landmarks, scores, choice

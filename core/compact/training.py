@@ -10,7 +10,7 @@ from core.compact.budget import SizeChoice, affordable, query_cost, smallest
 from core.compact.course import Course
 from core.compact.rows import CompactRows
 from core.packed import PackedStudent, RbfBasis
-from core.selection import choose_threshold
+from core.packed.calibration import Calibration
 from core.students.compact import CompactSpec, FittedCompact, Floats
 from core.threads import one_blas_thread
 from core.types import CancelCheck, ProgressCallback
@@ -34,16 +34,23 @@ class TrainedCompact:
     seconds: float
 
     @property
+    def method(self) -> str:
+        """``"compact"``."""
+        return self.spec.method
+
+    @property
     def n_landmarks(self) -> int:
         """p, kernel values in a query."""
         return len(self.fitted.landmarks)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, without the arrays."""
+        calibration = self.packed.calibration
         return {
             "label": self.label,
-            "method": "compact",
+            "method": self.method,
             "threshold": self.packed.threshold,
+            "calibration": None if calibration is None else calibration.kind,
             "digest": self.packed.digest,
             "n_landmarks": self.n_landmarks,
             "relative_cost": self.relative_cost,
@@ -64,8 +71,10 @@ def train_compact_student(
 ) -> TrainedCompact:
     """Train and pack the compact student of class code ``target``; the same arguments give the same bytes.
 
-    Threshold rule, folds and seed are those of the preparation's configuration. Held out is the student: the
-    teacher that gives gate and difficulty has seen all rows. Safe to call from several threads at once.
+    Threshold rule, calibration, folds and seed are those of the preparation's configuration. Both are chosen
+    on held-out scores of students fitted to the other folds: of a class with few rows a part held out once
+    would leave too few to train on, and to calibrate with. Held out is the student: the teacher that gives
+    gate and difficulty has seen all rows. Safe to call from several threads at once.
     progress: stages ``"sizes"`` (sizes tried) and ``"student"`` (steps of the descent).
 
     Raises InvalidProblem, also where the budget does not buy one landmark; Cancelled.
@@ -76,25 +85,26 @@ def train_compact_student(
     config = rows.preparation.config
     held_out: Floats | None = None
     choice = None
-    threshold = 0.0
     with one_blas_thread():
         if spec.max_f1_loss is None:
             size = affordable(rows.preparation, spec)
         else:
             size, held_out, choice = smallest(course, spec.max_f1_loss)
         fitted = course.fit(size)
-        if config.threshold != "zero":
-            held_out = course.held_out(size) if held_out is None else held_out
-            threshold = choose_threshold(course.lesson.positive, held_out, config.threshold, config.budget)
+        if held_out is None and config.needs_held_out:
+            held_out = course.held_out(size)
+        threshold, calibration = config.settle(course.lesson.positive, held_out)
         folds = 0 if held_out is None else course.n_folds()
-    packed = _pack(course, fitted, threshold, folds)
+    packed = _pack(course, fitted, threshold, calibration, folds)
     teacher = rows.preparation
     cost = query_cost(packed.map, 1) / query_cost(teacher.packed_teacher().map, len(teacher.classes))
     seconds = time.perf_counter() - started
     return TrainedCompact(target, packed.label, packed, fitted, spec, choice, cost, seconds)
 
 
-def _pack(course: Course, fitted: FittedCompact, threshold: float, folds: int) -> PackedStudent:
+def _pack(
+    course: Course, fitted: FittedCompact, threshold: float, calibration: Calibration | None, folds: int
+) -> PackedStudent:
     """Fold the column scales into the standardisation. The metadata say how to make the student again."""
     rows, spec, config = course.rows, course.spec, course.config
     preparation = rows.preparation
@@ -104,7 +114,7 @@ def _pack(course: Course, fitted: FittedCompact, threshold: float, folds: int) -
         "max_f1_loss": spec.max_f1_loss,
     }
     metadata: dict[str, str | float | int] = {
-        "method": "compact",
+        "method": spec.method,
         **{f"budget_{name}": value for name, value in budget.items() if value is not None},
         "n_landmarks": len(fitted.landmarks),
         "floor": float(spec.floor),
@@ -114,6 +124,7 @@ def _pack(course: Course, fitted: FittedCompact, threshold: float, folds: int) -
         "seed": int(config.seed),
         "threshold_rule": config.threshold,
         "threshold_folds": folds,
+        "calibration": "none" if calibration is None else calibration.kind,
         "loss": fitted.loss,
         "gate_r2": fitted.gate_r2,
         "data_digest": preparation.data_digest,
@@ -127,4 +138,5 @@ def _pack(course: Course, fitted: FittedCompact, threshold: float, folds: int) -
         threshold=threshold,
         label=preparation.classes[course.target],
         metadata=metadata,
+        calibration=calibration,
     )

@@ -1,6 +1,8 @@
 """Packed students and teachers: what a query needs, and nothing of what training needs."""
 
 from core.packed.calibration import Calibration, IsotonicCalibration, SigmoidCalibration
+from core.packed.head import PackedHead
+from core.packed.labels import PackedLabels
 from core.packed.maps import FourierBasis, LinearBasis, PackedMap, RbfBasis
 from core.packed.student import PackedStudent
 from core.packed.teacher import PackedTeacher
@@ -10,6 +12,8 @@ __all__ = [
     "FourierBasis",
     "IsotonicCalibration",
     "LinearBasis",
+    "PackedHead",
+    "PackedLabels",
     "PackedMap",
     "PackedStudent",
     "PackedTeacher",

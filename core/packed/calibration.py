@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import isfinite
+from math import exp, isfinite
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -63,6 +63,13 @@ class SigmoidCalibration(Calibration):
             small = np.exp(-np.abs(odds))
             values: Floats = np.where(odds >= 0.0, 1.0, small) / (1.0 + small)
         return values
+
+    def probability(self, score: float) -> float:
+        odds = self.slope * score + self.offset
+        if odds >= 0.0:
+            return 1.0 / (1.0 + exp(-odds))
+        small = exp(odds)
+        return small / (1.0 + small)
 
     def header(self) -> Header:
         return {"kind": self.kind, "slope": float(self.slope), "offset": float(self.offset)}

@@ -9,8 +9,9 @@ Layout (safetensors): u64 little-endian length of the header | header, JSON | ar
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,12 +23,14 @@ from core.errors import InvalidPackage, InvalidProblem
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Header: TypeAlias = dict[str, Any]
+Reader: TypeAlias = Callable[[int, int], memoryview]
+"""Bytes of a package from one place to another, looked at. Raises InvalidPackage when they are damaged."""
 
 MAX_HEADER_BYTES = 1 << 20
-_DTYPES: dict[str, np.dtype[Any]] = {
+_DTYPES: dict[str, np.dtype[Any]] = {  # in the order in which safetensors stores them
+    "I64": np.dtype("<i8"),
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
-    "I64": np.dtype("<i8"),
     "U8": np.dtype("u1"),
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
@@ -50,12 +53,51 @@ def encode(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> byt
     return data
 
 
-def decode(data: Buffer, format_name: str) -> tuple[Header, Arrays]:
+def encode_front(
+    header: Mapping[str, Any], shapes: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+) -> tuple[bytes, dict[str, slice]]:
+    """What `encode` writes before the arrays, and where in the whole package each array belongs.
+
+    For arrays too large to hold: type and shape of each are enough, the caller writes their bytes in the
+    order of the answer. Raises as `encode`.
+    """
+    text = json.dumps(header, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    index: Header = {"__metadata__": {"stms": text}}
+    order = list(_DTYPES)
+    position = 0
+    for name in sorted(shapes, key=lambda name: (order.index(_NAMES[shapes[name][0]]), name)):
+        dtype, shape = shapes[name]
+        end = position + prod(shape) * dtype.itemsize
+        index[name] = {"dtype": _NAMES[dtype], "shape": list(shape), "data_offsets": [position, end]}
+        position = end
+    front = json.dumps(index, separators=(",", ":"), ensure_ascii=False).encode()
+    front += b" " * (-len(front) % _LENGTH_BYTES)
+    if len(front) > MAX_HEADER_BYTES:
+        raise InvalidPackage(f"The header is larger than {MAX_HEADER_BYTES} bytes.")
+    del index["__metadata__"]
+    start = _LENGTH_BYTES + len(front)
+    places = {
+        name: slice(start + entry["data_offsets"][0], start + entry["data_offsets"][1])
+        for name, entry in index.items()
+    }
+    return len(front).to_bytes(_LENGTH_BYTES, "little") + front, places
+
+
+def reader_of(data: Buffer) -> Reader:
+    """Reads bytes that are known to be right."""
+    view = memoryview(data).cast("B")
+    return lambda start, stop: view[start:stop]
+
+
+def decode(data: Buffer, format_name: str, *, read: Reader | None = None) -> tuple[Header, Arrays]:
     """Header and read-only arrays of bytes that ``encode`` wrote with ``header["format"] == format_name``.
 
-    The arrays are views of ``data``. Raises InvalidPackage for anything else than exactly such bytes.
+    The arrays are views of ``data``. read: gives the header's bytes, and raises InvalidPackage when they are
+    damaged. Raises InvalidPackage for anything else than exactly such bytes.
     """
     view = memoryview(data).cast("B")
+    if read is not None:
+        read(0, min(len(view), _LENGTH_BYTES + int.from_bytes(read(0, _LENGTH_BYTES), "little")))
     index, body = _split(view)
     metadata = index.pop("__metadata__", None)
     if not isinstance(metadata, dict) or set(metadata) != {"stms"} or not isinstance(metadata["stms"], str):

@@ -8,23 +8,27 @@ product, whatever the number of classes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from math import isfinite
+from functools import cached_property, lru_cache
+from math import hypot, isfinite
 from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.checks import MAX_MAGNITUDE, QUIET, out_of_range, query_row, query_rows, row_blocks
+from core.checks import MAX_MAGNITUDE, QUIET, out_of_range, query_row
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.calibration import Calibration, calibration_from, calibration_header
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take, take_array
+from core.packed.forms import Form, linear_forms, rows_for
 from core.packed.maps import Floats, PackedMap, frozen_array, map_from, map_header
 from core.packed.sparse import densified_blocks, sparse_rows
 
 MetadataValue = str | int | float
+
+_FAR = MAX_MAGNITUDE**2
 
 
 @final
@@ -65,31 +69,70 @@ class PackedStudent:
             raise InvalidProblem(Fault("label", "not_text", "The label of a student must be text."))
         object.__setattr__(self, "metadata", checked_metadata(self.metadata))
 
+    @property
+    def score_form(self) -> Form:
+        """v·φ as a linear form on the map's basis values."""
+        return self.coef, self.intercept
+
+    @property
+    def gate_form(self) -> Form:
+        """S^y as a linear form on the map's basis values."""
+        return self.gate_coef, self.gate_intercept
+
+    def score(self, x: ArrayLike) -> float:
+        """v·φ(x) of one dense row (d,). Raises InvalidProblem naming the column at fault."""
+        basis = self.map.row(self.checked_row(x))
+        if self.is_tame:
+            return float(self.coef.dot(basis)) + self.intercept
+        return self._value_at(basis, self.score_form)
+
+    def score_at(self, basis: Floats) -> float:
+        """v·φ(x) from the basis values (p,) of a checked row. Raises InvalidProblem beyond float64."""
+        return self._value_at(basis, self.score_form)
+
+    def gate_at(self, basis: Floats) -> float:
+        """S^y(x) from the basis values (p,) of a checked row. Raises InvalidProblem beyond float64."""
+        return self._value_at(basis, self.gate_form)
+
+    def checked_row(self, x: ArrayLike) -> Floats:
+        """``x`` as a float64 row (d,) of usable numbers, or InvalidProblem naming the column at fault.
+
+        NaN, infinite and huge values show in the norm; only a row that fails there is looked at value by
+        value. A list is packed and its norm taken in half the time in which NumPy finds out what it is.
+        """
+        row: Floats
+        if isinstance(x, list):
+            try:
+                row = np.frombuffer(_packer(self._n_columns)(*x))
+                usable = hypot(*x) < MAX_MAGNITUDE
+            except (TypeError, ValueError, OverflowError, struct.error):
+                usable = False
+        else:
+            row = np.asarray(x)
+            with np.errstate(over="ignore", invalid="ignore"):
+                usable = row.dtype == np.float64 and row.shape == (self._n_columns,) and row.dot(row) < _FAR
+        return row if usable else query_row(x, self._n_columns)
+
     @cached_property
-    def _shape(self) -> tuple[int, ...]:
-        return (self.map.n_columns,)
+    def _n_columns(self) -> int:
+        return self.map.n_columns
+
+    @cached_property
+    def is_tame(self) -> bool:
+        """Whether coef·b(x) is finite for every usable row: |b_j(x)| never exceeds MAX_MAGNITUDE."""
+        with np.errstate(over="ignore"):
+            return bool(np.abs(self.coef).sum() < 1e200)
 
     @QUIET
-    def score(self, x: ArrayLike) -> float:
-        """v·φ(x) of one dense row (d,). Raises InvalidProblem naming the column at fault.
-
-        NaN, infinite and huge values show in the squared norm, one cheap product; only a row that fails there
-        is looked at value by value.
-        """
-        try:
-            row = np.asarray(x, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
-            row = query_row(x, self.map.n_columns)
-        if row.shape != self._shape or not row.dot(row) < MAX_MAGNITUDE**2:
-            row = query_row(x, self.map.n_columns)
-        value = float(self.coef.dot(self.map.row(row))) + self.intercept
+    def _value_at(self, basis: Floats, form: Form) -> float:
+        value = float(form[0].dot(basis)) + form[1]
         if not isfinite(value):
             raise out_of_range("x")
         return value
 
     def scores(self, X: ArrayLike) -> Floats:
         """v·φ(x) of many dense rows (n, d), shape (n,). Raises InvalidProblem naming row and column."""
-        return self._linear(X, self.coef, self.intercept)
+        return self._values(X, self.score_form)
 
     def probability(self, x: ArrayLike) -> float:
         """Probability that one dense row (d,) is of the class. Raises InvalidProblem, see ``calibrated``."""
@@ -108,11 +151,12 @@ class PackedStudent:
 
     def gate(self, X: ArrayLike) -> Floats:
         """S^y(x), the teacher's score of the target class, of rows (n, d), shape (n,)."""
-        return self._linear(X, self.gate_coef, self.gate_intercept)
+        return self._values(X, self.gate_form)
 
     def rejection(self, X: ArrayLike) -> Floats:
         """θ·φ(x), what the gate is held against, of rows (n, d), shape (n,)."""
-        return self._linear(X, self.gate_coef - self.coef, self.gate_intercept - self.intercept)
+        form = (self.gate_coef - self.coef, self.gate_intercept - self.intercept)
+        return self._values(X, form)
 
     def decide(self, X: ArrayLike) -> NDArray[np.bool_]:
         """True where a row (n, d) is taken for the target class: score ≥ threshold."""
@@ -131,17 +175,12 @@ class PackedStudent:
             products = self.coef[rows.indices] * rows.values
             totals = np.bincount(rows.row_of, products, rows.n).astype(np.float64, copy=False)
             return finite_scores(totals + self.intercept)
-        parts = [self._linear(block, self.coef, self.intercept) for block in densified_blocks(rows)]
+        parts = [self.scores(block) for block in densified_blocks(rows)]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    @QUIET
-    def _linear(self, X: ArrayLike, coef: Floats, intercept: float) -> Floats:
-        table = query_rows(X, self.map.n_columns)
-        scores = np.empty(len(table))
-        for rows in row_blocks(len(table), self.map.n_basis):
-            scores[rows] = self.map.block(table[rows]) @ coef
-        scores += intercept
-        return finite_scores(scores)
+    def _values(self, X: ArrayLike, form: Form) -> Floats:
+        values: Floats = linear_forms(self.map, rows_for(self.map, X), [form])[0]
+        return values
 
     def to_bytes(self) -> bytes:
         """The student as safetensors; the same student always gives the same bytes."""
@@ -188,6 +227,33 @@ class PackedStudent:
     def digest(self) -> str:
         """SHA-256 of ``to_bytes()``, 64 hexadecimal digits."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def row_scorer(student: PackedStudent) -> Callable[[list[float]], float]:
+    """``student.score`` of lists of numbers, with all that it needs at hand: a third less time a row."""
+    pack, unpack, dot = _packer(student.map.n_columns), np.frombuffer, student.coef.dot
+    intercept, map_row = student.intercept, student.map.row
+    if not student.is_tame:
+        return student.score
+
+    def mapped(x: list[float]) -> float:
+        return float(dot(map_row(student.checked_row(x)))) + intercept
+
+    def linear(x: list[float]) -> float:
+        try:
+            if hypot(*x) < MAX_MAGNITUDE:
+                return float(dot(unpack(pack(*x)))) + intercept
+        except (TypeError, ValueError, OverflowError, struct.error):
+            return student.score(x)
+        return student.score(x)
+
+    return linear if student.map.kind == "linear" else mapped
+
+
+@lru_cache(maxsize=256)
+def _packer(n: int) -> Callable[..., bytes]:
+    """Packs n numbers as float64."""
+    return struct.Struct(f"{n}d").pack
 
 
 def finite_number(value: Any, name: str) -> float:

@@ -14,6 +14,8 @@ from core.types import FloatArray, IntArray, Matrix
 _DIRECT_LIMIT = 2048
 # Multiplications between two looks for a cancel: some ten milliseconds.
 _BLOCK_PRODUCTS = 500_000_000
+# Entries of the rows that are scaled at a time: enough for BLAS, little beside the matrix they add up to.
+_BLOCK_ENTRIES = 50_000
 _CG_ITERATIONS = 200
 
 
@@ -54,21 +56,17 @@ def _feature_gram(features: Matrix, weights: FloatArray, index: IntArray | None,
     m = features.shape[1]
     gram = np.eye(m)
     root = np.sqrt(weights)
-    size = max(1, _BLOCK_PRODUCTS // (4 * m**2))
+    size = max(1, min(_BLOCK_PRODUCTS // (4 * m**2), _BLOCK_ENTRIES // m))
     for start in range(0, len(root), size):
         poll()
         block = slice(start, min(start + size, len(root)))
-        rows = take(features, block) if index is None else _float64(features[index[block]])
+        rows = features[block] if index is None else features[index[block]]
         scaled = _scale_rows(rows, root[block])
         if is_sparse(scaled):
             gram += (scaled.T @ scaled).toarray()
         else:  # both transposed: BLAS counts by columns, and so adds to ``gram`` in place
             gram = scipy.linalg.blas.dsyrk(1.0, scaled.T, beta=1.0, c=gram.T, overwrite_c=True).T
     return gram
-
-
-def _float64(rows: Matrix) -> Matrix:
-    return rows.astype(np.float64, copy=False)
 
 
 def _example_gram(features: Matrix, root: FloatArray, poll: Poll) -> FloatArray:
@@ -89,8 +87,8 @@ def _example_gram(features: Matrix, root: FloatArray, poll: Poll) -> FloatArray:
 
 def _scale_rows(rows: Matrix, scale: FloatArray) -> Matrix:
     if is_sparse(rows):
-        return sp.csr_array(sp.diags_array(scale) @ rows)
-    return rows * scale[:, None]
+        return sp.csr_array(sp.diags_array(scale) @ rows.astype(np.float64, copy=False))
+    return np.multiply(rows, scale[:, None], dtype=np.float64)
 
 
 def _solve_positive(gram: FloatArray, rhs: FloatArray) -> FloatArray:

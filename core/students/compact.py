@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +76,11 @@ class CompactSpec:
     gate_weight: float = 0.02
     jitter: float = 0.6
     steps: int = 3000
+
+    @property
+    def method(self) -> Literal["compact"]:
+        """Name of the method, beside those of ``StudentSpec``."""
+        return "compact"
 
     def __post_init__(self) -> None:
         budgets = {

@@ -14,8 +14,9 @@ from joblib import Parallel, cpu_count, delayed
 
 from core.bounds import not_whole, out_of_bounds, refuse
 from core.difficulty import ScoreRanks
-from core.errors import Fault, InvalidProblem
+from core.errors import Cancelled, Fault, InvalidProblem
 from core.jit import as_rows, row_norms2
+from core.solvers.products import Poll
 from core.teachers.ssvm import LinearTeacher, fit_ssvm
 from core.threads import one_blas_thread
 from core.types import CancelCheck, FloatArray, IntArray, Matrix, Progress, ProgressCallback
@@ -45,8 +46,9 @@ class TuningFolds:
 
     features: Φ, (n, m), float32: half the memory traffic, and sums stay float64. norms: ‖φ_i‖², (n,).
     labels: codes, (n,). classes: K names. fold_of: the fold that each row is held out in, (n,).
-    teacher: the tuned C with one teacher a fold. scores: S of all rows by each of them, (folds, n, K).
-    ranks: the two largest of each row, one a fold.
+    teacher: the tuned C with one teacher a fold. scores: S of all rows by each of them, (folds, n, K), or of
+        the classes ``targets`` only, (folds, n, len(targets)).
+    ranks: the two largest of each row, one a fold, of all classes.
     """
 
     features: Matrix
@@ -57,6 +59,47 @@ class TuningFolds:
     teacher: TunedTeacher
     scores: FloatArray
     ranks: tuple[ScoreRanks, ...]
+    targets: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        features: Matrix,
+        labels: IntArray,
+        classes: tuple[str, ...],
+        fold_of: IntArray,
+        teacher: TunedTeacher,
+        *,
+        targets: Sequence[int] | None = None,
+        should_cancel: CancelCheck | None = None,
+    ) -> TuningFolds:
+        """Score every row with the teacher of each fold.
+
+        targets: keep the scores of these class codes only; by default of all. Raises Cancelled.
+        """
+
+        poll = _poll_of(should_cancel)
+        kept = None if targets is None else sorted(set(targets))
+        width = len(classes) if kept is None else len(kept)
+        scores = np.empty((len(teacher.teachers), len(labels), width))
+        ranks = []
+        with one_blas_thread():
+            for fold, one in enumerate(teacher.teachers):
+                of_all = one.scores(features, poll)
+                ranks.append(ScoreRanks.of(of_all))
+                scores[fold] = of_all if kept is None else of_all[:, kept]
+        slim = features.astype(np.float32, copy=False)
+        norms = row_norms2(as_rows(slim), len(labels))
+        shown = None if kept is None else tuple(kept)
+        return cls(slim, norms, labels, classes, fold_of, teacher, scores, tuple(ranks), shown)
+
+    def class_scores(self, fold: int, target: int) -> FloatArray:
+        """S^y of all rows by the teacher of ``fold``, (n,). Raises InvalidProblem for a class left out."""
+        if self.targets is not None and target not in self.targets:
+            message = f"the folds were made without class {self.classes[target]!r}"
+            raise InvalidProblem(Fault("target", "unknown_class", message))
+        column = target if self.targets is None else self.targets.index(target)
+        return np.ascontiguousarray(self.scores[fold, :, column])
 
     @property
     def n_folds(self) -> int:
@@ -78,15 +121,22 @@ def fold_assignment(labels: IntArray, n_folds: int, seed: int = 0) -> IntArray:
     a class with a single row, which a fold would leave without any to train on.
     """
     refuse(not_whole("folds", n_folds, 2, len(labels)), not_whole("seed", seed, 0, 2**32 - 1))
-    counts = np.bincount(labels)
-    if (counts == 1).any():
-        message = f"class code {int(np.argmax(counts == 1))} has one row only; folds need two of each class"
-        raise InvalidProblem(Fault("labels", "class_too_small", message))
+    refuse_lone_rows(labels)
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     dealt = shuffled[np.argsort(labels[shuffled], kind="stable")]
     fold_of = np.empty(len(labels), dtype=np.int64)
     fold_of[dealt] = np.arange(len(labels)) % n_folds
     return fold_of
+
+
+def refuse_lone_rows(labels: IntArray, classes: Sequence[str] | None = None) -> None:
+    """Raises InvalidProblem that names a class with a single row: folds need two of each."""
+    lone = np.flatnonzero(np.bincount(labels) == 1)
+    if lone.size:
+        code = int(lone[0])
+        name = f"class code {code}" if classes is None else f"class {classes[code]!r}"
+        message = f"{name} has one training row only; folds need two of each class"
+        raise InvalidProblem(Fault("labels", "class_too_small", message))
 
 
 def tune_teacher(
@@ -113,10 +163,12 @@ def tune_teacher(
     if len(Cs) == 0:
         raise InvalidProblem(Fault("teacher_C", "empty", "at least one C of the teacher is needed"))
     refuse(*(out_of_bounds("teacher_C", C, 0.0, 1e12, open_low=True) for C in Cs))
+    poll = _poll_of(should_cancel)
     rising = sorted({float(C) for C in Cs})
     n_folds = int(fold_of.max()) + 1
 
     def path(fold: int) -> tuple[list[LinearTeacher], list[float]]:
+        poll()
         train, held_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
         rows, last = features[train], _restricted(warm_start, train)
         teachers, accuracies = [], []
@@ -133,7 +185,8 @@ def tune_teacher(
                 should_cancel=should_cancel,
             )
             teachers.append(replace(last, dual=None))
-            accuracies.append(float(np.mean(last.predict(features[held_out]) == labels[held_out])))
+            predicted = last.scores(features[held_out], poll).argmax(axis=1)
+            accuracies.append(float(np.mean(predicted == labels[held_out])))
         return teachers, accuracies
 
     paths = []
@@ -195,12 +248,17 @@ def make_folds(
         progress=progress,
         should_cancel=should_cancel,
     )
-    with one_blas_thread():
-        scores = np.stack([one.scores(features) for one in teacher.teachers])
-    slim = features.astype(np.float32, copy=False)
-    norms = row_norms2(as_rows(slim), len(labels))
-    ranks = tuple(ScoreRanks.of(each) for each in scores)
-    return TuningFolds(slim, norms, labels, classes, fold_of, teacher, scores, ranks)
+    return TuningFolds.of(features, labels, classes, fold_of, teacher, should_cancel=should_cancel)
+
+
+def _poll_of(should_cancel: CancelCheck | None) -> Poll:
+    """Raises Cancelled when it is called after the caller asked to stop."""
+
+    def poll() -> None:
+        if should_cancel is not None and should_cancel():
+            raise Cancelled("tuning: cancelled")
+
+    return poll
 
 
 def _class_counts(labels: IntArray, fold_of: IntArray, n_classes: int, n_folds: int) -> IntArray:

@@ -15,17 +15,21 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from core.difficulty import difficulty_degrees
+from core.difficulty import degrees_of_class
 from core.errors import Cancelled
 from core.jit import Rows, as_rows, compiled, row_axpy, row_dot
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
+from core.solvers.products import entries_per_row
 from core.students import Method
 from core.tuning.folds import TuningFolds
 from core.tuning.grid import Point
 from core.types import CancelCheck, FloatArray, IntArray
 
 _MAX_EPOCHS_PER_ROUND = 8
+
+_ENTRIES_AT_ONCE = 20_000_000
+"""Entries of Φ gone through between two looks for a cancel: some ten milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +101,13 @@ class FoldPath:
         self._taking_part = np.flatnonzero(in_training & (folds.norms > 0.0))
         self.held_out: IntArray = np.flatnonzero(~in_training)
         self._signs = np.where(folds.labels == target, 1.0, -1.0)
-        own = np.ascontiguousarray(folds.scores[fold, :, target])
-        self._gate = np.zeros(len(own)) if method == "svm" else own
+        self._own = folds.class_scores(fold, target)
+        self._gate = np.zeros(len(self._own)) if method == "svm" else self._own
+        self._piece = max(1, int(_ENTRIES_AT_ONCE / entries_per_row(folds.features)))
         self._rng = np.random.default_rng([seed, target, fold])
 
     def walk(self, points: Sequence[Point], effort: Effort, should_cancel: CancelCheck | None) -> FoldResult:
-        """Fit every point. ``should_cancel`` is asked before every round; raises Cancelled."""
+        """Fit every point. ``should_cancel`` is asked every some ten milliseconds; raises Cancelled."""
         scores = np.empty((len(points), len(self.held_out)), dtype=np.float32)
         gaps, seconds = np.empty(len(points)), np.empty(len(points))
         started = time.perf_counter()
@@ -133,10 +138,9 @@ class FoldPath:
 
     def _unit_bounds(self, floor: float) -> FloatArray:
         """U at C = 1: 1 / (n d) for the n training rows, else 0; a floor of 1 makes every d equal 1."""
-        folds, bounds = self._folds, np.zeros(len(self._signs))
-        degrees = difficulty_degrees(
-            folds.scores[self._fold], folds.labels, self._target, floor=floor, ranks=folds.ranks[self._fold]
-        )
+        bounds = np.zeros(len(self._signs))
+        rival = self._folds.ranks[self._fold].rival(self._target)
+        degrees = degrees_of_class(self._own, self._signs > 0.0, rival, floor)
         bounds[self._taking_part] = 1.0 / (self._n_training * degrees[self._taking_part])
         return bounds
 
@@ -151,8 +155,7 @@ class FoldPath:
         np.clip(state.alpha, 0.0, task.bounds, out=state.alpha)
         epochs = 0
         while True:
-            if should_cancel is not None and should_cancel():
-                raise Cancelled("tuning: cancelled")
+            _poll(should_cancel)
             slacks = task.targets + self._signs * state.products
             gap = task.gap(state, slacks)
             if gap <= effort.tolerance:
@@ -163,20 +166,36 @@ class FoldPath:
             share = len(self._taking_part) // len(active)
             rounds = min(max(share, 1), _MAX_EPOCHS_PER_ROUND)
             self._rng.shuffle(active)
+            for _ in range(rounds):
+                self._epoch(state, task, active, should_cancel)
+            self._project(state.theta, state.products, should_cancel)
+            epochs += rounds
+        return self._finish(state, task, effort, should_cancel) if effort.finish else (state.products, gap)
+
+    def _epoch(
+        self, state: _State, task: _Task, order: NDArray[np.intp], should_cancel: CancelCheck | None
+    ) -> None:
+        """One pass of coordinate descent, in pieces with a look for a cancel between them."""
+        for start in range(0, len(order), self._piece):
+            _poll(should_cancel)
             _sweep(
                 self._rows,
                 self._signs,
                 task.targets,
                 task.bounds,
                 self._folds.norms,
-                active,
-                rounds,
+                order[start : start + self._piece],
+                1,
                 state.alpha,
                 state.theta,
             )
-            _project(self._rows, state.theta, state.products)
-            epochs += rounds
-        return self._finish(state, task, effort, should_cancel) if effort.finish else (state.products, gap)
+
+    def _project(self, theta: FloatArray, products: FloatArray, should_cancel: CancelCheck | None) -> None:
+        """Φθ into ``products`` (n,), in the same pieces."""
+        for start in range(0, len(products), self._piece):
+            _poll(should_cancel)
+            stop = min(start + self._piece, len(products))
+            _project(_some_rows(self._rows, start, stop), theta, products[start:stop])
 
     def _active(self, state: _State, task: _Task, slacks: FloatArray) -> NDArray[np.intp]:
         """Rows that may still move: not at a bound with more push into it than the worst violation left."""
@@ -202,10 +221,23 @@ class FoldPath:
         )
         state.alpha[rows] = solution.dual
         state.theta[:] = problem.theta_of(solution.dual)
-        _project(self._rows, state.theta, state.products)
+        self._project(state.theta, state.products, should_cancel)
         products = np.empty_like(state.products)
-        _project(self._rows, np.ascontiguousarray(solution.value, dtype=np.float64), products)
+        self._project(np.ascontiguousarray(solution.value, dtype=np.float64), products, should_cancel)
         return products, solution.relative_gap
+
+
+def _poll(should_cancel: CancelCheck | None) -> None:
+    if should_cancel is not None and should_cancel():
+        raise Cancelled("tuning: cancelled")
+
+
+def _some_rows(rows: Rows, start: int, stop: int) -> Rows:
+    """Consecutive rows, without a copy."""
+    if len(rows) == 1:
+        return (rows[0][start:stop],)
+    data, indices, indptr = rows
+    return (data, indices, indptr[start : stop + 1])
 
 
 @compiled

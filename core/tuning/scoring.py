@@ -16,6 +16,7 @@ that of picking the best of many points.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,10 @@ from scipy.stats import rankdata
 from core.selection import ThresholdRule, choose_threshold
 from core.tuning.trace import Metric
 from core.types import BoolArray, FloatArray, IntArray
+
+
+def _no_poll() -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +55,14 @@ class HeldOutRows:
     fold_of: IntArray
     pooled: bool
 
-    def scores_of(self, values: NDArray[np.floating], measure: Measure) -> tuple[FloatArray, FloatArray]:
-        """Score and standard error of each point, (points,) both, from its held-out scores (points, r)."""
-        counted = [self._count(values, fold, measure) for fold in np.unique(self.fold_of)]
+    def scores_of(
+        self, values: NDArray[np.floating], measure: Measure, poll: Callable[[], None] = _no_poll
+    ) -> tuple[FloatArray, FloatArray]:
+        """Score and standard error of each point, (points,) both, from its held-out scores (points, r).
+
+        poll: called between the choices of thresholds, which take most of the time.
+        """
+        counted = [self._count(values, fold, measure, poll) for fold in np.unique(self.fold_of)]
         over = np.array([numerator for numerator, _ in counted])
         under = np.array([np.broadcast_to(denominator, over.shape[1]) for _, denominator in counted])
         k = len(counted)
@@ -64,7 +74,7 @@ class HeldOutRows:
         return _ratio(total_over, total_under), np.sqrt(k - 1.0) * left_out.std(axis=0)
 
     def _count(
-        self, values: NDArray[np.floating], fold: int, measure: Measure
+        self, values: NDArray[np.floating], fold: int, measure: Measure, poll: Callable[[], None]
     ) -> tuple[FloatArray, FloatArray | float]:
         """Numerator (points,) and denominator, (points,) or one for all, of the metric in one fold."""
         inside = self.fold_of == fold
@@ -75,21 +85,29 @@ class HeldOutRows:
             ranks = rankdata(own, axis=1)[:, truth]
             wins: FloatArray = ranks.sum(axis=1) - positives * (positives + 1) / 2.0
             return wins, float(positives * (n - positives))
-        says = own >= self._thresholds(values, ~inside, measure)[:, None]
+        says = own >= self._thresholds(values, ~inside, measure, poll)[:, None]
         tp = (says & truth).sum(axis=1).astype(np.float64)
         said = says.sum(axis=1).astype(np.float64)
         if measure.metric == "accuracy":
             return n - positives - said + 2.0 * tp, float(n)
         return 2.0 * tp, said + positives
 
-    def _thresholds(self, values: NDArray[np.floating], others: BoolArray, measure: Measure) -> FloatArray:
+    def _thresholds(
+        self,
+        values: NDArray[np.floating],
+        others: BoolArray,
+        measure: Measure,
+        poll: Callable[[], None],
+    ) -> FloatArray:
         """Each point's threshold for a fold, chosen on the rows of the other folds, (points,)."""
         truth = self.truth[others]
+        thresholds = np.zeros(len(values))
         if measure.rule == "zero" or truth.all() or not truth.any():
-            return np.zeros(len(values))
-        return np.array(
-            [choose_threshold(truth, row, measure.rule, measure.budget) for row in values[:, others]]
-        )
+            return thresholds
+        for point, row in enumerate(values):
+            poll()
+            thresholds[point] = choose_threshold(truth, row[others], measure.rule, measure.budget)
+        return thresholds
 
 
 def _ratio(over: FloatArray, under: FloatArray) -> FloatArray:

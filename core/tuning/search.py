@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 import numpy as np
 from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 
 from core.bounds import not_whole, out_of_bounds, refuse, unknown_choice
-from core.errors import Fault, InvalidProblem
+from core.errors import Cancelled, Fault, InvalidProblem
 from core.selection import ThresholdRule, choose_threshold
 from core.students import Method, StudentSpec
 from core.threads import one_blas_thread
@@ -19,19 +19,21 @@ from core.tuning.folds import TuningFolds
 from core.tuning.grid import PAPER_GRID, Grid
 from core.tuning.path import Effort, FoldPath, FoldResult
 from core.tuning.scoring import HeldOutRows, Measure
-from core.tuning.trace import Metric, TracePoint, Tuned
+from core.tuning.trace import Metric, Strategy, TracePoint, Tuned
 from core.types import CancelCheck, IntArray, Progress, ProgressCallback
 
-Strategy: TypeAlias = Literal["halving", "exhaustive"]
-
-_EXACT = Effort()
+EXACT = Effort()
 # Enough to rank: a relative gap of 1e-2 changes one decision in a thousand.
-_LOOSE = Effort(tolerance=1e-2, max_epochs=100, finish=0)
+LOOSE = Effort(tolerance=1e-2, max_epochs=100, finish=0)
 # Successive halving: the share of the folds that a point has been measured on by the end of each rung but the
 # last; and one in how many points goes on from there. The last rung is exact and has all folds.
 _RUNGS = (0.2, 0.4, 0.7)
 _SURVIVORS = 4
 _FEWEST = 6
+# Held-out scores of one search: 4 GB.
+_MOST_SCORES = 10**9
+# Scores to rate between two looks for a cancel.
+_RATED_AT_ONCE = 500_000
 # Positive rows to see before points are dropped, if the folds of the rungs have so many.
 _POSITIVES = 25
 
@@ -61,7 +63,8 @@ def tune_student(
     n_threads: folds at the same time; all processors by default. The result does not depend on it.
     progress: told of the stage ``"tuning"`` in fits.
 
-    Raises InvalidProblem: arguments out of bounds, a class or a rest that is in one fold only. Cancelled.
+    Raises InvalidProblem: arguments out of bounds, a class or a rest that is in one fold only, more than 1e9
+    points × rows. Cancelled.
     """
     refuse(
         unknown_choice("strategy", strategy, get_args(Strategy)),
@@ -109,12 +112,19 @@ class _Search:
         self.positives = positives = np.bincount(folds.fold_of[self.truth], minlength=folds.n_folds)
         negatives = np.bincount(folds.fold_of[~self.truth], minlength=folds.n_folds)
         if min(np.count_nonzero(positives), np.count_nonzero(negatives)) < 2:
-            message = "tuning needs examples of the class, and of the rest, in at least two folds"
+            name = folds.classes[target]
+            message = f"tuning class {name!r} needs examples of it, and of the rest, in at least two folds"
             raise InvalidProblem(Fault("labels", "class_too_small", message))
         self.pooled = bool((positives == 0).any() or (negatives == 0).any())
         # Folds that hold the class come first, so that a rare class is seen by the first rung.
         self.fold_order = np.argsort(-positives, kind="stable")
         P = len(self.points)
+        if P * len(self.truth) > _MOST_SCORES:
+            message = (
+                f"{P} points on {len(self.truth)} rows are {P * len(self.truth)} held-out scores,"
+                f" more than the {_MOST_SCORES} that fit: take a coarser grid"
+            )
+            raise InvalidProblem(Fault("tuning.grid", "too_large", message))
         self.values = np.full((P, len(self.truth)), np.nan, dtype=np.float32)
         self.measured = np.zeros(P, dtype=np.int64)
         self.score, self.error, self.auc = np.zeros(P), np.zeros(P), np.zeros(P)
@@ -132,9 +142,9 @@ class _Search:
                 stop = max(2, ceil(share * k), enough)
                 if count <= _FEWEST or not start < stop < k:
                     continue
-                rungs.append((count, self.fold_order[start:stop], _LOOSE))
+                rungs.append((count, self.fold_order[start:stop], LOOSE))
                 count, start = max(_FEWEST, ceil(count / _SURVIVORS)), stop
-        return [*rungs, (count, self.fold_order, _EXACT)]
+        return [*rungs, (count, self.fold_order, EXACT)]
 
     def fit(self, alive: IntArray, new_folds: NDArray[np.intp], effort: Effort) -> Iterator[int]:
         """Fit the points on the folds, several at a time; yields the number of fits after each fold."""
@@ -144,7 +154,7 @@ class _Search:
             path = FoldPath(self.folds, fold, self.target, self.method, self.seed)
             return path, path.walk(points, effort, self.should_cancel)
 
-        self.gap[alive] = 0.0 if effort is _EXACT else self.gap[alive]
+        self.gap[alive] = 0.0 if effort is EXACT else self.gap[alive]
         pool = Parallel(n_jobs=self.n_threads or cpu_count(), prefer="threads", return_as="generator")
         for path, result in pool(delayed(walk)(int(fold)) for fold in new_folds):
             self.values[np.ix_(alive, path.held_out)] = result.scores
@@ -156,10 +166,18 @@ class _Search:
         """Score the points on the folds that they have been fitted on."""
         seen = np.flatnonzero(~np.isnan(self.values[alive[0]]))
         rows = HeldOutRows(self.truth[seen], self.folds.fold_of[seen], self.pooled)
-        values = self.values[np.ix_(alive, seen)]
-        self.score[alive], self.error[alive] = rows.scores_of(values, self.measure)
-        self.auc[alive], _ = rows.scores_of(values, Measure("auc"))
+        # Never a point alone: numpy sums a single column in another order.
+        size = max(2, _RATED_AT_ONCE // len(seen))
+        for some in np.array_split(alive, max(1, len(alive) // size)):
+            self._poll()
+            values = self.values[np.ix_(some, seen)]
+            self.score[some], self.error[some] = rows.scores_of(values, self.measure, self._poll)
+            self.auc[some], _ = rows.scores_of(values, Measure("auc"))
         self.measured[alive] = len(np.unique(rows.fold_of))
+
+    def _poll(self) -> None:
+        if self.should_cancel is not None and self.should_cancel():
+            raise Cancelled("tuning: cancelled")
 
     def best(self, alive: NDArray[np.intp]) -> NDArray[np.intp]:
         """The points from best to worst: by score, then AUC; equal ones in random order.

@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 from core.students import StudentSpec
+from core.tuning.grid import Point
 from core.types import FloatArray
 
 Metric: TypeAlias = Literal["f1", "accuracy", "auc"]
+Strategy: TypeAlias = Literal["halving", "exhaustive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +69,39 @@ class Tuned:
             "standard_error": self.standard_error,
             "trace": [point.as_dict() for point in self.trace],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReport:
+    """What a trained student keeps of the search for its hyper-parameters.
+
+    chosen: C, ε and ϵ. score, standard_error: cross-validated, of the choice.
+    metric, strategy, folds: how it was searched. points: every point tried, in the order of the grid.
+    seconds: wall time of the search.
+    """
+
+    chosen: Point
+    score: float
+    standard_error: float
+    metric: Metric
+    strategy: Strategy
+    folds: int
+    points: tuple[TracePoint, ...]
+    seconds: float
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-ready, with the number of points in place of the points."""
+        return {
+            **self.chosen._asdict(),
+            "score": self.score,
+            "standard_error": self.standard_error,
+            "metric": self.metric,
+            "strategy": self.strategy,
+            "folds": self.folds,
+            "points": len(self.points),
+            "seconds": self.seconds,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready: ``chosen`` is the summary, ``points`` are all points."""
+        return {"chosen": self.summary(), "points": [point.as_dict() for point in self.points]}

@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from core.errors import InvalidProblem
 from core.estimators import GatedSVMClassifier, STMSClassifier, StructuralSVMClassifier
+from core.tuning import Grid, TuningSpec
 
 
 @parametrize_with_checks([StructuralSVMClassifier(), GatedSVMClassifier(), STMSClassifier()])
@@ -60,6 +61,30 @@ def test_two_classes_need_no_target(iris):
     np.testing.assert_allclose(
         classifier.student_.scores(X) - classifier.student_.threshold, decision, atol=1e-9
     )
+
+
+def test_a_calibrated_student_tells_probabilities(iris):
+    X, y = iris
+    grid = Grid(C=(1.0, 100.0), margins=(1.0,))
+    classifier = GatedSVMClassifier(
+        target_class="virginica", tuning=TuningSpec(grid, folds=3), calibration="sigmoid"
+    ).fit(X, y)
+    assert classifier.student_.metadata["C"] in grid.C
+    probability = classifier.predict_proba(X)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+    np.testing.assert_allclose(probability[:, 1], classifier.student_.probabilities(X), atol=1e-9)
+    assert probability[y == "virginica", 1].mean() > 0.8
+    assert not hasattr(GatedSVMClassifier(), "predict_proba")
+    unsure = GatedSVMClassifier(target_class="virginica", calibration="auto").fit(X, y)
+    with pytest.raises(InvalidProblem, match="not calibrated"):
+        unsure.predict_proba(X)
+
+
+def test_students_of_all_classes_are_tuned_and_calibrated(iris):
+    X, y = iris
+    tuning = TuningSpec(Grid(C=(1.0, 100.0)), folds=3)
+    classifier = STMSClassifier(tuning=tuning, calibration="isotonic").fit(X, y)
+    assert {student.calibration.kind for student in classifier.students_.values()} == {"isotonic"}
 
 
 def test_packed_students_answer_like_the_estimator(iris):

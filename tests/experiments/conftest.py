@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from core.features import FeatureSpec
+from core.tuning import Grid
+from experiments import reproduce as reproduce_module
+from experiments.compact_curve import TEACHER, point_name, run_of
 from experiments.paper import METHODS
+from experiments.plans import Plan, plan_for
+from experiments.probabilities import record_name
+from experiments.protocol import Effort
+from experiments.resampling import Resampling
 from experiments.results import ResultStore, Run, student_name
 
 
@@ -20,6 +29,31 @@ def clusters(seed: int, sizes: tuple[int, ...] = (30, 20, 14)) -> tuple[np.ndarr
     X = np.c_[np.cos(angles), np.sin(angles)] + 0.45 * rng.standard_normal((len(labels), 2))
     order = rng.permutation(len(labels))
     return X[order].astype(np.float32), labels[order].astype(np.int32)
+
+
+EFFORT = Effort(seed=0, n_threads=1, resampling=Resampling(5))
+
+
+def small(data_set: str, grid: str) -> Plan:
+    """The plan of a data set, with few points, folds and features."""
+    plan = plan_for(data_set, grid)  # type: ignore[arg-type]
+    linear = plan.search.features.kind == "linear"
+    search = replace(
+        plan.search,
+        features=plan.search.features if linear else FeatureSpec(n_components=12),
+        teacher_C=(1e1, 1e2),
+        scalings=plan.search.scalings[:1],
+        gamma_factors=plan.search.gamma_factors[:2],
+        folds=3,
+        rows=120,
+    )
+    few = Grid(C=(1e1, 1e3), margins=(0.5, 1.0), floors=(0.3,))
+    return replace(plan, search=search, grid=few, folds=3, splits=min(plan.splits, 2))
+
+
+@pytest.fixture
+def _small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce_module, "plan_for", small)
 
 
 @pytest.fixture
@@ -49,6 +83,9 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
+CHOSEN = {"C": 10.0, "margin": 0.5, "floor": 0.3, "threshold": 0.0, "cv_score": 0.65, "points": 12}
+
+
 def record(label: str, f1: float | None, *, shift: float = 0.0) -> dict[str, Any]:
     """A result with figures that can be checked by hand: accuracy 0.9, AUC 0.8, the F given."""
     value = np.nan if f1 is None else f1
@@ -62,6 +99,8 @@ def record(label: str, f1: float | None, *, shift: float = 0.0) -> dict[str, Any
         },
         "roc": {"false_positive_rate": [0.0, 0.5, 1.0], "true_positive_rate": [0.0, 0.8, 1.0]},
         "classes_evaluated": 1.0,
+        "chosen": CHOSEN,
+        "solution": {"status": "converged"},
         "seconds": 30.0,
     }
 
@@ -81,7 +120,10 @@ def fill(store: ResultStore, run: Run, f1_of: dict[str, list[float | None]], *, 
     store.write(run, "setting", "r", setting)
     for method in METHODS:
         for code, label in enumerate(labels):
-            store.write(run, student_name(code, method), "r", record(label, f1_of[method][code], shift=shift))
+            made = record(label, f1_of[method][code], shift=shift)
+            if method == "teacher":
+                del made["chosen"], made["solution"]
+            store.write(run, student_name(code, method), "r", made)
     whole = {"teacher": 4e-5, "remark_2": 3e-5, "student": 2e-5}
     scoring = {"teacher": 2e-6, "student": 1e-6}
     timed = {"seconds_per_query": whole, "seconds_for_scoring": scoring, "classes_evaluated": 2.5}
@@ -101,3 +143,41 @@ def store(tmp_path: Path) -> ResultStore:
     fill(made, Run("vowel", "open", 0), good)
     fill(made, Run("vowel", "paper", 0), {**good, "gsvm": [0.4, 0.5, 0.6]})
     return made
+
+
+def fill_probabilities(store: ResultStore, run: Run, *, isotonic: bool = True) -> None:
+    """Probabilities of three classes: Brier 0.04 against 0.2, two bins each; isotonic for the first one."""
+    bins = [
+        {"low": 0.0, "high": 0.1, "count": 30, "probability": 0.05, "observed": 0.1},
+        {"low": 0.9, "high": 1.0, "count": 10, "probability": 0.95, "observed": 1.0},
+    ]
+    measured = {"brier": 0.04, "base_brier": 0.2, "error": 0.05, "bins": bins}
+    for code in range(3):
+        calibrations = {"sigmoid": measured, "isotonic": measured if isotonic and code == 0 else None}
+        point = {name: CHOSEN[name] for name in ("C", "margin", "floor")}
+        made = {"label": f"c{code}", "protocol": "r", "point": point, "same_f1": code != 2, "positives": 40}
+        store.write(run, record_name(code), "p", {**made, "calibrations": calibrations, "seconds": 6.0})
+
+
+def fill_curve(store: ResultStore, data_set: str, f1_of_sizes: dict[int, float]) -> None:
+    """A curve over two classes with the F given by number of landmarks, the same for both."""
+    run = run_of(data_set)
+    features = {"kind": "nystroem", "n_components": 1000, "gamma": 0.1, "scaling": "zscore"}
+    plan = {"features": features, "teacher_C": 3e4, "sizes": list(f1_of_sizes), "steps": 3000, "rows": None}
+    metrics = [{"f1": 0.96, "auc": 0.99}, {"f1": 0.94, "auc": 0.99}]
+    teacher = {"plan": plan, "classes": ["a", "b"], "rows": 100, "test_rows": 50, "metrics": metrics}
+    store.write(run, TEACHER, "c", {**teacher, "seconds": 12.0})
+    for size, f1 in f1_of_sizes.items():
+        for code, label in enumerate("ab"):
+            point = {
+                "label": label,
+                "landmarks": size,
+                "metrics": {"f1": f1, "auc": 0.98},
+                "replicates": {"f1": [f1 - 0.01, None, f1 + 0.01]},
+                "seconds_per_query": {"teacher": 2e-5, "remark_2": 1e-5, "student": (2 + code) * 1e-6},
+                "relative_cost": size / 2500,
+                "gate_r2": 0.9,
+                "training_seconds": 8.0,
+                "seconds": 4.0,
+            }
+            store.write(run, point_name(size, code), "c", point)

@@ -114,7 +114,7 @@ def test_every_data_set_has_a_plan_for_both_grids(name: str):
     paper, wide = (plan_for(name, grid) for grid in GRIDS)
     assert max(paper.grid.C) == 1e3
     assert max(wide.grid.C) == 1e6
-    assert paper.cut == "zero"
+    assert (paper.tuning, wide.tuning) == ("class", "joint")
     assert len(paper.grid.points("gsvm")) == 7 * 16 * 5
 
 

@@ -13,40 +13,13 @@ from core.dataset import LabelledData
 from core.evaluation import Examination
 from core.features import FeatureSpec
 from core.scaling import Scaling
-from core.tuning import Grid
-from experiments import reproduce as reproduce_module
 from experiments.data import Split, load
-from experiments.plans import Plan, plan_for
-from experiments.protocol import Effort, Protocol
-from experiments.reproduce import Update, reproduce
-from experiments.resampling import Resampling
+from experiments.protocol import Protocol
 from experiments.results import ResultStore, Run
 from experiments.setting import Search, Setting, candidate_specs, choose_setting, some_rows
 from experiments.summary import summarise
 
-EFFORT = Effort(seed=0, n_threads=1, resampling=Resampling(5))
-
-
-def small(data_set: str, grid: str) -> Plan:
-    """The plan of a data set, with few points, folds and features."""
-    plan = plan_for(data_set, grid)  # type: ignore[arg-type]
-    linear = plan.search.features.kind == "linear"
-    search = replace(
-        plan.search,
-        features=plan.search.features if linear else FeatureSpec(n_components=12),
-        teacher_C=(1e1, 1e2),
-        scalings=plan.search.scalings[:1],
-        gamma_factors=plan.search.gamma_factors[:2],
-        folds=3,
-        rows=120,
-    )
-    few = Grid(C=(1e1, 1e3), margins=(0.5, 1.0), floors=(0.3,))
-    return replace(plan, search=search, grid=few, folds=3, splits=min(plan.splits, 2))
-
-
-@pytest.fixture
-def _small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduce_module, "plan_for", small)
+from .conftest import EFFORT, small
 
 
 def protocol(folder: Path, store: ResultStore, name: str = "vowel", grid: str = "open") -> Protocol:
@@ -83,8 +56,9 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_figures(folder: Path, tmp_
         one, other = whole.read(run, name), stopped.read(run, name)
         assert one is not None
         assert other is not None
-        assert one["metrics"] == other["metrics"], name
+        assert one.get("metrics") == other.get("metrics"), name
         assert one.get("chosen", {}).get("C") == other.get("chosen", {}).get("C")
+        assert "metrics" in one or "chosen" in one
 
 
 def test_another_seed_makes_everything_anew(folder: Path, tmp_path: Path):
@@ -135,24 +109,6 @@ def test_a_class_without_test_rows_is_reported_as_undefined(folder: Path, tmp_pa
     assert record["metrics"]["f1"] is None
     assert record["roc"] is None
     assert record["replicates"]["auc"] == [None] * 5
-
-
-@pytest.mark.usefixtures("_small_plans")
-def test_progress_counts_all_records_and_estimates_the_rest(folder: Path, tmp_path: Path):
-    store, heard = ResultStore(tmp_path), list[Update]()
-    reproduce(["yeast"], ["open"], folder, store, EFFORT, heard.append, max_splits=2)
-    made = [update for update in heard if not update.note]
-    assert [update.done for update in made] == list(range(1, 29))
-    assert {update.total for update in heard} == {28}
-    assert {update.run.split for update in made} == {0, 1}
-    assert made[-1].seconds_left == pytest.approx(0.0, abs=1e-6)
-    assert all(update.seconds_left is not None and update.seconds_left > 0 for update in made[:-1])
-    notes = [update.note for update in heard if update.note]
-    assert any("teacher C" in note for note in notes)
-    again = list[Update]()
-    reproduce(["yeast"], ["open"], folder, store, EFFORT, again.append, max_splits=2)
-    assert not any(update.new for update in again)
-    assert all(update.seconds_left is None for update in again)
 
 
 def test_the_setting_prefers_the_scale_of_the_signal():

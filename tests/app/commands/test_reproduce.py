@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,37 @@ def test_an_unknown_data_set_is_wrong_usage(run, tmp_path: Path):
     assert shown.exit_code == 2
     assert "iris" in shown.stderr
     assert run("reproduce", "--data", str(tmp_path), "--data-sets", ",").exit_code == 2
+
+
+def test_an_unknown_part_is_wrong_usage(run, tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    shown = run("reproduce", "--data", str(tmp_path), "--parts", "protocol,figures")
+    assert shown.exit_code == 2
+    assert "figures" in shown.stderr
+    assert "protocol, probabilities, sparse, compact" in shown.stderr
+
+
+def test_the_finish_has_a_date_when_it_is_on_another_day():
+    from app.commands.reproduce import _finish
+
+    assert _finish(None) == ""
+    assert "1 min left, until " in _finish(60.0)
+    assert re.search(r"2880 min left, until \d\d \w+ \d\d:\d\d$", _finish(172_800.0))
+
+
+def test_the_help_tells_the_parts(run):
+    shown = run("reproduce", "--help")
+    assert shown.exit_code == 0
+    for word in ("--parts", "protocol", "probabilities", "sparse", "compact", "--report-only", "Examples"):
+        assert word in shown.stdout
+
+
+def test_data_sets_that_are_not_there_are_passed_over_unless_they_are_named(run, tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    shown = run("reproduce", "--data", str(tmp_path), "--work", str(tmp_path / "work"))
+    assert shown.exit_code == 1
+    assert "not run: There is no file" in shown.stderr
+    assert "nothing to do" in shown.stderr
 
 
 def test_a_missing_data_set_is_told(run, tmp_path: Path):
@@ -45,7 +77,9 @@ def test_a_report_of_what_is_there_needs_no_data(run, tmp_path: Path):
     out = tmp_path / "out"
     shown = run("reproduce", "--report-only", "--work", str(tmp_path), "--out", str(out))
     assert shown.exit_code == 0, shown.stderr
-    assert json.loads((out / "reproduction.json").read_text()) == {}
+    found = json.loads((out / "reproduction.json").read_text())
+    assert "vowel" not in found
+    assert found["about"]["command"].startswith("stms ")
     assert "reproduction.html" in shown.stdout
 
 
@@ -73,7 +107,18 @@ def test_the_command_makes_results_and_tells_how_far_it_is(run, tmp_path: Path, 
     monkeypatch.setattr(reproduce, "plan_for", tiny)
     out = tmp_path / "out"
     places = ("--data", str(tmp_path), "--work", str(tmp_path / "work"), "--out", str(out))
-    which = ("--grid", "paper", "--data-sets", "yeast", "--splits", "1", "--threads", "1")
+    which = (
+        "--grid",
+        "paper",
+        "--data-sets",
+        "yeast",
+        "--splits",
+        "1",
+        "--threads",
+        "1",
+        "--parts",
+        "protocol",
+    )
     shown = run("reproduce", *places, *which)
     assert shown.exit_code == 0, shown.stderr
     assert "10/10  yeast paper split 0  inference" in shown.stderr

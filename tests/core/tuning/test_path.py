@@ -131,3 +131,26 @@ def test_a_walk_can_be_cancelled(folds, small_grid):
     with pytest.raises(Cancelled):
         FoldPath(folds, 0, 0, "gsvm", seed=0).walk(small_grid.points("gsvm"), TIGHT, soon)
     assert len(asked) == 6
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_walk_in_small_pieces_looks_for_a_cancel_often_and_gives_the_same(
+    folds, small_grid, monkeypatch, sparse
+):
+    features = sp.csr_array(folds.features) if sparse else folds.features
+    given = replace(folds, features=features)
+    points = small_grid.points("gsvm")
+    looks = []
+
+    def look() -> bool:
+        looks.append(None)
+        return False
+
+    whole = FoldPath(given, 1, 0, "gsvm", seed=0).walk(points, Effort(), look)
+    seldom = len(looks)
+    monkeypatch.setattr(path, "_ENTRIES_AT_ONCE", 60)
+    pieces = FoldPath(given, 1, 0, "gsvm", seed=0).walk(points, Effort(), look)
+    assert (pieces.scores == whole.scores).all()
+    assert len(looks) - seldom > 3 * seldom
+    with pytest.raises(Cancelled):
+        FoldPath(given, 1, 0, "gsvm", seed=0).walk(points, Effort(), lambda: True)

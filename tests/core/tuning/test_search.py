@@ -154,3 +154,28 @@ def test_a_class_that_lies_in_one_fold_only_is_refused(folds, small_grid):
     labels[np.flatnonzero(folds.fold_of == 0)[:2]] = 3
     with pytest.raises(InvalidProblem, match="two folds"):
         tune_student(replace(folds, labels=labels), 3, "gsvm", small_grid)
+
+
+def test_points_rated_a_few_at_a_time_are_rated_the_same(folds, small_grid, monkeypatch):
+    def searched() -> list[tuple[float, float]]:
+        tuned = tune_student(folds, 2, "gsvm", small_grid, strategy="exhaustive", threshold_rule="f1")
+        return [(point.score, point.standard_error) for point in tuned.trace]
+
+    whole = searched()
+    monkeypatch.setattr("core.tuning.search._RATED_AT_ONCE", 1)
+    assert searched() == whole
+
+
+def test_a_search_can_be_cancelled_while_it_rates(folds, small_grid):
+    fitted = []
+    with pytest.raises(Cancelled):
+        tune_student(
+            folds,
+            0,
+            "gsvm",
+            small_grid,
+            strategy="exhaustive",
+            progress=fitted.append,
+            should_cancel=lambda: len(fitted) == folds.n_folds,
+        )
+    assert len(fitted) == folds.n_folds

@@ -1,0 +1,148 @@
+"""Calibrated probabilities of the protocol's students: made from its records, and read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import brier_score_loss
+
+from core.calibration import fit_calibration
+from experiments import probabilities as module
+from experiments.data import load
+from experiments.probabilities import NeedsProtocol, Probabilities, record_name
+from experiments.protocol import Protocol
+from experiments.reliabilities import read_probabilities
+from experiments.results import ResultStore, Run, student_name
+
+from .conftest import EFFORT, fill_probabilities, small
+
+RUN = Run("vowel", "open", 0)
+
+
+def protocol(folder: Path, store: ResultStore) -> Protocol:
+    return Protocol(small("vowel", "open"), RUN, load("vowel", folder), store, EFFORT, lambda _: None)
+
+
+def work(folder: Path, store: ResultStore) -> Probabilities:
+    recipe = protocol(folder, store).recipe
+    return Probabilities(recipe, small("vowel", "open"), RUN, load("vowel", folder), store, EFFORT)
+
+
+@pytest.fixture
+def made(folder: Path, tmp_path: Path) -> ResultStore:
+    """The protocol on vowel's open grid."""
+    store = ResultStore(tmp_path / "made")
+    list(protocol(folder, store).steps())
+    return store
+
+
+def test_without_the_protocol_the_part_says_what_it_needs(folder: Path, tmp_path: Path):
+    store = ResultStore(tmp_path)
+    with pytest.raises(NeedsProtocol, match="no tuned student of class 0"):
+        list(work(folder, store).steps())
+    with pytest.raises(NeedsProtocol, match="no setting"):
+        module.stored_setting(store, RUN, "any")
+
+
+def test_every_class_is_calibrated_on_rows_that_its_student_had_not_seen(
+    folder: Path, made: ResultStore, monkeypatch: pytest.MonkeyPatch
+):
+    seen = []
+
+    def fit(truth, scores, kind):
+        seen.append((truth, scores, kind))
+        return fit_calibration(truth, scores, kind)
+
+    monkeypatch.setattr(module, "fit_calibration", fit)
+    steps = list(work(folder, made).steps())
+    assert [step.name for step in steps] == [record_name(code) for code in range(3)]
+    train = load("vowel", folder).train
+    assert len(seen) == 3
+    for code, (truth, scores, kind) in enumerate(seen):
+        assert kind == "sigmoid"
+        assert np.array_equal(truth, train.y == code)
+        assert np.isfinite(scores).all()
+        record = made.read(RUN, record_name(code))
+        assert record is not None
+        assert record["same_f1"]
+        assert record["positives"] == (train.y == code).sum()
+        assert record["calibrations"]["isotonic"] is None
+        assert (
+            0.0 < record["calibrations"]["sigmoid"]["brier"] < record["calibrations"]["sigmoid"]["base_brier"]
+        )
+    assert not any(step.new for step in work(folder, made).steps())
+
+
+def test_the_brier_score_is_that_of_scikit_learn(folder: Path, made: ResultStore):
+    one = work(folder, made)
+    list(one.steps())
+    room, student = one._room, made.read(RUN, student_name(1, "gsvm"))
+    assert student is not None
+    from core.students import fit_student
+    from core.tuning import Grid, tune_student
+
+    spec = module.chosen_spec(student)
+    grid = Grid(C=(spec.C,), margins=(spec.margin,), floors=(spec.floor,))
+    held_out = tune_student(room.folds, 1, "gsvm", grid, strategy="exhaustive").held_out_scores
+    calibration = fit_calibration(room.preparation.labels == 1, held_out)
+    fitted = fit_student(room.preparation.features, room.preparation.lesson(1, floor=spec.floor), spec)
+    probability = calibration.probabilities(fitted.scores(room.examination.features))
+    record = made.read(RUN, record_name(1))
+    assert record is not None
+    expected = brier_score_loss(room.examination.labels == 1, probability)
+    assert record["calibrations"]["sigmoid"]["brier"] == pytest.approx(expected)
+
+
+def test_isotonic_calibrations_need_rows(folder: Path, made: ResultStore, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "ISOTONIC_NEEDS", 20)
+    list(work(folder, made).steps())
+    there = [made.read(RUN, record_name(code))["calibrations"]["isotonic"] for code in range(3)]  # type: ignore[index]
+    counts = load("vowel", folder).train.class_counts
+    assert [one is not None for one in there] == [count >= 20 for count in counts]
+
+
+def test_a_student_with_another_point_is_calibrated_anew(folder: Path, made: ResultStore):
+    list(work(folder, made).steps())
+    student = made.read(RUN, student_name(1, "gsvm"))
+    assert student is not None
+    student["chosen"]["C"] *= 10.0
+    recipe = student.pop("recipe")
+    made.write(RUN, student_name(1, "gsvm"), recipe, {k: v for k, v in student.items() if k != "format"})
+    assert read_probabilities(made, "vowel") is None
+    assert [step.new for step in work(folder, made).steps()] == [False, True, False]
+    assert read_probabilities(made, "vowel") is not None
+
+
+def test_bins_of_classes_are_pooled(store: ResultStore):
+    assert read_probabilities(store, "vowel") is None
+    fill_probabilities(store, RUN)
+    found = read_probabilities(store, "vowel")
+    assert found is not None
+    sigmoid, isotonic = found.kinds["sigmoid"], found.kinds["isotonic"]
+    assert (len(sigmoid.classes), len(isotonic.classes), found.n_classes) == (3, 1, 3)
+    assert [one.count for one in sigmoid.bins] == [90, 30]
+    assert sigmoid.bins[0].observed == pytest.approx(0.1)
+    assert sigmoid.pooled_error == pytest.approx(0.05)
+    assert sigmoid.brier == pytest.approx(0.04)
+    assert sigmoid.of(["c0"]) == pytest.approx(0.04)
+    assert sigmoid.better_than_base == 3
+    assert found.other_students == ("c2",)
+    assert found.seconds == pytest.approx(18.0)
+
+
+def test_probabilities_of_another_protocol_do_not_count(store: ResultStore):
+    fill_probabilities(store, RUN)
+    record = store.read(RUN, record_name(1))
+    assert record is not None
+    kept = {k: v for k, v in record.items() if k not in {"format", "recipe"}}
+    store.write(RUN, record_name(1), "p", {**kept, "protocol": "other"})
+    assert read_probabilities(store, "vowel") is None
+
+
+def test_a_data_set_whose_classes_are_all_small_has_no_isotonic_part(store: ResultStore):
+    fill_probabilities(store, RUN, isotonic=False)
+    found = read_probabilities(store, "vowel")
+    assert found is not None
+    assert list(found.kinds) == ["sigmoid"]

@@ -1,0 +1,93 @@
+"""What is timed gives the right answers, and is timed in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from core.packed import LinearBasis, PackedStudent, PackedTeacher, RbfBasis
+from experiments import timing
+from experiments.timing import measure_against_teacher, seconds_in_turns, stored_entries
+
+KERNELS = ("_score", "_argmax", "_is_largest")
+
+
+@pytest.fixture(params=["compiled", "interpreted"])
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "interpreted":
+        for name in KERNELS:
+            kernel = getattr(timing, name)
+            monkeypatch.setattr(timing, name, getattr(kernel, "py_func", kernel))
+
+
+def linear_teacher(K: int, d: int, *, ties: bool) -> PackedTeacher:
+    rng = np.random.default_rng(0)
+    coef = rng.integers(-1, 2, (K, d)).astype(float) if ties else rng.standard_normal((K, d))
+    return PackedTeacher(LinearBasis(d), coef, np.zeros(K), tuple(map(str, range(K))))
+
+
+@pytest.mark.usefixtures("_way")
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("stored", [False, True])
+def test_both_ways_to_ask_the_teacher_answer_as_it_does(ties: bool, stored: bool):
+    """With weights and values of -1, 0 and 1 the largest score is often shared by several classes."""
+    teacher = linear_teacher(5, 6, ties=ties)
+    rng = np.random.default_rng(1)
+    rows = rng.integers(-1, 2, (40, 6)).astype(float)
+    entries = stored_entries(sp.csr_array(rows))
+    if stored:
+        kept = [i for i, (columns, _) in enumerate(entries) if len(columns)]
+        rows, entries = rows[kept], [entries[i] for i in kept]
+    predicted = teacher.predict(rows)
+    for target in range(5):
+        asks = timing._teacher(
+            teacher, lambda i: entries[i] if stored else (timing._ALL, rows[i]), [target] * len(rows)
+        )
+        for i in range(len(rows)):
+            assert asks["teacher"](i) == (predicted[i] == target)
+            assert asks["remark_2"](i) == teacher.is_class(rows[i], target)[0]
+
+
+@pytest.mark.usefixtures("_way")
+def test_the_student_is_asked_as_it_decides():
+    rng = np.random.default_rng(2)
+    rows = rng.standard_normal((30, 4))
+    student = PackedStudent(LinearBasis(4), rng.standard_normal(4), 0.1, np.zeros(4), 0.0, 0.2, "a")
+    ask = timing._student(student.coef, student.intercept, 0.2, lambda i: (timing._ALL, rows[i]))
+    assert [ask(i) for i in range(30)] == student.decide(rows).tolist()
+
+
+def test_every_turn_asks_all_rows_of_one_query_and_then_of_the_next():
+    asked: list[tuple[str, int]] = []
+
+    def ask(name: str) -> Callable[[int], Any]:
+        return lambda i: asked.append((name, i))
+
+    seconds = seconds_in_turns({"a": ask("a"), "b": ask("b")}, 3)
+    turn = [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("b", 2)]
+    assert asked == turn * (len(asked) // 6)
+    assert len(asked) > 6
+    assert all(each.shape == (3,) and (each >= 0).all() for each in seconds.values())
+
+
+def test_the_fastest_turn_counts(monkeypatch: pytest.MonkeyPatch):
+    clock = iter(np.cumsum([0.0, 5.0, 0.0, 3.0, 0.0, 4.0, 0.0, 9.0, 0.0, 7.0]).tolist())
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
+    assert seconds_in_turns({"a": lambda _: None}, 1)["a"] == pytest.approx([3.0])
+
+
+def test_a_student_on_few_landmarks_is_faster_than_a_teacher_on_many():
+    rng = np.random.default_rng(3)
+
+    def basis(p: int) -> RbfBasis:
+        return RbfBasis(np.zeros(200), np.full(200, 0.05), 0.05 * rng.standard_normal((p, 200)))
+
+    teacher = PackedTeacher(basis(2000), rng.standard_normal((8, 2000)), np.zeros(8), tuple("abcdefgh"))
+    student = PackedStudent(basis(10), rng.standard_normal(10), 0.0, np.zeros(10), 0.0, 0.0, "c")
+    found = measure_against_teacher(teacher, student, rng.standard_normal((20, 200)), seed=0)
+    assert set(found) == {"teacher", "remark_2", "student"}
+    assert found["student"] < 0.5 * found["teacher"]
