@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from importlib import metadata
-from types import FrameType
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Receive, Scope, Send
 
-from app.api import datasets, health, jobs, keys, models, openapi, predict, workers
+from app.api import datasets, health, jobs, keys, models, openapi, predict, teachers, workers
 from app.api.errors import install_error_handlers
 from app.api.gate import RequestGate
 from app.api.runtime import Runtime
@@ -22,23 +24,39 @@ from app.domain.entities import JobState
 from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
 from app.serving.access import KeyGate, UnsafeExposure, check_exposure
+from app.serving.board import Board, Seat, State
 from app.serving.cache import ModelCache
-from app.serving.hot_path import QueryPath, serve_student
+from app.serving.hot_path import QueryPath
+from app.serving.http_server import Server
+from app.serving.memory import keep_freed_memory
 from app.serving.metrics import Metrics
 from app.serving.refresher import Refresher
+from app.serving.served import serve_student
 from app.serving.source import DatabaseSource
 from app.settings import Settings
+from app.store.disk import PackedFiles
 from app.store.engine import open_engine
 from app.store.migrate import schema_is_current
 from app.store.unit_of_work import Store
+from app.v2 import openapi as inference_openapi
+from app.v2.application import InferenceProtocol
 
-__all__ = ["StmsApi", "UnsafeExposure", "check_exposure", "create_app", "run_api"]
+__all__ = [
+    "CannotListen",
+    "Place",
+    "SchemaOutdated",
+    "StmsApi",
+    "UnsafeExposure",
+    "check_database",
+    "create_app",
+    "run_api",
+]
 
-GRACE_SECONDS = 10
-"""How long requests under way may take to end after SIGTERM."""
+logger = logging.getLogger("uvicorn.error")
+"""The server's own log, which it sets up."""
 
-_KEEP_ALIVE_SECONDS = 75
 _BACKLOG = 2048
+_PUBLISH_SECONDS = 0.5
 
 
 class StmsApi(FastAPI):
@@ -47,29 +65,40 @@ class StmsApi(FastAPI):
     stopping: whether the server is about to end, so that endless answers end too.
     """
 
-    def __init__(self, settings: Settings, **options: Any) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, **options: Any) -> None:
         super().__init__(**options)
         self.settings = settings
+        self.metrics = metrics
         self.query_path: QueryPath | None = None
+        self.inference_protocol: InferenceProtocol | None = None
         self.stopping: Callable[[], bool] = lambda: False
+        self._published = 0.0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        # Not async itself: whoever answers is awaited by the server, with nobody in between.
         if self.query_path is not None and QueryPath.takes(scope):
-            await self.query_path(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+            return self.query_path(scope, receive, send)
+        if self.inference_protocol is not None and InferenceProtocol.takes(scope):
+            return self.inference_protocol(scope, receive, send)
+        return super().__call__(scope, receive, send)
+
+    def publish_metrics(self) -> None:
+        """Let the other processes know this one's numbers, twice a second however often it is called."""
+        if time.monotonic() - self._published >= _PUBLISH_SECONDS:
+            self._published = time.monotonic()
+            self.metrics.publish()
 
     def openapi(self) -> dict[str, Any]:
         """The API's description, with what the framework does not see."""
         if self.openapi_schema is None:
-            self.openapi_schema = openapi.complete(super().openapi())
+            self.openapi_schema = inference_openapi.complete(openapi.complete(super().openapi()))
         return self.openapi_schema
 
 
-def create_app(settings: Settings, *, queue: JobQueue | None = None) -> StmsApi:
+def create_app(settings: Settings, *, queue: JobQueue | None = None, place: Place | None = None) -> StmsApi:
     """The application; it opens the database and the queue when its lifespan begins.
 
-    queue: where jobs go; by default the job engine of ``settings``.
+    queue: where jobs go; by default the job engine of ``settings``. place: if there are other processes.
     """
 
     @asynccontextmanager
@@ -80,6 +109,7 @@ def create_app(settings: Settings, *, queue: JobQueue | None = None) -> StmsApi:
 
     app = StmsApi(
         settings,
+        Metrics(place.board, place.seat) if place else Metrics(),
         title="STMS",
         description=openapi.DESCRIPTION,
         version=metadata.version("stms"),
@@ -87,43 +117,72 @@ def create_app(settings: Settings, *, queue: JobQueue | None = None) -> StmsApi:
     )
     app.add_middleware(RequestGate, settings=settings)
     install_error_handlers(app)
-    for part in (datasets, jobs, models, predict, keys, workers, health):
+    for part in (datasets, jobs, models, teachers, predict, keys, workers, health):
         app.include_router(part.router)
     return app
 
 
-def run_api(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a server process works: the listening socket, and its seat on the board of all processes."""
 
+    listener: socket.socket
+    board: Board
+    seat: Seat
+
+    @classmethod
+    def alone(cls, settings: Settings) -> Place:
+        """For the only process of a service. Raises CannotListen."""
+        board = Board.alone()
+        return cls(listen(settings.host, settings.port), board, board.seats[0])
+
+    @classmethod
+    def inherited(cls, listener: int, board: int, seat: int) -> Place:
+        """From the parent: open files by number. Raises BoardMismatch."""
+        opened = Board.inherited(board)
+        return cls(socket.socket(fileno=listener), opened, opened.seats[seat])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises CannotListen."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        reason = error.strerror or error
+        raise CannotListen(f"Cannot listen at {host} port {port}: {reason}.") from error
+
+
+def run_api(settings: Settings, place: Place | None = None) -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
+
+    place: given by a parent that runs several processes; by default this is the only one.
     Raises UnsafeExposure when the address needs API keys and there are none, Unavailable when that cannot be
-    found out, and SchemaOutdated when the database was not upgraded.
+    found out, SchemaOutdated when the database was not upgraded, and CannotListen.
     """
-    _check_database(settings)
-    app = create_app(settings)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            host=settings.host,
-            port=settings.port,
-            http="httptools",
-            access_log=False,
-            server_header=False,
-            log_level=settings.log_level.lower(),
-            backlog=_BACKLOG,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-        )
+    check_database(settings)
+    keep_freed_memory()
+    here = place or Place.alone(settings)
+    here.seat.take(State.STARTING)
+    app = create_app(settings, place=here)
+    server = Server(
+        app,
+        here.listener,
+        board=here.board,
+        seat=here.seat,
+        grace=settings.drain_seconds,
+        max_connections=settings.max_connections,
+        log_level=settings.log_level,
+        tick=app.publish_metrics,
     )
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        server.should_exit = True
-
-    # uvicorn raises the signal again once it has ended; with these handlers the end is then a clean one.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
     app.stopping = lambda: server.should_exit
+    logger.info("Process %d listens at %s port %d.", os.getpid(), *here.listener.getsockname()[:2])
     server.run()
     return 0 if server.started else 1
+
+
+class CannotListen(Exception):
+    """Somebody else listens at the address, or it is none of this machine's."""
 
 
 class SchemaOutdated(Exception):
@@ -141,7 +200,8 @@ async def _open(app: StmsApi, queue: JobQueue | None, stack: AsyncExitStack) -> 
         opened = DbosQueue(settings)
         stack.callback(opened.close)
         queue = opened
-    gate, metrics, source = KeyGate(settings), Metrics(), DatabaseSource(store)
+    files = PackedFiles(settings.cache_folder, settings.cache_disk_bytes)
+    gate, metrics, source = KeyGate(settings), app.metrics, DatabaseSource(store, files)
     cache = ModelCache(source, budget=settings.cache_bytes, serve=serve_student)
     stack.callback(cache.close)
     refresher = Refresher(source, gate, cache, seconds=settings.refresh_seconds)
@@ -151,10 +211,14 @@ async def _open(app: StmsApi, queue: JobQueue | None, stack: AsyncExitStack) -> 
     metrics.watch("stms_queries_in_flight", "Queries under way.", lambda: query_path.inflight)
     metrics.watch("stms_cache_bytes", "Bytes of loaded students and teachers.", lambda: cache.size)
     metrics.watch("stms_cache_entries", "Loaded students and teachers.", lambda: len(cache))
+    metrics.watch_count("stms_cache_hits", "Students that were loaded when asked for.", lambda: cache.hits)
+    metrics.watch_count("stms_cache_misses", "Students and teachers that were not.", lambda: cache.misses)
     metrics.watch_jobs(lambda: _count_jobs(store))
     await refresher.start()
-    app.state.runtime = Runtime(settings, store, queue, gate, cache, refresher, metrics)
+    app.state.runtime = Runtime(settings, store, queue, gate, cache, refresher, metrics, files)
     app.query_path = query_path
+    app.inference_protocol = InferenceProtocol(app.state.runtime, query_path)
+    stack.callback(app.inference_protocol.close)
 
 
 def _count_jobs(store: Store) -> Mapping[str, int] | None:
@@ -165,7 +229,8 @@ def _count_jobs(store: Store) -> Mapping[str, int] | None:
         return None
 
 
-def _check_database(settings: Settings) -> None:
+def check_database(settings: Settings) -> None:
+    """Whether the service may start: raises as `run_api`, without starting anything."""
     store = Store(open_engine(settings.app_database_url))
     try:
         if not schema_is_current(store.engine):

@@ -22,6 +22,10 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address to listen on; beyond loopback only with API keys.")
     port: int = Field(8000, ge=0, le=65535)
+    workers: int = Field(1, ge=1, le=64, description="Server processes of one `stms api`.")
+    drain_seconds: float = Field(
+        10.0, gt=0, description="How long requests under way may take to end after SIGTERM."
+    )
     require_keys: bool | None = Field(
         None, description="Ask for API keys; empty: when at least one key exists or host is not loopback."
     )
@@ -38,6 +42,25 @@ class Settings(BaseSettings):
     max_queued_jobs: int = Field(1000, ge=1, description="Training jobs waiting before new ones are shed.")
     max_inflight_queries: int = Field(256, ge=1, description="Queries under way before new ones are shed.")
 
+    max_inflight_bytes: int = Field(
+        512 * 1024**2, ge=1024**2, description="Bytes of large queries under way before new ones are shed."
+    )
+    max_inflight_requests: int = Field(
+        64, ge=1, description="Other requests under way before new ones are shed."
+    )
+    max_connections: int = Field(
+        4096, ge=1, description="Open connections of one server process before new ones are shed."
+    )
+
+    max_classes: int = Field(2_000_000, ge=1, description="Most classes of an imported head.")
+    max_head_bytes: int = Field(8 * 1024**3, ge=1024, description="Largest file of an imported head.")
+
+    cache_dir: Path | None = Field(
+        None, description="Folder of the model cache, on a local disk; empty: cache in data_dir."
+    )
+    cache_disk_bytes: int = Field(
+        32 * 1024**3, ge=1024**2, description="Disk budget of the model cache, shared by all processes."
+    )
     cache_bytes: int = Field(1024**3, ge=1024**2, description="Memory budget of loaded students per process.")
     refresh_seconds: float = Field(
         0.25, gt=0, le=1, description="How often a server looks for moved aliases and changed keys."
@@ -50,6 +73,11 @@ class Settings(BaseSettings):
     takeover_seconds: float = Field(5.0, gt=0, description="Silence after which another worker takes over.")
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level logged.")
+
+    @property
+    def cache_folder(self) -> Path:
+        """Where packed models are on local disk."""
+        return self.data_dir / "cache" if self.cache_dir is None else self.cache_dir
 
     @property
     def app_database_url(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -39,7 +40,11 @@ def _service_error(request: Request, error: Exception) -> Response:
 
 def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - by registration
-    return problem_response(validation_problem(error.errors()), request)
+    problem = validation_problem(error.errors())
+    if problem.status == 404 and (allowed := _methods_at(request)) and request.method not in allowed:
+        # The framework tried a route of another resource, whose name this path cannot hold.
+        problem = method_not_allowed(request.method, ", ".join(allowed))
+    return problem_response(problem, request)
 
 
 def _framework_error(request: Request, error: Exception) -> Response:
@@ -83,10 +88,21 @@ def _fault(error: Mapping[str, Any]) -> InputFault:
 def _methods_at(request: Request) -> list[str]:
     """Methods of the resource; the framework would name those of its first route only."""
     path = request.scope["path"]
-    described = request.app.openapi()["paths"].items()
+    found = [
+        (template, operations)
+        for template, operations in request.app.openapi()["paths"].items()
+        if compile_path(template)[0].fullmatch(path)
+    ]
+    # "{model}" fits "name:predict", too: the template that says more is meant.
+    longest = max((_literal(template) for template, _ in found), default=0)
     return sorted(
         method.upper()
-        for template, operations in described
-        if compile_path(template)[0].fullmatch(path)
+        for template, operations in found
+        if _literal(template) == longest
         for method in operations
     )
+
+
+def _literal(template: str) -> int:
+    """How many characters of a path a template gives."""
+    return len(re.sub(r"\{[^}]*\}", "", template))

@@ -1,29 +1,37 @@
-"""What happens to every request before any endpoint: its name, the limit of its body, the last resort."""
+"""What happens to every request before any endpoint: its name, its limits, the last resort."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problem import Problem, internal_problem, problem_of
 from app.api.request_id import HEADER, request_id_of
-from app.domain.errors import ServiceError
+from app.domain.errors import Overloaded, ServiceError
 from app.serving.body import declared_length, read_body
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+_ALWAYS: Final = frozenset({"/livez", "/readyz", "/metrics", "/version"})
+_STREAM: Final = b"text/event-stream"
+
+_STREAMED = {"/v1/datasets", "/v1/teachers"}
+
 
 class RequestGate:
     """ASGI middleware: names the request, reads its bounded body, and answers what nobody caught with a 500.
 
-    Data sets pass unread: their endpoint streams them and has a limit of its own.
+    Data sets and heads pass unread: their endpoints stream them and have limits of their own.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
         self._settings = settings
+        self._inflight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -31,8 +39,12 @@ class RequestGate:
             return
         request_id = request_id_of(scope["headers"])
         scope.setdefault("state", {})["request_id"] = request_id
-        answer = _Answer(send, request_id)
+        answer = _Answer(send, request_id, self._leave)
         try:
+            if scope["path"] in _ALWAYS:
+                answer.left = True
+            else:
+                self._enter()
             await self._app(scope, await self._bounded(scope, receive), answer.send)
         except ServiceError as error:
             await answer.refuse(problem_of(error), scope)
@@ -41,6 +53,16 @@ class RequestGate:
             if answer.started:
                 raise
             await answer.refuse(internal_problem(), scope)
+        finally:
+            answer.leave()
+
+    def _enter(self) -> None:
+        self._inflight += 1
+        if self._inflight > self._settings.max_inflight_requests:
+            raise Overloaded(f"{self._settings.max_inflight_requests} requests are under way already.")
+
+    def _leave(self) -> None:
+        self._inflight -= 1
 
     async def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """The same body, read and found to be within its limit."""
@@ -61,23 +83,33 @@ class RequestGate:
         return again
 
     def _limit(self, method: str, path: str) -> int | None:
-        if method == "POST" and path == "/v1/datasets":
+        if method == "POST" and path in _STREAMED:
             return None
         return self._settings.max_query_bytes if path.endswith(":predict") else self._settings.max_body_bytes
 
 
 class _Answer:
-    """The way out: puts the request's name on the answer and knows whether it has begun."""
+    """The way out: puts the request's name on the answer, knows whether it has begun, and counts out once."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, leave: Callable[[], None]) -> None:
         self._send = send
         self._request_id = request_id
+        self._leave = leave
         self.started = False
+        self.left = False
+
+    def leave(self) -> None:
+        if not self.left:
+            self.left = True
+            self._leave()
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
-            message["headers"] = [*message.get("headers", ()), (HEADER, self._request_id.encode("ascii"))]
+            headers = message.get("headers", ())
+            message["headers"] = [*headers, (HEADER, self._request_id.encode("ascii"))]
+            if any(name == b"content-type" and value.startswith(_STREAM) for name, value in headers):
+                self.leave()
         await self._send(message)
 
     async def refuse(self, problem: Problem, scope: Scope) -> None:

@@ -65,14 +65,8 @@ def readyz(
     Without the job engine or a worker the server is ready all the same: it answers queries, and jobs that are
     submitted wait in the database.
     """
-    checks = [
-        _check("database", lambda: _database(runtime)),
-        _check("schema", lambda: _schema(runtime)),
-        _check("registry", lambda: _registry(runtime)),
-        _check("job_engine", lambda: _job_engine(runtime), needed=False),
-        _check("workers", lambda: _workers(runtime), needed=False),
-    ]
-    ready = all(check.ok for check in checks if check.needed)
+    checks = look(runtime)
+    ready = is_ready(checks)
     if not ready:
         response.status_code = 503
         response.headers["retry-after"] = "2"
@@ -88,8 +82,26 @@ async def version() -> Version:
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def get_metrics(runtime: RuntimeDep) -> Response:
-    """Counters for Prometheus."""
+    """Counters for Prometheus, of all server processes together."""
     return Response(runtime.metrics.render(), headers={"content-type": metrics.CONTENT_TYPE})
+
+
+def look(runtime: Runtime) -> list[Check]:
+    """Every check, made now; blocks."""
+    return [
+        _check("database", lambda: _database(runtime)),
+        _check("schema", lambda: _schema(runtime)),
+        _check("registry", lambda: _registry(runtime)),
+        _check("process", lambda: _process(runtime)),
+        _check("processes", lambda: _processes(runtime), needed=False),
+        _check("job_engine", lambda: _job_engine(runtime), needed=False),
+        _check("workers", lambda: _workers(runtime), needed=False),
+    ]
+
+
+def is_ready(checks: list[Check]) -> bool:
+    """Whether all that is needed is there."""
+    return all(check.ok for check in checks if check.needed)
 
 
 class _NotReadyError(Exception):
@@ -123,6 +135,19 @@ def _registry(runtime: Runtime) -> str:
     if since is not None:
         raise _NotReadyError(f"could not be read for {time.time() - since:.1f} s; loaded models still answer")
     return f"is followed; {len(runtime.cache)} students and teachers are loaded"
+
+
+def _process(runtime: Runtime) -> str:
+    if runtime.metrics.processes().leaving:
+        raise _NotReadyError("is about to end; ask again over a new connection")
+    return "takes requests"
+
+
+def _processes(runtime: Runtime) -> str:
+    seen = runtime.metrics.processes()
+    if seen.serving < seen.wanted:
+        raise _NotReadyError(f"{seen.serving} of {seen.wanted} serve; the others are being started")
+    return f"{seen.serving} of {seen.wanted} serve"
 
 
 def _job_engine(runtime: Runtime) -> str:

@@ -15,7 +15,7 @@ from app.api.auth import Trainer
 from app.api.conditional import etag, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
 from app.api.runtime import Runtime, RuntimeDep
-from app.api.schemas import EventView, JobView, StudentView, SubmitJob
+from app.api.schemas import EventView, JobView, StudentView, SubmitJob, TraceView
 from app.api.sse import event_stream, last_event_id
 from app.domain.entities import Event, Job, JobState
 from app.services import training
@@ -141,6 +141,18 @@ def students(
     if has_more:
         link_next(request, response, rows[-1].class_index)
     return Page(data=[StudentView.of(row) for row in rows], has_more=has_more)
+
+
+@router.get("/{job_id}/students/{class_index}/{method}/trace")
+def trace(
+    job_id: JobId,
+    class_index: Annotated[int, Path(ge=0, le=2**31 - 1, description="Number of the class.")],
+    method: Annotated[str, Path(max_length=16, pattern=r"^[a-z0-9]+$")],
+    runtime: RuntimeDep,
+    _caller: Trainer,
+) -> TraceView:
+    """How the hyper-parameters of a student, or a compact student's size, were searched for."""
+    return TraceView.of(training.student_trace(runtime.store, job_id, class_index, method))
 
 
 @router.post("/{job_id}/cancel", status_code=202)

@@ -9,9 +9,9 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.auth import Reader, Trainer
 from app.api.conditional import etag, expected_revision, not_modified
-from app.api.paging import After, Limit, Page, link_next
+from app.api.paging import After, AfterNumber, Limit, Page, link_next
 from app.api.runtime import RuntimeDep
-from app.api.schemas import AliasView, ModelSummaryView, ModelView, PointAlias, VersionView
+from app.api.schemas import AliasView, ClassView, ModelSummaryView, ModelView, PointAlias, VersionView
 from app.services import models
 from app.serving.access import authorise
 
@@ -74,6 +74,27 @@ def get_version(
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
     return VersionView.of(found)
+
+
+@router.get("/{model}/versions/{version}/classes")
+def list_classes(
+    model: ModelName,
+    version: VersionName,
+    request: Request,
+    response: Response,
+    runtime: RuntimeDep,
+    caller: Reader,
+    limit: Limit = 100,
+    after: AfterNumber = None,
+) -> Page[ClassView]:
+    """The classes of a version in the order of their numbers, however many there are."""
+    authorise(caller, "query", model)
+    found = models.get_version(runtime.store, model, version)
+    start = -1 if after is None else after
+    rows, has_more = models.list_classes(runtime.store, runtime.files, found, limit=limit, after=start)
+    if has_more:
+        link_next(request, response, rows[-1][0])
+    return Page(data=[ClassView(id=row, label=label) for row, label in rows], has_more=has_more)
 
 
 @router.get("/{model}/aliases/{alias}", response_model=AliasView)

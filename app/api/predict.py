@@ -7,22 +7,22 @@ from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 
+from app.api import query_openapi
 from app.api.auth import Reader
 from app.api.runtime import RuntimeDep
 from app.domain.errors import NotFound, TooLarge
 from app.serving.access import authorise
 from app.serving.cache import ServedTeacher
-from app.serving.rows import QueryBody, block_error, decode, dense_blocks, dense_row, row_error
+from app.serving.manner import Form, Manner, manner_of
+from app.serving.question import MAX_SCORES, Limits, Question, tensor_question, unpacked
+from app.serving.rows import QueryBody, decode
 from core.errors import InvalidProblem
 
 router = APIRouter(tags=["queries"])
-
-MAX_SCORES: Final = 2_000_000
-"""Most scores in one answer: rows times classes."""
 
 Json = dict[str, Any]
 Reference = Annotated[
@@ -32,10 +32,6 @@ Reference = Annotated[
         description="``name``, ``name@alias`` or ``name@3``.",
     ),
 ]
-_BODY: Final = {
-    "required": True,
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PredictRequest"}}},
-}
 _ANSWER: Final = {
     200: {
         "description": "One decision, or a list of them.",
@@ -60,43 +56,56 @@ _DECODER: Final = msgspec.json.Decoder(PredictBody)
 
 @router.post(
     "/v1/models/{model}:predict",
-    openapi_extra={"requestBody": _BODY},
+    openapi_extra={
+        "requestBody": query_openapi.body_of("PredictRequest"),
+        "parameters": query_openapi.TENSOR_PARAMETERS,
+    },
     responses=_ANSWER,  # type: ignore[arg-type]
     response_class=Response,
 )
-async def predict(model: Reference, request: Request, runtime: RuntimeDep, caller: Reader) -> Response:
+async def predict(
+    model: Reference,
+    request: Request,
+    runtime: RuntimeDep,
+    caller: Reader,
+    scores: Annotated[bool, Query(description="Give the scores of all classes.")] = False,
+    target: Annotated[str | None, Query(description="Decide on this class instead.")] = None,
+) -> Response:
     """Ask the whole teacher: which class is it? Costs all classes where a query costs one student."""
     authorise(caller, "query", model.partition("@")[0])
+    manner = manner_of(dict(request.scope["headers"]), request.scope["query_string"])
     data = await request.body()
     served = await runtime.cache.teacher(model)
-    answer = await run_in_threadpool(_answer, served, data, runtime.settings.max_query_rows)
+    limits = Limits(runtime.settings.max_query_bytes, runtime.settings.max_query_rows)
+    answer = await run_in_threadpool(_answer, served, data, manner, limits, scores, target)
     runtime.metrics.predicted(served.model)
     return Response(answer, media_type="application/json")
 
 
-def _answer(served: ServedTeacher, data: bytes, max_rows: int) -> bytes:
-    body = decode(_DECODER, data, max_rows)
-    code = _code(served, body.target)
-    origin = {"model": served.model, "version": served.version}
-    if body.target is not None:
-        origin["target"] = body.target
+def _answer(
+    served: ServedTeacher, data: bytes, manner: Manner, limits: Limits, scores: bool, target: str | None
+) -> bytes:
+    given = unpacked(data, manner, limits)
+    if manner.body is Form.JSON:
+        body = decode(_DECODER, given, limits.max_rows)
+        question = Question(body.x, body.rows, explain=False)
+        scores, target = scores or body.scores, target if body.target is None else body.target
+    else:
+        question = tensor_question(given, manner, limits)
+    code = _code(served, target)
+    origin: Json = {"model": served.model, "version": served.version}
+    if target is not None:
+        origin["target"] = target
     columns, classes = served.teacher.map.n_columns, len(served.teacher.classes)
-    if body.rows is None:
-        assert body.x is not None  # noqa: S101 - decode gives one of the two
-        try:
-            [result] = _results(served, np.atleast_2d(dense_row(body.x, columns)), code, body.scores)
-        except InvalidProblem as error:
-            raise row_error(error) from error
-        return _encode(result | origin)
-    if body.scores and len(body.rows) * classes > MAX_SCORES:
+    if scores and question.n_rows * classes > MAX_SCORES:
         raise TooLarge(f"At most {MAX_SCORES} scores are given in one answer.", code="too_many_scores")
     results: list[Json] = []
-    for part, table in dense_blocks(body.rows, columns, classes):
+    for part, table in question.blocks(columns, classes):
         try:
-            results += _results(served, table, code, body.scores)
+            results += _results(served, table, code, scores)
         except InvalidProblem as error:
-            raise block_error(error, part.start) from error
-    return _encode({"results": results, **origin})
+            raise question.error(error, part.start) from error
+    return _encode(results[0] | origin if question.single else {"results": results, **origin})
 
 
 def _code(served: ServedTeacher, target: str | None) -> int | None:

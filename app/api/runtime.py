@@ -13,6 +13,7 @@ from app.serving.cache import ModelCache
 from app.serving.metrics import Metrics
 from app.serving.refresher import Refresher
 from app.settings import Settings
+from app.store.disk import PackedFiles
 from app.store.unit_of_work import Store
 
 
@@ -27,6 +28,7 @@ class Runtime:
     cache: ModelCache
     refresher: Refresher
     metrics: Metrics
+    files: PackedFiles
 
 
 async def _runtime(request: Request) -> Runtime:

@@ -128,7 +128,13 @@ class EventView(View):
 
 
 class StudentView(View):
-    """One learner of one class. ``id`` is the class's number, by which pages go on."""
+    """One learner of one class. ``id`` is the class's number, by which pages go on.
+
+    metrics: on the test part; of a calibrated student also ``brier``, ``base_brier`` (of the class's share as
+    everybody's probability), ``calibration_error`` and the bins of ``reliability``.
+    chosen: what a search chose, its cross-validated ``score`` and ``standard_error``; of a compact student
+    its ``n_landmarks`` and ``relative_cost``; null where nothing was searched.
+    """
 
     id: Annotated[int, Field(validation_alias="class_index")]
     class_index: int
@@ -142,8 +148,44 @@ class StudentView(View):
     status: str | None
     threshold: float | None
     metrics: Json
+    chosen: Json | None
     digest: str | None
     error: str | None
+
+
+class TracePointView(View):
+    """One point of a grid as it was last measured.
+
+    margin: ε. floor: ϵ. folds: how many it was measured on. score: the metric, in [0, 1], and its standard
+    error over the folds. gap: largest relative duality gap of its fits. seconds: of its fits, together.
+    """
+
+    C: float
+    margin: float
+    floor: float
+    folds: int
+    score: float
+    standard_error: float
+    gap: float
+    seconds: float
+
+
+class SizePointView(View):
+    """One size of a compact student, and F in [0, 1] on held-out folds."""
+
+    n_landmarks: int
+    f1: float
+
+
+class TraceView(View):
+    """How a student was searched for. points: in the order of the grid, or sizes rising."""
+
+    job_id: str
+    class_index: int
+    label: str
+    method: str
+    chosen: Json
+    points: list[TracePointView] | list[SizePointView]
 
 
 class AliasView(View):
@@ -163,18 +205,31 @@ class PointAlias(Body):
 
 
 class VersionView(View):
-    """A published version; it never changes. method: of the students that answer queries."""
+    """A published version; it never changes. method: of the students that answer queries.
+
+    Of an imported version the method is head or linear, and there is neither job nor data set.
+    """
 
     model: str
     version: int
-    job_id: str
-    dataset_digest: str
+    job_id: str | None
+    dataset_digest: str | None
     method: str
-    classes: list[str]
+    class_count: int
+    classes: list[str] = Field(
+        description="All labels where there are at most 1000, else none: they are listed under …/classes."
+    )
     columns: int
     teacher_digest: str
     metrics: Json
     created_at: Time
+
+
+class ClassView(View):
+    """A class of a version. ``id`` is its number, by which pages go on."""
+
+    id: int
+    label: str
 
 
 class ModelView(View):

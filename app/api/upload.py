@@ -31,8 +31,12 @@ class Upload:
 
 
 @asynccontextmanager
-async def received(request: Request, limit: int) -> AsyncIterator[Upload]:
+async def received(
+    request: Request, limit: int, folder: Callable[[], Path] | None = None
+) -> AsyncIterator[Upload]:
     """The upload, at most ``limit`` bytes, in a file that is gone after the block.
+
+    folder: where; by default the system's folder for temporary files, which may be memory.
 
     Raises TooLarge as soon as the limit is passed, InvalidRequest when the body ends early or is no form.
     """
@@ -42,7 +46,8 @@ async def received(request: Request, limit: int) -> AsyncIterator[Upload]:
     most = limit + _FORM_OVERHEAD if is_form else limit
     length = declared_length(request.headers.get("content-length", "").encode("latin-1") or None, most)
     pieces = stream_body(request.receive, most, length=length)
-    with NamedTemporaryFile(prefix="stms-upload-") as file:
+    where = None if folder is None else await run_in_threadpool(folder)
+    with NamedTemporaryFile(prefix="stms-upload-", dir=where) as file:
         if is_form:
             form = FormReader(boundary_of(header), file.write)
             await _pass_on(pieces, form.feed)

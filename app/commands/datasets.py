@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from app.commands.http import DEFAULT_SERVER, KeyOption, Server, ServerOption, connect, segment
 from app.commands.output import (
-    CommandFailed,
     Json,
     JsonOption,
     clock,
-    error_console,
     field,
     moment,
     print_fields,
@@ -30,6 +19,7 @@ from app.commands.output import (
     print_table,
     say,
     size,
+    upload_progress,
 )
 
 commands = typer.Typer(no_args_is_help=True)
@@ -47,16 +37,6 @@ FormatOption = Annotated[
 LabelOption = Annotated[
     str | None, typer.Option("--label-column", help="Column of the classes. [default: the last one]")
 ]
-_CONTENT_TYPES = {
-    ".csv": "text/csv",
-    ".tsv": "text/csv",
-    ".svm": "application/x-svmlight",
-    ".svmlight": "application/x-svmlight",
-    ".libsvm": "application/x-svmlight",
-    ".npz": "application/x-npz",
-    ".parquet": "application/vnd.apache.parquet",
-}
-_PIECE_BYTES = 1 << 18
 
 
 @commands.command()
@@ -125,7 +105,7 @@ def show(
 def delete(dataset_id: str, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
     """Delete a data set that no unfinished job uses. Models trained on it stay."""
     with connect(server, api_key) as client:
-        client.request("DELETE", f"/v1/datasets/{segment(dataset_id)}")
+        client.delete(f"/v1/datasets/{segment(dataset_id)}")
     say(f"Data set {dataset_id} is deleted.")
 
 
@@ -138,37 +118,8 @@ def send_file(
     label_column: str | None = None,
 ) -> Json:
     """Upload a file in pieces with a progress bar on standard error; returns the data set's JSON."""
-    given = {
-        "name": name or file.stem,
-        "filename": file.name,
-        "format": file_format,
-        "label_column": label_column,
-    }
-    total = file.stat().st_size
-    if total == 0:
-        raise CommandFailed(f"{file} is empty.")
-    headers = {
-        "Content-Type": _CONTENT_TYPES.get(file.suffix.lower(), "application/octet-stream"),
-        "Content-Length": str(total),
-    }
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=error_console(), transient=True) as progress:
-        task = progress.add_task(f"Uploading {file.name}", total=total)
-        dataset: Json = client.request(
-            "POST",
-            "/v1/datasets",
-            params={key: value for key, value in given.items() if value is not None},
-            headers=headers,
-            content=_pieces(file, lambda count: progress.advance(task, count)),
-        )
-    return dataset
-
-
-def _pieces(file: Path, sent: Callable[[int], None]) -> Iterator[bytes]:
-    with file.open("rb") as stream:
-        while piece := stream.read(_PIECE_BYTES):
-            yield piece
-            sent(len(piece))
+    with upload_progress(file) as progress:
+        return client.upload(file, progress, name=name, file_format=file_format, label_column=label_column)
 
 
 def _show(dataset: Json) -> None:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import datetime
 
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from app.commands.http import Server, ServerEvent, ServerProblem, segment
+from app.commands.http import Server, job_path
 from app.commands.output import CommandFailed, Json, console, error_console, percent, text
 
-ENDED = {"succeeded", "partially_succeeded", "failed", "cancelled"}
+__all__ = ["describe_event", "follow", "job_path", "report_end"]
+
 _PATIENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
 _JOB_EVERY_SECONDS = 1.0
-
-
-def job_path(job_id: str) -> str:
-    """Where a job is on the server."""
-    return f"/v1/training-jobs/{segment(job_id)}"
 
 
 def follow(server: Server, job_id: str, *, quiet: bool = False) -> Json:
@@ -33,33 +28,17 @@ def follow(server: Server, job_id: str, *, quiet: bool = False) -> Json:
     with Progress(*columns, estimate, console=error_console(), transient=True) as progress:
         task = progress.add_task("waiting", total=None, finish="")
         seen_at = 0.0
-        for event in _steady_events(server, job_id):
+        for event in server.follow(job_id, patience=_PATIENCE_SECONDS, pause=_PAUSE_SECONDS):
             line = describe_event(event.type, event.data)
             if line and not quiet:
                 progress.console.print(escape(line))
+            if event.type == "stage_progress" and event.data.get("stage") == "tuning":
+                progress.update(task, description=f"tuning {event.data.get('label')}")
             if time.monotonic() - seen_at >= _JOB_EVERY_SECONDS:
                 _update(progress, task, server.get(job_path(job_id)))
                 seen_at = time.monotonic()
     job: Json = server.get(job_path(job_id))
     return job
-
-
-def _steady_events(server: Server, job_id: str) -> Iterator[ServerEvent]:
-    """The job's events up to its end, over as many connections as it takes."""
-    last_id, lost_at = "", None
-    while True:
-        try:
-            for event in server.events(f"{job_path(job_id)}/events", last_id):
-                last_id, lost_at = event.id or last_id, None
-                yield event
-            if server.get(job_path(job_id))["state"] in ENDED:
-                return
-        except CommandFailed as failure:
-            lost_at = lost_at or time.monotonic()
-            refused = isinstance(failure, ServerProblem) and failure.status not in {429, 502, 503, 504}
-            if refused or time.monotonic() - lost_at > _PATIENCE_SECONDS:
-                raise
-        time.sleep(_PAUSE_SECONDS)
 
 
 def _update(progress: Progress, task: TaskID, job: Json) -> None:
@@ -86,6 +65,13 @@ def describe_event(kind: str, data: Json) -> str | None:
             return f"stage {data.get('stage')}"
         case "teacher_finished":
             return f"teacher finished: {_certificate(data)}"
+        case "student_tuned":
+            point = " ".join(f"{name} {data[name]:.4g}" for name in ("C", "margin", "floor") if name in data)
+            point = point or f"{data.get('n_landmarks')} landmarks"
+            return (
+                f"student {data.get('method')} of class {data.get('label')} is tuned: {point},"
+                f" score {percent(data.get('score'))} %, the best of {data.get('points')} points"
+            )
         case "student_finished":
             f1 = f", F {percent(data['f1'])} %" if data.get("f1") is not None else ""
             return f"student {data.get('method')} of class {data.get('label')}: {_certificate(data)}{f1}"

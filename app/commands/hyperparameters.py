@@ -24,6 +24,10 @@ SetOption = Annotated[
         help="A hyper-parameter, e.g. student.C=1e5; see `stms hyperparameters`.",
     ),
 ]
+TuneOption = Annotated[
+    bool,
+    typer.Option("--tune", help="Search for C, ε and ϵ of every student first; the same as --set tuning={}."),
+]
 ParamsOption = Annotated[
     Path | None,
     typer.Option(
@@ -49,17 +53,20 @@ def hyperparameters(as_json: JsonOption = False) -> None:
 def describe_fields(model: type[BaseModel], prefix: str = "") -> Iterator[dict[str, str]]:
     """One row a hyper-parameter, nested ones by their dotted names."""
     for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from describe_fields(kind, f"{prefix}{name}.")
-        else:
-            default = json.dumps(field.get_default(call_default_factory=True))
+        groups = [kind for kind in _alternatives(field.annotation) if _is_group(kind)]
+        if groups != [field.annotation]:
             yield {
                 "name": prefix + name,
-                "default": default,
+                "default": json.dumps(field.get_default(call_default_factory=True)),
                 "allowed": _allowed(field),
                 "meaning": field.description or "",
             }
+        for group in groups:
+            yield from describe_fields(group, f"{prefix}{name}.")
+
+
+def _is_group(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _allowed(field: FieldInfo) -> str:
@@ -80,15 +87,19 @@ def _allowed(field: FieldInfo) -> str:
 
 
 def _alternatives(kind: Any) -> Sequence[Any]:
-    return get_args(kind) if get_origin(kind) is Union or type(kind).__name__ == "UnionType" else (kind,)
+    """The types of a union, without what is annotated to them; of another type that type alone."""
+    kinds = get_args(kind) if get_origin(kind) is Union or type(kind).__name__ == "UnionType" else (kind,)
+    return tuple(get_args(one)[0] if get_origin(one) is Annotated else one for one in kinds)
 
 
 def _literals(kind: Any) -> list[str]:
     return [value for value in get_args(kind) if isinstance(value, str)]
 
 
-def read_hyperparameters(assignments: Sequence[str], file: Path | None) -> Json:
+def read_hyperparameters(assignments: Sequence[str], file: Path | None, *, tune: bool = False) -> Json:
     """The hyper-parameters that were given, nested as the server wants them and checked.
+
+    tune: search for hyper-parameters, also where nothing else says so.
 
     Raises typer.BadParameter (exit code 2) that names what is wrong.
     """
@@ -100,6 +111,8 @@ def read_hyperparameters(assignments: Sequence[str], file: Path | None) -> Json:
                 f"{assignment!r} is not NAME=VALUE, e.g. student.C=1e5", param_hint="--set"
             )
         _put(given, name.strip().split("."), _value(value.strip()))
+    if tune and given.get("tuning") is None:
+        given["tuning"] = {}
     try:
         TrainingSpec.model_validate(given)
     except ValidationError as error:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
 from app.commands.following import describe_event, follow, job_path, report_end
-from app.commands.http import DEFAULT_SERVER, KeyOption, ServerOption, connect
+from app.commands.http import DEFAULT_SERVER, KeyOption, Server, ServerOption, connect
 from app.commands.output import (
     Column,
+    CommandFailed,
+    Json,
     JsonOption,
     clock,
     field,
@@ -123,8 +126,81 @@ def students(
         print_json(rows)
         return
     names = ("label", "method", "state", "objective", "gap", "iterations", "seconds")
-    metrics = [_metric("accuracy", "accuracy %"), _metric("f1", "F %"), _metric("auc", "AUC %")]
-    print_table([*map(field, names), *metrics], rows, empty="No student is trained yet.")
+    columns = [*map(field, names), *(_metric(*of) for of in _METRICS)]
+    if any(row.get("chosen") for row in rows):
+        columns += [("chosen", _chosen), ("score %", _score)]
+    if any("brier" in row["metrics"] for row in rows):
+        columns.append(("Brier", lambda row: row["metrics"].get("brier")))
+    print_table(columns, rows, empty="No student is trained yet.")
+
+
+@commands.command()
+def trace(
+    job_id: JobArgument,
+    label: Annotated[str, typer.Argument(metavar="CLASS", help="The student's class.")],
+    method: Annotated[
+        str | None, typer.Option("--method", help="One of the job's methods; by default that with a trace.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Most points shown; 0: all.")] = 20,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+) -> None:
+    """How a student's hyper-parameters, or its size, were searched for: the points, best first."""
+    with connect(server, api_key) as client:
+        found = client.get(_trace_path(client, job_id, label, method))
+    if as_json:
+        print_json(found)
+        return
+    chosen, points = found["chosen"], sorted(found["points"], key=_rank)
+    print_fields({"class": found["label"], "method": found["method"], **chosen})
+    hidden = len(points) - limit if limit else 0
+    print_table([_point_column(name) for name in points[0]], points[: limit or None], empty="No point.")
+    if hidden > 0:
+        say(f"{hidden} more points; --limit 0 shows all.")
+
+
+def _trace_path(client: Server, job_id: str, label: str, method: str | None) -> str:
+    """Where the trace of a class's student is. Raises CommandFailed where there is none."""
+    students = f"{job_path(job_id)}/students"
+    of_class = [row for row in client.pages(students, method=method) if row["label"] == label]
+    searched = [row for row in of_class if (row.get("chosen") or {}).get("points")]
+    if not searched:
+        who = f"class {label!r}" if method is None else f"student {method!r} of class {label!r}"
+        known = "has no class of that name" if not of_class else "did not search for its hyper-parameters"
+        raise CommandFailed(f"There is no trace for {who}: job {job_id} {known}.")
+    return f"{students}/{searched[0]['class_index']}/{searched[0]['method']}/trace"
+
+
+def _rank(point: Json) -> tuple[float, float]:
+    """Points measured on more folds first: what was dropped early was measured loosely."""
+    return (-point["folds"], -point["score"]) if "score" in point else (0.0, -point["f1"])
+
+
+def _point_column(name: str) -> Column:
+    shares = {"score": "score %", "standard_error": "± %", "f1": "F %"}
+    return (shares[name], lambda point: percent(point[name])) if name in shares else field(name)
+
+
+_METRICS = (("accuracy", "accuracy %"), ("f1", "F %"), ("auc", "AUC %"))
+
+
+def _chosen(row: Mapping[str, Any]) -> str | None:
+    """The point that was chosen, or the size and cost of a compact student."""
+    chosen = row.get("chosen")
+    if not chosen:
+        return None
+    names = ("C", "margin", "floor", "n_landmarks", "relative_cost")
+    return ", ".join(f"{name} {chosen[name]:.4g}" for name in names if name in chosen)
+
+
+def _score(row: Mapping[str, Any]) -> str | None:
+    """The cross-validated score of the choice, with its standard error where there is one."""
+    chosen = row.get("chosen") or {}
+    if "score" not in chosen:
+        return None
+    error = f" ± {percent(chosen['standard_error'])}" if "standard_error" in chosen else ""
+    return percent(chosen["score"]) + error
 
 
 def _metric(name: str, title: str) -> Column:

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from app.commands.http import DEFAULT_SERVER, KeyOption, ServerOption, connect, segment
-from app.commands.output import JsonOption, field, moment, percent, print_json, print_table, say
+from app.commands.output import (
+    JsonOption,
+    field,
+    moment,
+    percent,
+    print_json,
+    print_table,
+    say,
+    upload_progress,
+)
 
 commands = typer.Typer(no_args_is_help=True)
+
+
+class Kind(StrEnum):
+    """What the rows of a head are."""
+
+    head = "head"
+    students = "students"
+
 
 ModelArgument = Annotated[str, typer.Argument(help="Name of the model.")]
 
@@ -54,7 +74,7 @@ def show(
         [
             field("version"),
             field("method", "students"),
-            ("classes", lambda row: len(row["classes"])),
+            field("class_count", "classes"),
             field("columns"),
             ("mean F %", lambda row: percent(_mean_f1(row))),
             field("job_id", "job"),
@@ -63,6 +83,59 @@ def show(
         shown["versions"],
         empty="The model has no version.",
     )
+
+
+@commands.command("import")
+def import_(
+    file: Annotated[
+        Path,
+        typer.Argument(exists=True, dir_okay=False, readable=True, help="The head: safetensors or .npz."),
+    ],
+    model: Annotated[str, typer.Option("--model", help="The model that it becomes a version of.")],
+    kind: Annotated[
+        Kind, typer.Option("--kind", help="Rows of a teacher, or linear students that are ready to use.")
+    ] = Kind.head,
+    alias: Annotated[str, typer.Option("--alias", help="Alias that is moved to it; '' for none.")] = "latest",
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+) -> None:
+    """Bring a linear head: `weights` (classes × columns), `labels`, and `bias`, `threshold` if it has them.
+
+    Example:  stms models import arcface.safetensors --model faces
+    """
+    with connect(server, api_key) as client, upload_progress(file) as progress:
+        version = client.import_head(file, progress, model=model, kind=kind.value, alias=alias)
+    if as_json:
+        print_json(version)
+        return
+    say(
+        f"{version['model']} version {version['version']}: {version['class_count']} classes on "
+        f"{version['columns']} columns, ready to be asked."
+    )
+
+
+@commands.command()
+def classes(
+    model: ModelArgument,
+    version: Annotated[str, typer.Option("--version", help="Number of a version, or an alias.")] = "latest",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 100,
+    after: Annotated[int, typer.Option("--after", min=-1, help="Only those behind this number.")] = -1,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+) -> None:
+    """The classes of a version, in the order of their numbers.
+
+    Example:  stms models classes faces --after 999 --limit 20
+    """
+    path = f"/v1/models/{segment(model)}/versions/{segment(version)}/classes"
+    with connect(server, api_key) as client:
+        rows = list(islice(client.pages(path, limit=min(limit, 1000), after=after), limit))
+    if as_json:
+        print_json(rows)
+        return
+    print_table([field("id", "number"), field("label")], rows, empty="There are no more classes.")
 
 
 @commands.command()
@@ -80,10 +153,7 @@ def alias(
     Example:  stms models alias letters production 3
     """
     with connect(server, api_key) as client:
-        known = {item["alias"]: item for item in client.get(f"/v1/models/{segment(model)}")["aliases"]}
-        expected = {"If-Match": f'"{known[name]["revision"]}"'} if name in known else {"If-None-Match": "*"}
-        path = f"/v1/models/{segment(model)}/aliases/{segment(name)}"
-        client.request("PUT", path, json={"version": version}, headers=expected)
+        client.point_alias(model, name, version)
     say(f"{model}@{name} is version {version} now.")
 
 

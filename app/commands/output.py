@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 Json: TypeAlias = dict[str, Any]
@@ -108,6 +118,26 @@ def text(value: object) -> str:
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(text(item) for item in value) or "–"
     return str(value)
+
+
+@contextmanager
+def upload_progress(file: Path) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error while a file is sent; what is given is told the bytes sent, and all of them.
+
+    Raises CommandFailed for an empty file.
+    """
+    size_of_it = file.stat().st_size
+    if size_of_it == 0:
+        raise CommandFailed(f"{file} is empty.")
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=error_console(), transient=True) as progress:
+        task = progress.add_task(f"Uploading {file.name}", total=size_of_it)
+
+        def told(sent: int, total: int) -> None:
+            description = f"Uploading {file.name}" if sent < total else "The server checks it"
+            progress.update(task, completed=sent, description=description)
+
+        yield told
 
 
 def percent(value: float | None) -> str:

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 import httpx
@@ -29,10 +29,14 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _HEALTHY_AFTER = 1.0, 30.0, 60.0
 
 
 class Child:
-    """One command of this program in a process of its own."""
+    """One command of this program in a process of its own. files: open files it inherits, by number."""
 
-    def __init__(self, command: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: str, environment: Mapping[str, str], *arguments: str, files: Sequence[int] = ()
+    ) -> None:
         self.command = command
+        self._arguments = arguments
+        self._files = tuple(files)
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
@@ -40,8 +44,9 @@ class Child:
     def start(self) -> None:
         """Start it, in its own process group so that Ctrl-C reaches it only through us."""
         self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "app.cli", self.command],
+            [sys.executable, "-m", "app.cli", self.command, *self._arguments],
             env=self._environment,
+            pass_fds=self._files,
             process_group=0,
             preexec_fn=end_with_parent(),  # noqa: PLW1509
         )
@@ -62,10 +67,19 @@ class Child:
         """Seconds since it was started."""
         return time.monotonic() - self._started
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process started last."""
+        return self._process.pid if self._process else None
+
     def terminate(self) -> None:
         """Ask it to end."""
+        self.send(signal.SIGTERM)
+
+    def send(self, number: int) -> None:
+        """Send it a signal if it runs."""
         if self._process is not None:
-            self._process.terminate()
+            self._process.send_signal(number)
 
     def kill(self) -> None:
         """End it by force if it still runs."""
@@ -75,41 +89,62 @@ class Child:
 
 
 class RestartPolicy:
-    """The wait before a dead worker is started again: it doubles, and is forgotten after a healthy minute."""
+    """The wait before a dead process is started again: it doubles, and is forgotten after a healthy minute.
 
-    def __init__(self) -> None:
-        self._pause = _FIRST_PAUSE
+    first: seconds of the first wait.
+    """
+
+    def __init__(self, first: float | None = None) -> None:
+        self._first = _FIRST_PAUSE if first is None else first
+        self._pause = self._first
 
     def pause_after(self, lifetime: float) -> float:
         """Seconds to wait after a life of ``lifetime`` seconds."""
         if lifetime >= _HEALTHY_AFTER:
-            self._pause = _FIRST_PAUSE
+            self._pause = self._first
         pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
         return pause
 
 
 class Supervisor:
-    """Runs both children until one of the ends above; ``report`` gets lines for people."""
+    """Runs both children until one of the ends above; ``report`` gets lines for people.
 
-    def __init__(self, address: str, environment: Mapping[str, str], report: Callable[[str], None]) -> None:
+    rolls: the API has several processes and replaces them one by one on SIGHUP, which is passed on to it.
+    grace: seconds that requests under way get at the end.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        environment: Mapping[str, str],
+        report: Callable[[str], None],
+        *,
+        rolls: bool = False,
+        grace: float = 0.0,
+    ) -> None:
         self._address = address
         self._report = report
+        self._grace = grace + _GRACE_SECONDS
+        self._rolls = rolls
         self._api, self._worker = Child("api", environment), Child("worker", environment)
         self._restarts = RestartPolicy()
         self._restart_at: float | None = None
         self._stop_signals = 0
+        self._hung_up = False
 
     def run(self) -> int:
         """Exit code of the whole: 0 after a signal, 1 when the API died by itself."""
         previous = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
         }
+        previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_hangup)
         try:
             self._api.start()
             self._worker.start()
             self._announce()
             while not self._stop_signals and self._api.exit_code is None:
                 self._keep_worker()
+                self._pass_hangup_on()
                 time.sleep(_POLL_SECONDS)
             died = None if self._stop_signals else self._api.exit_code
         finally:
@@ -149,7 +184,7 @@ class Supervisor:
         children = (self._api, self._worker)
         for child in children:
             child.terminate()
-        deadline = time.monotonic() + _GRACE_SECONDS
+        deadline = time.monotonic() + self._grace
         # A second signal means: at once.
         while (
             any(child.running for child in children)
@@ -162,6 +197,18 @@ class Supervisor:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stop_signals += 1
+
+    def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:
+        self._hung_up = True
+
+    def _pass_hangup_on(self) -> None:
+        if not self._hung_up:
+            return
+        self._hung_up = False
+        if self._rolls:
+            self._api.send(signal.SIGHUP)
+        else:
+            self._report("One API process has nobody to stand in for it; restart with --workers 2 or more.")
 
 
 def is_alive(address: str) -> bool:

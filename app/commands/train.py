@@ -10,7 +10,7 @@ import typer
 from app.commands.datasets import FormatOption, LabelOption, send_file
 from app.commands.following import follow, report_end
 from app.commands.http import DEFAULT_SERVER, KeyOption, ServerOption, connect
-from app.commands.hyperparameters import ParamsOption, SetOption, read_hyperparameters
+from app.commands.hyperparameters import ParamsOption, SetOption, TuneOption, read_hyperparameters
 from app.commands.output import JsonOption, error_console, print_json, say
 
 
@@ -22,6 +22,7 @@ def train(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job to its end.")] = True,
     assignments: SetOption = [],  # noqa: B006
     params: ParamsOption = None,
+    tune: TuneOption = False,
     file_format: FormatOption = None,
     label_column: LabelOption = None,
     as_json: JsonOption = False,
@@ -37,8 +38,10 @@ def train(
       stms train letters.csv --model letters --set evaluation.test_fraction=0.2
 
       stms train ds_0123 --model letters --set features.kind=nystroem --set student.C=1e5 --no-wait
+
+      stms train ds_0123 --model letters --tune --set tuning.grid=open --set threshold.rule=f1
     """
-    hyperparameters = read_hyperparameters(assignments, params)
+    hyperparameters = read_hyperparameters(assignments, params, tune=tune)
     with connect(server, api_key) as client:
         dataset_id = dataset
         if Path(dataset).is_file():

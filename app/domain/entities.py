@@ -119,9 +119,12 @@ class StudentState(StrEnum):
 class StudentRow:
     """One learner of one class in one job: the table a user reads.
 
-    method: "gsvm", "gsvm0", "svm" or "teacher" (the teacher as a binary classifier; only metrics).
-    metrics: accuracy, f1, auc and counts on the test part; empty without one.
+    method: "gsvm", "gsvm0", "svm", "compact" or "teacher" (the teacher as a binary classifier; only metrics).
+    metrics: accuracy, f1, auc and counts on the test part, and of a calibrated student how far its
+        probabilities can be trusted; empty without one.
     digest: blob of the packed student; None for "teacher" and before it is trained.
+    chosen: by a search of hyper-parameters or of a compact student's size, with the cross-validated score
+        that decided it; None without one.
     """
 
     job_id: str
@@ -138,6 +141,7 @@ class StudentRow:
     metrics: Json = field(default_factory=dict)
     digest: str | None = None
     error: str | None = None
+    chosen: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +157,36 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """A published, immutable version. ``method`` is the students' method that queries are answered by."""
+    """A published, immutable version. ``method`` is the students' method that queries are answered by.
+
+    method: of an imported version "head" (rows of a teacher) or "linear" (ready-made students); such a
+        version has neither job nor data set.
+    classes: all labels in order where they are few (see `app.services.models.LISTED_CLASSES`), else none.
+    class_count: how many there are. class_table: blob of all labels (`core.packed.PackedLabels`), if any.
+    teacher_digest: blob of the packed teacher, of an imported version that of the packed head.
+    """
 
     model: str
     version: int
-    job_id: str
-    dataset_digest: str
+    job_id: str | None
+    dataset_digest: str | None
     method: str
     classes: tuple[str, ...]
     columns: int
     teacher_digest: str
     metrics: Json
     created_at: float
+    class_count: int = -1
+    class_table: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.class_count < 0:
+            object.__setattr__(self, "class_count", len(self.classes))
+
+    @property
+    def imported(self) -> bool:
+        """Whether it was brought from outside instead of trained here."""
+        return self.job_id is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def detect(path: Path, *, declared: str | None, filename: str | None) -> FileFor
     with path.open("rb") as file:
         beginning = file.read(_LOOKED_AT)
     expected = _expected(declared, filename)
-    found = _by_magic(beginning)
+    found = by_magic(beginning)
     if found is None:
         return expected if expected in (FileFormat.CSV, FileFormat.SVMLIGHT) else _text(beginning, expected)
     if expected not in (None, found):
@@ -108,7 +108,7 @@ def _expected(declared: str | None, filename: str | None) -> FileFormat | None:
     return None if filename is None else _EXTENSIONS.get(PurePath(filename).suffix.lower())
 
 
-def _by_magic(beginning: bytes) -> FileFormat | None:
+def by_magic(beginning: bytes) -> FileFormat | None:
     """The binary format that the first bytes show, None for text. Raises UnsupportedFormat for others."""
     for magic, found in _MAGIC.items():
         if beginning.startswith(magic):

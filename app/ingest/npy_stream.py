@@ -14,7 +14,7 @@ from app.domain.errors import InputFault
 from app.ingest.raw import unusable
 
 _MAGIC = b"\x93NUMPY"
-_LENGTH_BYTES = {b"\x01\x00": 2, b"\x02\x00": 4}
+_LENGTH_BYTES = {b"\x01\x00": 2, b"\x02\x00": 4, b"\x03\x00": 4}
 _MAX_HEADER = 10_000
 _MAX_SIZE = 2**40
 

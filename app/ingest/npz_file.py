@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from app.domain.errors import InputFault, TooLarge, UnsupportedFormat
+from app.domain.errors import InputFault
 from app.ingest.npy_stream import read_header
+from app.ingest.npz_archive import NpzArchive, npz_archive
 from app.ingest.raw import Limits, RawData, RawPart, choose_label_column, unusable
 
-_MAX_ARRAYS = 1000
 _CSR = ("data", "indices", "indptr", "shape")
 
 
@@ -28,14 +27,8 @@ def read_npz(path: Path, limits: Limits) -> RawData:
     and ``feature_names`` are optional, other arrays are not even inflated. Raises InvalidRequest, TooLarge,
     UnsupportedFormat.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return _Archive(archive, _entries(archive), limits, set()).read()
-    except zipfile.BadZipFile as error:
-        raise unusable(f"The .npz file is cut off or damaged: {error}.", code="truncated_upload") from error
-    except (EOFError, OSError, zlib.error, NotImplementedError, RuntimeError) as error:
-        # Offsets that lead nowhere, other compressions, passwords.
-        raise unusable(f"The .npz file cannot be unpacked: {error}.", code="unreadable_file") from error
+    with npz_archive(path) as archive:
+        return _Archive(archive, limits, set()).read()
 
 
 def read_npy(path: Path, limits: Limits, label_column: str | None) -> RawData:
@@ -62,25 +55,17 @@ def read_npy(path: Path, limits: Limits, label_column: str | None) -> RawData:
     )
 
 
-def _entries(archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipInfo]:
-    infos = archive.infolist()
-    if len(infos) > _MAX_ARRAYS:
-        raise TooLarge(
-            f"The archive has {len(infos)} entries; the limit is {_MAX_ARRAYS}.", code="too_many_arrays"
-        )
-    if not infos or not all(info.filename.endswith(".npy") for info in infos):
-        raise UnsupportedFormat("The file is a ZIP archive, but not one of NumPy arrays (.npz).")
-    return {info.filename.removesuffix(".npy"): info for info in infos}
-
-
 @dataclass(frozen=True, slots=True)
 class _Archive:
     """The arrays of an archive, inflated one by one when asked for; ``used`` are those that were."""
 
-    archive: zipfile.ZipFile
-    entries: Mapping[str, zipfile.ZipInfo]
+    archive: NpzArchive
     limits: Limits
     used: set[str]
+
+    @property
+    def entries(self) -> Mapping[str, zipfile.ZipInfo]:
+        return self.archive.entries
 
     def read(self) -> RawData:
         suffix = "_train" if self._has_table("X_train") else ""
@@ -147,12 +132,7 @@ class _Archive:
         if name not in self.entries:
             raise self._missing(name)
         self.used.add(name)
-        info = self.entries[name]
-        with self.archive.open(info) as stream:
-            declared = read_header(stream, name)
-            # The header must agree with the archive's own size: neither may promise what the other does not.
-            if declared.size != info.file_size - stream.tell():
-                raise unusable(f"Array {name!r:.80} is not as long as it says.", code="unreadable_file")
+        with self.archive.opened(name) as (declared, stream):
             self.limits.check_bytes(declared.size)
             return declared.read(stream)
 

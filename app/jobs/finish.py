@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from math import fsum
 
@@ -29,7 +29,7 @@ def finish_job(uow: UnitOfWork, job_id: str, attempt: int) -> Json:
     pairs = pairs_of(spec, targets_of(spec, dataset.classes))
     _note_missing(uow, job, dataset, pairs)
     rows = uow.students.of_job(job_id)
-    served = sum(row.method == spec.student.method and row.state is StudentState.SUCCEEDED for row in rows)
+    served = sum(row.method == spec.served_method and row.state is StudentState.SUCCEEDED for row in rows)
     failed = [row for row in rows if row.state is StudentState.FAILED]
     if served and spec.publish:
         _publish(uow, job, spec, dataset, rows)
@@ -40,13 +40,22 @@ def means(rows: Sequence[StudentRow]) -> dict[str, dict[str, float | int | None]
     """Mean of each measure by method, over the classes where it is defined, and the number of classes."""
     by_method: dict[str, list[StudentRow]] = defaultdict(list)
     for row in rows:
-        if row.state is StudentState.SUCCEEDED and row.metrics:
+        if row.state is StudentState.SUCCEEDED and any(name in row.metrics for name in _MEASURES):
             by_method[row.method].append(row)
-    return {
-        method: {name: _mean(row.metrics.get(name) for row in of_it) for name in _MEASURES}
-        | {"classes": len(of_it)}
-        for method, of_it in by_method.items()
-    }
+    found = {}
+    for method, of_it in by_method.items():
+        measured = {name: _mean(row.metrics.get(name) for row in of_it) for name in _MEASURES}
+        brier = _mean(row.metrics.get("brier") for row in of_it)
+        found[method] = measured | ({} if brier is None else {"brier": brier}) | {"classes": len(of_it)}
+    return found
+
+
+def _calibrated(rows: Sequence[StudentRow], method: str) -> Json:
+    """How many of the students that answer queries give probabilities, by kind of calibration."""
+    kinds = Counter(
+        row.metrics["calibration"] for row in rows if row.method == method and "calibration" in row.metrics
+    )
+    return {"calibration": dict(kinds)} if kinds else {}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -79,11 +88,11 @@ def _publish(
         uow,
         job,
         dataset_digest=dataset.digest,
-        method=spec.student.method,
+        method=spec.served_method,
         classes=dataset.classes,
         columns=dataset.columns,
         teacher_digest=str(job.teacher_digest),
-        metrics={"means": means(rows)},
+        metrics={"means": means(rows)} | _calibrated(rows, spec.served_method),
         alias=spec.alias,
     )
     if before is None:

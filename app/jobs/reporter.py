@@ -13,6 +13,8 @@ logger = logging.getLogger(__name__)
 
 _LEAST_SECONDS = 0.5
 _SHARE_OF_STAGE = 0.02
+_OF_STUDENTS = {"student": "students", "tuning": "tuning", "sizes": "tuning", "compact_rows": "students"}
+"""What goes on within the stage of all students, which the step that plans them announces."""
 
 
 class Reporter:
@@ -33,12 +35,12 @@ class Reporter:
     def __call__(self, progress: Json) -> None:
         """Take one progress message of the solver."""
         now = time.monotonic()
-        stage = str(progress["stage"])
-        if stage == "student":
-            # One of the stage of all students, which the step that plans them announces.
-            stage = "students"
+        stage = shown = str(progress["stage"])
+        if stage in _OF_STUDENTS:
+            # A job is in one stage, while some of its students are searched for and others fitted.
+            stage, shown = "students", _OF_STUDENTS[stage]
         told = {name: value for name, value in progress.items() if name != "type" and value is not None}
-        told["stage"] = stage
+        told["stage"] = shown
         if stage != self._stage:
             self._stage, self._stage_began, self._told_at = stage, now, now
             if stage != "students":

@@ -5,7 +5,8 @@ It reads commands from standard input and answers on standard output, in the fra
 open {database_url, dataset_id, spec, threads, log_level}      → opened {threads}
 prepare {targets}            → progress…, prepared {summary, seconds, metrics} + [preparation, packed teacher]
 restore {preparation_digest} → progress…, restored
-train {pairs}                → started, progress…, student {…} + [packed] or student_failed {…}…, trained
+train {pairs}                → started, progress…, student {…} + [packed, trace if it was searched for]
+                               or student_failed {…}…, trained
 
 Any of them may be answered by failed {code, message}. It reads the database and never writes to it;
 killing it at any moment loses nothing but the work since its last answer.
@@ -19,6 +20,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from app.domain.entities import Json
@@ -27,7 +29,7 @@ from app.jobs.frames import Frame, read_frame, write_frame
 from app.jobs.lifeline import step_back, tie_to_parent
 
 if TYPE_CHECKING:
-    from app.jobs.recipe import Workbench
+    from app.jobs.recipe import Shared, Workbench
     from app.store.unit_of_work import Store
     from core.dataset import LabelledData
     from core.types import Progress
@@ -43,19 +45,18 @@ class Answers:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._lock = threading.Lock()
-        self._stage = ""
-        self._told_at = 0.0
+        self._told_at: dict[str, float] = {}
 
     def send(self, kind: str, header: Json | None = None, *blobs: bytes) -> None:
         with self._lock:
             write_frame(self._stream, {"type": kind, **(header or {})}, blobs)
 
     def progress(self, step: Progress, **about: str) -> None:
-        """Tell a new stage at once, and of the same one at most four times a second; the gap relative."""
+        """Tell a new stage at once, and of each at most four times a second; the gap relative."""
         now = time.monotonic()
-        if step.stage == self._stage and now - self._told_at < _PROGRESS_SECONDS:
+        if now - self._told_at.get(step.stage, -_PROGRESS_SECONDS) < _PROGRESS_SECONDS:
             return
-        self._stage, self._told_at = step.stage, now
+        self._told_at[step.stage] = now
         gap = None
         if step.gap is not None and step.objective is not None:
             gap = step.gap / max(abs(step.objective), 1e-12)
@@ -70,11 +71,13 @@ class SolverChild:
         from joblib import cpu_count
 
         from app.domain.spec import TrainingSpec
+        from app.store.disk import PackedFiles
         from app.store.engine import open_engine
         from app.store.unit_of_work import Store
 
         self._answers = answers
         self._store: Store = Store(open_engine(order["database_url"], pool_size=1))
+        self._files = PackedFiles(Path(order["cache_dir"]), order["cache_disk_bytes"])
         self._spec = TrainingSpec.model_validate(order["spec"])
         self._dataset_id: str = order["dataset_id"]
         self._threads: int = order["threads"] or cpu_count()
@@ -82,10 +85,11 @@ class SolverChild:
         answers.send("opened", {"threads": self._threads})
 
     def prepare(self, command: Json) -> None:
-        from app.jobs.recipe import Workbench
+        from app.jobs.recipe import Workbench, load_head
 
         parts = self._parts()
-        bench = Workbench.prepared(parts, self._spec, self._answers.progress)
+        head = load_head(self._store, self._files, self._spec, parts[0])
+        bench = Workbench.prepared(parts, self._spec, self._threads, self._answers.progress, head)
         report = bench.teacher_report(command["targets"]) | {"threads": self._threads}
         preparation, teacher = bench.preparation.to_bytes(), bench.preparation.packed_teacher().to_bytes()
         self._bench = bench
@@ -102,18 +106,23 @@ class SolverChild:
     def train(self, command: Json) -> None:
         from core.threads import one_blas_thread
 
+        bench = self._bench
+        if bench is None:
+            raise RuntimeError("train came before prepare or restore")
         pairs: list[tuple[int, str]] = [(pair[0], pair[1]) for pair in command["pairs"]]
         # The limit must span the pool: set and lifted by the students' own threads it does not hold, and BLAS
         # threads that wait by spinning then slow every student down many times over.
         with one_blas_thread(), ThreadPoolExecutor(self._threads, thread_name_prefix="student") as pool:
-            for done in [pool.submit(self._train_one, target, method) for target, method in pairs]:
-                done.result()
+            for batch in bench.batches(pairs):
+                self._train_batch(pool, bench, batch)
         self._answers.send("trained")
 
-    def _train_one(self, target: int, method: str) -> None:
-        bench = self._bench
-        if bench is None:
-            raise RuntimeError("train came before prepare or restore")
+    def _train_batch(self, pool: ThreadPoolExecutor, bench: Workbench, batch: list[tuple[int, str]]) -> None:
+        shared = bench.shared(batch, self._threads, self._answers.progress)
+        for done in [pool.submit(self._train_one, bench, shared, target, method) for target, method in batch]:
+            done.result()
+
+    def _train_one(self, bench: Workbench, shared: Shared, target: int, method: str) -> None:
         label = bench.preparation.classes[target]
         who: Json = {"class_index": target, "method": method, "label": label}
         self._answers.send("started", who)
@@ -122,11 +131,12 @@ class SolverChild:
             self._answers.progress(step, label=label, method=method)
 
         try:
-            row, packed = bench.student(target, method, progress)
+            made = bench.student(target, method, shared, progress)
         except Exception as error:  # noqa: BLE001 - one class that fails must not take the others with it
             self._answers.send("student_failed", who | failure(error))
         else:
-            self._answers.send("student", who | row, packed)
+            traces = () if made.trace is None else (made.trace,)
+            self._answers.send("student", who | made.row, made.packed, *traces)
 
     def _parts(self) -> tuple[LabelledData, LabelledData | None]:
         from app.jobs.recipe import load_parts

@@ -55,13 +55,18 @@ class SolverDied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a solver process is started for. threads: 0 for all processors."""
+    """What a solver process is started for. threads: 0 for all processors.
+
+    cache_dir, cache_disk_bytes: of the packed models on local disk, from where an imported teacher is read.
+    """
 
     dataset_id: str
     spec: Json
     threads: int
     log_level: str
     database_url: str = field(repr=False)
+    cache_dir: str = ""
+    cache_disk_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +80,16 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class StudentResult:
-    """One trained student, or why there is none: then ``packed`` is None and ``row`` has code and message."""
+    """One trained student, or why there is none: then ``packed`` is None and ``row`` has code and message.
+
+    trace: of the search for it, compressed JSON; None where nothing was searched.
+    """
 
     pair: Pair
     label: str
     row: Json
     packed: bytes | None
+    trace: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +168,8 @@ class Solver:
                 in_flight.add(pair)
             else:
                 in_flight.discard(pair)
-                packed = frame.blobs[0] if frame.type == "student" else None
-                yield StudentResult(pair, str(header["label"]), header, packed)
+                packed, trace, *_ = (*frame.blobs, None, None)
+                yield StudentResult(pair, str(header["label"]), header, packed, trace)
 
     def close(self) -> None:
         """End the process, if there is one, and wait until it is gone."""
@@ -181,6 +190,8 @@ class Solver:
                     "spec": order.spec,
                     "threads": order.threads,
                     "log_level": order.log_level,
+                    "cache_dir": order.cache_dir,
+                    "cache_disk_bytes": order.cache_disk_bytes,
                 },
             )
             self._await("opened", _ignore)

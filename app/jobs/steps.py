@@ -7,6 +7,7 @@ crash before its commit. Results of a solver come as arguments; None for one say
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Sequence
 from importlib import metadata
 from math import ceil
@@ -26,7 +27,7 @@ def begin_job(uow: UnitOfWork, job_id: str, attempt: int, classes_per_chunk: int
     if job.attempt != attempt or job.state not in {JobState.QUEUED, JobState.RUNNING}:
         return {"run": False}
     if job.state is JobState.QUEUED:
-        started = {"done_before": job.progress_done, "executor": executor, "versions": versions()}
+        started = {"executor": executor, "versions": versions(), "students_since": None}
         uow.jobs.move(job_id, JobState.RUNNING, provenance={**job.provenance, **started})
         uow.events.append(job_id, "job_started", {"attempt": attempt, "executor": executor})
     spec = TrainingSpec.model_validate(job.spec)
@@ -72,7 +73,10 @@ def plan_chunk(uow: UnitOfWork, job_id: str, chunk: int, chunk_size: int) -> lis
     finished = uow.students.succeeded(job_id)
     todo = [pair for pair in chunk_pairs(uow, job, chunk, chunk_size) if pair not in finished]
     if todo and job.stage != "students":
-        uow.jobs.change(job_id, stage="students")
+        provenance = job.provenance
+        if provenance.get("students_since") is None:
+            provenance = provenance | {"students_since": time.time(), "done_before": job.progress_done}
+        uow.jobs.change(job_id, stage="students", provenance=provenance)
         uow.events.append(job_id, "stage_started", {"stage": "students"})
     return [list(pair) for pair in todo]
 
@@ -103,9 +107,13 @@ def keep_student(uow: UnitOfWork, job_id: str, result: StudentResult | None) -> 
         state=StudentState.SUCCEEDED,
         metrics=result.row["metrics"],
         digest=digest,
+        chosen=result.row.get("chosen"),
         **measures,
     )
     if uow.students.save(row):
+        if result.trace is not None:
+            uow.students.keep_trace(job_id, index, method, result.trace)
+            uow.events.append(job_id, "student_tuned", about | result.row["chosen"])
         scores = {name: result.row["metrics"].get(name) for name in ("accuracy", "f1", "auc")}
         uow.events.append(job_id, "student_finished", about | measures | scores)
         uow.jobs.advance(job_id)

@@ -223,6 +223,8 @@ class Training:
             threads=self._settings.solver_threads,
             log_level=self._settings.log_level,
             database_url=self._settings.app_database_url,
+            cache_dir=str(self._settings.cache_folder.absolute()),
+            cache_disk_bytes=self._settings.cache_disk_bytes,
         )
         return Solver(order, watch, self._solver_command)
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from app.domain.entities import Alias, Job, Json, ModelSummary, ModelVersion, StudentRow
-from app.domain.errors import InputFault, InvalidRequest, NotFound, PreconditionRequired
+from app.domain.entities import Alias, Job, Json, ModelSummary, ModelVersion
+from app.domain.errors import InputFault, InvalidRequest, NotFound, PreconditionRequired, Unavailable
 from app.domain.spec import AliasName
+from app.store.disk import CachedFile, PackedFiles
 from app.store.unit_of_work import Store, UnitOfWork
+from core.errors import InvalidPackage
+from core.packed import PackedHead, PackedLabels
 
 DEFAULT_ALIAS = "latest"
+
+LISTED_CLASSES = 1000
+"""Up to so many labels stand in a version itself; more are in a table that is read when it is asked for."""
+
+Result = TypeVar("Result")
 
 _ALIAS_NAME: TypeAdapter[str] = TypeAdapter(AliasName)
 
@@ -73,7 +82,7 @@ def point_alias(
     Raises InvalidRequest (bad name), NotFound, PreconditionFailed, and PreconditionRequired when the alias
     exists and the caller does not say which state of it was read.
     """
-    _check_alias(alias)
+    check_alias(alias)
     with store.begin() as uow:
         uow.models.version(model, version)
         if expected_revision is None and any(known.alias == alias for known in uow.models.aliases_of(model)):
@@ -104,17 +113,22 @@ def publish(
     known = uow.models.of_job(job.id)
     if known is not None:
         return known
+    class_table = None
+    if len(classes) > LISTED_CLASSES:
+        class_table, _ = uow.blobs.put([PackedLabels.of(classes).to_bytes()])
     version = ModelVersion(
         model=job.model,
         version=number,
         job_id=job.id,
         dataset_digest=dataset_digest,
         method=method,
-        classes=tuple(classes),
+        classes=() if class_table else tuple(classes),
         columns=columns,
         teacher_digest=teacher_digest,
         metrics=metrics,
         created_at=time.time(),
+        class_count=len(classes),
+        class_table=class_table,
     )
     uow.models.publish(version)
     if alias is not None:
@@ -123,29 +137,101 @@ def publish(
     return version
 
 
-def read_student(store: Store, version: ModelVersion, label: str) -> tuple[StudentRow, bytes]:
-    """The student that answers for a class, and its packed bytes, whose digest was checked.
+def student_digest(store: Store, files: PackedFiles, version: ModelVersion, label: str) -> str:
+    """Digest of the packed student that answers for a class of a trained version.
 
     Raises NotFound, with code ``class_not_found`` when the version has no such class, ``student_not_found``
     when it has, but its student was not trained.
     """
     with store.read() as uow:
-        row = uow.students.served(version.job_id, label, version.method)
+        row = uow.students.served(str(version.job_id), label, version.method)
         if row is not None and row.digest is not None:
-            return row, uow.blobs.read(row.digest)
-    where = f"Version {version.version} of model {version.model!r}"
-    if label in version.classes:
-        raise NotFound(f"{where} has no trained student for class {label!r}.", code="student_not_found")
-    raise NotFound(f"{where} has no class {label!r}.", code="class_not_found")
+            return row.digest
+    if not _has_class(store, files, version, label):
+        raise unknown_class(version, label)
+    raise NotFound(f"{_where(version)} has no trained student for class {label!r}.", code="student_not_found")
 
 
-def read_teacher(store: Store, version: ModelVersion) -> bytes:
-    """The packed teacher of a version, its digest checked."""
-    with store.read() as uow:
-        return uow.blobs.read(version.teacher_digest)
+def labels_of(store: Store, files: PackedFiles, version: ModelVersion) -> PackedLabels:
+    """The table of all classes of a version that has one; names are read as they are asked for.
+
+    Raises InvalidPackage and Unavailable.
+    """
+    file = open_blob(store, files, str(version.class_table))
+    return PackedLabels.from_bytes(file.data, read=file.view)
 
 
-def _check_alias(alias: str) -> None:
+def open_head(store: Store, files: PackedFiles, version: ModelVersion) -> PackedHead:
+    """The head of an imported version, nothing of it read yet. Raises InvalidPackage and Unavailable."""
+    labels = labels_of(store, files, version)
+    file = open_blob(store, files, version.teacher_digest)
+    return PackedHead.from_bytes(file.data, labels, read=file.read)
+
+
+def list_classes(
+    store: Store, files: PackedFiles, version: ModelVersion, *, limit: int, after: int = -1
+) -> tuple[Sequence[tuple[int, str]], bool]:
+    """(row, label) of the first ``limit`` classes behind row ``after``; and whether there are more."""
+    rows = range(after + 1, min(after + 1 + limit, version.class_count))
+
+    def named(labels: Sequence[str]) -> list[tuple[int, str]]:
+        return [(row, labels[row]) for row in rows]
+
+    listed = (
+        named(version.classes) if version.class_table is None else _from_table(store, files, version, named)
+    )
+    return listed, rows.stop < version.class_count
+
+
+def _has_class(store: Store, files: PackedFiles, version: ModelVersion, label: str) -> bool:
+    if version.class_table is None:
+        return label in version.classes
+    return _from_table(store, files, version, lambda labels: labels.find(label) is not None)
+
+
+def unknown_classes(
+    store: Store, files: PackedFiles, version: ModelVersion, labels: Sequence[str]
+) -> list[str]:
+    """Those of ``labels`` that a version with a table of its classes does not have."""
+
+    def missing(known: PackedLabels) -> list[str]:
+        return [label for label in labels if known.find(label) is None]
+
+    return _from_table(store, files, version, missing)
+
+
+def _from_table(
+    store: Store, files: PackedFiles, version: ModelVersion, use: Callable[[PackedLabels], Result]
+) -> Result:
+    """What ``use`` finds in the table of all classes. Raises Unavailable."""
+    try:
+        return files.mending(lambda: use(labels_of(store, files, version)), str(version.class_table))
+    except InvalidPackage as error:
+        text = f"The table of the classes of {_where(version)} is damaged in the database."
+        raise Unavailable(text, code="blob_damaged") from error
+
+
+def open_blob(store: Store, files: PackedFiles, digest: str) -> CachedFile:
+    """A blob by way of the cache on disk. Raises NotFound and Unavailable."""
+
+    def fetch() -> Iterator[bytes]:
+        with store.read() as uow:
+            yield from uow.blobs.pieces(digest)
+
+    return files.open(digest, fetch)
+
+
+def unknown_class(version: ModelVersion, label: str) -> NotFound:
+    """The error of a class that a version does not have."""
+    return NotFound(f"{_where(version)} has no class {label!r}.", code="class_not_found")
+
+
+def _where(version: ModelVersion) -> str:
+    return f"Version {version.version} of model {version.model!r}"
+
+
+def check_alias(alias: str) -> None:
+    """Raises InvalidRequest for text that cannot be an alias."""
     try:
         _ALIAS_NAME.validate_python(alias)
     except ValidationError as error:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import time
+import zlib
 from collections.abc import Sequence
 
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.exc import IntegrityError
 
-from app.domain.entities import Dataset, Event, Job, JobState, StudentRow, StudentState, new_id
+from app.domain.entities import Dataset, Event, Job, JobState, Json, StudentRow, StudentState, new_id
 from app.domain.errors import (
     Conflict,
     InputFault,
     InvalidRequest,
+    NotFound,
     Overloaded,
     Unavailable,
     Unprocessable,
 )
 from app.domain.ports import JobQueue
 from app.domain.spec import Name, TrainingSpec
+from app.services.head_teacher import fixed_teacher
 from app.services.training_plan import methods_of, targets_of, units_of
 from app.settings import Settings
+from app.store.disk import PackedFiles
 from app.store.unit_of_work import Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -52,9 +57,11 @@ def submit_job(
     the job stays stored as queued, and the next worker that looks puts it in.
 
     Raises NotFound, InvalidRequest (unknown class, unfit test data, bad model name), Overloaded, and
-    Unprocessable when an idempotency key comes back with another body.
+    Unprocessable when an idempotency key comes back with another body, or hyper-parameters do not suit the
+    data set.
     """
     _check_model_name(model)
+    spec = _with_fixed_teacher(store, dataset_id, spec, settings)
 
     def attempt() -> tuple[Job, bool]:
         with store.begin() as uow:
@@ -184,17 +191,53 @@ def job_students(
     return [rows[pair] for pair in sorted(rows) if pair[0] in shown], len(coming) > limit
 
 
+def student_trace(store: Store, job_id: str, class_index: int, method: str) -> Json:
+    """How one student was searched for: ``chosen`` and ``points``, every point that was tried.
+
+    Raises NotFound: no such job; no such student, or not yet; a student that was not searched for.
+    """
+    with store.read() as uow:
+        uow.jobs.get(job_id)
+        rows = uow.students.of_job(job_id, after=class_index - 1, limit=1, method=method)
+        stored = uow.students.trace(job_id, class_index, method)
+    row = next((row for row in rows if row.class_index == class_index), None)
+    if row is None:
+        message = f"Job {job_id} has no student {method!r} of class number {class_index}, or not yet."
+        raise NotFound(message, code="student_not_found")
+    if stored is None:
+        message = f"The student {method!r} of class {row.label!r} was not searched for: it has no trace."
+        raise NotFound(message, code="trace_not_found")
+    found: Json = json.loads(zlib.decompress(stored))
+    about = {"job_id": job_id, "class_index": class_index, "label": row.label, "method": method}
+    return about | found
+
+
 def estimated_finish(job: Job, now: float) -> float | None:
     """When a running job will end at its present pace, seconds since the epoch; None while nobody can tell.
 
-    The pace is that of this attempt; the teacher alone says nothing about the students.
+    The pace is that of the students of this attempt: the time of teachers says nothing about it, nor does a
+    student that is still being searched for.
     """
-    if job.state is not JobState.RUNNING or job.started_at is None:
+    since = job.provenance.get("students_since")
+    if job.state is not JobState.RUNNING or since is None:
         return None
     done = job.progress_done - int(job.provenance.get("done_before", 0))
-    if done < 2 or now <= job.started_at:
+    if done < 1 or now <= since:
         return None
-    return now + (now - job.started_at) / done * (job.progress_total - job.progress_done)
+    return now + (now - float(since)) / done * (job.progress_total - job.progress_done)
+
+
+def _with_fixed_teacher(
+    store: Store, dataset_id: str, spec: TrainingSpec, settings: Settings
+) -> TrainingSpec:
+    """The same with the version of an imported teacher by its number, after a look whether it is fit."""
+    if spec.teacher.model is None:
+        return spec
+    with store.read() as uow:
+        dataset = uow.datasets.get(dataset_id)
+    files = PackedFiles(settings.cache_folder, settings.cache_disk_bytes)
+    fixed = fixed_teacher(store, files, spec.teacher.model, dataset)
+    return spec.model_copy(update={"teacher": spec.teacher.model_copy(update={"model": fixed})})
 
 
 def _check_model_name(model: str) -> None:
@@ -259,6 +302,19 @@ def _check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
                 f"{dataset.rows} rows cannot be split at {fraction} so that both parts have all "
                 f"{len(dataset.classes)} classes.",
             )
+    if spec.compact is not None and dataset.summary.get("sparse"):
+        raise _unfit(
+            "hyperparameters.compact",
+            "compact_sparse",
+            "Compact students need dense rows, and the data set is sparse: their landmarks would be dense.",
+        )
+    rows = int(dataset.rows * (1.0 - (fraction or 0.0)))
+    if spec.tuning is not None and spec.tuning.folds > rows:
+        raise _unfit(
+            "hyperparameters.tuning.folds",
+            "too_many_folds",
+            f"{rows} training rows cannot be dealt out to {spec.tuning.folds} folds.",
+        )
     if spec.evaluation.dataset_id is not None:
         _check_test_data(uow.datasets.hold(spec.evaluation.dataset_id), dataset)
 
@@ -277,6 +333,11 @@ def _check_test_data(test: Dataset, train: Dataset) -> None:
 
 def _bad_data(field: str, code: str, message: str) -> InvalidRequest:
     return InvalidRequest(message, code=code, faults=[InputFault(field=field, code=code, message=message)])
+
+
+def _unfit(field: str, code: str, message: str) -> Unprocessable:
+    """Hyper-parameters that are right by themselves, but not with this data set."""
+    return Unprocessable(message, code=code, faults=[InputFault(field=field, code=code, message=message)])
 
 
 def _enqueue(queue: JobQueue, job: Job) -> None:

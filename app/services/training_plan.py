@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.domain.errors import InputFault, InvalidRequest
-from app.domain.spec import Method, TrainingSpec
+from app.domain.spec import ServedMethod, TrainingSpec
 
 
-def methods_of(spec: TrainingSpec) -> tuple[Method, ...]:
-    """The students' own method first, then the baselines beside it, each once."""
-    return tuple(dict.fromkeys((spec.student.method, *spec.evaluation.baselines)))
+def methods_of(spec: TrainingSpec) -> tuple[ServedMethod, ...]:
+    """The method that answers queries first, then the baselines beside it, each once."""
+    return tuple(dict.fromkeys((spec.served_method, *spec.evaluation.baselines)))
 
 
 def targets_of(spec: TrainingSpec, classes: Sequence[str]) -> tuple[int, ...]:
@@ -35,7 +35,7 @@ def targets_of(spec: TrainingSpec, classes: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted({positions[label] for label in spec.classes}))
 
 
-def pairs_of(spec: TrainingSpec, targets: Sequence[int]) -> list[tuple[int, Method]]:
+def pairs_of(spec: TrainingSpec, targets: Sequence[int]) -> list[tuple[int, ServedMethod]]:
     """Every (class index, method) to train, class by class."""
     return [(target, method) for target in targets for method in methods_of(spec)]
 

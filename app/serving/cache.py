@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +19,10 @@ from typing import Any, TypeVar, cast
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import NotFound
-from app.serving.lru import LruCache
-from app.serving.source import ModelSource
-from core.packed import PackedStudent, PackedTeacher
+from app.serving.lru import LruCache, Part
+from app.serving.served import ServedStudent
+from app.serving.source import ModelSource, Teacher
+from core.packed import LinearBasis, PackedHead, PackedStudent
 
 logger = logging.getLogger(__name__)
 
@@ -30,36 +31,29 @@ Loaded = TypeVar("Loaded")
 MISSING_SECONDS = 1.0
 """How long an unknown model or class is remembered as unknown, unless the registry changes before."""
 
+MOVE_SECONDS = 0.5
+"""How long a look at the registry waits for what a moved reference has to load."""
+
 _MAX_MISSING = 4096
 _MAX_PRELOADED = 256
 _LOADERS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ServedStudent:
-    """A student ready to answer. cut, origin: the constant ends of a decision and of an answer, JSON."""
-
-    student: PackedStudent
-    model: str
-    version: int
-    cut: bytes
-    origin: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class ServedTeacher:
     """A teacher ready to answer. codes: class name → its number."""
 
-    teacher: PackedTeacher
+    teacher: Teacher
     model: str
     version: int
-    codes: dict[str, int]
+    codes: Mapping[str, int]
 
 
 class ModelCache:
     """Students by (model, version, class) and teachers by (model, version), least recently used out first.
 
     serve: makes a `ServedStudent` of what the source loaded. budget: bytes kept.
+    hits, misses: students that were at hand when they were asked for, and what had to be loaded first.
     """
 
     def __init__(
@@ -76,7 +70,10 @@ class ModelCache:
         self._missing: dict[tuple[str, str | None], tuple[NotFound, float]] = {}
         self._flights: dict[object, asyncio.Task[Any]] = {}
         self._generation = 0
+        self._moves: dict[str, tuple[int, asyncio.Task[None]]] = {}
+        self._failed = False
         self._threads = ThreadPoolExecutor(_LOADERS, thread_name_prefix="stms-load")
+        self.hits = self.misses = 0
 
     @property
     def size(self) -> int:
@@ -86,13 +83,23 @@ class ModelCache:
     def __len__(self) -> int:
         return len(self._loaded)
 
+    @property
+    def settled(self) -> bool:
+        """Whether every reference is where the last `refresh` saw it; else it should be called again."""
+        return not self._moves and not self._failed
+
     def get(self, reference: str, label: str) -> ServedStudent | None:
-        """The student of a class if it is loaded: no waiting, no reading."""
+        """The student of a class if it is loaded, or at hand: no waiting, no database."""
         version = self._versions.get(reference)
         if version is None:
             return None
         # A key with a label only ever holds a student.
-        return cast("ServedStudent | None", self._loaded.get((version.model, version.version, label)))
+        found = cast("ServedStudent | None", self._loaded.get((version.model, version.version, label)))
+        if found is None:
+            found = self._at_hand(version, label)
+        if found is not None:
+            self.hits += 1
+        return found
 
     async def student(self, reference: str, label: str) -> ServedStudent:
         """The student of a class, loaded if need be. Raises NotFound and Unavailable."""
@@ -110,28 +117,72 @@ class ModelCache:
                 return cast("ServedTeacher", found)
         return cast("ServedTeacher", await self._load(reference, None))
 
-    async def refresh(self) -> None:
-        """Follow the registry. Called, one call at a time, when its clock has moved.
+    def drop(self, model: str, version: int | None = None, label: str | None = None) -> None:
+        """Free what is loaded of a model, of one version or of one class; a query loads it again."""
+        for key in list(self._loaded.newest_first()):
+            if key[0] == model and version in (None, key[1]) and label in (None, key[2]):
+                self._loaded.pop(key)
 
-        When something cannot be read, the error is raised and everything answers as before.
+    async def refresh(self) -> None:
+        """Follow the registry. Called, one call at a time, when its clock has moved or it is not `settled`.
+
+        Moves go on side by side: one that has to fetch a large file goes on behind this call, so that it
+        keeps none of the others waiting. When something cannot be read, the error is raised and everything
+        answers as before.
         """
         self._generation += 1
+        self._failed = False
         self._missing.clear()
         movable = [reference for reference in self._versions if not _is_fixed(reference)]
         now = await self._in_thread(lambda: self._source.resolve_all(movable))
-        for reference in movable:
-            old, new = self._versions[reference], now.get(reference)
-            if new is None:
-                del self._versions[reference]
-            elif new.version != old.version:
-                await self._preload(old, new)
-                self._versions[reference] = new
+        begun = [self._follow(name, self._versions[name], now.get(name)) for name in movable]
+        moves = [move for move in begun if move is not None]
+        if moves:
+            done, _ = await asyncio.wait(moves, timeout=MOVE_SECONDS)
+            for move in done:
+                move.result()
+
+    def _follow(
+        self, reference: str, old: ModelVersion, new: ModelVersion | None
+    ) -> asyncio.Task[None] | None:
+        """Begin the move of a reference, and end one that leads to where it does not point any more."""
+        number, move = self._moves.get(reference, (old.version, None))
+        if new is not None and number == new.version:
+            return None
+        if move is not None:
+            move.cancel()
+            del self._moves[reference]
+        if new is None:
+            del self._versions[reference]
+        elif new.version != old.version:
+            task = asyncio.get_running_loop().create_task(self._move(reference, old, new))
+            self._moves[reference] = (new.version, task)
+            task.add_done_callback(partial(self._moved, reference))
+            return task
+        return None
+
+    async def _move(self, reference: str, old: ModelVersion, new: ModelVersion) -> None:
+        await self._preload(old, new)
+        self._versions[reference] = new
+
+    def _moved(self, reference: str, task: asyncio.Task[None]) -> None:
+        if self._moves.get(reference, (0, None))[1] is task:
+            del self._moves[reference]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._failed = True
+            logger.warning(
+                "%s stays at its version, the one it moved to cannot be read: %s", reference, error
+            )
 
     def close(self) -> None:
         """Take no more loads; those under way end by themselves."""
+        for _, move in self._moves.values():
+            move.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _load(self, reference: str, label: str | None) -> ServedStudent | ServedTeacher:
+        self.misses += 1
         key = (reference, label)
         missing = self._missing.get(key)
         if missing is not None and time.monotonic() < missing[1]:
@@ -164,12 +215,30 @@ class ModelCache:
         served: ServedStudent | ServedTeacher
         if label is None:
             teacher, size = await self._in_thread(lambda: self._source.teacher(version))
-            codes = {name: code for code, name in enumerate(teacher.classes)}
+            codes = (
+                teacher.labels.codes
+                if isinstance(teacher, PackedHead)
+                else {name: code for code, name in enumerate(teacher.classes)}
+            )
             served = ServedTeacher(teacher, version.model, version.version, codes)
         else:
             student, size = await self._in_thread(lambda: self._source.student(version, label))
-            served = self._serve(student, version)
-        self._loaded.put((version.model, version.version, label), served, size)
+            return self._keep(version, label, student, size)
+        self._loaded.put((version.model, version.version, None), served, size)
+        return served
+
+    def _at_hand(self, version: ModelVersion, label: str) -> ServedStudent | None:
+        """A student that is not loaded, but so near that changing threads for it would cost more."""
+        found = self._source.at_hand(version, label)
+        return None if found is None else self._keep(version, label, *found)
+
+    def _keep(self, version: ModelVersion, label: str, student: PackedStudent, size: int) -> ServedStudent:
+        served = self._serve(student, version)
+        shared = None
+        if not isinstance(student.map, LinearBasis):
+            arrays = student.map.arrays().values()
+            shared = Part(id(student.map), sum(array.nbytes for array in arrays))
+        self._loaded.put((version.model, version.version, label), served, size, shared)
         return served
 
     async def _preload(self, old: ModelVersion, new: ModelVersion) -> None:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+
+
+class Part(NamedTuple):
+    """What several values have in common, and its size: counted once, as long as one of them is kept."""
+
+    name: Hashable
+    size: int
 
 
 class LruCache(Generic[Key, Value]):
@@ -19,7 +26,8 @@ class LruCache(Generic[Key, Value]):
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
-        self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
+        self._entries: OrderedDict[Key, tuple[Value, int, Part | None]] = OrderedDict()
+        self._users: dict[Hashable, int] = {}
         self._size = 0
 
     @property
@@ -38,16 +46,33 @@ class LruCache(Generic[Key, Value]):
         self._entries.move_to_end(key)
         return entry[0]
 
-    def put(self, key: Key, value: Value, size: int) -> None:
-        """Keep a value as the most recently used one, and let old ones go until the budget holds."""
-        old = self._entries.pop(key, None)
-        if old is not None:
-            self._size -= old[1]
-        self._entries[key] = (value, size)
+    def put(self, key: Key, value: Value, size: int, shared: Part | None = None) -> None:
+        """Keep a value as the most recently used one, and let old ones go until the budget holds.
+
+        size: of what is the value's own. shared: what it has in common with others, if anything.
+        """
+        self.pop(key)
+        self._entries[key] = (value, size, shared)
         self._size += size
+        if shared is not None:
+            users = self._users.get(shared.name, 0)
+            self._users[shared.name] = users + 1
+            self._size += 0 if users else shared.size
         while self._size > self._budget and len(self._entries) > 1:
-            _, (_, freed) = self._entries.popitem(last=False)
-            self._size -= freed
+            self.pop(next(iter(self._entries)))
+
+    def pop(self, key: Key) -> None:
+        """Let a value go, if it is there."""
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return
+        _, size, shared = entry
+        self._size -= size
+        if shared is not None:
+            self._users[shared.name] -= 1
+            if not self._users[shared.name]:
+                del self._users[shared.name]
+                self._size -= shared.size
 
     def newest_first(self) -> Iterator[Key]:
         """Keys, the most recently used first."""

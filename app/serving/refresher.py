@@ -75,7 +75,7 @@ class Refresher:
 
     async def _follow(self) -> None:
         revision = await self._read(self._registry.clock)
-        if revision == self._revision:
+        if revision == self._revision and self._cache.settled:
             return
         # Read after the clock: a change in between is seen again at the next beat, never missed.
         self._gate.replace(await self._read(self._registry.keys))

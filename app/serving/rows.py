@@ -12,16 +12,17 @@ nor wide sparse rows take much more memory than the body, and no single call kee
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge
+from app.serving.body import Body
 from app.serving.row_faults import explain_body, explain_row, invalid
 from core.checks import MAX_FAULTS, row_blocks, value_fault, value_faults
-from core.errors import InvalidProblem
+from core.errors import Fault, InvalidProblem
 
 
 class SparseRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,15 +40,15 @@ class QueryBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 Row: TypeAlias = list[float] | SparseRow
-Block: TypeAlias = tuple[slice, NDArray[np.float64]]
+Block: TypeAlias = tuple[slice, NDArray[Any]]
 
 _ROW: Final = msgspec.json.Decoder(list[float] | SparseRow)
 
 
-Body = TypeVar("Body", bound=QueryBody)
+Decoded = TypeVar("Decoded", bound=QueryBody)
 
 
-def decode(decoder: msgspec.json.Decoder[Body], data: bytes, max_rows: int) -> Body:
+def decode(decoder: msgspec.json.Decoder[Decoded], data: Body, max_rows: int) -> Decoded:
     """The body in ``data``, with exactly one of ``x`` and ``rows``.
 
     Raises InvalidRequest naming field, row and column, and TooLarge beyond ``max_rows`` rows.
@@ -55,7 +56,7 @@ def decode(decoder: msgspec.json.Decoder[Body], data: bytes, max_rows: int) -> B
     try:
         body = decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise explain_body(data, str(error), _row_faults) from error
+        raise explain_body(bytes(data), str(error), _row_faults) from error
     rows = body.rows
     if (body.x is None) == (rows is None):
         message = 'Give either "x", one row, or "rows", a list of rows.'
@@ -71,7 +72,7 @@ def decode(decoder: msgspec.json.Decoder[Body], data: bytes, max_rows: int) -> B
     return body
 
 
-def dense_row(row: Row, n_columns: int) -> Sequence[float] | NDArray[np.float64]:
+def dense_row(row: Row | NDArray[Any], n_columns: int) -> list[float] | NDArray[Any]:
     """One row, a sparse one filled up with zeros to ``n_columns``. Raises InvalidRequest."""
     if not isinstance(row, SparseRow):
         return row
@@ -93,19 +94,25 @@ def dense_blocks(rows: Sequence[msgspec.Raw], n_columns: int, width: int = 1) ->
 
 def row_error(error: InvalidProblem) -> InvalidRequest:
     """What the numerical core found wrong with the one row of ``x``."""
-    return invalid(
-        [
-            InputFault("x" if f.field in {"x", "X"} else f"x.{f.field}", f.code, f.message, 0, f.column)
-            for f in error.faults
-        ]
-    )
+    return invalid([_named(fault, "x", 0) for fault in error.faults])
 
 
 def block_error(error: InvalidProblem, first: int) -> InvalidRequest:
-    """The error of a checked block of rows, beginning at row ``first``, that has no finite score."""
-    rows = [first + (fault.row or 0) for fault in error.faults]
-    message = "rows has values so large that no finite score exists, in row {} (counted from 0)."
-    return invalid([InputFault("rows", "out_of_range", message.format(row), row) for row in rows])
+    """What the numerical core found wrong with a block of ``rows`` that begins at row ``first``."""
+    return invalid(
+        [_named(fault, "rows", None if fault.row is None else first + fault.row) for fault in error.faults]
+    )
+
+
+def _named(fault: Fault, field: str, row: int | None) -> InputFault:
+    """A fault by the caller's names: the core knows a row as x and a table as X."""
+    if fault.field not in {"x", "X"}:
+        return InputFault(f"{field}.{fault.field}", fault.code, fault.message, row, fault.column)
+    if fault.code == "out_of_range" and field == "rows":
+        message = f"rows has values so large that no finite score exists, in row {row} (counted from 0)."
+    else:
+        message = f"{field}{fault.message[1:]}" if fault.message[:2] in {"x ", "X "} else fault.message
+    return InputFault(field, fault.code, message, row, fault.column)
 
 
 def _table(rows: Sequence[msgspec.Raw], n_columns: int, first: int) -> NDArray[np.float64]:

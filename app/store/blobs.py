@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Iterator
+from itertools import count
 from tempfile import SpooledTemporaryFile
 
 import sqlalchemy as sa
@@ -60,8 +61,11 @@ class DatabaseBlobs:
 
     def _claim(self, digest: str, size: int) -> bool:
         """Whether the blob is new, and ours to write. Its row is locked either way: no one deletes it now."""
-        values = {"digest": digest, "size": size, "created_at": time.time()}
+        values = {"digest": digest, "size": size, "created_at": time.time(), "complete": True}
+        unfinished = sa.delete(blobs).where(blobs.c.digest == digest, ~blobs.c.complete)
         while True:
+            # What was begun step by step and never finished is written anew, whole.
+            self._connection.execute(unfinished)
             touched = self._connection.execute(
                 sa.update(blobs).where(blobs.c.digest == digest).values(size=size)
             )
@@ -76,6 +80,40 @@ class DatabaseBlobs:
             sa.insert(blob_chunks), {"digest": digest, "position": position, "data": piece}
         )
 
+    def begin_steps(self, digest: str, size: int) -> bool:
+        """Begin or go on with a blob that takes several transactions; False when it is complete already."""
+        values = {"digest": digest, "size": size, "created_at": time.time(), "complete": False}
+        insert_once(self._connection, blobs, values)
+        return not self.exists(digest)
+
+    def step(self, digest: str, position: int, piece: bytes) -> None:
+        """One more chunk of a blob that was begun; one that is there already stays.
+
+        Raises NotFound when the unfinished blob was collected meanwhile.
+        """
+        touched = self._connection.execute(
+            sa.update(blobs).where(blobs.c.digest == digest).values(created_at=time.time())
+        )
+        if not touched.rowcount:
+            raise NotFound(f"Blob {digest} was given up while it was stored.", code="blob_not_found")
+        insert_once(self._connection, blob_chunks, {"digest": digest, "position": position, "data": piece})
+
+    def finish_steps(self, digest: str) -> None:
+        """From now on the blob is there. Raises Unavailable when chunks are missing."""
+        stored = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(blob_chunks.c.data)), 0))
+        found = self._connection.execute(stored.where(blob_chunks.c.digest == digest)).scalar_one()
+        finished = self._connection.execute(
+            sa.update(blobs).where(blobs.c.digest == digest, blobs.c.size == found).values(complete=True)
+        )
+        if not finished.rowcount:
+            raise Unavailable(f"Blob {digest} was not stored whole.", code="blob_incomplete")
+
+    def forget_unfinished(self, before: float) -> int:
+        """Delete what was begun step by step and not touched since ``before``; returns how many blobs."""
+        return self._connection.execute(
+            sa.delete(blobs).where(~blobs.c.complete, blobs.c.created_at < before)
+        ).rowcount
+
     def exists(self, digest: str) -> bool:
         """Whether the blob is stored."""
         return self._size(digest) is not None
@@ -88,27 +126,32 @@ class DatabaseBlobs:
         return size
 
     def _size(self, digest: str) -> int | None:
-        return self._connection.execute(sa.select(blobs.c.size).where(blobs.c.digest == digest)).scalar()
+        query = sa.select(blobs.c.size).where(blobs.c.digest == digest, blobs.c.complete)
+        return self._connection.execute(query).scalar()
 
     def chunks(self, digest: str) -> Iterator[bytes]:
         """The stored pieces in order.
 
         Raises NotFound, and after the last piece Unavailable when the stored bytes were altered.
         """
-        self.size(digest)
-        sha, position = hashlib.sha256(), 0
-        while True:
-            query = sa.select(blob_chunks.c.data).where(
-                blob_chunks.c.digest == digest, blob_chunks.c.position == position
-            )
-            row = self._connection.execute(query).first()
-            if row is None:
-                break
-            sha.update(row[0])
-            yield row[0]
-            position += 1
+        sha = hashlib.sha256()
+        for piece in self.pieces(digest):
+            sha.update(piece)
+            yield piece
         if sha.hexdigest() != digest:
             raise Unavailable(f"Blob {digest} is damaged in the database.", code="blob_damaged")
+
+    def pieces(self, digest: str) -> Iterator[bytes]:
+        """As `chunks`, for a caller who verifies them. Raises NotFound."""
+        self.size(digest)
+        query = sa.select(blob_chunks.c.data).where(
+            blob_chunks.c.digest == digest, blob_chunks.c.position == sa.bindparam("at")
+        )
+        for position in count():
+            row = self._connection.execute(query, {"at": position}).first()
+            if row is None:
+                return
+            yield row[0]
 
     def read(self, digest: str) -> bytes:
         """The whole blob, verified. Raises NotFound, or Unavailable when the stored bytes were altered."""

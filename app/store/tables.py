@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Double,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    true,
 )
 from sqlalchemy.types import JSON
 
@@ -44,6 +46,8 @@ blobs = Table(
     Column("digest", _DIGEST, primary_key=True),
     Column("size", BigInteger, nullable=False),
     Column("created_at", Double, nullable=False),
+    # False while a large blob is stored step by step: until then it is there for nobody.
+    Column("complete", Boolean, nullable=False, server_default=true()),
 )
 
 blob_chunks = Table(
@@ -115,7 +119,19 @@ job_students = Table(
     Column("metrics", JSON, nullable=False),
     Column("digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("error", Text),
+    Column("chosen", JSON(none_as_null=True)),
     Index("ix_job_students_job_id_label", "job_id", "label"),
+)
+
+# Away from the rows of the table of students, which is read often and in long pages.
+student_traces = Table(
+    "student_traces",
+    metadata,
+    Column("job_id", _ID, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("class_index", Integer, primary_key=True),
+    Column("method", String(16), primary_key=True),
+    # JSON, compressed by zlib.
+    Column("trace", LargeBinary, nullable=False),
 )
 
 job_events = Table(
@@ -143,10 +159,14 @@ model_versions = Table(
     metadata,
     Column("model", _NAME, primary_key=True),
     Column("version", Integer, primary_key=True),
-    Column("job_id", _ID, ForeignKey("jobs.id"), nullable=False, unique=True),
-    Column("dataset_digest", _DIGEST, nullable=False),
+    # A version that was imported has neither job nor data set.
+    Column("job_id", _ID, ForeignKey("jobs.id"), unique=True),
+    Column("dataset_digest", _DIGEST),
     Column("method", String(16), nullable=False),
+    # All labels where they are few, else none: then they are in the blob `class_table`.
     Column("classes", JSON, nullable=False),
+    Column("class_count", Integer, nullable=False),
+    Column("class_table", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("columns", BigInteger, nullable=False),
     Column("teacher_digest", _DIGEST, ForeignKey("blobs.digest"), nullable=False, index=True),
     Column("metrics", JSON, nullable=False),

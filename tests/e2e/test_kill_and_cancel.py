@@ -171,6 +171,36 @@ def test_a_killed_worker_loses_nothing_and_repeats_nothing(house: House):
     assert get_job(house.store, job.id).attempt == 0
 
 
+TUNED = {
+    "tuning": {"grid": {"C": [10, 100, 1000], "margins": [0.3, 1.0]}, "folds": 3},
+    "evaluation": {"baselines": []},
+}
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_the_tuning_repeats_neither_teachers_nor_finished_students(house: House):
+    with house.worker() as worker:
+        job = house.submit(**TUNED)
+        wait_for(lambda: len(house.trained(job)) >= 2)
+        wait_for(lambda: any(event["stage"] == "tuning" for event in house.events(job, "stage_progress")))
+        worker.kill()
+        worker.wait()
+    kept = house.trained(job)
+    assert len(kept) < 10
+    with house.worker():
+        wait_for(lambda: house.state(job).ended)
+    assert house.state(job) is JobState.SUCCEEDED
+    assert house.trained(job) == {(index, "gsvm"): 1 for index in range(10)}
+    tuned = [event["class_index"] for event in house.events(job, "student_tuned")]
+    assert sorted(tuned) == list(range(10))
+    stages = [event["stage"] for event in house.events(job, "stage_started")]
+    assert stages.count("tuning_teacher") == stages.count("teacher") == 1
+    with house.store.read() as uow:
+        rows = uow.students.of_job(job.id, method="gsvm")
+        assert all(uow.students.trace(job.id, row.class_index, "gsvm") for row in rows)
+    assert all(row.metrics["brier"] < row.metrics["base_brier"] for row in rows)
+
+
 @pytest.mark.slow
 def test_a_cancel_stops_the_solver_within_a_second(house: House):
     with house.worker() as worker:

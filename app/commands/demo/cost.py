@@ -39,16 +39,19 @@ class Costs:
 
 def measure_costs(server: ShortServer, model: str, label: str, x: NDArray[np.float64]) -> Costs:
     """One row ``x`` (d,), asked again and again: nothing is read from the database any more."""
-    from app.services.models import get_version, read_student, read_teacher
+    from app.serving.source import DatabaseSource
+    from app.settings import Settings
+    from app.store.disk import PackedFiles
     from app.store.engine import open_engine
     from app.store.unit_of_work import Store
-    from core.packed import PackedStudent, PackedTeacher
 
+    settings = Settings(data_dir=server.data_dir)
     store = Store(open_engine(f"sqlite:///{server.data_dir / 'stms.sqlite'}"))
+    source = DatabaseSource(store, PackedFiles(settings.cache_folder, settings.cache_disk_bytes))
     try:
-        version = get_version(store, model, "latest")
-        student = PackedStudent.from_bytes(read_student(store, version, label)[1])
-        teacher = PackedTeacher.from_bytes(read_teacher(store, version))
+        version = source.resolve(model)
+        student, _ = source.student(version, label)
+        teacher, _ = source.teacher(version)
     finally:
         store.dispose()
     rows = x[np.newaxis]

@@ -42,6 +42,18 @@ class Models:
         row = self._connection.execute(query).first()
         return None if row is None else _version(row)
 
+    def same_import(self, wanted: ModelVersion) -> ModelVersion | None:
+        """The newest version of the same model that was imported from the same content, if there is one."""
+        table = model_versions.c
+        query = (
+            sa.select(model_versions)
+            .where(table.model == wanted.model, table.method == wanted.method, table.job_id.is_(None))
+            .where(table.teacher_digest == wanted.teacher_digest, table.class_table == wanted.class_table)
+            .order_by(table.version.desc())
+        )
+        row = self._connection.execute(query).first()
+        return None if row is None else _version(row)
+
     def names(self, *, limit: int, after: str | None = None) -> tuple[Sequence[str], bool]:
         """Model names in order, those behind ``after``; and whether there are more."""
         query = sa.select(model_versions.c.model).distinct().order_by(model_versions.c.model).limit(limit + 1)
@@ -49,6 +61,14 @@ class Models:
             query = query.where(model_versions.c.model > after)
         found = list(self._connection.execute(query).scalars())
         return found[:limit], len(found) > limit
+
+    def numbers(self, model: str | None = None, *, limit: int) -> Sequence[tuple[str, int]]:
+        """Models by name with their versions, the oldest first; of one model only, if it is named."""
+        table = model_versions.c
+        query = sa.select(table.model, table.version).order_by(table.model, table.version).limit(limit)
+        if model is not None:
+            query = query.where(table.model == model)
+        return [(name, version) for name, version in self._connection.execute(query)]
 
     def summaries(self, *, limit: int, after: str | None = None) -> tuple[Sequence[ModelSummary], bool]:
         """Models in order of name, those behind ``after``; and whether there are more."""
@@ -135,7 +155,5 @@ class Models:
 
 
 def _version(row: sa.Row[tuple[object, ...]]) -> ModelVersion:
-    # The list of classes is read with its version. That is fine for thousands of them; a version with a
-    # million would keep them in a blob of their own, and this is the place that would know.
     values = dict(row._mapping)
     return ModelVersion(**values | {"classes": tuple(values["classes"])})

@@ -1,4 +1,4 @@
-"""Students of jobs: the table a user reads, and the packed blobs it points to."""
+"""Students of jobs: the table a user reads, the packed blobs it points to, and how they were searched for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.entities import StudentRow, StudentState
-from app.store.dialect import upsert, wrote_row
-from app.store.tables import job_students
+from app.store.dialect import insert_once, upsert, wrote_row
+from app.store.tables import job_students, student_traces
 
 
 class Students:
@@ -61,6 +61,20 @@ class Students:
             job_students.c.job_id == job_id, job_students.c.state == StudentState.SUCCEEDED.value
         )
         return {(row[0], row[1]) for row in self._connection.execute(query)}
+
+    def keep_trace(self, job_id: str, class_index: int, method: str, trace: bytes) -> None:
+        """Store how a student was searched for: JSON, compressed by zlib. What is there already stays."""
+        values = {"job_id": job_id, "class_index": class_index, "method": method, "trace": trace}
+        insert_once(self._connection, student_traces, values)
+
+    def trace(self, job_id: str, class_index: int, method: str) -> bytes | None:
+        """What `keep_trace` stored, if it did."""
+        query = sa.select(student_traces.c.trace).where(
+            student_traces.c.job_id == job_id,
+            student_traces.c.class_index == class_index,
+            student_traces.c.method == method,
+        )
+        return self._connection.execute(query).scalar()
 
     def served(self, job_id: str, label: str, method: str) -> StudentRow | None:
         """The finished student of one class, if there is one."""

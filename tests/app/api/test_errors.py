@@ -139,3 +139,11 @@ def test_a_callers_request_id_comes_back_and_a_bad_one_is_replaced(client):
 def test_request_ids_are_all_different():
     assert len({new_request_id() for _ in range(1000)}) == 1000
     assert request_id_of([(b"x-request-id", b"a" * 129)]) != "a" * 129
+
+
+def test_a_path_with_a_verb_has_the_methods_of_the_verb(client, pets):
+    for method in ("GET", "OPTIONS", "DELETE"):
+        response = client.request(method, "/v1/models/pets:predict")
+        assert response.status_code == 405
+        assert response.headers["allow"] == "POST"
+    assert client.get("/v1/models/no such model").status_code == 404

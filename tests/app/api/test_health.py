@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.domain.entities import Worker
+from app.serving.board import State
 from app.store.unit_of_work import Store
 
 
@@ -23,6 +24,8 @@ def test_a_server_without_worker_is_ready_and_says_so(client, queue):
         "database": True,
         "schema": True,
         "registry": True,
+        "process": True,
+        "processes": True,
         "job_engine": False,
         "workers": False,
     }
@@ -88,6 +91,8 @@ def test_metrics_count_queries_jobs_and_what_is_loaded(client, store: Store, pet
         'stms_jobs{state="queued"} 1.0',
         "stms_queries_in_flight 0.0",
         "stms_cache_entries 2.0",
+        "stms_cache_misses_total 3.0",
+        "stms_cache_hits_total 2.0",
         "stms_database_up 1.0",
     ):
         assert line in lines, line
@@ -105,8 +110,11 @@ def test_metrics_are_there_without_a_database(client, store: Store):
 def test_the_description_covers_every_path_its_errors_and_the_query(client):
     document = client.get("/openapi.json").json()
     query = document["paths"]["/v1/models/{model}/classes/{class}:query"]["post"]
-    assert {parameter["name"] for parameter in query["parameters"]} == {"model", "class"}
-    operations = [op for path in document["paths"].values() for op in path.values()]
+    assert {parameter["name"] for parameter in query["parameters"]} >= {"model", "class"}
+    # The inference protocol has errors of its own form.
+    operations = [
+        op for path, ops in document["paths"].items() if not path.startswith("/v2") for op in ops.values()
+    ]
     assert len(operations) > 20
     for operation in operations:
         assert operation["responses"]["default"] == {"$ref": "#/components/responses/Problem"}
@@ -126,3 +134,27 @@ def _resolve_all(document: dict[str, Any], node: Any) -> None:
     elif isinstance(node, list):
         for value in node:
             _resolve_all(document, value)
+
+
+def test_a_process_that_is_about_to_end_is_not_ready(client):
+    seat = client.runtime.metrics._seat
+    seat.state = State.DRAINING
+    response = client.get("/readyz?verbose")
+    assert response.status_code == 503
+    assert checks(response)["process"] is False
+    assert client.get("/livez").status_code == 200
+    seat.state = State.SERVING
+    assert client.get("/readyz").status_code == 200
+
+
+def test_processes_that_are_missing_are_told(client):
+    client.runtime.metrics._board.wanted = 3
+    response = client.get("/readyz?verbose")
+    assert response.status_code == 200, "this one answers"
+    [check] = [check for check in response.json()["checks"] if check["name"] == "processes"]
+    assert check == {
+        "name": "processes",
+        "ok": False,
+        "needed": False,
+        "detail": "1 of 3 serve; the others are being started",
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -127,7 +128,8 @@ def test_a_failed_job_says_why(client, submit, store: Store):
 def test_a_running_job_estimates_its_end(client, submit, store: Store):
     job_id = submit().json()["id"]
     with store.begin() as uow:
-        uow.jobs.move(job_id, JobState.RUNNING, started_at=time.time() - 10)
+        begun = {"students_since": time.time() - 10, "done_before": 1}
+        uow.jobs.move(job_id, JobState.RUNNING, provenance=begun)
         uow.jobs.advance(job_id, 2)
     assert client.get(f"/v1/training-jobs/{job_id}").json()["estimated_finish"].endswith("Z")
 
@@ -144,6 +146,49 @@ def test_students_are_listed_by_class_in_pages(client, submit, store: Store):
     assert (shown["objective"], shown["gap"], shown["id"], shown["state"]) == (1.5, None, 0, "succeeded")
     [following] = client.get(response.links["next"]["url"]).json()["data"]
     assert following["label"] == "yes"
+
+
+GRID_POINT = {
+    "C": 1.0,
+    "margin": 0.5,
+    "floor": 0.3,
+    "folds": 5,
+    "score": 0.9,
+    "standard_error": 0.01,
+    "gap": 1e-4,
+    "seconds": 0.5,
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "point"), [("gsvm", GRID_POINT), ("compact", {"n_landmarks": 12, "f1": 0.75})]
+)
+def test_a_trace_is_shown_as_it_was_stored(client, submit, store: Store, problem: Check, method, point):
+    job_id = submit().json()["id"]
+    path = f"/v1/training-jobs/{job_id}/students/1/{method}/trace"
+    problem(client.get(path), 404, "student_not_found")
+    chosen = {"score": 0.9, "points": 1}
+    row = StudentRow(job_id, 1, "yes", method, StudentState.SUCCEEDED, chosen=chosen)
+    with store.begin() as uow:
+        uow.students.save(row)
+    problem(client.get(path), 404, "trace_not_found")
+    trace = {"chosen": chosen, "points": [point, point]}
+    with store.begin() as uow:
+        uow.students.keep_trace(job_id, 1, method, zlib.compress(json.dumps(trace).encode()))
+    about = {"job_id": job_id, "class_index": 1, "label": "yes", "method": method}
+    assert client.get(path).json() == about | trace
+    rows = client.get(f"/v1/training-jobs/{job_id}/students", params={"method": method}).json()["data"]
+    assert {row["label"]: row["chosen"] for row in rows}["yes"] == chosen
+
+
+def test_the_trace_is_described(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    described = paths["/v1/training-jobs/{job_id}/students/{class_index}/{method}/trace"]["get"]
+    assert described["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].endswith(
+        "TraceView"
+    )
+    assert "default" in described["responses"]
+    assert [parameter["name"] for parameter in described["parameters"]] == ["job_id", "class_index", "method"]
 
 
 def test_events_are_a_page_of_json(client, submit, store: Store):

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from app.serving import hot_path
-from app.serving.hot_path import QueryPath, parse_path
+from app.serving import query
+from app.serving.hot_path import QueryPath
+from app.serving.routes import Route, route_of
 from app.store.unit_of_work import Store
 
 Check = Callable[..., dict[str, Any]]
@@ -100,7 +101,8 @@ def test_a_version_can_be_named(client, pets, publish_again):
         ("/v1/models/pets/classes/:query", "class_not_found"),
         ("/v1/models/pets/classes/" + "a" * 401 + ":query", "class_not_found"),
         ("/v1/models/p%20ts/classes/cat:query", "model_not_found"),
-        ("/v1/models/pets:query", "model_not_found"),
+        ("/v1/models/:query", "model_not_found"),
+        ("/v1/models/pets/classes:query", "model_not_found"),
     ],
 )
 def test_what_is_not_there_is_404(client, pets, problem: Check, path: str, code: str):
@@ -199,6 +201,38 @@ def test_a_body_in_pieces_is_put_together(client, pets):
     assert client.post(CAT, content=pieces()).json()["score"] == 1.0
 
 
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+def test_a_warm_query_is_the_same_in_however_many_messages(client, pets, pieces: int):
+    body = b'{"x": [1.5, 2, 3]}'
+    step = -(-len(body) // pieces)
+    parts = [body[at : at + step] for at in range(0, len(body), step)]
+    messages = [{"type": "http.request", "body": part, "more_body": part is not parts[-1]} for part in parts]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    client.post(CAT, content=body)
+    headers = [(b"content-length", b"%d" % len(body)), (b"x-request-id", b"r-1")]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "raw_path": CAT.encode(),
+        "path": CAT,
+        "query_string": b"",
+        "headers": headers,
+    }
+    client.run(client.app(scope, receive, send))
+    start, answer = sent
+    assert start["status"] == 200
+    assert dict(start["headers"])[b"x-request-id"] == b"r-1"
+    assert int(dict(start["headers"])[b"content-length"]) == len(answer["body"])
+    assert json.loads(answer["body"])["score"] == 1.5
+
+
 def test_queries_beyond_the_limit_in_flight_are_shed(make_client, pets, problem: Check):
     client = make_client(max_inflight_queries=1)
     client.app.query_path.inflight = 1
@@ -223,13 +257,18 @@ def test_a_warm_query_runs_no_statement(client, pets):
 
 def test_a_large_batch_is_decided_in_another_thread(client, pets, monkeypatch: pytest.MonkeyPatch):
     threads: list[str] = []
-    real = hot_path.answer
 
-    def watched(*arguments: Any) -> Any:
-        threads.append(threading.current_thread().name)
-        return real(*arguments)
+    def watch(name: str) -> None:
+        real = getattr(query, name)
 
-    monkeypatch.setattr(hot_path, "answer", watched)
+        def watched(*arguments: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return real(*arguments)
+
+        monkeypatch.setattr(query, name, watched)
+
+    watch("ask_class")
+    watch("ask_plain")
     rows = np.random.default_rng(0).normal(size=(3000, 3)).round(6)
     answer = client.post(CAT, json={"rows": rows.tolist()}).json()
     client.post(CAT, json={"x": [1, 2, 3]})
@@ -263,7 +302,7 @@ def test_an_unexpected_error_is_a_500_that_shows_nothing(
     def fail(*_arguments: Any) -> None:
         raise RuntimeError("swordfish")
 
-    monkeypatch.setattr(hot_path, "answer", fail)
+    monkeypatch.setattr(query, "ask_class", fail)
     with caplog.at_level(logging.ERROR):
         response = client.post(CAT, json={"x": [1, 2, 3]}, headers={"x-request-id": "r-77"})
     assert "swordfish" not in problem(response, 500, "internal_error")["detail"]
@@ -290,14 +329,16 @@ def test_answers_never_hold_nan(client, pets):
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        (b"/v1/models/a/classes/b:query", ("a", "b")),
-        (b"/v1/models/a@3/classes/x/classes/y:query", ("a@3", "x/classes/y")),
-        (b"/v1/models/a/classes/b:query:query", ("a", "b:query")),
-        (b"/v1/models/a/classes/100%25:query", ("a", "100%")),
+        (b"/v1/models/a/classes/b:query", Route("a", "a", "b")),
+        (b"/v1/models/a@3/classes/x/classes/y:query", Route("a@3", "a", "x/classes/y")),
+        (b"/v1/models/a/classes/b:query:query", Route("a", "a", "b:query")),
+        (b"/v1/models/a/classes/100%25:query", Route("a", "a", "100%")),
+        (b"/v1/models/a%40new:query", Route("a@new", "a", None)),
+        (b"/v1/models/a%3Aquery", Route("a", "a", None)),
     ],
 )
-def test_a_path_is_taken_apart(path: bytes, expected: tuple[str, str]):
-    assert parse_path(path) == expected
+def test_a_path_is_taken_apart(path: bytes, expected: Route):
+    assert route_of(path) == expected
 
 
 def test_only_query_paths_pass_by_the_framework():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rich.progress import Progress
 
 from app.commands import following
 from app.commands.following import describe_event, follow, report_end
@@ -47,6 +48,20 @@ def test_a_stream_that_ends_early_is_taken_up_again_where_it_was(written, capfd)
     asked = [request for request in written.requests if request.path.endswith("/events")]
     assert [request.headers.get("Last-Event-ID") for request in asked] == [None, "2", "2"]
     assert "stage teacher" in capfd.readouterr().err
+
+
+def test_the_bar_says_what_is_searched_for(written, monkeypatch):
+    shown = []
+    update = Progress.update
+    monkeypatch.setattr(
+        Progress, "update", lambda self, task, **what: (shown.append(what), update(self, task, **what))
+    )
+    event = b'id: 1\nevent: stage_progress\ndata: {"stage": "tuning", "label": "b"}\n\n'
+    written.on("GET", f"{JOB}/events", event)
+    written.on("GET", JOB, job("succeeded", 4))
+    with connect(written.address, None) as server:
+        follow(server, "j1")
+    assert {"description": "tuning b"} in shown
 
 
 def test_a_refusal_ends_the_following(written):
@@ -107,6 +122,24 @@ def test_success_is_told_unless_it_shall_be_quiet(capsys):
             "student_failed",
             {"method": "gsvm", "label": "a", "message": "no memory"},
             "student gsvm of class a failed: no memory",
+        ),
+        (
+            "student_tuned",
+            {
+                "method": "gsvm",
+                "label": "a",
+                "C": 10.0,
+                "margin": 1.0,
+                "floor": 1.0,
+                "score": 0.5,
+                "points": 6,
+            },
+            "student gsvm of class a is tuned: C 10 margin 1 floor 1, score 50.00 %, the best of 6 points",
+        ),
+        (
+            "student_tuned",
+            {"method": "compact", "label": "a", "n_landmarks": 25, "score": 0.5, "points": 2},
+            "student compact of class a is tuned: 25 landmarks, score 50.00 %, the best of 2 points",
         ),
         ("version_published", {"model": "m", "version": 2, "alias": None}, "published m version 2"),
         ("job_failed", {"message": "no"}, "job failed: no"),

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from app.commands.http import ServerEvent, ServerProblem, connect, parse_events, segment
+from app.commands.http import ServerProblem, connect, segment
 from app.commands.output import CommandFailed
 
 
@@ -49,9 +49,9 @@ def test_the_key_goes_with_every_request(written):
 
 
 def test_an_answer_without_content_is_nothing(written):
-    written.on("DELETE", "/x", None, 204)
+    written.on("POST", "/x", None, 204)
     with connect(written.address, None) as server:
-        assert server.request("DELETE", "/x") is None
+        assert server.post("/x") is None
 
 
 def test_lists_are_read_page_after_page_as_the_server_links_them(written):
@@ -80,7 +80,6 @@ def test_a_connection_that_breaks_off_is_told(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with connect(address, None) as server:
-            events = server.events("/x")
             import threading
 
             def hang_up() -> None:
@@ -91,7 +90,7 @@ def test_a_connection_that_breaks_off_is_told(tmp_path):
             thread = threading.Thread(target=hang_up)
             thread.start()
             with pytest.raises(CommandFailed, match="broke off"):
-                next(events)
+                server.get("/x")
             thread.join()
 
 
@@ -102,29 +101,9 @@ def test_an_address_that_is_none_is_told(address):
 
 
 def test_an_address_without_a_scheme_is_told():
-    with connect("127.0.0.1", None) as server, pytest.raises(CommandFailed):
-        server.get("/x")
+    with pytest.raises(CommandFailed, match="begins with http"), connect("127.0.0.1", None):
+        pass
 
 
 def test_names_become_one_part_of_a_path():
     assert segment("a/b c@latest") == "a%2Fb%20c@latest"
-
-
-def test_events_are_read_from_their_lines():
-    lines = [": heartbeat", "", "id: 7", "event: job_started", 'data: {"a":', "data: 1}", "", "id: 8", ""]
-    assert list(parse_events(iter(lines))) == [ServerEvent("7", "job_started", {"a": 1})]
-
-
-def test_a_stream_goes_on_after_the_event_seen_last(written):
-    stream = b'id: 3\nevent: job_started\ndata: {"n": 1}\n\n'
-    written.on("GET", "/events", stream, Content_Type="text/event-stream")
-    with connect(written.address, None) as server:
-        assert [event.id for event in server.events("/events", "2")] == ["3"]
-    assert written.requests[0].headers["Last-Event-ID"] == "2"
-    assert written.requests[0].headers["Accept"] == "text/event-stream"
-
-
-def test_a_refused_stream_is_a_problem(written):
-    written.on("GET", "/events", {"code": "job_not_found", "detail": "There is no job."}, 404)
-    with connect(written.address, None) as server, pytest.raises(ServerProblem, match="There is no job"):
-        next(server.events("/events"))

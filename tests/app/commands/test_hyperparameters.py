@@ -31,6 +31,20 @@ def test_the_command_line_goes_on_top_of_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("assignments", "tuning"),
+    [
+        ([], {}),
+        (["tuning=null"], {}),
+        (["tuning.grid=open"], {"grid": "open"}),
+        (["tuning.grid.C=[1, 2]"], {"grid": {"C": [1, 2]}}),
+    ],
+)
+def test_a_search_is_asked_for_in_a_word(assignments, tuning):
+    assert read_hyperparameters(assignments, None, tune=True) == {"tuning": tuning}
+    assert read_hyperparameters([], None) == {}
+
+
+@pytest.mark.parametrize(
     ("assignment", "message"),
     [
         ("student.C", "not NAME=VALUE"),
@@ -38,6 +52,8 @@ def test_the_command_line_goes_on_top_of_the_file(tmp_path):
         ("student.C=1e99", "student.C: Input should be less than or equal to 100000000"),
         ("student.c=1", "student.c: Extra inputs are not permitted"),
         ("seed.x=1", "seed"),
+        ("tuning.grid=coarse", "tuning.grid.name: Input should be 'paper' or 'open'"),
+        ("compact=5", "compact"),
     ],
 )
 def test_a_wrong_one_is_named(assignment, message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.xdist_group("live")
@@ -168,6 +169,26 @@ def test_a_file_of_rows_is_answered_line_by_line(ask, trained, tmp_path):
         ["1", "yes"],
         ["2", "no"],
     ]
+
+
+def test_a_table_of_rows_is_answered_for_several_classes(ask, trained, tmp_path):
+    file = tmp_path / "rows.npy"
+    np.save(file, np.array([[10.3, 0.2], [0.3, 0.2]], np.float32))
+    result = ask("query", "kinds", "b", "--class", "a", "--file", str(file), "--explain")
+    header, *lines = [line.split() for line in result.stdout.splitlines()]
+    assert header == ["nr", "class", "match", "score", "threshold", "gate", "rejection"]
+    assert [line[:3] for line in lines] == [
+        ["1", "b", "yes"],
+        ["1", "a", "no"],
+        ["2", "b", "no"],
+        ["2", "a", "yes"],
+    ]
+    one = ask("query", "kinds", "b", "--row", "10.3,0.2", "--explain")
+    assert re.search(r"^yes \(score .*, threshold .*, gate .*, rejection .*, kinds version 1\)", one.stdout)
+    np.save(file, np.zeros(3))
+    assert ask("query", "kinds", "b", "--file", str(file)).exit_code == 2
+    file.write_bytes(b"no array")
+    assert ask("query", "kinds", "b", "--file", str(file)).exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,10 @@ IGNORE_SIGTERM = (
 @pytest.fixture(autouse=True)
 def _late_signals_do_no_harm():
     """A signal that comes after the supervisor has put the handlers back is nobody's end."""
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.signal(number, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    }
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -170,3 +173,27 @@ def test_a_taken_port_is_told():
 def test_port_0_becomes_a_free_one():
     assert require_free("127.0.0.1", 0) > 1024
     assert require_free("::1", 0) > 1024
+
+
+@pytest.mark.parametrize("rolls", [True, False])
+def test_hanging_up_is_passed_on_to_an_api_that_can_replace_itself(tmp_path, monkeypatch, rolls):
+    monkeypatch.setattr(supervisor, "is_alive", lambda address: True)
+    heard = "import signal, sys, time; signal.signal(1, lambda *_: open(sys.argv[1], 'w'));"
+    heard += "open(sys.argv[2], 'w'); time.sleep(60)"
+    whole, lines = supervise(SLEEP, SLEEP)
+    whole._rolls = rolls
+    whole._api = Program(heard, str(tmp_path / "heard"), str(tmp_path / "up"))
+
+    def tell() -> None:
+        send_later(0.1, signal.SIGHUP, once_there_is=tmp_path / "up").join()
+        deadline = time.monotonic() + 10
+        while not ((tmp_path / "heard").exists() or len(lines) > 1) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    assert whole.run() == 0
+    thread.join()
+    assert (tmp_path / "heard").exists() is rolls
+    assert any("--workers 2" in line for line in lines) is not rolls

@@ -6,6 +6,8 @@ from pydantic import ValidationError
 from app.domain import errors
 from app.domain.entities import TRANSITIONS, JobState, new_id
 from app.domain.spec import TrainingSpec
+from app.jobs.recipe import config_of
+from app.services.training_plan import methods_of
 
 
 def test_identifiers_sort_by_the_time_they_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,9 +51,74 @@ def test_the_default_hyper_parameters_survive_json() -> None:
         ({"classes": []}, ("classes",)),
         ({"alias": "3"}, ("alias",)),
         ({"seed": -1}, ("seed",)),
+        ({"features": {"scaling": "tfidf"}}, ("features", "scaling")),
+        ({"compact": {"n_landmarks": 0}}, ("compact", "n_landmarks")),
+        ({"compact": {"n_landmarks": 1001}}, ("compact", "n_landmarks")),
+        ({"compact": {"relative_cost": 0}}, ("compact", "relative_cost")),
+        ({"compact": {"relative_cost": 1.1}}, ("compact", "relative_cost")),
+        ({"compact": {"max_f1_loss": -1}}, ("compact", "max_f1_loss")),
+        ({"compact": {"max_f1_loss": 101}}, ("compact", "max_f1_loss")),
+        ({"compact": {"n_landmarks": 10, "max_f1_loss": 1}}, ("compact",)),
+        ({"compact": {}, "tuning": {}}, ()),
+        ({"tuning": {"grid": "coarse"}}, ("tuning", "grid", "name")),
+        ({"tuning": {"grid": 3}}, ("tuning", "grid", "values")),
+        ({"tuning": {"grid": {"C": []}}}, ("tuning", "grid", "values", "C")),
+        ({"tuning": {"grid": {"C": [1.0] * 51}}}, ("tuning", "grid", "values", "C")),
+        ({"tuning": {"grid": {"C": ["one", 1.0]}}}, ("tuning", "grid", "values", "C", 0)),
+        ({"tuning": {"grid": {"C": [0.5, 1e9]}}}, ("tuning", "grid", "values", "C", 1)),
+        ({"tuning": {"grid": {"margins": [0.5, -0.1]}}}, ("tuning", "grid", "values", "margins", 1)),
+        ({"tuning": {"grid": {"margins": [0.5, 101]}}}, ("tuning", "grid", "values", "margins", 1)),
+        ({"tuning": {"grid": {"floors": [0.5, 0]}}}, ("tuning", "grid", "values", "floors", 1)),
+        ({"tuning": {"grid": {"floors": [0.5, 1.5]}}}, ("tuning", "grid", "values", "floors", 1)),
+        ({"tuning": {"grid": {"C": [1e-7, 1]}}}, ("tuning", "grid", "values", "C", 0)),
+        ({"tuning": {"grid": {"D": [1]}}}, ("tuning", "grid", "values", "D")),
+        ({"tuning": {"strategy": "random"}}, ("tuning", "strategy")),
+        ({"tuning": {"folds": 1}}, ("tuning", "folds")),
+        ({"tuning": {"folds": 21}}, ("tuning", "folds")),
+        ({"tuning": {"metric": "recall"}}, ("tuning", "metric")),
+        ({"calibration": {"kind": "platt"}}, ("calibration", "kind")),
     ],
 )
 def test_hyper_parameters_out_of_bounds_are_named(change: dict[str, object], where: tuple[str, ...]) -> None:
     with pytest.raises(ValidationError) as caught:
         TrainingSpec.model_validate(change)
     assert [error["loc"] for error in caught.value.errors()] == [where]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"compact": {"n_landmarks": 1}},
+        {"compact": {"n_landmarks": 1000}},
+        {"compact": {"relative_cost": 1}},
+        {"compact": {"max_f1_loss": 0}},
+        {"compact": {"max_f1_loss": 100}},
+        {"tuning": {"folds": 2, "strategy": "exhaustive", "metric": "accuracy"}},
+        {"tuning": {"folds": 20, "grid": "open", "metric": "auc"}},
+        {"tuning": {"grid": {"C": [1e-6, 1e8], "margins": [0, 100], "floors": [1e-9, 1]}}},
+        {"tuning": {"grid": {"C": [1.0] * 50}}},
+        {"calibration": {"kind": "isotonic"}},
+        {"features": {"scaling": "idf"}},
+    ],
+)
+def test_hyper_parameters_at_their_bounds_are_taken_by_core_too(change: dict[str, object]) -> None:
+    config_of(TrainingSpec.model_validate(change))
+
+
+def test_a_grid_is_bounded_as_a_whole() -> None:
+    values = [float(value) for value in range(1, 14)]
+    grid = {"C": values, "margins": values, "floors": [value / 100 for value in values]}
+    with pytest.raises(ValidationError, match="the grid has 2197 points, more than 2000"):
+        TrainingSpec.model_validate({"tuning": {"grid": grid}})
+    fewer = grid | {"floors": [0.1, 0.1, 0.2]}
+    spec = TrainingSpec.model_validate({"tuning": {"grid": fewer}})
+    assert TrainingSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_queries_are_answered_by_the_compact_students_where_there_are_any() -> None:
+    assert TrainingSpec().served_method == "gsvm"
+    assert (
+        TrainingSpec.model_validate({"compact": {}, "student": {"method": "svm"}}).served_method == "compact"
+    )
+    both = {"compact": {}, "tuning": {}, "evaluation": {"baselines": ["gsvm"]}}
+    assert methods_of(TrainingSpec.model_validate(both)) == ("compact", "gsvm")

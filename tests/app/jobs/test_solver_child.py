@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.datasets import load_iris
 
 from app.domain.entities import Dataset
@@ -19,14 +22,17 @@ from app.domain.errors import NotFound
 from app.domain.spec import TrainingSpec
 from app.jobs import lifeline
 from app.jobs.frames import Frame, read_frame, write_frame
-from app.jobs.recipe import config_of, load_parts
+from app.jobs.recipe import Shared, Workbench, config_of, load_parts
 from app.jobs.solver_child import Answers, failure, serve
 from app.services.datasets import register_dataset
+from app.services.heads import import_head
 from app.settings import Settings
+from app.store.disk import PackedFiles
 from app.store.unit_of_work import Store
 from core.errors import Fault, InvalidProblem
 from core.packed import PackedStudent, PackedTeacher
 from core.pipeline import train
+from core.tuning import OPEN_GRID, PAPER_GRID, TuningSpec
 from core.types import Progress
 
 
@@ -51,7 +57,7 @@ def iris(sqlite_store: Store, tmp_path: Path) -> Dataset:
 
 
 @pytest.fixture
-def conversation(sqlite_store: Store, sqlite_address: str, iris: Dataset):
+def conversation(sqlite_store: Store, sqlite_address: str, iris: Dataset, tmp_path: Path):
     """Says commands to a solver and gives back its answers, progress left out unless asked for."""
 
     def talk(
@@ -65,6 +71,8 @@ def conversation(sqlite_store: Store, sqlite_address: str, iris: Dataset):
             "spec": spec or {},
             "threads": 2,
             "log_level": "INFO",
+            "cache_dir": str(tmp_path / "cache"),
+            "cache_disk_bytes": 2**30,
         }
         for command in (order, *commands):
             write_frame(said, command)
@@ -123,6 +131,123 @@ def test_what_is_trained_in_pieces_equals_what_core_trains_at_once(conversation,
     assert answers[-1].type == "trained"
 
 
+TUNED = {
+    **SPEC,
+    "tuning": {"grid": {"C": [1, 100], "margins": [0.3, 1.0]}, "folds": 3},
+    "calibration": {"kind": "isotonic"},
+}
+
+
+def test_tuned_students_are_those_of_core_and_carry_their_trace(conversation, sqlite_store, iris):
+    spec = TrainingSpec.model_validate(TUNED)
+    data, test = load_parts(sqlite_store, iris.id, spec)
+    whole = train(data, config_of(spec), test=test, n_threads=1)
+    _, prepared, *answers = conversation(PREPARE, TRAIN, spec=TUNED)
+    with sqlite_store.begin() as uow:
+        digest, _ = uow.blobs.put([prepared.blobs[0]])
+    later = conversation({"type": "restore", "preparation_digest": digest}, TRAIN, spec=TUNED)
+    by_pair = {(one.target, one.method): one for one in whole.trained}
+    measured = {(one.label, one.method): one for one in whole.evaluation.results}
+    for pair, frame in student(answers).items():
+        one = by_pair[pair]
+        packed, trace = frame.blobs
+        assert packed == one.packed.to_bytes() == student(later)[pair].blobs[0]
+        assert PackedStudent.from_bytes(packed).calibration.kind == "isotonic"
+        told = json.loads(zlib.decompress(trace))
+        assert len(told["points"]) == frame.header["chosen"]["points"] == (4 if pair[1] == "gsvm" else 2)
+        assert told["chosen"] == frame.header["chosen"]
+        assert frame.header["chosen"]["score"] == one.search.score
+        trust = measured[one.label, one.method].reliability
+        metrics = frame.header["metrics"]
+        assert (metrics["brier"], metrics["base_brier"]) == (trust.brier, trust.base_brier)
+        assert sum(each["count"] for each in metrics["reliability"]) == test.n
+        assert metrics["calibration"] == "isotonic"
+
+
+def test_the_grids_are_those_of_core():
+    for name, grid in (("paper", PAPER_GRID), ("open", OPEN_GRID)):
+        spec = TrainingSpec.model_validate({"tuning": {"grid": name, "metric": "auc", "folds": 7}})
+        assert config_of(spec).tuning == TuningSpec(grid, metric="auc", folds=7)
+    assert config_of(TrainingSpec.model_validate({"tuning": {}})).tuning == TuningSpec()
+
+
+@pytest.mark.parametrize("scaling", ["zscore", "minmax", "idf", "none"])
+@pytest.mark.parametrize("kind", ["linear", "nystroem", "fourier"])
+def test_every_scaling_goes_with_every_kind_of_features(conversation, scaling, kind):
+    features = {"kind": kind, "n_components": 10, "scaling": scaling}
+    answers = conversation(PREPARE, TRAIN, spec=SPEC | {"features": features})
+    assert len(student(answers)) == 3
+
+
+COMPACT = {**SPEC, "compact": {"max_f1_loss": 5}, "threshold": {"rule": "f1", "folds": 3}}
+
+
+def test_compact_students_are_packed_with_their_calibration(conversation):
+    pairs = [[0, "compact"], [0, "svm"]]
+    answers = conversation(PREPARE, {"type": "train", "pairs": pairs}, spec=COMPACT)
+    frame = student(answers)[0, "compact"]
+    packed, trace = frame.blobs
+    chosen = frame.header["chosen"]
+    assert PackedStudent.from_bytes(packed).map.n_basis == chosen["n_landmarks"]
+    assert PackedStudent.from_bytes(packed).calibration.kind == "sigmoid"
+    points = json.loads(zlib.decompress(trace))["points"]
+    assert [point["n_landmarks"] for point in points] == [12, 25, 50][: chosen["points"]]
+    assert chosen["score"] == points[-1]["f1"] >= chosen["full_score"] - 0.05
+    assert frame.header["metrics"]["brier"] < 0.05
+    assert (frame.header["gap"], frame.header["iterations"]) == (None, 3000)
+
+
+def test_what_students_share_does_not_change_them(sqlite_store, iris):
+    budget = {"compact": {"n_landmarks": 4}, "tuning": {"grid": {"C": [1, 10]}, "folds": 3}}
+    spec = TrainingSpec.model_validate(SPEC | budget)
+    told = []
+    bench = Workbench.prepared(load_parts(sqlite_store, iris.id, spec), spec, 1, told.append)
+    pairs = [(1, "compact"), (1, "svm")]
+    assert bench.batches(pairs) == [pairs]
+    shared = bench.shared(pairs, 8, told.append)
+    assert (shared.n_threads, shared.folds.targets) == (4, (1,))
+    assert bench.shared(pairs[:1], 1, told.append).folds is None
+    alone = Shared(None, None, 1)
+    for pair in pairs:
+        made, again = (bench.student(*pair, each, told.append) for each in (shared, alone))
+        assert made.packed == again.packed
+    assert again.row["chosen"]["points"] == 2
+    compact = bench.student(1, "compact", shared, told.append)
+    assert (compact.trace, compact.row["chosen"]["n_landmarks"]) == (None, 4)
+    assert compact.row["metrics"].get("brier") is None  # auto: no held-out scores, no calibration
+
+
+def test_compact_students_of_sparse_rows_are_refused(conversation, sqlite_store, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    rows = sp.csr_array(X)
+    sparse = register(
+        sqlite_store,
+        tmp_path,
+        "sparse",
+        X_train_data=rows.data,
+        X_train_indices=rows.indices,
+        X_train_indptr=rows.indptr,
+        X_train_shape=np.array(rows.shape),
+        y_train=y,
+    )
+    spec = COMPACT | {"features": {"kind": "linear"}}
+    order = {"type": "open", **_order(sqlite_store, sparse), "spec": spec}
+    failed = conversation(order, PREPARE, {"type": "train", "pairs": [[0, "compact"]]})[-1]
+    assert (failed.type, failed.header["code"]) == ("failed", "sparse")
+    assert "dense rows" in failed.header["message"]
+
+
+def test_a_class_too_small_to_tune_is_named(conversation, sqlite_store, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    names[:2] = "rare"
+    small = register(sqlite_store, tmp_path, "small", X=X, y=names)
+    spec = TUNED | {"evaluation": {"test_fraction": 0.5}}
+    failed = conversation({"type": "open", **_order(sqlite_store, small), "spec": spec}, PREPARE)[-1]
+    assert (failed.type, failed.header["code"]) == ("failed", "class_too_small")
+    assert failed.header["message"].startswith("class 'rare' has one training row only")
+
+
 def test_another_process_trains_the_same_students_from_a_stored_preparation(conversation, sqlite_store):
     first = conversation(PREPARE, TRAIN, spec=SPEC)
     with sqlite_store.begin() as uow:
@@ -144,6 +269,10 @@ def test_the_stages_are_told(conversation):
     answers = conversation(PREPARE, spec=SPEC, progress=True)
     stages = [frame.header["stage"] for frame in answers if frame.type == "progress"]
     assert list(dict.fromkeys(stages)) == ["data", "features", "teacher", "scores"]
+    answers = conversation(PREPARE, TRAIN, spec=TUNED, progress=True)
+    told = [frame.header for frame in answers if frame.type == "progress"]
+    assert [step["stage"] for step in told][-3:-1] == ["tuning_teacher", "tuning"]
+    assert {step["label"] for step in told if step["stage"] == "tuning"} <= {"0", "2"}
 
 
 def test_without_a_test_part_nothing_is_measured(conversation, sqlite_store, tmp_path, iris):
@@ -164,6 +293,8 @@ def _order(store: Store, dataset: Dataset) -> dict[str, Any]:
         "spec": SPEC,
         "threads": 1,
         "log_level": "INFO",
+        "cache_dir": "unused",
+        "cache_disk_bytes": 2**30,
     }
 
 
@@ -285,3 +416,42 @@ def test_the_lifeline_watches_its_parent(monkeypatch):
     with pytest.raises(Ended):
         lifeline._watch(parent)
     assert ended == [1]
+
+
+def test_an_imported_head_is_the_teacher_of_its_classes(conversation, sqlite_store, iris, tmp_path):
+    weights = np.random.default_rng(0).standard_normal((50, 4))
+    bias = np.arange(50.0)
+    names = [*(f"other {number}" for number in range(47)), *reversed(iris.classes)]
+    np.savez(tmp_path / "head.npz", weights=weights, bias=bias, labels=np.array(names))
+    files = PackedFiles(tmp_path / "cache", 2**30)
+    import_head(sqlite_store, files, tmp_path / "head.npz", model="net", limits=Settings())
+    spec = {"features": {"kind": "linear"}, "student": {"C": 1e3}, "teacher": {"model": "net@1"}}
+    _, prepared, *answers = conversation(PREPARE, {"type": "train", "pairs": [[0, "gsvm"]]}, spec=spec)
+    assert prepared.header["summary"] == {}
+    X = np.random.default_rng(1).standard_normal((20, 4))
+    expected = (X @ weights.T + bias)[:, [names.index(label) for label in iris.classes]]
+    teacher = PackedTeacher.from_bytes(prepared.blobs[1])
+    np.testing.assert_allclose(teacher.scores(X), expected, rtol=1e-9)
+    trained = PackedStudent.from_bytes(student(answers)[0, "gsvm"].blobs[0])
+    np.testing.assert_allclose(trained.gate(X), expected[:, 0], rtol=1e-9)
+    assert np.abs(trained.rejection(X)).max() > 0.1
+
+
+def test_a_restored_job_with_an_imported_teacher_trains_the_same_student(
+    conversation, sqlite_store, iris, tmp_path
+):
+    np.savez(tmp_path / "head.npz", weights=np.eye(3, 4), labels=np.array(iris.classes))
+    files = PackedFiles(tmp_path / "cache", 2**30)
+    import_head(sqlite_store, files, tmp_path / "head.npz", model="net", limits=Settings())
+    spec = {
+        "features": {"kind": "linear"},
+        "student": {"C": 1e3},
+        "teacher": {"model": "net@1"},
+        "tuning": {"folds": 2, "grid": {"C": [1.0, 100.0]}},
+    }
+    train_one = {"type": "train", "pairs": [[0, "gsvm"]]}
+    _, prepared, *first = conversation(PREPARE, train_one, spec=spec)
+    with sqlite_store.begin() as uow:
+        digest, _ = uow.blobs.put([prepared.blobs[0]])
+    _, _, *second = conversation({"type": "restore", "preparation_digest": digest}, train_one, spec=spec)
+    assert student(first)[0, "gsvm"].blobs[0] == student(second)[0, "gsvm"].blobs[0]

@@ -105,6 +105,44 @@ def test_a_student_is_kept_once(service):
     assert (row.state, row.threshold, row.error) == (StudentState.SUCCEEDED, 0.5, None)
 
 
+def test_a_tuned_student_is_kept_with_its_trace(service):
+    job = running(service)
+    chosen = {"C": 10.0, "margin": 0.5, "floor": 0.3, "score": 0.9, "standard_error": 0.01, "points": 6}
+    metrics = {"accuracy": 1.0, "f1": 1.0, "auc": 1.0, "brier": 0.02, "calibration": "sigmoid"}
+    row = ROW | {"chosen": chosen, "metrics": metrics}
+    for trace in (b"first", b"second"):
+        step(service, steps.keep_student, job.id, StudentResult((1, "gsvm"), "c1", row, b"packed", trace))
+    step(service, steps.keep_student, job.id, student(2))
+    (tuned,) = service.events(job, "student_tuned")
+    assert tuned[1] == {"label": "c1", "class_index": 1, "method": "gsvm"} | chosen
+    with service.store.read() as uow:
+        assert [row.chosen for row in uow.students.of_job(job.id)] == [chosen, None]
+        assert uow.students.trace(job.id, 1, "gsvm") == b"first"
+        assert uow.students.trace(job.id, 2, "gsvm") is None
+    step(service, steps.keep_preparation, job.id, PREPARED)
+    step(service, finish_job, job.id, 0)
+    with service.store.read() as uow:
+        published = uow.models.of_job(job.id).metrics
+    assert published["calibration"] == {"sigmoid": 1}
+    assert published["means"]["gsvm"]["brier"] == 0.02
+    assert "brier" not in published["means"]["teacher"]
+
+
+def test_the_pace_of_students_is_measured_from_when_they_began(service):
+    job = running(service)
+    step(service, steps.keep_preparation, job.id, PREPARED)
+    assert service.job(job).provenance["students_since"] is None
+    step(service, steps.plan_chunk, job.id, 0, 4)
+    begun = service.job(job).provenance
+    assert begun["done_before"] == 1
+    assert begun["students_since"] > 0.0
+    with service.store.begin() as uow:
+        # The solver of another chunk reads the data again, which is a stage too.
+        uow.jobs.change(job.id, stage="data")
+    step(service, steps.plan_chunk, job.id, 1, 4)
+    assert service.job(job).provenance == begun
+
+
 def test_a_chunk_holds_what_is_missing_of_its_classes(service):
     job = running(service)
     step(service, steps.keep_student, job.id, student(1))

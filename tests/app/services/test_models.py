@@ -1,15 +1,30 @@
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.domain.entities import ModelVersion, StudentRow, StudentState
-from app.domain.errors import InvalidRequest, NotFound, PreconditionFailed, PreconditionRequired
+from app.domain.errors import (
+    InvalidRequest,
+    NotFound,
+    PreconditionFailed,
+    PreconditionRequired,
+    Unavailable,
+)
 from app.services import models
+from app.store.disk import PackedFiles
 from app.store.unit_of_work import Store
+from core.packed import PackedLabels
 
 Publish = Any
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PackedFiles:
+    return PackedFiles(tmp_path / "cache", 2**30)
 
 
 @pytest.fixture
@@ -134,19 +149,83 @@ def test_an_alias_needs_a_version_and_a_name_that_is_no_number(store: Store, pub
         assert caught.value.faults[0].field == "alias"
 
 
-def test_a_student_is_read_with_its_bytes(store: Store, publish: Publish) -> None:
+def test_student_and_teacher_are_read_by_way_of_the_disk(
+    store: Store, publish: Publish, files: PackedFiles
+) -> None:
     version = publish()
-    row, packed = models.read_student(store, version, "Käse")
-    assert row.label == "Käse"
-    assert packed == b"student of " + version.job_id.encode()
-    assert models.read_teacher(store, version) == b"teacher of " + version.job_id.encode()
+    digest = models.student_digest(store, files, version, "Käse")
+    for name, text in ((digest, b"student of "), (version.teacher_digest, b"teacher of ")):
+        assert models.open_blob(store, files, name).whole() == text + version.job_id.encode()
+        assert files.path(name).exists()
 
 
 def test_a_class_without_a_student_is_told_from_a_class_that_does_not_exist(
-    store: Store, publish: Publish
+    store: Store, publish: Publish, files: PackedFiles
 ) -> None:
     version = publish()
     for label, code in (("犬", "student_not_found"), ("cat", "class_not_found")):
         with pytest.raises(NotFound) as caught:
-            models.read_student(store, version, label)
+            models.student_digest(store, files, version, label)
         assert caught.value.reason == code
+
+
+def test_many_classes_are_counted_and_listed_without_being_read_with_their_version(
+    store: Store, add_job: Any, files: PackedFiles
+) -> None:
+    classes = [f"class {number}" for number in range(models.LISTED_CLASSES + 1)]
+    with store.begin() as uow:
+        teacher, _ = uow.blobs.put([b"teacher"])
+        job = add_job(uow)
+        published = models.publish(
+            uow,
+            job,
+            dataset_digest="0" * 64,
+            method="gsvm",
+            classes=classes,
+            columns=4,
+            teacher_digest=teacher,
+            metrics={},
+        )
+    version = models.get_version(store, "digits", published.version)
+    assert (version.classes, version.class_count) == ((), len(classes))
+    first, more = models.list_classes(store, files, version, limit=2)
+    assert (first, more) == ([(0, "class 0"), (1, "class 1")], True)
+    last, more = models.list_classes(store, files, version, limit=10, after=len(classes) - 2)
+    assert (last, more) == ([(len(classes) - 1, classes[-1])], False)
+    for label, code in (("class 1000", "student_not_found"), ("class 1001", "class_not_found")):
+        with pytest.raises(NotFound) as caught:
+            models.student_digest(store, files, version, label)
+        assert caught.value.reason == code
+
+
+def test_few_classes_are_listed_from_their_version(
+    store: Store, publish: Publish, files: PackedFiles
+) -> None:
+    version = publish()
+    assert models.list_classes(store, files, version, limit=1) == ([(0, "Käse")], True)
+    assert models.list_classes(store, files, version, limit=5, after=0) == ([(1, "犬")], False)
+    assert models.list_classes(store, files, version, limit=5, after=7) == ([], False)
+
+
+def test_a_damaged_table_of_classes_is_fetched_again(
+    store: Store, publish: Publish, files: PackedFiles
+) -> None:
+    labels = PackedLabels.of([f"person {number}" for number in range(100_000)])
+    data = labels.to_bytes()
+    with store.begin() as uow:
+        digest, _ = uow.blobs.put([data])
+    version = dataclasses.replace(publish(), classes=(), class_count=len(labels), class_table=digest)
+    assert models.labels_of(store, files, version)[99_999] == "person 99999"
+    with files.path(digest).open("r+b") as file:
+        file.seek(len(data) - 700_000)
+        file.write(b"damage" * 1000)
+    rows, _ = models.list_classes(store, files, version, limit=100_000)
+    assert rows == [(number, f"person {number}") for number in range(100_000)]
+
+
+def test_a_table_that_is_none_is_unavailable(store: Store, publish: Publish, files: PackedFiles) -> None:
+    with store.begin() as uow:
+        digest, _ = uow.blobs.put([b"no table"])
+    version = dataclasses.replace(publish(), classes=(), class_count=5, class_table=digest)
+    with pytest.raises(Unavailable, match="is damaged in the database"):
+        models.list_classes(store, files, version, limit=1)

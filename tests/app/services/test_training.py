@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 import time
+import zlib
 
 import pytest
 
@@ -20,6 +22,7 @@ from app.services.training import (
     job_students,
     list_jobs,
     retry_job,
+    student_trace,
     submit_job,
 )
 from app.settings import Settings
@@ -380,17 +383,64 @@ def a_job(**values) -> Job:
     return dataclasses.replace(job, **values)
 
 
-def test_the_end_is_estimated_from_the_pace_of_this_attempt():
-    assert estimated_finish(a_job(), 150.0) == 150.0 + 50.0 / 5 * 6
-    assert estimated_finish(a_job(provenance={"done_before": 3}), 150.0) == 150.0 + 50.0 / 2 * 6
+def test_the_end_is_estimated_from_the_pace_of_the_students_of_this_attempt():
+    begun = {"students_since": 100.0}
+    assert estimated_finish(a_job(provenance=begun), 150.0) == 150.0 + 50.0 / 5 * 6
+    assert estimated_finish(a_job(provenance=begun | {"done_before": 3}), 150.0) == 150.0 + 50.0 / 2 * 6
 
 
 @pytest.mark.parametrize(
     "values",
-    [{"state": JobState.QUEUED}, {"started_at": None}, {"progress_done": 1}, {"started_at": 150.0}],
+    [
+        {"state": JobState.QUEUED},
+        {"progress_done": 1},
+        {"provenance": {}},
+        {"provenance": {"students_since": None}},
+        {"provenance": {"students_since": 150.0}},
+    ],
 )
 def test_nobody_guesses_an_end_without_a_pace(values):
-    assert estimated_finish(a_job(**values), 150.0) is None
+    begun = {"provenance": {"students_since": 100.0, "done_before": 1}}
+    assert estimated_finish(a_job(**(begun | values)), 150.0) is None
+
+
+def test_a_trace_is_that_of_its_student(store, queue, dataset):
+    job, _ = submit(store, queue, dataset)
+    add_student(store, job, 1, "gsvm", StudentState.SUCCEEDED)
+    add_student(store, job, 2, "gsvm", StudentState.SUCCEEDED)
+    trace = {"chosen": {"C": 1.0}, "points": [{"C": 1.0, "score": 0.5}]}
+    with store.begin() as uow:
+        uow.students.keep_trace(job.id, 1, "gsvm", zlib.compress(json.dumps(trace).encode()))
+        uow.students.keep_trace(job.id, 1, "gsvm", b"a second one is not wanted")
+    shown = student_trace(store, job.id, 1, "gsvm")
+    assert shown == {"job_id": job.id, "class_index": 1, "label": "b", "method": "gsvm"} | trace
+    for index, method, code in [
+        (2, "gsvm", "trace_not_found"),
+        (0, "gsvm", "student_not_found"),
+        (1, "svm", "student_not_found"),
+    ]:
+        with pytest.raises(NotFound) as missing:
+            student_trace(store, job.id, index, method)
+        assert missing.value.reason == code
+    with pytest.raises(NotFound) as missing:
+        student_trace(store, "job_0", 1, "gsvm")
+    assert missing.value.reason == "job_not_found"
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "code"),
+    [
+        ({"compact": {}}, "hyperparameters.compact", "compact_sparse"),
+        ({"tuning": {"folds": 16}}, "hyperparameters.tuning.folds", "too_many_folds"),
+    ],
+)
+def test_what_does_not_suit_the_data_set_is_refused(store, queue, spec, field, code):
+    odd = add_dataset(store, rows=20, summary={"sparse": True})
+    wanted = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.25}} | spec)
+    with pytest.raises(Unprocessable) as refused:
+        submit(store, queue, odd, spec=wanted)
+    assert refused.value.reason == code
+    assert [fault.field for fault in refused.value.faults] == [field]
 
 
 def test_a_job_that_moves_while_it_is_cancelled_is_judged_again(store, queue, dataset, monkeypatch):

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import NotFound, Unavailable
 from app.serving import cache as cache_module
 from app.serving.cache import ModelCache
-from app.serving.hot_path import serve_student
-from app.serving.lru import LruCache
+from app.serving.lru import LruCache, Part
+from app.serving.served import serve_student
 from app.serving.source import ModelSource
 from benchmarks.published import linear_student, linear_teacher
-from core.packed import PackedStudent, PackedTeacher
+from core.packed import PackedHead, PackedLabels, PackedStudent, PackedTeacher, RbfBasis
+from core.packed.codec import encode
+from core.packed.head import head_header
 
 CLASSES = ("cat", "dog", "fox")
 
@@ -36,6 +40,8 @@ class Shelf(ModelSource):
         self.reads: list[object] = []
         self.size = 100
         self.error: Exception | None = None
+        self.near: set[str] = set()
+        self.maps: dict[str, RbfBasis] = {}
         self.gate = threading.Event()
         self.gate.set()
 
@@ -55,7 +61,13 @@ class Shelf(ModelSource):
         self._read((found.version, label))
         if label not in self.classes[found.version]:
             raise NotFound(f"There is no class {label}.")
-        return linear_student(label, [float(found.version), 0.0]), self.size
+        student = linear_student(label, [float(found.version), 0.0])
+        if label in self.maps:
+            student = dataclasses.replace(student, map=self.maps[label])
+        return student, self.size
+
+    def at_hand(self, found: ModelVersion, label: str) -> tuple[PackedStudent, int] | None:
+        return self.student(found, label) if label in self.near else None
 
     def teacher(self, found: ModelVersion) -> tuple[PackedTeacher, int]:
         self._read((found.version, None))
@@ -299,3 +311,165 @@ def test_a_value_larger_than_the_budget_is_kept_alone():
     lru.put("c", 4, 4)
     assert (lru.get("b"), lru.size) == (3, 8)
     assert list(lru.newest_first()) == ["b", "c"]
+
+
+def test_a_shared_part_is_counted_once_as_long_as_someone_needs_it():
+    lru: LruCache[str, int] = LruCache(100)
+    lru.put("a", 1, 5, Part("map", 50))
+    lru.put("b", 2, 5, Part("map", 50))
+    assert lru.size == 60
+    lru.pop("a")
+    assert lru.size == 55
+    lru.put("b", 2, 7, Part("map", 50))
+    assert lru.size == 57
+    lru.put("c", 3, 44)
+    assert (lru.get("b"), lru.size) == (None, 44)
+    lru.pop("never")
+    assert lru.size == 44
+
+
+def test_students_on_one_map_count_it_once(shelf: Shelf):
+    basis = RbfBasis(np.zeros(2), np.ones(2), np.eye(2))
+    shelf.maps = {"cat": basis, "dog": basis}
+
+    async def story(cache: ModelCache) -> None:
+        for label in ("cat", "dog"):
+            await cache.student("pets", label)
+        assert cache.size == 2 * shelf.size + sum(array.nbytes for array in basis.arrays().values())
+
+    run(shelf, story)
+
+
+def test_what_is_at_hand_is_loaded_without_a_thread(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        await cache.student("pets", "cat")
+        assert cache.get("pets", "dog") is None
+        shelf.near = {"dog"}
+        found = cache.get("pets", "dog")
+        assert found is not None
+        assert found.student.label == "dog"
+        shelf.near = set()
+        assert cache.get("pets", "dog") is found
+
+    run(shelf, story)
+
+
+def test_the_classes_of_a_head_are_found_in_its_table(shelf: Shelf):
+    head = PackedHead.from_bytes(
+        encode(head_header("head"), {"weights": np.eye(3), "bias": np.zeros(3)}), PackedLabels.of(CLASSES)
+    )
+    shelf.teacher = lambda found: (head, 10)  # type: ignore[method-assign,assignment,return-value]
+
+    async def story(cache: ModelCache) -> None:
+        served = await cache.teacher("pets")
+        assert served.teacher is head
+        assert dict(served.codes) == {"cat": 0, "dog": 1, "fox": 2}
+
+    run(shelf, story)
+
+
+def test_a_move_that_takes_long_goes_on_behind(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cache_module, "MOVE_SECONDS", 0.05)
+
+    async def story(cache: ModelCache) -> None:
+        await cache.student("pets", "cat")
+        slow, go_on = shelf.student, threading.Event()
+
+        def student(found: ModelVersion, label: str) -> tuple[PackedStudent, int]:
+            assert go_on.wait(10)
+            return slow(found, label)
+
+        shelf.student = student  # type: ignore[method-assign]
+        shelf.publish(2)
+        await cache.refresh()
+        assert not cache.settled
+        assert (await cache.student("pets", "cat")).version == 1
+        await cache.refresh()
+        assert (await cache.student("pets", "cat")).version == 1, "a second look begins nothing anew"
+        go_on.set()
+        while not cache.settled:
+            await asyncio.sleep(0.01)
+        assert (await cache.student("pets", "cat")).version == 2
+        assert shelf.reads.count((2, "cat")) == 1
+
+    run(shelf, story)
+
+
+def test_a_move_behind_that_fails_is_tried_again(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cache_module, "MOVE_SECONDS", 0.0)
+
+    async def story(cache: ModelCache) -> None:
+        await cache.student("pets", "cat")
+        slow = shelf.student
+
+        def student(found: ModelVersion, label: str) -> tuple[PackedStudent, int]:
+            raise Unavailable("The database is down.")
+
+        shelf.student = student  # type: ignore[method-assign]
+        shelf.publish(2)
+        await cache.refresh()
+        while cache._moves:
+            await asyncio.sleep(0.01)
+        assert not cache.settled
+        shelf.student = slow  # type: ignore[method-assign]
+        await cache.refresh()
+        while not cache.settled:
+            await asyncio.sleep(0.01)
+        assert (await cache.student("pets", "cat")).version == 2
+
+    run(shelf, story)
+
+
+@pytest.mark.parametrize("then", ["back", "on", "gone"])
+def test_a_move_is_given_up_when_the_alias_points_elsewhere(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, then: str
+):
+    monkeypatch.setattr(cache_module, "MOVE_SECONDS", 0.0)
+    shelf.classes[3] = set(CLASSES)
+
+    async def story(cache: ModelCache) -> None:
+        await cache.student("pets", "cat")
+        quick, go_on = shelf.student, threading.Event()
+
+        def student(found: ModelVersion, label: str) -> tuple[PackedStudent, int]:
+            assert found.version != 2 or go_on.wait(10)
+            return quick(found, label)
+
+        shelf.student = student  # type: ignore[method-assign]
+        shelf.publish(2)
+        await cache.refresh()
+        if then == "on":
+            shelf.publish(3)
+        elif then == "back":
+            shelf.latest = 1
+        else:
+            shelf.latest = 9
+        await cache.refresh()
+        while not cache.settled:
+            await asyncio.sleep(0.01)
+        go_on.set()
+        await asyncio.sleep(0.05)
+        if then == "gone":
+            assert cache.get("pets", "cat") is None
+        else:
+            assert (await cache.student("pets", "cat")).version == (3 if then == "on" else 1)
+
+    run(shelf, story)
+
+
+def test_closing_gives_up_the_moves_under_way(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cache_module, "MOVE_SECONDS", 0.0)
+
+    async def story(cache: ModelCache) -> None:
+        await cache.student("pets", "cat")
+        shelf.publish(2)
+        shelf.gate.clear()
+        refreshing = asyncio.create_task(cache.refresh())
+        await asyncio.sleep(0.05)
+        shelf.gate.set()
+        await refreshing
+        cache.close()
+        await asyncio.sleep(0.05)
+        assert cache._moves == {}
+
+    run(shelf, story)

@@ -39,6 +39,7 @@ class Cache:
     def __init__(self) -> None:
         self.refreshed = 0
         self.failures = 0
+        self.settled = True
 
     async def refresh(self) -> None:
         self.refreshed += 1
@@ -96,6 +97,25 @@ def test_a_refresh_that_failed_half_way_is_done_again():
         await world.refresher.stop()
 
     asyncio.run(story())
+
+
+def test_a_move_that_has_not_ended_is_looked_at_again():
+    async def story() -> None:
+        world = World()
+        await world.refresher.refresh()
+        world.cache.settled = False
+        await world.refresher.refresh()
+        assert world.cache.refreshed == 2
+        world.cache.settled = True
+        await world.refresher.refresh()
+        assert world.cache.refreshed == 2
+        await world.refresher.stop()
+
+    asyncio.run(story())
+
+
+def test_the_registry_is_asked_more_often_than_once_a_second():
+    assert Settings().refresh_seconds <= 0.5
 
 
 def test_a_database_that_is_down_is_reported_once_and_asked_again(caplog: pytest.LogCaptureFixture):

@@ -13,14 +13,22 @@ from hypothesis import strategies as st
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import InvalidRequest, ServiceError
-from app.serving.hot_path import answer, serve_student
+from app.serving.manner import PLAIN
+from app.serving.query import ask_class
+from app.serving.question import Limits
 from app.serving.rows import QueryBody, decode, dense_blocks, dense_row
+from app.serving.served import ServedStudent, serve_student
 from benchmarks.published import linear_student
 
 VERSION = ModelVersion("pets", 3, "job", "", "svm", ("a",), 3, "", {}, 0.0)
 DECODER = msgspec.json.Decoder(QueryBody)
 SERVED = serve_student(linear_student("a", [1.0, -2.0, 0.5], 0.25, threshold=0.1), VERSION)
+LIMITS = Limits(max_bytes=1 << 20, max_rows=10)
 NUMBERS = st.one_of(st.integers(-(10**6), 10**6), st.floats(-1e6, 1e6))
+
+
+def answer(served: ServedStudent, data: bytes) -> tuple[bytes, int]:
+    return ask_class(served, data, PLAIN, LIMITS)[:2]
 
 
 @given(st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=1, max_size=30))
@@ -46,6 +54,24 @@ def test_rows_are_read_in_blocks_of_bounded_size():
     assert [len(table) for _, table in dense_blocks(body.rows, columns, 1 << 22)] == [1] * 5
 
 
+def test_rows_of_several_blocks_are_answered_as_one():
+    columns = 1 << 20
+    coef = np.zeros(columns)
+    coef[:5] = [1.0, -2.0, 3.0, -4.0, 5.0]
+    rows = [{"indices": [i, columns - 1], "values": [2, 1]} for i in range(5)]
+    wide = serve_student(linear_student("a", coef), VERSION)
+    for explain in (False, True):
+        body, n = answer(wide, json.dumps({"rows": rows, "explain": explain}).encode())
+        found = json.loads(body)["results"]
+        assert n == 5
+        assert [result["score"] for result in found] == [2.0, -4.0, 6.0, -8.0, 10.0]
+        assert [result.get("gate") for result in found] == [0.0 if explain else None] * 5
+    del rows[3]["values"][0]
+    with pytest.raises(InvalidRequest) as caught:
+        answer(wide, json.dumps({"rows": rows}).encode())
+    assert caught.value.faults[0].row == 3
+
+
 def test_the_row_of_a_fault_is_counted_over_all_blocks():
     rows = [{"indices": [0], "values": [1]}] * 4 + [{"indices": [-1], "values": [1]}]
     body = decode(DECODER, json.dumps({"rows": rows}).encode(), 100)
@@ -57,8 +83,8 @@ def test_the_row_of_a_fault_is_counted_over_all_blocks():
 
 def test_entries_of_the_same_place_add_up_in_every_form():
     sparse = {"indices": [0, 2, 0], "values": [1, 4, 2]}
-    one = json.loads(answer(SERVED, json.dumps({"x": sparse}).encode(), 10)[0])
-    many = json.loads(answer(SERVED, json.dumps({"rows": [sparse]}).encode(), 10)[0])
+    one = json.loads(answer(SERVED, json.dumps({"x": sparse}).encode())[0])
+    many = json.loads(answer(SERVED, json.dumps({"rows": [sparse]}).encode())[0])
     body = decode(DECODER, json.dumps({"x": sparse}).encode(), 10)
     assert body.x is not None
     np.testing.assert_array_equal(dense_row(body.x, 3), [3, 0, 4])
@@ -68,7 +94,7 @@ def test_entries_of_the_same_place_add_up_in_every_form():
 @given(st.lists(NUMBERS, min_size=3, max_size=3))
 @settings(max_examples=100, deadline=None)
 def test_an_answer_is_json_that_reads_back_as_the_same_number(x: list[float]):
-    body, rows = answer(SERVED, json.dumps({"x": x}).encode(), 10)
+    body, rows = answer(SERVED, json.dumps({"x": x}).encode())
     found = json.loads(body)
     assert rows == 1
     assert found["score"] == SERVED.student.score(x)
@@ -90,7 +116,7 @@ JSON = st.recursive(
 @settings(max_examples=400, deadline=None)
 def test_any_body_is_answered_or_refused_with_a_reason(data: bytes):
     try:
-        body, _ = answer(SERVED, data, 10)
+        body, _ = answer(SERVED, data)
     except ServiceError as error:
         refused = error
     else:
@@ -111,7 +137,7 @@ def test_a_bad_value_is_found_where_it_is(bad: str, data: st.DataObject):
     cells[row][column] = bad
     text = ",".join(f"[{','.join(line)}]" for line in cells)
     with pytest.raises(InvalidRequest) as caught:
-        answer(SERVED, f'{{"rows":[{text}]}}'.encode(), 10)
+        answer(SERVED, f'{{"rows":[{text}]}}'.encode())
     [fault] = caught.value.faults
     assert (fault.row, fault.column) == (row, column)
 
@@ -119,8 +145,8 @@ def test_a_bad_value_is_found_where_it_is(bad: str, data: st.DataObject):
 def test_scores_beyond_float64_are_refused_with_their_row():
     huge = serve_student(linear_student("a", [1e300, 1e300]), VERSION)
     with pytest.raises(InvalidRequest) as caught:
-        answer(huge, b'{"rows": [[1, 1], [1e90, 1e90]]}', 10)
+        answer(huge, b'{"rows": [[1, 1], [1e90, 1e90]]}')
     assert (caught.value.reason, caught.value.faults[0].row) == ("out_of_range", 1)
     with pytest.raises(InvalidRequest) as caught:
-        answer(huge, b'{"x": [1e90, 1e90]}', 10)
+        answer(huge, b'{"x": [1e90, 1e90]}')
     assert caught.value.reason == "out_of_range"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
@@ -8,7 +9,8 @@ from alembic.runtime.migration import MigrationContext
 
 from app.store.engine import open_engine
 from app.store.migrate import downgrade, schema_is_current, upgrade
-from app.store.tables import metadata
+from app.store.tables import aliases, blobs, metadata, model_versions
+from app.store.unit_of_work import Store
 
 
 def test_the_migrations_make_exactly_the_tables_of_the_program(database_address: str) -> None:
@@ -53,3 +55,37 @@ def test_a_downgrade_to_base_drops_every_table(database_address: str) -> None:
     engine = open_engine(database_address)
     assert set(sa.inspect(engine).get_table_names()) <= {"alembic_version"}
     engine.dispose()
+
+
+def test_versions_and_aliases_survive_the_way_to_imported_heads_and_back(
+    database_address: str, add_job: Any
+) -> None:
+    store = Store(open_engine(database_address))
+    with store.begin() as uow:
+        teacher, _ = uow.blobs.put([b"teacher"])
+        version = {
+            "method": "svm",
+            "classes": ["a", "b"],
+            "columns": 2,
+            "teacher_digest": teacher,
+            "metrics": {},
+            "created_at": 1.0,
+            "class_count": 2,
+        }
+        trained = version | {"model": "old", "job_id": add_job(uow).id, "dataset_digest": "0" * 64}
+        imported = version | {"model": "new", "job_id": None, "dataset_digest": None, "class_table": teacher}
+        for row in (trained, imported):
+            uow.connection.execute(sa.insert(model_versions), {"version": 1, **row})
+            alias = {"model": row["model"], "alias": "latest", "version": 1, "revision": 3, "updated_at": 2.0}
+            uow.connection.execute(sa.insert(aliases), alias)
+        uow.blobs.begin_steps("f" * 64, 10)
+    store.dispose()
+    downgrade(database_address, "0002")
+    upgrade(database_address)
+    with store.read() as uow:
+        assert [(found.model, found.revision) for found in uow.models.aliases_of("old")] == [("old", 3)]
+        found = uow.models.version("old", 1)
+        assert (found.classes, found.class_count, found.class_table) == (("a", "b"), 2, None)
+        assert uow.models.names(limit=5) == (["old"], False), "an older program knows no imported versions"
+        assert uow.connection.execute(sa.select(blobs.c.digest)).scalars().all() == [teacher]
+    store.dispose()

@@ -1,0 +1,261 @@
+"""The client for asyncio: the methods of `Client`, to await."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from app.client import calls
+from app.client.calls import Call, Row, Rows
+from app.client.connecting import PIECE_BYTES, STREAM_TIMEOUT, UPLOAD_TIMEOUT, options
+from app.client.errors import JobNotSucceeded, NotFound, StmsError, problem_of, unreachable
+from app.client.events import ENDED, EventReader, Following
+from app.client.results import Decision, Decisions, JobEvent, Json
+from app.client.retries import Retry
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A running service over a pool of connections. Arguments, answers and errors are those of `Client`."""
+
+    def __init__(
+        self,
+        address: str,
+        api_key: str | None = None,
+        *,
+        timeout: float | None = None,
+        retry: Retry | None = None,
+        user_agent: str = "stms-client",
+    ) -> None:
+        self._http = httpx.AsyncClient(**options(address, api_key, timeout, user_agent))
+        self._retry = retry or Retry()
+
+    @property
+    def address(self) -> str:
+        """Where the service is."""
+        return str(self._http.base_url).rstrip("/")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give up all connections."""
+        await self._http.aclose()
+
+    async def is_class(self, model: str, label: str, x: Row) -> bool:
+        """Whether one row is of the class."""
+        return (await self.query(model, label, x)).match
+
+    async def query(self, model: str, label: str, x: Row, *, explain: bool = False) -> Decision:
+        """The decision on one row."""
+        return await self.do(calls.query(model, label, x, explain))
+
+    async def query_rows(self, model: str, label: str, rows: Rows, *, explain: bool = False) -> Decisions:
+        """The decisions on many rows."""
+        return await self.do(calls.query_rows(model, label, rows, explain))
+
+    async def query_classes(
+        self, model: str, labels: Sequence[str], x: Row, *, explain: bool = False
+    ) -> dict[str, Decision]:
+        """The decisions of several classes on one row."""
+        return await self.do(calls.query_classes(model, labels, x, explain))
+
+    async def predict(self, model: str, x: Row) -> str:
+        """The class that the full teacher gives one row."""
+        return await self.do(calls.predict(model, x))
+
+    async def upload_dataset(
+        self,
+        file: str | Path,
+        *,
+        name: str | None = None,
+        file_format: str | None = None,
+        label_column: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Json:
+        """Send a file as a data set."""
+        return await self.do(calls.upload(Path(file), name, file_format, label_column), progress)
+
+    def datasets(self) -> AsyncIterator[Json]:
+        """All data sets, newest first."""
+        return self.pages("/v1/datasets")
+
+    async def dataset(self, dataset_id: str) -> Json:
+        """One data set."""
+        return await self.do(calls.get(f"/v1/datasets/{calls.segment(dataset_id)}"))
+
+    async def delete_dataset(self, dataset_id: str) -> None:
+        """Delete a data set that no unfinished job uses."""
+        await self.do(calls.delete(f"/v1/datasets/{calls.segment(dataset_id)}"))
+
+    async def import_head(
+        self, file: str | Path, model: str, *, kind: str = "head", alias: str = "latest"
+    ) -> Json:
+        """Send a linear head as a version of a model."""
+        return await self.do(calls.import_head(Path(file), model, kind, alias))
+
+    async def submit_job(
+        self,
+        dataset_id: str,
+        model: str,
+        hyperparameters: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Json:
+        """Train a teacher and its students, and publish them."""
+        return await self.do(calls.submit(dataset_id, model, hyperparameters, idempotency_key))
+
+    def jobs(self, state: str | None = None) -> AsyncIterator[Json]:
+        """All jobs, newest first."""
+        return self.pages("/v1/training-jobs", status=state)
+
+    async def job(self, job_id: str) -> Json:
+        """One job as it is now."""
+        return await self.do(calls.get(calls.job_path(job_id)))
+
+    def students(self, job_id: str) -> AsyncIterator[Json]:
+        """One row a class and method of a job."""
+        return self.pages(f"{calls.job_path(job_id)}/students")
+
+    async def cancel_job(self, job_id: str) -> Json:
+        """Stop a job."""
+        return await self.do(calls.act(f"{calls.job_path(job_id)}/cancel"))
+
+    async def retry_job(self, job_id: str) -> Json:
+        """Go on with a failed, cancelled or partly successful job."""
+        return await self.do(calls.act(f"{calls.job_path(job_id)}/retry"))
+
+    async def follow_job(
+        self, job_id: str, *, patience: float = 60.0, pause: float = 1.0
+    ) -> AsyncIterator[JobEvent]:
+        """Everything that happens to a job up to its end."""
+        following = Following(patience)
+        path = calls.job_path(job_id)
+        while True:
+            reader = EventReader()
+            try:
+                async with self.streaming(f"{path}/events", following.headers) as response:
+                    async for line in response.aiter_lines():
+                        event = reader.feed(line)
+                        if event is not None:
+                            following.saw(event)
+                            yield event
+                if (await self._once(calls.get(path)))["state"] in ENDED:
+                    return
+            except StmsError as error:
+                following.lost(error)
+            await asyncio.sleep(pause)
+
+    async def wait_for_job(
+        self, job_id: str, *, progress: Callable[[JobEvent], None] | None = None, patience: float = 60.0
+    ) -> Json:
+        """The job once it has ended. Raises JobNotSucceeded."""
+        async for event in self.follow_job(job_id, patience=patience):
+            if progress is not None:
+                progress(event)
+        job = await self.job(job_id)
+        if job["state"] != "succeeded":
+            raise JobNotSucceeded(job)
+        return job
+
+    def models(self) -> AsyncIterator[Json]:
+        """All models."""
+        return self.pages("/v1/models")
+
+    async def model(self, model: str) -> Json:
+        """One model with its versions and aliases."""
+        return await self.do(calls.get(calls.model_path(model)))
+
+    async def point_alias(self, model: str, alias: str, version: int) -> Json:
+        """Make an alias mean a version."""
+        try:
+            revision = (await self.do(calls.get(calls.alias_path(model, alias))))["revision"]
+        except NotFound:
+            revision = None
+        return await self.do(calls.point_alias(model, alias, version, revision))
+
+    async def pages(self, path: str, **params: str | int | None) -> AsyncIterator[Json]:
+        """Every item of a list, page after page."""
+        page = await self.do(calls.page(path, **params))
+        for item in page.items:
+            yield item
+        while page.next is not None:
+            page = await self.do(calls.page(page.next))
+            for item in page.items:
+                yield item
+
+    async def do(self, call: Call[T], progress: Callable[[int, int], None] | None = None) -> T:
+        """Make a call, again if need be and allowed. Raises StmsError."""
+        attempt = 1
+        while True:
+            try:
+                return await self._once(call, progress)
+            except StmsError as error:
+                pause = self._retry.pause(attempt, error, repeatable=call.repeatable)
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+            attempt += 1
+
+    @asynccontextmanager
+    async def streaming(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
+        """An answer that goes on and on. Raises StmsError, also while it is read."""
+        async with (
+            self._reaching(),
+            self._http.stream("GET", path, headers=headers, timeout=STREAM_TIMEOUT) as response,
+        ):
+            if not response.is_success:
+                await response.aread()
+                raise problem_of(response)
+            yield response
+
+    async def _once(self, call: Call[T], progress: Callable[[int, int], None] | None = None) -> T:
+        headers = dict(call.headers)
+        content: bytes | AsyncIterator[bytes] | None = call.content
+        if call.file is not None:
+            size = await asyncio.to_thread(lambda file: file.stat().st_size, call.file)
+            headers["Content-Length"] = str(size)
+            content = _pieces(call.file, size, progress)
+        async with self._reaching():
+            response = await self._http.request(
+                call.method,
+                call.path,
+                params=call.params or None,
+                headers=headers,
+                content=content,
+                timeout=httpx.USE_CLIENT_DEFAULT if call.file is None else UPLOAD_TIMEOUT,
+            )
+        if not response.is_success:
+            raise problem_of(response)
+        return call.read(response)
+
+    @asynccontextmanager
+    async def _reaching(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except httpx.TransportError as error:
+            raise unreachable(self.address, error) from error
+
+
+async def _pieces(
+    file: Path, total: int, progress: Callable[[int, int], None] | None
+) -> AsyncIterator[bytes]:
+    sent = 0
+    stream = await asyncio.to_thread(file.open, "rb")
+    try:
+        while piece := await asyncio.to_thread(stream.read, PIECE_BYTES):
+            yield piece
+            sent += len(piece)
+            if progress is not None:
+                progress(sent, total)
+    finally:
+        stream.close()

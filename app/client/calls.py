@@ -1,0 +1,261 @@
+"""Every call of the service as a value: what to send, and how to read the answer. Knows no connection."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from app.client.results import Decision, Decisions, Json
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+T = TypeVar("T")
+
+Row: TypeAlias = "Sequence[float] | Mapping[str, Sequence[float]] | NDArray[Any]"
+"""Numbers, or ``{"indices": …, "values": …}`` with 0 in all other columns, or an array (d,)."""
+Rows: TypeAlias = "Sequence[Row] | NDArray[Any]"
+"""Rows, or an array (n, d), which goes over the wire as it is in memory."""
+
+_BINARY = "application/octet-stream"
+CONTENT_TYPES = {
+    ".csv": "text/csv",
+    ".tsv": "text/csv",
+    ".svm": "application/x-svmlight",
+    ".svmlight": "application/x-svmlight",
+    ".libsvm": "application/x-svmlight",
+    ".npz": "application/x-npz",
+    ".parquet": "application/vnd.apache.parquet",
+}
+"""Of data sets, by the ending of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One request and the reader of its answer.
+
+    repeatable: whether doing it twice does no harm. file: sent as the body, in pieces.
+    """
+
+    method: str
+    path: str
+    read: Callable[[httpx.Response], T]
+    params: Mapping[str, str | int] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    file: Path | None = None
+    repeatable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list. next: where it goes on, None at its end."""
+
+    items: list[Json]
+    next: str | None
+
+
+def segment(name: str) -> str:
+    """A name as one part of a path."""
+    return quote(name, safe="@")
+
+
+def job_path(job_id: str) -> str:
+    """Where a job is."""
+    return f"/v1/training-jobs/{segment(job_id)}"
+
+
+def model_path(model: str) -> str:
+    """Where a model is."""
+    return f"/v1/models/{segment(model)}"
+
+
+def query(model: str, label: str, x: Row, explain: bool) -> Call[Decision]:
+    """One row to one class."""
+
+    def read(response: httpx.Response) -> Decision:
+        answer = response.json()
+        return Decision.of(answer, answer)
+
+    return _post(_query_path(model, label), {"x": _plain(x)} | _explained(explain), read)
+
+
+def query_classes(model: str, labels: Sequence[str], x: Row, explain: bool) -> Call[dict[str, Decision]]:
+    """One row to several classes of one version."""
+
+    def read(response: httpx.Response) -> dict[str, Decision]:
+        answer = response.json()
+        return {result["class"]: Decision.of(result, answer) for result in answer["classes"]}
+
+    body = {"classes": list(labels), "x": _plain(x)} | _explained(explain)
+    return _post(f"{model_path(model)}:query", body, read)
+
+
+def query_rows(model: str, label: str, rows: Rows, explain: bool) -> Call[Decisions]:
+    """Many rows to one class; an array as raw numbers both ways."""
+    path = _query_path(model, label)
+    if not _is_array(rows):
+        body = {"rows": [_plain(row) for row in rows]} | _explained(explain)
+        return _post(path, body, lambda response: Decisions.of(response.json()))
+    dtype, content = _raw(rows)
+    headers = {
+        "Content-Type": _BINARY,
+        "Accept": _BINARY,
+        "X-Tensor-Dtype": dtype,
+        "X-Tensor-Shape": ",".join(map(str, rows.shape)),  # type: ignore[union-attr]
+    }
+    params = {"explain": "true"} if explain else {}
+    return Call("POST", path, _read_numbers, params, headers, content)
+
+
+def predict(model: str, x: Row) -> Call[str]:
+    """One row to the full teacher."""
+    return _post(
+        f"{model_path(model)}:predict", {"x": _plain(x)}, lambda response: str(response.json()["label"])
+    )
+
+
+def upload(file: Path, name: str | None, file_format: str | None, label_column: str | None) -> Call[Json]:
+    """A file as a data set; the same bytes twice are one."""
+    given = {
+        "name": name or file.stem,
+        "filename": file.name,
+        "format": file_format,
+        "label_column": label_column,
+    }
+    headers = {"Content-Type": CONTENT_TYPES.get(file.suffix.lower(), _BINARY)}
+    return Call("POST", "/v1/datasets", _document, _given(given), headers, file=file)
+
+
+def import_head(file: Path, model: str, kind: str, alias: str) -> Call[Json]:
+    """A linear head as a version of a model; the same again is the same version."""
+    params = {"model": model, "kind": kind, "alias": alias}
+    return Call("POST", "/v1/teachers", _document, params, {"Content-Type": _BINARY}, file=file)
+
+
+def submit(
+    dataset_id: str, model: str, hyperparameters: Mapping[str, Any] | None, key: str | None
+) -> Call[Json]:
+    """A training job; its idempotency key makes it repeatable."""
+    body = {"dataset_id": dataset_id, "model": model, "hyperparameters": dict(hyperparameters or {})}
+    return _post("/v1/training-jobs", body, _document, {"Idempotency-Key": key or uuid.uuid4().hex})
+
+
+def point_alias(model: str, alias: str, version: int, revision: int | None) -> Call[Json]:
+    """Move an alias that was read at ``revision``, or make it where there was none."""
+    condition = {"If-None-Match": "*"} if revision is None else {"If-Match": f'"{revision}"'}
+    headers = {"Content-Type": "application/json"} | condition
+    content = encoded({"version": version})
+    return Call("PUT", alias_path(model, alias), _document, {}, headers, content, repeatable=False)
+
+
+def alias_path(model: str, alias: str) -> str:
+    """Where an alias is."""
+    return f"{model_path(model)}/aliases/{segment(alias)}"
+
+
+def get(path: str) -> Call[Json]:
+    """The document at a path."""
+    return Call("GET", path, _document)
+
+
+def act(path: str) -> Call[Json]:
+    """Something that is done to a resource, and not twice."""
+    return Call("POST", path, _document, repeatable=False)
+
+
+def delete(path: str) -> Call[None]:
+    """Remove it."""
+    return Call("DELETE", path, lambda _: None, repeatable=False)
+
+
+def page(path: str, **params: str | int | None) -> Call[Page]:
+    """A list, or the next part of one."""
+
+    def read(response: httpx.Response) -> Page:
+        return Page(response.json()["data"], response.links.get("next", {}).get("url"))
+
+    return Call("GET", path, read, _given(params))
+
+
+def _query_path(model: str, label: str) -> str:
+    return f"{model_path(model)}/classes/{segment(label)}:query"
+
+
+def _post(
+    path: str,
+    body: object,
+    read: Callable[[httpx.Response], T],
+    headers: Mapping[str, str] | None = None,
+) -> Call[T]:
+    return Call(
+        "POST", path, read, {}, {"Content-Type": "application/json", **(headers or {})}, encoded(body)
+    )
+
+
+def encoded(body: object) -> bytes:
+    """A body as JSON. Raises ValueError for NaN and infinities."""
+    # JSON has no NaN and no infinity: they are a ValueError here, before anything is sent.
+    return json.dumps(body, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _document(response: httpx.Response) -> Json:
+    document: Json = response.json()
+    return document
+
+
+def _given(params: Mapping[str, str | int | None]) -> dict[str, str | int]:
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def _explained(explain: bool) -> dict[str, bool]:
+    return {"explain": True} if explain else {}
+
+
+def _is_array(rows: object) -> bool:
+    return type(rows).__module__.partition(".")[0] == "numpy" and hasattr(rows, "__array_interface__")
+
+
+def _plain(row: Any) -> Any:
+    """A row as JSON can hold it."""
+    if isinstance(row, Mapping):
+        return {name: _plain(values) for name, values in row.items()}
+    return row.tolist() if _is_array(row) else list(row)
+
+
+def _raw(rows: Any) -> tuple[str, bytes]:
+    """Name of the dtype and bytes, little-endian; float32 stays, other numbers become float64."""
+    import numpy as np
+
+    if rows.ndim != 2:
+        raise ValueError(f"rows must have two axes, (rows, columns); they have {rows.ndim}.")
+    dtype = "float32" if rows.dtype == np.float32 else "float64"
+    return dtype, np.ascontiguousarray(rows, np.dtype(dtype).newbyteorder("<")).tobytes()
+
+
+def _read_numbers(response: httpx.Response) -> Decisions:
+    """Scores as raw float64 (n,), or (n, columns) with the columns named in a header."""
+    import numpy as np
+
+    headers = response.headers
+    table = np.frombuffer(response.content, "<f8").reshape(
+        [int(size) for size in headers["x-tensor-shape"].split(",")]
+    )
+    names = headers["x-tensor-columns"].split(",")
+    columns = {name: table if table.ndim == 1 else table[:, place] for place, name in enumerate(names)}
+    return Decisions(
+        columns["score"],
+        float(headers["x-threshold"]),
+        headers["x-model"],
+        int(headers["x-model-version"]),
+        columns.get("probability"),
+        columns.get("gate"),
+        columns.get("rejection"),
+    )

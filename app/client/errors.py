@@ -1,0 +1,138 @@
+"""What can go wrong between a client and the service.
+
+StmsError
+├── Unreachable        no answer: nobody listens, the connection broke off, or it took too long
+├── JobNotSucceeded    a job that was waited for ended otherwise
+└── Problem            the server refused, and says why
+    ├── InvalidRequest   400, 413, 415, 422: the input cannot be used; `faults` say where
+    ├── NotAllowed       401, 403: the API key
+    ├── NotFound         404
+    ├── Conflict         409, 412, 428: not in the present state
+    ├── TooBusy          429: load was shed; `retry_after`
+    ├── Unavailable      502, 503, 504: later, perhaps
+    └── ServerFault      any other 5xx
+"""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from time import time
+from typing import Any
+
+import httpx
+
+Json = dict[str, Any]
+
+
+class StmsError(Exception):
+    """Base; the message is a sentence for people."""
+
+
+class Unreachable(StmsError):
+    """No answer. connected: whether there was a connection at all, so that the request may have arrived."""
+
+    def __init__(self, message: str, *, connected: bool) -> None:
+        super().__init__(message)
+        self.connected = connected
+
+
+class JobNotSucceeded(StmsError):
+    """A job ended failed, cancelled or partially succeeded. job: its last document."""
+
+    def __init__(self, job: Json) -> None:
+        reason = (job.get("error") or {}).get("message")
+        super().__init__(f"Job {job['id']} ended {job['state']}{': ' + reason if reason else ''}")
+        self.job = job
+
+
+class Problem(StmsError):
+    """The server refused (RFC 9457).
+
+    status: of HTTP. code: stable word for programs. detail: a sentence for people. request_id: names the
+    request in the server's log. faults: what is wrong with the input, each with field, row, column, code and
+    message. retry_after: seconds to wait, if the server named any. document: the answer as it came.
+    """
+
+    def __init__(self, status: int, document: Json, retry_after: float | None = None) -> None:
+        self.status = status
+        self.document = document
+        self.code = str(document.get("code", "error"))
+        self.detail = str(document.get("detail") or document.get("title") or "The server gave no reason.")
+        self.request_id: str | None = document.get("request_id")
+        self.faults: list[Json] = document.get("errors", [])
+        self.retry_after = retry_after
+        origin = f"HTTP {status}, {self.code}" + (f", request {self.request_id}" if self.request_id else "")
+        super().__init__(f"{self.detail} ({origin})")
+
+
+class InvalidRequest(Problem):
+    """400, 413, 415, 422."""
+
+
+class NotAllowed(Problem):
+    """401, 403."""
+
+
+class NotFound(Problem):
+    """404."""
+
+
+class Conflict(Problem):
+    """409, 412, 428."""
+
+
+class TooBusy(Problem):
+    """429."""
+
+
+class Unavailable(Problem):
+    """502, 503, 504."""
+
+
+class ServerFault(Problem):
+    """Any other 5xx."""
+
+
+_KINDS: dict[int, type[Problem]] = {
+    **dict.fromkeys((400, 413, 415, 422), InvalidRequest),
+    **dict.fromkeys((401, 403), NotAllowed),
+    **dict.fromkeys((409, 412, 428), Conflict),
+    **dict.fromkeys((502, 503, 504), Unavailable),
+    404: NotFound,
+    429: TooBusy,
+}
+
+
+def problem_of(response: httpx.Response) -> Problem:
+    """The error that an answer, read as a whole, stands for."""
+    status = response.status_code
+    try:
+        document = response.json()
+    except ValueError:
+        document = {"detail": f"{response.reason_phrase or 'The server answered'}: {response.text[:200]!r}"}
+    if not isinstance(document, dict):
+        document = {"detail": str(document)}
+    kind = _KINDS.get(status, ServerFault if status >= 500 else Problem)
+    return kind(status, document, _retry_after(response.headers.get("retry-after")))
+
+
+def unreachable(address: str, error: httpx.TransportError) -> Unreachable:
+    """The error of an attempt without an answer."""
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        return Unreachable(f"No server answers at {address} ({error}).", connected=False)
+    if isinstance(error, httpx.PoolTimeout):
+        return Unreachable(f"All connections to {address} are busy.", connected=False)
+    reason = str(error) or type(error).__name__
+    return Unreachable(f"The connection to {address} broke off: {reason}.", connected=True)
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Seconds of a Retry-After, which may be a number or a date; None if there is none that can be read."""
+    if value is None:
+        return None
+    if value.isascii() and value.isdigit() and len(value) < 10:
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time())
+    except ValueError:
+        return None

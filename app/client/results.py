@@ -1,0 +1,108 @@
+"""What the service answers, as Python sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Is this row of the target class? match: score ≥ threshold.
+
+    probability: None where the student is not calibrated. gate, rejection: S^y(x) and φ(x; θ), whose
+    difference is the score; None unless asked for by ``explain``. model, version: who answered.
+    """
+
+    match: bool
+    score: float
+    threshold: float
+    model: str
+    version: int
+    probability: float | None = None
+    gate: float | None = None
+    rejection: float | None = None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], origin: Mapping[str, Any]) -> Decision:
+        """From JSON. origin: where model and version are told."""
+        return cls(
+            document["match"],
+            document["score"],
+            document["threshold"],
+            origin["model"],
+            origin["version"],
+            document.get("probability"),
+            document.get("gate"),
+            document.get("rejection"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions(Sequence[Decision]):
+    """Decisions on n rows by one version of a student. scores: lists, or arrays if arrays were asked.
+
+    probabilities: None where the student is not calibrated, and of arrays unless ``explain`` asked for all.
+    """
+
+    scores: Sequence[float] | NDArray[Any]
+    threshold: float
+    model: str
+    version: int
+    probabilities: Sequence[float] | NDArray[Any] | None = None
+    gates: Sequence[float] | NDArray[Any] | None = None
+    rejections: Sequence[float] | NDArray[Any] | None = None
+
+    @property
+    def matches(self) -> Any:
+        """score ≥ threshold: a list of bool, or an array."""
+        if isinstance(self.scores, list):
+            return [score >= self.threshold for score in self.scores]
+        return self.scores >= self.threshold  # type: ignore[operator]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @overload
+    def __getitem__(self, index: int) -> Decision: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Decision]: ...
+    def __getitem__(self, index: int | slice) -> Decision | list[Decision]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        score = float(self.scores[index])
+        optional = (
+            None if column is None else float(column[index])
+            for column in (self.probabilities, self.gates, self.rejections)
+        )
+        return Decision(score >= self.threshold, score, self.threshold, self.model, self.version, *optional)
+
+    def __iter__(self) -> Iterator[Decision]:
+        return (self[index] for index in range(len(self)))
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Decisions:
+        """From JSON."""
+        results = document["results"]
+        first = results[0]
+        optional = (
+            [result[name] for result in results] if name in first else None
+            for name in ("probability", "gate", "rejection")
+        )
+        scores = [result["score"] for result in results]
+        return cls(scores, first["threshold"], document["model"], document["version"], *optional)
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """Something that happened to a job. id: the number to go on from."""
+
+    id: str
+    type: str
+    data: Json

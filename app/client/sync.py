@@ -1,0 +1,253 @@
+"""The client that waits for its answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from app.client import calls
+from app.client.calls import Call, Row, Rows
+from app.client.connecting import PIECE_BYTES, STREAM_TIMEOUT, UPLOAD_TIMEOUT, options
+from app.client.errors import JobNotSucceeded, NotFound, StmsError, problem_of, unreachable
+from app.client.events import ENDED, Following, parse_events
+from app.client.results import Decision, Decisions, JobEvent, Json
+from app.client.retries import Retry
+
+T = TypeVar("T")
+
+
+class Client:
+    """A running service over a pool of connections; may be shared by threads. Every method raises StmsError.
+
+    timeout: seconds for one answer. retry: `Retry(attempts=1)` for never.
+    Raises ValueError when ``address`` is none.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        api_key: str | None = None,
+        *,
+        timeout: float | None = None,
+        retry: Retry | None = None,
+        user_agent: str = "stms-client",
+    ) -> None:
+        self._http = httpx.Client(**options(address, api_key, timeout, user_agent))
+        self._retry = retry or Retry()
+
+    @property
+    def address(self) -> str:
+        """Where the service is."""
+        return str(self._http.base_url).rstrip("/")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up all connections."""
+        self._http.close()
+
+    def is_class(self, model: str, label: str, x: Row) -> bool:
+        """Whether one row is of the class. model: ``name``, ``name@alias`` or ``name@3``."""
+        return self.query(model, label, x).match
+
+    def query(self, model: str, label: str, x: Row, *, explain: bool = False) -> Decision:
+        """The decision on one row. explain: with the gate and the rejection."""
+        return self.do(calls.query(model, label, x, explain))
+
+    def query_rows(self, model: str, label: str, rows: Rows, *, explain: bool = False) -> Decisions:
+        """The decisions on many rows; arrays (n, d) go and come as raw numbers."""
+        return self.do(calls.query_rows(model, label, rows, explain))
+
+    def query_classes(
+        self, model: str, labels: Sequence[str], x: Row, *, explain: bool = False
+    ) -> dict[str, Decision]:
+        """The decisions of several classes on one row, all of one version."""
+        return self.do(calls.query_classes(model, labels, x, explain))
+
+    def predict(self, model: str, x: Row) -> str:
+        """The class that the full teacher gives one row."""
+        return self.do(calls.predict(model, x))
+
+    def upload_dataset(
+        self,
+        file: str | Path,
+        *,
+        name: str | None = None,
+        file_format: str | None = None,
+        label_column: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Json:
+        """Send a file as a data set, in pieces. progress: gets the bytes sent so far, and in all."""
+        return self.do(calls.upload(Path(file), name, file_format, label_column), progress)
+
+    def datasets(self) -> Iterator[Json]:
+        """All data sets, newest first."""
+        return self.pages("/v1/datasets")
+
+    def dataset(self, dataset_id: str) -> Json:
+        """One data set."""
+        return self.do(calls.get(f"/v1/datasets/{calls.segment(dataset_id)}"))
+
+    def delete_dataset(self, dataset_id: str) -> None:
+        """Delete a data set that no unfinished job uses."""
+        self.do(calls.delete(f"/v1/datasets/{calls.segment(dataset_id)}"))
+
+    def import_head(self, file: str | Path, model: str, *, kind: str = "head", alias: str = "latest") -> Json:
+        """Send a linear head (safetensors, .npz) as a version of a model. kind: ``head`` or ``students``."""
+        return self.do(calls.import_head(Path(file), model, kind, alias))
+
+    def submit_job(
+        self,
+        dataset_id: str,
+        model: str,
+        hyperparameters: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Json:
+        """Train a teacher and its students, and publish them as a version of ``model``."""
+        return self.do(calls.submit(dataset_id, model, hyperparameters, idempotency_key))
+
+    def jobs(self, state: str | None = None) -> Iterator[Json]:
+        """All jobs, newest first."""
+        return self.pages("/v1/training-jobs", status=state)
+
+    def job(self, job_id: str) -> Json:
+        """One job as it is now."""
+        return self.do(calls.get(calls.job_path(job_id)))
+
+    def students(self, job_id: str) -> Iterator[Json]:
+        """One row a class and method of a job."""
+        return self.pages(f"{calls.job_path(job_id)}/students")
+
+    def cancel_job(self, job_id: str) -> Json:
+        """Stop a job."""
+        return self.do(calls.act(f"{calls.job_path(job_id)}/cancel"))
+
+    def retry_job(self, job_id: str) -> Json:
+        """Go on with a failed, cancelled or partly successful job."""
+        return self.do(calls.act(f"{calls.job_path(job_id)}/retry"))
+
+    def follow_job(self, job_id: str, *, patience: float = 60.0, pause: float = 1.0) -> Iterator[JobEvent]:
+        """Everything that happens to a job up to its end, over as many connections as it takes.
+
+        patience: seconds without the server before its error is raised; pause: between two attempts.
+        """
+        following = Following(patience)
+        path = calls.job_path(job_id)
+        while True:
+            try:
+                with self.streaming(f"{path}/events", following.headers) as response:
+                    for event in parse_events(response.iter_lines()):
+                        following.saw(event)
+                        yield event
+                if self._once(calls.get(path))["state"] in ENDED:
+                    return
+            except StmsError as error:
+                following.lost(error)
+            time.sleep(pause)
+
+    def wait_for_job(
+        self, job_id: str, *, progress: Callable[[JobEvent], None] | None = None, patience: float = 60.0
+    ) -> Json:
+        """The job once it has ended. progress: gets every event. Raises JobNotSucceeded."""
+        for event in self.follow_job(job_id, patience=patience):
+            if progress is not None:
+                progress(event)
+        job = self.job(job_id)
+        if job["state"] != "succeeded":
+            raise JobNotSucceeded(job)
+        return job
+
+    def models(self) -> Iterator[Json]:
+        """All models."""
+        return self.pages("/v1/models")
+
+    def model(self, model: str) -> Json:
+        """One model with its versions and aliases."""
+        return self.do(calls.get(calls.model_path(model)))
+
+    def point_alias(self, model: str, alias: str, version: int) -> Json:
+        """Make an alias mean a version. Raises Conflict when somebody else moved it at the same time."""
+        try:
+            revision = self.do(calls.get(calls.alias_path(model, alias)))["revision"]
+        except NotFound:
+            revision = None
+        return self.do(calls.point_alias(model, alias, version, revision))
+
+    def pages(self, path: str, **params: str | int | None) -> Iterator[Json]:
+        """Every item of a list, page after page as the server links them."""
+        page = self.do(calls.page(path, **params))
+        yield from page.items
+        while page.next is not None:
+            page = self.do(calls.page(page.next))
+            yield from page.items
+
+    def do(self, call: Call[T], progress: Callable[[int, int], None] | None = None) -> T:
+        """Make a call, again if need be and allowed. Raises StmsError."""
+        attempt = 1
+        while True:
+            try:
+                return self._once(call, progress)
+            except StmsError as error:
+                pause = self._retry.pause(attempt, error, repeatable=call.repeatable)
+                if pause is None:
+                    raise
+            time.sleep(pause)
+            attempt += 1
+
+    @contextmanager
+    def streaming(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """An answer that goes on and on. Raises StmsError, also while it is read."""
+        with (
+            self._reaching(),
+            self._http.stream("GET", path, headers=headers, timeout=STREAM_TIMEOUT) as response,
+        ):
+            if not response.is_success:
+                response.read()
+                raise problem_of(response)
+            yield response
+
+    def _once(self, call: Call[T], progress: Callable[[int, int], None] | None = None) -> T:
+        headers = dict(call.headers)
+        content: bytes | Iterator[bytes] | None = call.content
+        if call.file is not None:
+            headers["Content-Length"] = str(call.file.stat().st_size)
+            content = _pieces(call.file, progress)
+        with self._reaching():
+            response = self._http.request(
+                call.method,
+                call.path,
+                params=call.params or None,
+                headers=headers,
+                content=content,
+                timeout=httpx.USE_CLIENT_DEFAULT if call.file is None else UPLOAD_TIMEOUT,
+            )
+        if not response.is_success:
+            raise problem_of(response)
+        return call.read(response)
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.TransportError as error:
+            raise unreachable(self.address, error) from error
+
+
+def _pieces(file: Path, progress: Callable[[int, int], None] | None) -> Iterator[bytes]:
+    total, sent = file.stat().st_size, 0
+    with file.open("rb") as stream:
+        while piece := stream.read(PIECE_BYTES):
+            yield piece
+            sent += len(piece)
+            if progress is not None:
+                progress(sent, total)

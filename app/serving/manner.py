@@ -1,0 +1,138 @@
+"""How a query is written and how it wants to be answered, by its headers and its query string.
+
+Content-Type    application/json, application/octet-stream (X-Tensor-Shape, X-Tensor-Dtype),
+                application/x-npy
+Accept          the same three; JSON where it says nothing
+Content-Encoding  gzip or deflate
+?explain=true   the gate and the rejection, too
+?class=a&class=b  the classes, where neither path nor body names them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from urllib.parse import parse_qsl
+
+from app.domain.errors import InputFault, InvalidRequest, UnsupportedFormat
+
+SHAPE_HEADER: Final = b"x-tensor-shape"
+DTYPE_HEADER: Final = b"x-tensor-dtype"
+
+_MAX_PARAMETERS: Final = 1000
+
+
+class Form(Enum):
+    """A way to write rows or scores."""
+
+    JSON = b"application/json"
+    TENSOR = b"application/octet-stream"
+    NPY = b"application/x-npy"
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How one query is written. shape, dtype: headers of a raw tensor. encoding: what packed the body."""
+
+    body: Form = Form.JSON
+    answer: Form = Form.JSON
+    encoding: bytes | None = None
+    explain: bool = False
+    classes: tuple[str, ...] = ()
+    shape: bytes | None = None
+    dtype: bytes | None = None
+
+
+PLAIN: Final = Manner()
+"""JSON both ways, nothing special: what nearly every query is."""
+
+_FORMS: Final = {form.value: form for form in Form}
+_JSON_TYPES: Final = frozenset(
+    {None, Form.JSON.value, b"application/json; charset=utf-8", b"application/x-www-form-urlencoded"}
+)
+_JSON_ACCEPTS: Final = frozenset({None, Form.JSON.value, b"*/*", b"application/json, */*"})
+_RANGES: Final = {**_FORMS, b"*/*": Form.JSON, b"application/*": Form.JSON}
+_ENCODINGS: Final = {b"gzip": b"gzip", b"x-gzip": b"gzip", b"deflate": b"deflate", b"identity": None}
+
+
+def manner_of(headers: Mapping[bytes, bytes], query_string: bytes) -> Manner:
+    """The manner of a query. Raises InvalidRequest and UnsupportedFormat.
+
+    A body of another type is taken for JSON, and an Accept that nothing fits gets JSON: clients send all
+    sorts of both without meaning it.
+    """
+    get = headers.get
+    kind, accept = get(b"content-type"), get(b"accept")
+    if (
+        kind in _JSON_TYPES
+        and accept in _JSON_ACCEPTS
+        and not query_string
+        and b"content-encoding" not in headers
+    ):
+        return PLAIN
+    explain, classes = _parameters(query_string)
+    return Manner(
+        body=_FORMS.get(_media_type(kind or b""), Form.JSON),
+        answer=_answer_form(accept or b""),
+        encoding=_encoding(get(b"content-encoding")),
+        explain=explain,
+        classes=classes,
+        shape=get(SHAPE_HEADER),
+        dtype=get(DTYPE_HEADER),
+    )
+
+
+def _parameters(query_string: bytes) -> tuple[bool, tuple[str, ...]]:
+    try:
+        pairs = parse_qsl(
+            query_string.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=_MAX_PARAMETERS,
+        )
+    except ValueError as error:
+        raise InvalidRequest("The query string cannot be read.", code="bad_parameter") from error
+    explain = False
+    for name, value in pairs:
+        if name == "explain":
+            if value not in {"true", "false"}:
+                message = "explain is true or false."
+                raise InvalidRequest(
+                    message, code="bad_parameter", faults=[InputFault("explain", "bad_parameter", message)]
+                )
+            explain = value == "true"
+    return explain, tuple(value for name, value in pairs if name == "class")
+
+
+def _media_type(value: bytes) -> bytes:
+    return value.partition(b";")[0].strip().lower()
+
+
+def _encoding(value: bytes | None) -> bytes | None:
+    name = b"identity" if value is None else value.strip().lower()
+    if name not in _ENCODINGS:
+        raise UnsupportedFormat("Content-Encoding must be gzip, deflate or identity.", code="bad_encoding")
+    return _ENCODINGS[name]
+
+
+def _answer_form(accept: bytes) -> Form:
+    """The form that an Accept likes best, the first of equals (RFC 9110, 12.5.1)."""
+    best, wanted = 0.0, Form.JSON
+    for part in accept.split(b","):
+        form, quality = _RANGES.get(_media_type(part)), _quality(part)
+        if form is not None and quality > best:
+            best, wanted = quality, form
+    return wanted
+
+
+def _quality(part: bytes) -> float:
+    for parameter in part.split(b";")[1:]:
+        name, _, value = parameter.partition(b"=")
+        if name.strip().lower() == b"q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0

@@ -1,0 +1,1 @@
+"""The Open Inference Protocol, version 2 (REST): for clients made for KServe, Triton and MLServer."""

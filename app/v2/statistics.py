@@ -1,0 +1,93 @@
+"""Inference statistics in Triton's form: counts and nanoseconds by model and version, of this process."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from app.serving.lru import LruCache
+
+_MAX_ENTRIES: Final = 10_000
+
+
+@dataclass(slots=True)
+class Durations:
+    """Nanoseconds of one inference: waiting, reading the request, deciding, writing the answer."""
+
+    queue: int = 0
+    compute_input: int = 0
+    compute_infer: int = 0
+    compute_output: int = 0
+
+
+@dataclass(slots=True)
+class _Sum:
+    count: int = 0
+    ns: int = 0
+
+    def add(self, ns: int) -> None:
+        self.count += 1
+        self.ns += ns
+
+    def document(self) -> dict[str, int]:
+        return {"count": self.count, "ns": self.ns}
+
+
+@dataclass(slots=True)
+class _Entry:
+    rows: int = 0
+    last_ms: int = 0
+    success: _Sum = field(default_factory=_Sum)
+    fail: _Sum = field(default_factory=_Sum)
+    queue: _Sum = field(default_factory=_Sum)
+    compute_input: _Sum = field(default_factory=_Sum)
+    compute_infer: _Sum = field(default_factory=_Sum)
+    compute_output: _Sum = field(default_factory=_Sum)
+
+
+class Statistics:
+    """The counts. At most 10 000 versions are remembered, those used last."""
+
+    def __init__(self) -> None:
+        self._entries: LruCache[tuple[str, int], _Entry] = LruCache(_MAX_ENTRIES)
+
+    def succeeded(self, model: str, version: int, rows: int, total_ns: int, durations: Durations) -> None:
+        """Count an inference of so many rows."""
+        entry = self._entry(model, version)
+        entry.rows += rows
+        entry.last_ms = int(time.time() * 1000)
+        entry.success.add(total_ns)
+        entry.queue.add(durations.queue)
+        entry.compute_input.add(durations.compute_input)
+        entry.compute_infer.add(durations.compute_infer)
+        entry.compute_output.add(durations.compute_output)
+
+    def failed(self, model: str, version: int, total_ns: int) -> None:
+        """Count a request that was refused after its model was found."""
+        self._entry(model, version).fail.add(total_ns)
+
+    def known(self) -> list[tuple[str, int]]:
+        """Models and versions with counts."""
+        return sorted(self._entries.newest_first())
+
+    def document(self, model: str, version: int) -> dict[str, Any]:
+        """What is known of one version; zeros if nothing is."""
+        entry = self._entries.get((model, version)) or _Entry()
+        parts = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
+        return {
+            "name": model,
+            "version": str(version),
+            "last_inference": entry.last_ms,
+            "inference_count": entry.rows,
+            "execution_count": entry.success.count,
+            "inference_stats": {part: getattr(entry, part).document() for part in parts},
+            "batch_stats": [],
+        }
+
+    def _entry(self, model: str, version: int) -> _Entry:
+        entry = self._entries.get((model, version))
+        if entry is None:
+            entry = _Entry()
+            self._entries.put((model, version), entry, 1)
+        return entry

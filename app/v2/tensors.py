@@ -1,0 +1,199 @@
+"""Tensors of the protocol: from JSON or binary to arrays, and back.
+
+Data are row-major. In JSON they may be flat or nested as their shape; in binary they are little-endian, and
+text is a 4-byte length and its UTF-8 bytes, one after the other. A number means what its datatype can hold of
+it, so that the same tensor gives the same answer in either form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.errors import InvalidRequest
+
+Array: TypeAlias = NDArray[Any]
+
+DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "BOOL": np.dtype("?"),
+    "UINT8": np.dtype("u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype("i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+}
+"""The numeric datatypes; text is ``BYTES``."""
+
+_DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    "b": msgspec.json.Decoder(list[bool]),
+    "u": msgspec.json.Decoder(list[int]),
+    "i": msgspec.json.Decoder(list[int]),
+    "f": msgspec.json.Decoder(list[float]),
+}
+_TEXTS: Final = msgspec.json.Decoder(list[str | list[str]])
+_NESTED: Final = re.compile(rb"\[\s*\[")
+_GAP: Final = re.compile(rb"\s*,?\s*")
+_PIECE: Final = 64 * 1024
+_PATH: Final = re.compile(r" - at `\$(?:\[\.\.\.\]|\[\d+\])*`$")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One input as it came: its data are JSON text, or bytes behind the JSON.
+
+    Raises InvalidRequest for an unknown datatype.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: memoryview
+    binary: bool
+
+    def __post_init__(self) -> None:
+        if self.datatype not in DTYPES and self.datatype != "BYTES":
+            known = ", ".join([*DTYPES, "BYTES"])
+            raise self.error(f"has the unknown datatype {self.datatype!r:.40}; known are {known}")
+
+    def error(self, what: str) -> InvalidRequest:
+        """The error of this tensor."""
+        return InvalidRequest(f"Input {self.name!r:.100} {what}.", code="bad_tensor")
+
+    def numbers(self) -> Array:
+        """The data as an array of ``shape``. Raises InvalidRequest."""
+        dtype = DTYPES.get(self.datatype)
+        if dtype is None:
+            raise self.error("holds BYTES where numbers are needed")
+        if self.binary:
+            return self._binary_numbers(dtype)
+        if self.datatype[:2] != "FP":
+            return self._json_numbers(dtype)
+        with np.errstate(over="ignore"):
+            return self._json_numbers(dtype)
+
+    def texts(self) -> list[str]:
+        """The texts of BYTES in order, as many as ``shape`` says. Raises InvalidRequest."""
+        texts = list(self._binary_texts() if self.binary else self._json_texts())
+        if len(texts) != prod(self.shape):
+            raise self.error(f"has {len(texts)} texts; its shape needs {prod(self.shape)}")
+        return texts
+
+    def _binary_numbers(self, dtype: np.dtype[Any]) -> Array:
+        expected = prod(self.shape) * dtype.itemsize
+        if len(self.data) != expected:
+            raise self.error(
+                f"has {len(self.data)} bytes; {self.datatype} of its shape needs {expected} bytes"
+            )
+        array: Array
+        if self.datatype == "BOOL":
+            array = np.frombuffer(self.data, dtype=np.uint8) != 0
+        else:
+            array = np.frombuffer(self.data, dtype=dtype)
+        # NumPy is slow, and BLAS wrong-footed, on numbers that begin in the middle of a word.
+        return (array if array.flags.aligned else array.copy()).reshape(self.shape)
+
+    def _json_numbers(self, dtype: np.dtype[Any]) -> Array:
+        if bytes(self.data[:1]) != b"[":
+            raise self._bad_form()
+        target = np.empty(prod(self.shape), dtype=dtype)
+        rows = self._rows() if _NESTED.match(self.data) else self._pieces()
+        filled = 0
+        for row in rows:
+            try:
+                values = _DECODERS[dtype.kind].decode(row)
+                part = np.array(values, dtype=dtype)
+            except msgspec.ValidationError as error:
+                raise self.error(_PATH.sub("", f"cannot be read as {self.datatype}: {error}")) from error
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise self._bad_form() from error
+            except OverflowError as error:
+                raise self.error(f"has a number that {self.datatype} cannot hold") from error
+            if filled + len(part) > len(target):
+                filled += len(part)
+                break
+            target[filled : filled + len(part)] = part
+            filled += len(part)
+        if filled != len(target):
+            count = f"more than {len(target)}" if filled > len(target) else str(filled)
+            raise self.error(f"has {count} numbers; its shape needs {len(target)}")
+        return target.reshape(self.shape)
+
+    def _pieces(self) -> Iterator[bytes]:
+        """A flat list as lists of some thousand numbers, so that long ones take little memory and let other
+        threads run in between."""
+        inside = bytes(self.data[1:-1])
+        start = 0
+        while start <= len(inside):
+            end = inside.find(b",", start + _PIECE)
+            end = len(inside) if end < 0 else end
+            yield b"[" + inside[start:end] + b"]"
+            start = end + 1
+
+    def _rows(self) -> Iterator[bytes]:
+        """The rows of a nested list, each as long as the shape says."""
+        if len(self.shape) != 2:
+            raise self._bad_form()
+        data = bytes(self.data)
+        end = data.index(b"[") + 1
+        width = self.shape[1]
+        for _ in range(self.shape[0]):
+            start = data.find(b"[", end)
+            if start < 0 or not _GAP.fullmatch(data, end, start):
+                raise self._bad_form()
+            end = data.find(b"]", start) + 1
+            row = data[start:end]
+            if row.count(b",") != width - 1:
+                raise self._bad_form()
+            yield row
+        if not _GAP.fullmatch(data, end, len(data) - 1):
+            raise self._bad_form()
+
+    def _json_texts(self) -> Iterator[str]:
+        try:
+            found = _TEXTS.decode(self.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self.error("must be a list of texts") from error
+        for text in found:
+            if isinstance(text, list):
+                yield from text
+            else:
+                yield text
+
+    def _binary_texts(self) -> Iterator[str]:
+        position = 0
+        while position < len(self.data):
+            start = position + 4
+            position = start + int.from_bytes(self.data[position:start], "little")
+            if position > len(self.data):
+                raise self.error("is cut off in the middle of a text")
+            try:
+                yield str(self.data[start:position], "utf-8")
+            except UnicodeDecodeError as error:
+                raise self.error("has a text that is not UTF-8") from error
+
+    def _bad_form(self) -> InvalidRequest:
+        shape = " × ".join(map(str, self.shape))
+        return self.error(f"must be a list of numbers, flat or nested as its shape {shape}")
+
+
+def datatype_of(array: Array) -> str:
+    """The protocol's name of an output's type."""
+    return "BOOL" if array.dtype.kind == "b" else "FP64"
+
+
+def to_bytes(array: Array) -> bytes:
+    """An output in binary."""
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()

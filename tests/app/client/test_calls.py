@@ -1,0 +1,349 @@
+"""What the client sends and how it reads the answers, against a server whose answers are written down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.client import (
+    AsyncClient,
+    Client,
+    Conflict,
+    Decision,
+    InvalidRequest,
+    JobEvent,
+    JobNotSucceeded,
+    NotAllowed,
+    NotFound,
+    Problem,
+    Retry,
+    ServerFault,
+    StmsError,
+    TooBusy,
+    Unavailable,
+)
+from app.client.events import parse_events
+
+QUERY = "/v1/models/pets@latest/classes/gr%C3%B6%C3%9Fe%2F1:query"
+ANSWER = {"match": True, "score": 1.5, "threshold": 0.25, "model": "pets", "version": 3}
+EXPLAINED = {"probability": 0.75, "gate": 2.5, "rejection": 1.0}
+SERVER_PARTS = ("fastapi", "starlette", "uvicorn", "sqlalchemy", "dbos", "numba", "scipy", "sklearn", "numpy")
+
+ONCE = Retry(attempts=1)
+
+
+class Waiting:
+    """`AsyncClient` asked as if it were `Client`, so that one test is about both."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._runner = asyncio.Runner()
+        self._client = AsyncClient(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._client, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            result = attribute(*arguments, **options)
+            return self._runner.run(listed(result) if hasattr(result, "__aiter__") else result)
+
+        return call if callable(attribute) else attribute
+
+    def __enter__(self) -> Waiting:
+        self._runner.run(self._client.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._client.__aexit__())
+        self._runner.close()
+
+
+async def listed(items: Any) -> list[Any]:
+    return [item async for item in items]
+
+
+@pytest.fixture(params=[Client, Waiting], ids=["sync", "async"])
+def kind(request) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def client(kind, written):
+    with kind(written.address, "stms_key", retry=ONCE) as opened:
+        yield opened
+
+
+def test_importing_the_client_loads_neither_server_nor_solver_nor_numpy():
+    code = f"import sys, app.client; print([name for name in {SERVER_PARTS!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_asking_with_lists_does_not_load_numpy_either(written):
+    written.on("POST", QUERY, ANSWER)
+    code = (
+        "import sys; from app.client import Client\n"
+        "with Client(sys.argv[1]) as client: assert client.is_class('pets@latest', 'größe/1', [1, 2])\n"
+        "print('numpy' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, written.address], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_one_row_is_asked_with_the_key_and_answered_with_a_decision(client, written):
+    written.on("POST", QUERY, ANSWER)
+    assert client.address == written.address
+    decision = client.query("pets@latest", "größe/1", [1, 2.5])
+    assert decision == Decision(True, 1.5, 0.25, "pets", 3)
+    assert client.is_class("pets@latest", "größe/1", np.array([1.0, 2.5])) is True
+    assert [request.json for request in written.requests] == [{"x": [1, 2.5]}, {"x": [1.0, 2.5]}]
+    assert written.requests[0].headers["Authorization"] == "Bearer stms_key"
+
+
+def test_a_sparse_row_and_an_explanation(client, written):
+    written.on("POST", QUERY, ANSWER | EXPLAINED)
+    row = {"indices": [3, 7], "values": np.array([1.0, 2.0])}
+    decision = client.query("pets@latest", "größe/1", row, explain=True)
+    assert (decision.probability, decision.gate, decision.rejection) == (0.75, 2.5, 1.0)
+    assert written.requests[0].json == {"x": {"indices": [3, 7], "values": [1.0, 2.0]}, "explain": True}
+
+
+def test_many_rows_as_lists(client, written):
+    results = [{"match": True, "score": 1.5, "threshold": 0.25, **EXPLAINED}]
+    results.append({"match": False, "score": 0.125, "threshold": 0.25, **EXPLAINED})
+    written.on("POST", QUERY, {"results": results, "model": "pets", "version": 3})
+    decisions = client.query_rows("pets@latest", "größe/1", [[1, 2], [3, 4]], explain=True)
+    assert len(decisions) == 2
+    assert decisions[0] == Decision(True, 1.5, 0.25, "pets", 3, 0.75, 2.5, 1.0)
+    assert [decision.match for decision in decisions] == decisions.matches == [True, False]
+    assert decisions[1:] == [decisions[1]]
+    assert written.requests[0].json == {"rows": [[1, 2], [3, 4]], "explain": True}
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("f4", "float32"), ("f8", "float64"), ("i2", "float64")])
+def test_an_array_goes_and_comes_as_raw_numbers(client, written, dtype, name):
+    rows = np.asfortranarray(np.arange(6).reshape(2, 3), dtype=dtype)
+    headers = {"X_Tensor_Shape": "2", "X_Tensor_Columns": "score", "X_Threshold": "0.25"}
+    headers |= {"X_Model": "pets", "X_Model_Version": "3"}
+    written.on("POST", QUERY, np.array([1.5, 0.125], "<f8").tobytes(), **headers)
+    decisions = client.query_rows("pets@latest", "größe/1", rows)
+    assert decisions[0] == Decision(True, 1.5, 0.25, "pets", 3)
+    assert decisions.matches.tolist() == [True, False]
+    [request] = written.requests
+    assert request.headers["X-Tensor-Shape"] == "2,3"
+    assert request.headers["X-Tensor-Dtype"] == name
+    assert request.headers["Content-Type"] == request.headers["Accept"] == "application/octet-stream"
+    assert np.array_equal(np.frombuffer(request.body, name).reshape(2, 3), rows)
+
+
+def test_an_array_with_explanation_has_columns(client, written):
+    table = np.array([[1.5, 0.75, 2.5, 1.0]])
+    headers = {"X_Tensor_Shape": "1,4", "X_Tensor_Columns": "score,probability,gate,rejection"}
+    headers |= {"X_Threshold": "0.25", "X_Model": "pets", "X_Model_Version": "3"}
+    written.on("POST", QUERY, table.tobytes(), **headers)
+    decisions = client.query_rows("pets@latest", "größe/1", np.ones((1, 2)), explain=True)
+    assert list(decisions) == [Decision(True, 1.5, 0.25, "pets", 3, 0.75, 2.5, 1.0)]
+    assert written.requests[0].path.endswith("?explain=true")
+
+
+def test_an_array_of_rows_has_two_axes(client):
+    with pytest.raises(ValueError, match="two axes"):
+        client.query_rows("pets", "cat", np.ones(3))
+
+
+def test_nan_is_refused_before_anything_is_sent(client, written):
+    with pytest.raises(ValueError, match="JSON"):
+        client.query("pets", "cat", [float("nan")])
+    assert written.requests == []
+
+
+def test_several_classes_and_the_teacher(client, written):
+    parts = [{"class": "a", "match": True, "score": 2.0, "threshold": 0.0}]
+    parts.append({"class": "b", "match": False, "score": -2.0, "threshold": 0.0})
+    written.on("POST", "/v1/models/pets:query", {"classes": parts, "model": "pets", "version": 3})
+    written.on("POST", "/v1/models/pets:predict", {"label": "a", "model": "pets", "version": 3})
+    found = client.query_classes("pets", ["a", "b"], [1])
+    assert found == {
+        "a": Decision(True, 2.0, 0.0, "pets", 3),
+        "b": Decision(False, -2.0, 0.0, "pets", 3),
+    }
+    assert client.predict("pets", [1]) == "a"
+    assert written.requests[0].json == {"classes": ["a", "b"], "x": [1]}
+
+
+def test_a_file_is_sent_in_pieces_and_progress_is_told(client, written, tmp_path: Path):
+    file = tmp_path / "rows of mine.csv"
+    file.write_bytes(b"1,2,a\n" * 100_000)
+    written.on("POST", "/v1/datasets", {"id": "ds_1"}, 201)
+    seen: list[tuple[int, int]] = []
+    document = client.upload_dataset(
+        file, label_column="2", progress=lambda sent, total: seen.append((sent, total))
+    )
+    assert document == {"id": "ds_1"}
+    assert seen[-1] == (600_000, 600_000)
+    assert len(seen) == 3
+    [request] = written.requests
+    assert request.body == file.read_bytes()
+    assert request.headers["Content-Type"] == "text/csv"
+    assert "name=rows+of+mine" in request.path
+    assert "label_column=2" in request.path
+    assert "format" not in request.path
+
+
+def test_data_sets_models_and_heads(client, written, tmp_path: Path):
+    written.on("GET", "/v1/datasets", {"data": [{"id": 1}]}, Link='</v1/datasets?after=1>; rel="next"')
+    written.on("GET", "/v1/datasets", {"data": [{"id": 2}]})
+    written.on("GET", "/v1/datasets/ds%2F1", {"id": "ds/1"})
+    written.on("DELETE", "/v1/datasets/ds%2F1", None, 204)
+    written.on("GET", "/v1/models", {"data": [{"name": "pets"}]})
+    written.on("GET", "/v1/models/pets", {"name": "pets"})
+    written.on("POST", "/v1/teachers", {"model": "faces", "version": 1}, 201)
+    assert [item["id"] for item in client.datasets()] == [1, 2]
+    assert client.dataset("ds/1") == {"id": "ds/1"}
+    assert client.delete_dataset("ds/1") is None
+    assert list(client.models()) == [{"name": "pets"}]
+    assert client.model("pets") == {"name": "pets"}
+    head = tmp_path / "head.npz"
+    head.write_bytes(b"PK")
+    assert client.import_head(head, "faces")["version"] == 1
+    assert written.requests[-1].path == "/v1/teachers?model=faces&kind=head&alias=latest"
+
+
+def test_an_alias_is_moved_from_where_it_was_read(client, written):
+    path = "/v1/models/pets/aliases/best"
+    written.on("GET", path, {"code": "alias_not_found", "detail": "None."}, 404)
+    written.on("GET", path, {"revision": 7})
+    written.on("PUT", path, {"version": 2})
+    client.point_alias("pets", "best", 2)
+    client.point_alias("pets", "best", 2)
+    first, second = (request for request in written.requests if request.method == "PUT")
+    assert first.headers["If-None-Match"] == "*"
+    assert second.headers["If-Match"] == '"7"'
+    assert second.json == {"version": 2}
+
+
+def test_jobs_are_submitted_with_a_key_of_their_own(client, written):
+    written.on("POST", "/v1/training-jobs", {"id": "j1"}, 202)
+    written.on("GET", "/v1/training-jobs", {"data": [{"id": "j1"}]})
+    written.on("GET", "/v1/training-jobs/j1", {"id": "j1"})
+    written.on("GET", "/v1/training-jobs/j1/students", {"data": [{"label": "a"}]})
+    written.on("POST", "/v1/training-jobs/j1/cancel", {"state": "cancelling"}, 202)
+    written.on("POST", "/v1/training-jobs/j1/retry", {"state": "queued"}, 202)
+    client.submit_job("ds_1", "pets", {"student": {"C": 10}})
+    client.submit_job("ds_1", "pets", idempotency_key="mine")
+    first, second = written.requests
+    assert first.json == {"dataset_id": "ds_1", "model": "pets", "hyperparameters": {"student": {"C": 10}}}
+    assert len(first.headers["Idempotency-Key"]) == 32
+    assert second.headers["Idempotency-Key"] == "mine"
+    assert list(client.jobs("running")) == [{"id": "j1"}]
+    assert written.requests[-1].path == "/v1/training-jobs?status=running"
+    assert client.job("j1") == {"id": "j1"}
+    assert list(client.students("j1")) == [{"label": "a"}]
+    assert client.cancel_job("j1") == {"state": "cancelling"}
+    assert client.retry_job("j1") == {"state": "queued"}
+
+
+def stream(*events: tuple[int, str]) -> bytes:
+    return "".join(
+        f'id: {number}\nevent: {kind}\ndata: {{"n": {number}}}\n\n' for number, kind in events
+    ).encode()
+
+
+def test_a_job_is_followed_over_as_many_connections_as_it_takes(client, written):
+    path = "/v1/training-jobs/j1"
+    written.on("GET", f"{path}/events", stream((1, "job_queued"), (2, "stage_started")))
+    written.on("GET", f"{path}/events", {"detail": "busy"}, 503)
+    written.on("GET", f"{path}/events", stream((3, "job_succeeded")))
+    written.on("GET", path, {"id": "j1", "state": "running"})
+    written.on("GET", path, {"id": "j1", "state": "succeeded"})
+    events = list(client.follow_job("j1", pause=0.01))
+    assert [event.id for event in events] == ["1", "2", "3"]
+    assert events[0] == JobEvent("1", "job_queued", {"n": 1})
+    asked = [request for request in written.requests if request.path.endswith("/events")]
+    assert [request.headers.get("Last-Event-ID") for request in asked] == [None, "2", "2"]
+    assert asked[0].headers["Accept"] == "text/event-stream"
+
+
+def test_a_refusal_or_the_end_of_patience_ends_the_following(client, written):
+    written.on("GET", "/v1/training-jobs/j1/events", {"detail": "busy"}, 503)
+    written.on("GET", "/v1/training-jobs/j2/events", {"detail": "none"}, 404)
+    with pytest.raises(Unavailable):
+        list(client.follow_job("j1", patience=0.05, pause=0.01))
+    with pytest.raises(NotFound):
+        list(client.follow_job("j2"))
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed"])
+def test_a_job_is_waited_for(client, written, state):
+    written.on("GET", "/v1/training-jobs/j1/events", stream((1, "job_queued")))
+    written.on("GET", "/v1/training-jobs/j1", {"id": "j1", "state": state, "error": {"message": "No disk"}})
+    seen: list[JobEvent] = []
+    if state == "succeeded":
+        assert client.wait_for_job("j1", progress=seen.append)["state"] == "succeeded"
+        assert len(seen) == 1
+    else:
+        with pytest.raises(JobNotSucceeded, match="ended failed: No disk") as caught:
+            client.wait_for_job("j1")
+        assert caught.value.job["id"] == "j1"
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, InvalidRequest),
+        (401, NotAllowed),
+        (403, NotAllowed),
+        (404, NotFound),
+        (409, Conflict),
+        (412, Conflict),
+        (413, InvalidRequest),
+        (418, Problem),
+        (422, InvalidRequest),
+        (429, TooBusy),
+        (500, ServerFault),
+        (503, Unavailable),
+    ],
+)
+def test_a_refusal_is_an_error_of_its_kind_with_the_whole_document(client, written, status, error):
+    fault = {"field": "x", "row": 0, "column": 2, "code": "not_finite", "message": "x is not finite"}
+    document = {"detail": "No.", "code": "no", "request_id": "r1", "errors": [fault]}
+    written.on("GET", "/v1/models/m", document, status, Retry_After="7")
+    with pytest.raises(StmsError) as caught:
+        client.model("m")
+    problem = caught.value
+    assert type(problem) is error
+    assert (problem.status, problem.code, problem.detail, problem.request_id) == (status, "no", "No.", "r1")
+    assert problem.faults == [fault]
+    assert problem.retry_after == 7
+    assert str(problem) == f"No. (HTTP {status}, no, request r1)"
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"), [(b"<html>busy</html>", "<html>busy</html>"), (["odd"], "odd"), ({}, "gave no reason")]
+)
+def test_an_error_that_is_no_problem_document_is_shown_as_it_is(client, written, body, shown):
+    written.on("GET", "/v1/models/m", body, 502)
+    with pytest.raises(Unavailable, match=shown):
+        client.model("m")
+
+
+@pytest.mark.parametrize(
+    "address", ["http://[::1", "http://a:b:c", "127.0.0.1:8000", "ftp://host", "http://"]
+)
+def test_an_address_that_is_none_is_told(kind, address):
+    with pytest.raises(ValueError, match="not an address"):
+        kind(address)
+
+
+def test_events_are_read_from_their_lines():
+    lines = [": heartbeat", "", "id: 7", "event: job_started", 'data: {"a":', "data: 1}", "", "id: 8", ""]
+    assert list(parse_events(lines)) == [JobEvent("7", "job_started", {"a": 1})]
+    assert json.dumps(list(parse_events([]))) == "[]"

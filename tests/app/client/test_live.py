@@ -1,0 +1,129 @@
+"""The client against a real server: from a file to answers, in every form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.client import AsyncClient, Client, InvalidRequest, JobEvent, JobNotSucceeded, NotFound
+from app.commands.demo.server import ShortServer, short_server
+
+ROWS = [[10.3, 0.2], [0.3, 0.2], [0.1, 10.4]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShortServer]:
+    with short_server(tmp_path_factory.mktemp("live")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def stms(server: ShortServer) -> Iterator[Client]:
+    with Client(server.address) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def trained(stms: Client, csv_file: Path) -> dict[str, Any]:
+    """The job that made version 1 of the model "kinds"."""
+    events: list[JobEvent] = []
+    dataset = stms.upload_dataset(csv_file, label_column="kind")
+    wish = {"teacher": {"C": 10}, "student": {"C": 10}}
+    job = stms.submit_job(dataset["id"], "kinds", wish, idempotency_key="once")
+    assert stms.submit_job(dataset["id"], "kinds", wish, idempotency_key="once")["id"] == job["id"]
+    job = stms.wait_for_job(job["id"], progress=events.append)
+    assert events[0].type == "job_queued"
+    assert events[-1].type == "job_succeeded"
+    return job
+
+
+def test_one_row_many_rows_and_arrays_have_the_same_answers(stms: Client, trained):
+    single = [stms.query("kinds", "b", row) for row in ROWS]
+    assert [decision.match for decision in single] == [True, False, False]
+    assert (single[0].model, single[0].version) == ("kinds", 1)
+    assert stms.is_class("kinds@latest", "b", np.array(ROWS[0]))
+    sparse = stms.query("kinds@1", "b", {"indices": [0, 1], "values": ROWS[0]})
+    assert sparse.score == pytest.approx(single[0].score, rel=1e-12)
+    for rows in (ROWS, np.array(ROWS)):
+        many = stms.query_rows("kinds", "b", rows)
+        assert [d.score for d in many] == pytest.approx([d.score for d in single], rel=1e-12)
+        assert list(many.matches) == [True, False, False]
+        assert many.threshold == single[0].threshold
+    small = stms.query_rows("kinds", "b", np.array(ROWS, np.float32))
+    assert list(small.matches) == [True, False, False]
+
+
+def test_an_explanation_gives_what_the_score_is_made_of(stms: Client, trained):
+    single = stms.query("kinds", "b", ROWS[0], explain=True)
+    assert single.gate is not None
+    assert single.rejection is not None
+    assert single.gate - single.rejection == pytest.approx(single.score, abs=1e-12)
+    for rows in (ROWS, np.array(ROWS)):
+        first = stms.query_rows("kinds", "b", rows, explain=True)[0]
+        assert first.gate == pytest.approx(single.gate, rel=1e-12)
+        assert first.rejection == pytest.approx(single.rejection, rel=1e-12)
+
+
+def test_several_classes_at_once_and_the_teacher(stms: Client, trained):
+    found = stms.query_classes("kinds", ["a", "b", "c"], ROWS[0])
+    assert {label: decision.match for label, decision in found.items()} == {"a": False, "b": True, "c": False}
+    assert [stms.predict("kinds", row) for row in ROWS] == ["b", "a", "c"]
+
+
+def test_models_and_aliases(stms: Client, trained):
+    assert [model["name"] for model in stms.models()] == ["kinds"]
+    assert stms.point_alias("kinds", "best", 1)["version"] == 1
+    assert stms.point_alias("kinds", "best", 1)["version"] == 1
+    assert {alias["alias"] for alias in stms.model("kinds")["aliases"]} == {"best", "latest"}
+    with pytest.raises(NotFound):
+        stms.point_alias("kinds", "best", 9)
+
+
+def test_what_cannot_be_used_is_told_by_row_and_column(stms: Client, trained):
+    with pytest.raises(InvalidRequest) as caught:
+        stms.query_rows("kinds", "b", [[1, 2], [1, 2, 3]])
+    assert caught.value.faults[0]["row"] == 1
+    with pytest.raises(InvalidRequest) as caught:
+        stms.query_rows("kinds", "b", np.array([[1, 2], [1, np.nan]]))
+    assert (caught.value.faults[0]["row"], caught.value.faults[0]["column"]) == (1, 1)
+    with pytest.raises(NotFound) as missing:
+        stms.is_class("kinds", "z", [1, 2])
+    assert missing.value.request_id
+
+
+def test_a_head_becomes_a_model(stms: Client, trained, tmp_path: Path):
+    file = tmp_path / "head.npz"
+    np.savez(file, weights=np.eye(3), labels=np.array(["x", "y", "z"]))
+    assert stms.import_head(file, "axes")["version"] == 1
+    assert stms.is_class("axes", "y", [0.0, 2.0, 1.0])
+
+
+def test_a_cancelled_job_has_not_succeeded(stms: Client, trained):
+    job = stms.submit_job(trained["dataset_id"], "other", {"seed": 3, "publish": False})
+    stms.cancel_job(job["id"])
+    with pytest.raises(JobNotSucceeded):
+        stms.wait_for_job(job["id"])
+    assert stms.retry_job(job["id"])["id"] == job["id"]
+    assert stms.wait_for_job(job["id"])["state"] == "succeeded"
+    assert job["id"] in {listed["id"] for listed in stms.jobs("succeeded")}
+    assert {row["label"] for row in stms.students(job["id"])} == set("abc")
+
+
+def test_the_asynchronous_client_asks_many_at_once(server: ShortServer, trained, csv_file: Path):
+    async def story() -> None:
+        async with AsyncClient(server.address) as stms:
+            asked = [stms.is_class("kinds", "b", ROWS[number % 3]) for number in range(60)]
+            assert await asyncio.gather(*asked) == [True, False, False] * 20
+            many = await stms.query_rows("kinds", "b", np.array(ROWS))
+            assert many.matches.tolist() == [True, False, False]
+            dataset = await stms.upload_dataset(csv_file, label_column="kind")
+            assert [found["id"] async for found in stms.datasets()] == [dataset["id"]]
+            events = [event.type async for event in stms.follow_job(trained["id"])]
+            assert events[-1] == "job_succeeded"
+
+    asyncio.run(story())

@@ -1,0 +1,98 @@
+"""Tuning from the command line: a job that searches, and what it tells of its search."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("live")
+
+
+@pytest.fixture(scope="module")
+def tuned(live, csv_file):
+    """Id of a job that tuned the students of model `tuned`, with compact ones shipped."""
+    from typer.testing import CliRunner
+
+    from app.cli import build
+
+    arguments = ["train", str(csv_file), "--model", "tuned", "--label-column", "kind", "--tune"]
+    settings = [
+        "tuning.grid.C=[1, 10]",
+        "tuning.grid.margins=[0.5, 1]",
+        "tuning.grid.floors=[0.2, 0.3, 0.5]",
+        "tuning.folds=3",
+        "evaluation.test_fraction=0.3",
+        'evaluation.baselines=["gsvm"]',
+        "compact.max_f1_loss=2",
+        "threshold.folds=2",
+        'classes=["b"]',
+    ]
+    sets = [part for setting in settings for part in ("--set", setting)]
+    result = CliRunner().invoke(
+        build(), [*arguments, *sets, "--server", live.address], env={"COLUMNS": "300"}
+    )
+    assert result.exit_code == 0, result.output
+    assert "student gsvm of class b is tuned: C " in result.stderr
+    assert "the best of 12 points" in result.stderr
+    assert re.search(r"student compact of class b is tuned: \d+ landmarks, score", result.stderr)
+    return re.search(r"Job (\S+) succeeded", result.stdout)[1]
+
+
+@pytest.fixture
+def ask(run, live):
+    return lambda *arguments: run(*arguments, STMS_URL=live.address)
+
+
+def test_the_table_of_students_has_what_was_chosen(ask, tuned):
+    shown = ask("jobs", "students", tuned).stdout
+    assert re.search(r"chosen +score % +Brier", shown)
+    assert re.search(r"gsvm +succeeded.* C 10?, margin (0\.5|1), floor 0\.\d+ +100\.00 ± 0\.00 +\d", shown)
+    assert re.search(r"compact +succeeded.* n_landmarks 12, relative_cost [\d.]+ +100\.00 +\d", shown)
+
+
+def test_a_trace_is_a_table_with_the_best_points_first(ask, tuned):
+    shown = ask("jobs", "trace", tuned, "b", "--method", "gsvm", "--limit", "5")
+    assert shown.exit_code == 0, shown.output
+    assert "7 more points; --limit 0 shows all." in shown.stdout
+    assert re.search(r"class +b *\nmethod +gsvm *\nC +10?", shown.stdout)
+    assert re.search(r"C +margin +floor +folds +score % +± % +gap +seconds", shown.stdout)
+    everything = ask("jobs", "trace", tuned, "b", "--method", "gsvm", "--limit", "0").stdout
+    rows = [line.split() for line in everything.splitlines() if re.match(r"[\d.]+ ", line)]
+    assert len(rows) == 12
+    ranks = [(int(row[3]), float(row[4])) for row in rows]
+    assert ranks == sorted(ranks, reverse=True)
+
+
+def test_a_trace_of_sizes_is_shown_likewise(ask, tuned):
+    shown = ask("jobs", "trace", tuned, "b").stdout
+    assert re.search(r"method +compact", shown)
+    assert re.search(r"n_landmarks +F % *\n12 +100\.00", shown)
+
+
+def test_a_trace_as_json_is_the_servers(ask, tuned):
+    trace = json.loads(ask("jobs", "trace", tuned, "b", "--method", "gsvm", "--json").stdout)
+    assert (trace["label"], trace["method"], len(trace["points"])) == ("b", "gsvm", 12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["z"], "There is no trace for class 'z': job {} has no class of that name."),
+        (["b", "--method", "teacher"], "of class 'b': job {} did not search for its hyper-parameters."),
+        (["b", "--method", "svm"], "There is no trace for student 'svm' of class 'b'"),
+    ],
+)
+def test_a_trace_that_is_not_there_is_a_sentence(ask, tuned, arguments, message):
+    refused = ask("jobs", "trace", tuned, *arguments)
+    assert refused.exit_code == 1
+    assert message.format(tuned) in refused.stderr
+
+
+def test_a_job_without_a_search_has_no_column_for_it(run, written):
+    rows = [{"label": "a", "method": "svm", "state": "succeeded", "metrics": {}, "chosen": None}]
+    written.on("GET", "/v1/training-jobs/job_1/students", {"data": rows, "has_more": False})
+    shown = run("jobs", "students", "job_1", STMS_URL=written.address).stdout
+    assert "chosen" not in shown
+    assert "Brier" not in shown

@@ -1,0 +1,47 @@
+"""Freed memory is used again instead of being asked for anew."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from app.serving import memory
+
+WORK = """
+import resource, sys
+import numpy as np
+from app.serving.memory import keep_freed_memory
+if sys.argv[1] == "kept":
+    assert keep_freed_memory()
+
+def turn():
+    bodies = [np.ones(2_500_000, np.uint8) for _ in range(4)]
+    kept = bytearray(100)
+
+turn()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    turn()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a wish to the GNU C library")
+def test_bodies_of_some_megabytes_use_the_same_pages_again():
+    def faults(how: str) -> int:
+        done = subprocess.run([sys.executable, "-c", WORK, how], capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    kept = faults("kept")
+    assert kept < 2500, "the pages of one turn"
+    assert kept < faults("returned")
+
+
+def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(memory.sys, "platform", "darwin")
+    assert memory.keep_freed_memory() is False
+    monkeypatch.setattr(memory.sys, "platform", "linux")
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _name: object())
+    assert memory.keep_freed_memory() is False

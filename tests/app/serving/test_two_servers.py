@@ -1,0 +1,97 @@
+"""Two server processes of one machine share the files of the cache, and follow an alias within a second."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[3]
+NAMES = [f"c{number}" for number in range(300)]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _started(folder: Path) -> tuple[subprocess.Popen[bytes], httpx.Client]:
+    port = _free_port()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
+    command = [sys.executable, "-m", "app.cli", "api", "--port", str(port), "--data-dir", str(folder)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment)
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30)
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            client.get("/livez")
+        except httpx.TransportError:
+            assert process.poll() is None, "the server ended by itself"
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        else:
+            return process, client
+
+
+@pytest.fixture
+def servers(tmp_path: Path, sqlite_address: str) -> Iterator[list[httpx.Client]]:
+    started = [_started(tmp_path) for _ in range(2)]
+    try:
+        yield [client for _, client in started]
+    finally:
+        for process, client in started:
+            client.close()
+            process.send_signal(signal.SIGTERM)
+        for process, _ in started:
+            assert process.wait(30) == 0
+
+
+def _send(client: httpx.Client, weights: np.ndarray, alias: str = "") -> int:
+    buffer = io.BytesIO()
+    np.savez(buffer, weights=weights, labels=np.array(NAMES))
+    params = {"model": "faces", "alias": alias}
+    response = client.post("/v1/teachers", params=params, content=buffer.getvalue())
+    assert response.status_code == 201, response.text
+    return int(response.json()["version"])
+
+
+def _version(client: httpx.Client, name: str = "c7") -> int:
+    response = client.post(f"/v1/models/faces@live/classes/{name}:query", json={"x": [1.0, 1.0]})
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    assert answer["score"] == pytest.approx(2.0 * answer["version"])
+    return int(answer["version"])
+
+
+def test_a_moved_alias_is_followed_by_every_server_within_a_second(
+    servers: list[httpx.Client], tmp_path: Path
+):
+    first, second = servers
+    for number in (1, 2):
+        assert _send(first, np.full((300, 2), float(number)), "live" if number == 1 else "") == number
+    assert [_version(client) for client in servers] == [1, 1]
+    files = {path.name: path.stat().st_ino for path in (tmp_path / "cache").glob("*.packed")}
+    for target in (2, 1, 2):
+        alias = first.get("/v1/models/faces/aliases/live")
+        condition = {"If-Match": alias.headers["etag"]}
+        moved = first.put("/v1/models/faces/aliases/live", json={"version": target}, headers=condition)
+        assert moved.status_code == 200, moved.text
+        since = time.monotonic()
+        assert _version(first) == target
+        while _version(second) != target:
+            assert time.monotonic() < since + 1.0, "the other server did not follow within a second"
+            time.sleep(0.01)
+    assert _version(second, "c299") == 2
+    after = {path.name: path.stat().st_ino for path in (tmp_path / "cache").glob("*.packed")}
+    assert after == files, "the second server fetched nothing: it uses the files of the first"
