@@ -1,0 +1,119 @@
+"""Other servers to measure ours against, each a process of its own on loopback, pinned to one core.
+
+    with mlserver(core=0) as url:
+        measured = wrk(url, mlserver_body(row), JSON, connections=32, seconds=5, core=1)
+
+`bare` and `fastapi_route` run in this environment; `mlserver` and `bentoml` in their own, which are made from
+``requirements/`` at first use.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.environments import environment
+from benchmarks.peers.scripts import BENTO, TRAIN
+from benchmarks.processes import free_port, running, wait_until_it_answers
+
+FEATURES = 64
+JSON = {"Content-Type": "application/json"}
+
+HERE = Path(__file__).parent
+
+
+def json_body(row: Sequence[float]) -> bytes:
+    """What `fastapi_route` and `bentoml` take, and our own native path."""
+    return json.dumps({"x": list(row)}).encode()
+
+
+def mlserver_body(row: Sequence[float]) -> bytes:
+    """One row by the Open Inference Protocol."""
+    tensor = {"name": "predict", "shape": [1, len(row)], "datatype": "FP64", "data": list(row)}
+    return json.dumps({"inputs": [tensor]}).encode()
+
+
+@contextmanager
+def bare(core: int, *, answer_bytes: int = 100) -> Iterator[str]:
+    """An ASGI handler that reads the body and answers so many bytes; url takes any POST."""
+    with _own("benchmarks.peers.bare", core, str(answer_bytes)) as port:
+        yield f"http://127.0.0.1:{port}/"
+
+
+@contextmanager
+def fastapi_route(core: int, *, features: int = FEATURES) -> Iterator[str]:
+    """A FastAPI route with pydantic models around a dot product; url takes `json_body`."""
+    with _own("benchmarks.peers.fastapi_route", core, str(features)) as port:
+        yield f"http://127.0.0.1:{port}/query"
+
+
+@contextmanager
+def mlserver(core: int, *, features: int = FEATURES) -> Iterator[str]:
+    """MLServer's scikit-learn runtime without worker processes; url takes `mlserver_body`.
+
+    Raises what `environment` raises.
+    """
+    home = environment(HERE / "requirements" / "mlserver.txt")
+    with tempfile.TemporaryDirectory(prefix="stms-peer-") as folder:
+        _train(home, Path(folder), features)
+        ports = [free_port() for _ in range(3)]
+        settings: dict[str, Any] = dict(zip(("http_port", "grpc_port", "metrics_port"), ports, strict=True))
+        settings |= {"host": "127.0.0.1", "parallel_workers": 0, "debug": False, "metrics_endpoint": None}
+        model = {
+            "name": "peer",
+            "implementation": "mlserver_sklearn.SKLearnModel",
+            "parameters": {"uri": "./model.joblib"},
+        }
+        (Path(folder) / "settings.json").write_text(json.dumps(settings))
+        (Path(folder) / "model-settings.json").write_text(json.dumps(model))
+        url = f"http://127.0.0.1:{ports[0]}"
+        with running([home / "bin" / "mlserver", "start", "."], core, Path(folder)) as process:
+            wait_until_it_answers(process, f"{url}/v2/models/peer/ready", Path(folder))
+            yield f"{url}/v2/models/peer/infer"
+
+
+@contextmanager
+def bentoml(core: int, *, features: int = FEATURES) -> Iterator[str]:
+    """A BentoML service with one worker around the same classifier; url takes `json_body`.
+
+    Raises what `environment` raises.
+    """
+    home = environment(HERE / "requirements" / "bentoml.txt")
+    with tempfile.TemporaryDirectory(prefix="stms-peer-") as folder:
+        _train(home, Path(folder), features)
+        (Path(folder) / "bento_service.py").write_text(BENTO)
+        port = free_port()
+        command: list[str | Path] = [
+            home / "bin" / "bentoml",
+            "serve",
+            "bento_service:Peer",
+            "--host",
+            "127.0.0.1",
+        ]
+        command += ["--port", str(port)]
+        own = {"BENTOML_HOME": folder, "BENTOML_DO_NOT_TRACK": "true", "DO_NOT_TRACK": "1"}
+        with running(command, core, Path(folder), own) as process:
+            wait_until_it_answers(process, f"http://127.0.0.1:{port}/readyz", Path(folder))
+            yield f"http://127.0.0.1:{port}/query"
+
+
+@contextmanager
+def _own(module: str, core: int, *arguments: str) -> Iterator[int]:
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="stms-peer-") as folder:
+        path = {"PYTHONPATH": str(HERE.parent.parent)}
+        command = [sys.executable, "-m", module, str(port), *arguments]
+        with running(command, core, Path(folder), path) as process:
+            wait_until_it_answers(process, f"http://127.0.0.1:{port}/openapi.json", Path(folder))
+            yield port
+
+
+def _train(home: Path, folder: Path, features: int) -> None:
+    command: list[str | Path] = [home / "bin" / "python", "-c", TRAIN, folder / "model.joblib", str(features)]
+    subprocess.run(command, check=True, capture_output=True)

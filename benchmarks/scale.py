@@ -1,0 +1,289 @@
+"""A head of a million classes next to one of ten: ``python -m benchmarks.scale [--classes N] [--columns D]``.
+
+Both are imported over HTTP into services of their own, each with its own folder, pinned to one core; the
+client has another. Keys, limits, validation and metrics are on. The last line is a JSON object:
+
+million_import_vs_copy   time of the import : time to write, sync and hash the same bytes to the same disk
+million_ready_vs_ten     from the start of a process until its first query is answered, medians, in turns
+million_p50_vs_ten       p50 of queries to a hundred classes drawn from all of them, each asked before : p50
+                         with ten classes; both services are asked in turns
+million_new_p50_vs_ten   the same where nearly every query of the million is the first one to its class: it
+                         finds the row, reads it and makes a student of it
+fetch_seconds            the first query when the cache on disk is empty: all bytes come out of the database
+rss_*_mib                resident memory of the query process: at its start, after one class, after all
+rss_per_class_kib        growth of what is mapped (RssFile) for each class asked
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from benchmarks.query import Connection, request
+
+STARTS = 5
+TURNS = 30
+REQUESTS_A_TURN = 100
+WORKING_SET = 100
+_PIECE_BYTES = 4 << 20
+_LABEL_BYTES = 16
+
+SERVER = """
+import sys
+from pathlib import Path
+from app.main import run_api
+from app.settings import Settings
+
+run_api(Settings(data_dir=Path(sys.argv[1]), port=int(sys.argv[2]), log_level="WARNING", require_keys=True))
+"""
+
+
+def write_head(path: Path, classes: int, columns: int) -> None:
+    """A head with normal weights, labels ``person 0``, …: safetensors, written block by block."""
+    from core.packed.codec import encode_front
+
+    shapes = {
+        "weights": (np.dtype("<f4"), (classes, columns)),
+        "bias": (np.dtype("<f4"), (classes,)),
+        "labels": (np.dtype("u1"), (classes, _LABEL_BYTES)),
+    }
+    front, places = encode_front({}, shapes)
+    rng = np.random.default_rng(0)
+    with path.open("wb") as file:
+        file.write(front)
+        for name in places:
+            for first in range(0, classes, 10_000):
+                rows = min(10_000, classes - first)
+                if name == "weights":
+                    file.write(rng.standard_normal((rows, columns), dtype=np.float32).tobytes())
+                elif name == "bias":
+                    file.write(rng.standard_normal(rows, dtype=np.float32).tobytes())
+                else:
+                    names = (f"person {row}".encode() for row in range(first, first + rows))
+                    file.write(b"".join(name.ljust(_LABEL_BYTES, b"\0") for name in names))
+
+
+def copy_seconds(source: Path, target: Path) -> float:
+    """Seconds to write, sync and hash the bytes of a file; the copy is removed."""
+    sha = hashlib.sha256()
+    started = time.perf_counter()
+    with source.open("rb") as data, target.open("wb") as copy:
+        while piece := data.read(_PIECE_BYTES):
+            sha.update(piece)
+            copy.write(piece)
+        copy.flush()
+        os.fsync(copy.fileno())
+    seconds = time.perf_counter() - started
+    target.unlink()
+    return seconds
+
+
+class Service:
+    """A server over a folder of its own; started and stopped as often as one likes."""
+
+    def __init__(self, folder: Path, core: int) -> None:
+        from app.services.keys import create_key
+        from app.settings import Settings
+        from app.store.engine import open_engine
+        from app.store.migrate import upgrade
+        from app.store.unit_of_work import Store
+
+        self.folder, self.core, self.port = folder, core, _free_port()
+        address = Settings(data_dir=folder).app_database_url
+        upgrade(address)
+        store = Store(open_engine(address))
+        self.key = create_key(store, "benchmark", {"admin"}, set())[1]
+        store.dispose()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-c", SERVER, str(self.folder), str(self.port)]
+        self.process = subprocess.Popen(command)
+        os.sched_setaffinity(self.process.pid, {self.core})
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(60)
+            self.process = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self.start()
+        try:
+            _wait_for(self.port)
+            yield
+        finally:
+            self.stop()
+
+    def query(self, row: int, x: list[float]) -> bytes:
+        body = json.dumps({"x": x}).encode()
+        return request("POST", f"/v1/models/faces/classes/person%20{row}:query", body, self.key)
+
+    def memory(self) -> dict[str, float]:
+        """Resident memory in MiB: all of it, and the part that is mapped files."""
+        assert self.process is not None
+        lines = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines()
+        fields = dict(line.split(":", 1) for line in lines)
+        return {name: int(fields[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon", "RssFile")}
+
+
+def import_seconds(service: Service, head: Path) -> float:
+    """Seconds from the first byte sent until the classes can be asked."""
+    from app.client import Client
+
+    with service.running(), Client(f"http://127.0.0.1:{service.port}", service.key) as client:
+        started = time.perf_counter()
+        version = client.import_head(head, "faces")
+        seconds = time.perf_counter() - started
+        print(f"imported {version['class_count']} classes in {seconds:.2f} s", flush=True)
+        return seconds
+
+
+def first_answer_seconds(service: Service, x: list[float]) -> float:
+    """Seconds from the start of a process to the answer of its first query; the process is stopped again."""
+    service.start()
+    started = time.perf_counter()
+    try:
+        _wait_for(service.port)
+        Connection(service.port, service.query(7, x), timeout=120.0).close()
+        return time.perf_counter() - started
+    finally:
+        service.stop()
+
+
+def p50s(million: Service, ten: Service, classes: int, x: list[float]) -> dict[str, float]:
+    """Medians in µs, in turns, and what they did to the memory of the large service."""
+    from app.client import Client
+
+    draw = random.Random(1)
+    with million.running(), ten.running():
+        with Client(f"http://127.0.0.1:{million.port}", million.key) as client:
+            list(client.models())
+            before = million.memory()
+        connections = {
+            name: Connection(service.port, service.query(7, x))
+            for name, service in (("million", million), ("new", million), ("ten", ten))
+        }
+        one = million.memory()
+        seconds: dict[str, list[float]] = {name: [] for name in connections}
+        some = draw.sample(range(classes), min(classes, WORKING_SET))
+        for row in some:
+            connections["million"].ask(million.query(row, x))
+        queries = {
+            "million": lambda: million.query(draw.choice(some), x),
+            "new": lambda: million.query(draw.randrange(classes), x),
+            "ten": lambda: ten.query(draw.randrange(10), x),
+        }
+        for turn in range(TURNS + 3):
+            for name, connection in draw.sample(list(connections.items()), len(connections)):
+                prepared = [queries[name]() for _ in range(REQUESTS_A_TURN)]
+                spent = [_timed(connection, query) for query in prepared]
+                if turn >= 3:
+                    seconds[name] += spent
+        after = million.memory()
+        for connection in connections.values():
+            connection.close()
+    asked = len(some) + (TURNS + 3) * REQUESTS_A_TURN
+    found = {f"{name}_p50_us": round(statistics.median(values) * 1e6, 1) for name, values in seconds.items()}
+    return found | {
+        "rss_start_mib": round(before["VmRSS"], 1),
+        "rss_one_class_mib": round(one["VmRSS"], 1),
+        "rss_after_mib": round(after["VmRSS"], 1),
+        "classes_asked": asked,
+        "rss_per_class_kib": round((after["RssFile"] - one["RssFile"]) * 1024 / asked, 1),
+    }
+
+
+def measure(folder: Path, classes: int, columns: int) -> dict[str, float]:
+    """All figures, in ``folder``, which needs about four times the bytes of the head."""
+    server_core, client_core = sorted(os.sched_getaffinity(0))[0], sorted(os.sched_getaffinity(0))[-1]
+    os.sched_setaffinity(0, {client_core})
+    x = np.random.default_rng(2).standard_normal(columns).round(4).tolist()
+    services = {}
+    results: dict[str, float] = {"classes": classes, "columns": columns}
+    for name, count in (("ten", 10), ("million", classes)):
+        head = folder / "head.safetensors"
+        write_head(head, count, columns)
+        services[name] = Service(folder / name, server_core)
+        copied = copy_seconds(head, folder / "copy") if name == "million" else 0.0
+        seconds = import_seconds(services[name], head)
+        if name == "million":
+            copied = (copied + copy_seconds(head, folder / "copy")) / 2
+            results |= {"import_seconds": round(seconds, 2), "copy_seconds": round(copied, 2)}
+            results["million_import_vs_copy"] = round(seconds / copied, 2)
+            print(results, flush=True)
+        head.unlink()
+    million, ten = services["million"], services["ten"]
+    ready: dict[str, list[float]] = {"ten": [], "million": []}
+    for _ in range(STARTS):
+        for name, service in services.items():
+            ready[name].append(first_answer_seconds(service, x))
+    medians = {name: statistics.median(values) for name, values in ready.items()}
+    results |= {f"ready_{name}_seconds": round(value, 3) for name, value in medians.items()}
+    results["million_ready_vs_ten"] = round(medians["million"] / medians["ten"], 3)
+    print(results, flush=True)
+    results |= p50s(million, ten, classes, x)
+    for name in ("million", "new"):
+        ratio = results[f"{name}_p50_us"] / results["ten_p50_us"]
+        results[f"million{'' if name == 'million' else '_new'}_p50_vs_ten"] = round(ratio, 3)
+    print(results, flush=True)
+    shutil.rmtree(million.folder / "cache")
+    results["fetch_seconds"] = round(first_answer_seconds(million, x), 2)
+    return results
+
+
+def _timed(connection: Connection, query: bytes) -> float:
+    started = time.perf_counter()
+    connection.ask(query)
+    return time.perf_counter() - started
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(port: int) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+        else:
+            return
+
+
+def main(out: IO[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--classes", type=int, default=1_000_000)
+    parser.add_argument("--columns", type=int, default=512)
+    parser.add_argument("--folder", type=Path, default=None, help="where to put some gigabytes meanwhile")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="stms-scale-", dir=options.folder) as folder:
+        print(json.dumps(measure(Path(folder), options.classes, options.columns)), file=out)
+
+
+if __name__ == "__main__":
+    main(sys.stdout)

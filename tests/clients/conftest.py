@@ -1,0 +1,108 @@
+"""A real server with API keys and a model of four classes, for clients in environments of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from app.services.keys import create_key
+from app.settings import Settings
+from app.store.engine import open_engine
+from app.store.unit_of_work import Store
+from benchmarks.published import linear_student, linear_teacher, publish
+
+STMS = Path(sys.executable).with_name("stms")
+START_SECONDS = 30.0
+CLASSES = ("cat", "dog", "größe/1:x", "日本")
+WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -1.0, -1.0]])
+
+
+@dataclass(frozen=True)
+class Service:
+    """address: host:port. key: an API key that may do all but administer. log: what the server wrote."""
+
+    address: str
+    key: str
+    log: Path
+
+
+Start = Callable[..., Service]
+
+
+@pytest.fixture(scope="session")
+def service(start_service: Start) -> Service:
+    """`stms api` over a database with version 1 of "pets": score of class k is x[k], of the last one −Σx."""
+    return start_service()
+
+
+@pytest.fixture(scope="session")
+def start_service(_sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Starts servers like `service`, with settings that are wanted different; all must end with 0."""
+    with ExitStack() as stack:
+
+        def start(**settings: str) -> Service:
+            folder = tmp_path_factory.mktemp("clients")
+            shutil.copy(_sqlite_template, folder / "stms.sqlite")
+            return stack.enter_context(_running(folder, settings))
+
+        yield start
+
+
+@contextmanager
+def _running(folder: Path, settings: dict[str, str]) -> Iterator[Service]:
+    key = _fill(folder)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
+    command = [STMS, "api", "--port", str(port), "--data-dir", str(folder)]
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=inherited | settings, stdout=output, stderr=output, cwd=folder
+        )
+    try:
+        _wait(process, port, log)
+        yield Service(f"127.0.0.1:{port}", key, log)
+        process.terminate()
+        assert process.wait(30) == 0, log.read_text(errors="replace")
+        assert "Traceback" not in log.read_text(errors="replace")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _fill(folder: Path) -> str:
+    store = Store(open_engine(Settings(data_dir=folder).app_database_url))
+    students = {
+        label: linear_student(label, row, threshold=0.5) for label, row in zip(CLASSES, WEIGHTS, strict=True)
+    }
+    publish(store, "pets", students, linear_teacher(CLASSES, WEIGHTS))
+    key = create_key(store, "clients", {"train"}, set())[1]
+    store.dispose()
+    return key
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            if httpx.get(f"http://127.0.0.1:{port}/v2/health/ready", trust_env=False).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        if process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"not ready:\n{log.read_text(errors='replace')}")
+        time.sleep(0.1)
