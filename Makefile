@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STMS   := $(BIN)/stms
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact
+.PHONY: help demo serve test lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-serve
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ bench-accuracy: $(VENV)/.dev ## letter and satimage through HTTP: teacher, SVM, 
 
 bench-query: $(VENV)/.dev ## one warm query against an empty FastAPI route
 	$(BIN)/python -m benchmarks.query
+
+bench-serve: $(VENV)/.dev ## the server against a bare handler, FastAPI and MLServer; a million classes (needs wrk)
+	$(BIN)/python -m benchmarks.serve
 
 bench-tuning: $(VENV)/.dev ## the paper's tuning protocol, exhaustive and by successive halving
 	$(BIN)/python -m benchmarks.tuning

@@ -24,6 +24,7 @@ from app.domain.entities import JobState
 from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
 from app.serving.access import KeyGate, UnsafeExposure, check_exposure
+from app.serving.at_once import HeaderList
 from app.serving.board import Board, Seat, State
 from app.serving.cache import ModelCache
 from app.serving.hot_path import QueryPath
@@ -81,6 +82,12 @@ class StmsApi(FastAPI):
         if self.inference_protocol is not None and InferenceProtocol.takes(scope):
             return self.inference_protocol(scope, receive, send)
         return super().__call__(scope, receive, send)
+
+    def at_once(
+        self, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> tuple[HeaderList, bytes] | None:
+        """What the query path can say at once to a POST request, see `app.serving.at_once`."""
+        return None if self.query_path is None else self.query_path.at_once(target, headers, body)
 
     def publish_metrics(self) -> None:
         """Let the other processes know this one's numbers, twice a second however often it is called."""
@@ -174,6 +181,7 @@ def run_api(settings: Settings, place: Place | None = None) -> int:
         max_connections=settings.max_connections,
         log_level=settings.log_level,
         tick=app.publish_metrics,
+        at_once=app.at_once,
     )
     app.stopping = lambda: server.should_exit
     logger.info("Process %d listens at %s port %d.", os.getpid(), *here.listener.getsockname()[:2])

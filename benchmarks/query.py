@@ -85,16 +85,16 @@ def prepare(folder: Path) -> str:
 class Connection:
     """One keep-alive connection; ``ask`` sends a prepared request and waits for the whole answer."""
 
-    def __init__(self, port: int, request: bytes) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+    def __init__(self, port: int, request: bytes, timeout: float = 10.0) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._request = request
         if not self.ask().startswith(b"HTTP/1.1 200"):
             raise RuntimeError("The server does not answer with 200.")
 
-    def ask(self) -> bytes:
-        """The answer, head and body."""
-        self._socket.sendall(self._request)
+    def ask(self, request: bytes | None = None) -> bytes:
+        """The answer, head and body. request: another one than was prepared."""
+        self._socket.sendall(self._request if request is None else request)
         data = self._socket.recv(65536)
         while (end := data.find(b"\r\n\r\n")) < 0:
             data += self._socket.recv(65536)

@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.api.problem import Problem
 from app.api.request_id import HEADER, new_request_id
+from app.serving.at_once import AtOnce, AtOnceProtocol
 from app.serving.board import Board, Seat, State
 from app.serving.body import Message, Receive, Scope, Send
 
@@ -31,6 +32,9 @@ logger = logging.getLogger("uvicorn.error")
 
 IDLE_SECONDS: Final = 2.0
 """How long an idle connection is kept for its next request once the server is told to end."""
+
+QUERY: Final = b":query"
+"""The end of a target that may be answered at once."""
 
 HEAD_BYTES: Final = 64 * 1024
 """Largest request line with headers."""
@@ -51,6 +55,7 @@ class Server(uvicorn.Server):
 
     seat: of this process on ``board``. grace: seconds that requests under way get after SIGTERM, in all.
     tick: called ten times a second. max_connections: open ones before new ones get 429.
+    at_once: answers some of the requests where they arrive.
     """
 
     def __init__(
@@ -64,9 +69,10 @@ class Server(uvicorn.Server):
         max_connections: int,
         log_level: str,
         tick: Callable[[], None],
+        at_once: AtOnce | None = None,
     ) -> None:
         def protocol(**given: Any) -> Connection:
-            return Connection(seat, max_connections, **given)
+            return Connection(seat, max_connections, at_once, **given)
 
         config = uvicorn.Config(
             app,
@@ -243,11 +249,11 @@ class Door:
             logger.error("a connection was lost on arrival: %s", task.exception())
 
 
-class Connection(HttpToolsProtocol):
+class Connection(AtOnceProtocol):
     """One client's connection: uvicorn's, with a bounded request head, a crowd limit and an end in order."""
 
-    def __init__(self, seat: Seat, max_connections: int, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, seat: Seat, max_connections: int, at_once: AtOnce | None, **given: Any) -> None:
+        super().__init__(at_once, QUERY, **given)
         self._seat = seat
         self._max_connections = max_connections
         self._head_bytes: int | None = None
@@ -261,6 +267,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         if len(self.connections) > self._max_connections:
             self.app = too_many_connections
+            self.answers_at_once = False
         if self._seat.state is State.DRAINING:
             self.drain()
 
@@ -293,6 +300,7 @@ class Connection(HttpToolsProtocol):
         if self._drains:
             return
         self._drains = True
+        self.answers_at_once = False
         cycle = self.cycle
         if cycle is not None and cycle.keep_alive and not cycle.response_started:
             cycle.keep_alive = False
@@ -325,8 +333,10 @@ class Connection(HttpToolsProtocol):
         self._pieces_seen = self._pieces
 
     def _waits_for_client(self) -> bool:
-        if self.cycle is None or self._head_bytes is not None:
+        if self._head_bytes is not None:
             return True
+        if self.cycle is None:
+            return not self.answered
         return self.cycle.more_body and not self.cycle.response_complete and not self.flow.read_paused
 
     def _idle(self) -> bool:

@@ -283,7 +283,7 @@ def slow_data(upload: Callable[..., Json]) -> Json:
 @pytest.fixture(scope="session")
 def slow() -> Json:
     """Hyper-parameters with which `slow_data` keeps the worker busy for a few seconds."""
-    return {"threshold": {"rule": "f1", "folds": 5}, "student": {"C": 1e5, "tolerance": 1e-4}}
+    return {"threshold": {"rule": "f1", "folds": 5}, "student": {"C": 1e5, "tolerance": 1e-6}}
 
 
 @pytest.fixture(scope="session")

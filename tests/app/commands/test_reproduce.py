@@ -79,7 +79,7 @@ def test_a_report_of_what_is_there_needs_no_data(run, tmp_path: Path):
     assert shown.exit_code == 0, shown.stderr
     found = json.loads((out / "reproduction.json").read_text())
     assert "vowel" not in found
-    assert found["about"]["command"].startswith("stms ")
+    assert found["about"]["command"].startswith("stms")
     assert "reproduction.html" in shown.stdout
 
 

@@ -271,7 +271,8 @@ def test_the_stages_are_told(conversation):
     assert list(dict.fromkeys(stages)) == ["data", "features", "teacher", "scores"]
     answers = conversation(PREPARE, TRAIN, spec=TUNED, progress=True)
     told = [frame.header for frame in answers if frame.type == "progress"]
-    assert [step["stage"] for step in told][-3:-1] == ["tuning_teacher", "tuning"]
+    stages = list(dict.fromkeys(step["stage"] for step in told))
+    assert [stage for stage in stages if stage.startswith("tuning")] == ["tuning_teacher", "tuning"]
     assert {step["label"] for step in told if step["stage"] == "tuning"} <= {"0", "2"}
 
 

@@ -1,0 +1,94 @@
+"""Programs as processes of their own, each on one core, up when they are needed and gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+START_SECONDS = 90.0
+_END_SECONDS = 30.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def running(
+    command: Sequence[str | Path], core: int, folder: Path, environ: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process on ``core`` in ``folder`` for the length of the block; what it says goes to ``folder/log``.
+
+    environ: what is to be added to the environment.
+    """
+    with (folder / "log").open("wb") as output:
+        process = subprocess.Popen(
+            ["taskset", "--cpu-list", str(core), *map(str, command)],
+            cwd=folder,
+            env={**os.environ, **(environ or {})},
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_until_it_answers(process: subprocess.Popen[bytes], url: str, folder: Path) -> None:
+    """Until a GET succeeds. Raises RuntimeError with the log in ``folder`` if that takes too long."""
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        if _answers(url):
+            return
+        time.sleep(0.1)
+    log = (folder / "log").read_text(errors="replace")
+    raise RuntimeError(f"The server at {url} does not answer:\n{log}")
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that come from it."""
+    found = [pid]
+    for parent in found:
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii")
+        found += map(int, children.split())
+    return found
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """User and system time that processes have taken so far."""
+    ticks = 0
+    for pid in pids:
+        # The name, in parentheses, may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / _TICKS
+
+
+def two_cores() -> tuple[int, int]:
+    """Cores of this machine for a server and for its clients; the same one twice if there is no other."""
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[0], cores[-1]
+
+
+def free_port() -> int:
+    """A port nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,416 @@
+"""The serving benchmark in miniature: what it counts, what it finds wrong, and that its parts run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+
+from benchmarks import peers, scale
+from benchmarks.load import Load, WrkMissing, constant_rate, wrk
+from benchmarks.peers.environments import Offline
+from benchmarks.processes import cpu_seconds, family, free_port, running, wait_until_it_answers
+from benchmarks.serve import __main__ as program
+from benchmarks.serve import bulk, fleet, rounds, single, students, swap, targets
+from benchmarks.serve.rounds import Pace, in_turns, ratio, sound
+from benchmarks.serve.service import Service
+
+SMALL = Pace(rounds=1, seconds=1, swap_requests=300)
+
+
+@pytest.fixture(autouse=True)
+def _affinity() -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.fixture
+def cores() -> tuple[int, int]:
+    found = sorted(os.sched_getaffinity(0))
+    return found[0], found[-1]
+
+
+# What is told
+
+
+def test_the_result_has_every_key_and_null_for_what_was_not_measured():
+    result = targets.result_of({"p50_vs_bare": 1.2, "p50_us": 90.0})
+    assert tuple(result)[: len(targets.KEYS)] == targets.KEYS
+    assert {key: value for key, value in result.items() if value is not None} == {
+        "p50_vs_bare": 1.2,
+        "p50_us": 90.0,
+    }
+
+
+def test_every_key_has_a_target():
+    assert set(targets.KEYS) == set(targets.AT_LEAST) | set(targets.AT_MOST)
+
+
+def test_missed_targets_are_told_and_met_ones_are_not():
+    result = targets.result_of({"throughput_vs_bare": 0.59, "bulk_vs_bare": 0.7, "swap_failures": 1})
+    assert list(targets.missed(result)) == [
+        "throughput_vs_bare is 0.59; at least 0.6 is wanted",
+        "swap_failures is 1; at most 0 is wanted",
+    ]
+
+
+def test_a_missed_target_does_not_fail_the_program(monkeypatch, capsys):
+    monkeypatch.setattr(program.bulk, "measure", lambda cores, pace: {"bulk_vs_bare": 0.1})
+    assert program.main(["bulk", "--quick"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out.splitlines()[-1])["bulk_vs_bare"] == 0.1
+    assert "missed: bulk_vs_bare is 0.1" in err
+
+
+def test_a_part_that_breaks_is_told_and_the_others_are_measured(monkeypatch, capsys):
+    def breaks(*_: object) -> dict[str, Any]:
+        raise RuntimeError("7 of 9 requests failed.")
+
+    monkeypatch.setattr(program.bulk, "measure", breaks)
+    monkeypatch.setattr(program.students, "measure", lambda cores, pace: {"kernel": 1.0})
+    assert program.main(["students", "bulk"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out.splitlines()[-1])["kernel"] == 1.0
+    assert "bulk could not be measured: 7 of 9 requests failed." in err
+
+
+def test_without_wrk_it_says_how_to_get_it(monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(WrkMissing, match="apt-get install wrk"):
+        wrk("http://127.0.0.1:1/", b"x", {}, connections=1, seconds=1, core=0)
+
+    def missing(*_: object) -> dict[str, Any]:
+        raise WrkMissing("wrk is needed")
+
+    monkeypatch.setattr(program.bulk, "measure", missing)
+    assert program.main(["bulk"]) == 2
+    assert capsys.readouterr().err == "wrk is needed\n"
+
+
+def test_an_unknown_part_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        program.main(["bulk", "speed"])
+    assert "there is no part speed" in capsys.readouterr().err
+
+
+def test_quick_leaves_peers_and_the_million_out(monkeypatch, capsys):
+    asked: dict[str, Any] = {}
+
+    def part(name: str) -> Callable[..., dict[str, Any]]:
+        return lambda cores, pace, **options: asked.setdefault(name, {"pace": pace, **options}) and {}
+
+    for name in ("single", "bulk", "students", "fleet", "swap"):
+        monkeypatch.setattr(getattr(program, name), "measure", part(name))
+    monkeypatch.setattr(program, "million", part("million"))
+    assert program.main(["--quick"]) == 0
+    assert set(asked) == {"single", "bulk", "students", "fleet", "swap"}
+    assert asked["single"] == {"pace": rounds.QUICK, "with_mlserver": False}
+
+
+def test_the_million_is_left_out_when_the_disk_has_no_room(monkeypatch, capsys, cores):
+    monkeypatch.setattr(program.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
+    monkeypatch.setattr(scale, "measure", lambda *_: pytest.fail("measured all the same"))
+    assert program.million(cores, 1_000_000, 512, None) == {}
+    out, err = capsys.readouterr()
+    assert "8.1 GiB of disk are needed, 1.0 are free" in out
+    assert "left out" in err
+
+
+def test_the_folder_of_the_million_is_removed(monkeypatch, tmp_path, cores):
+    def measure(folder: Path, classes: int, columns: int) -> dict[str, float]:
+        (folder / "head").write_bytes(b"x")
+        return {"million_p50_vs_ten": 1.0, "columns": columns}
+
+    monkeypatch.setattr(scale, "measure", measure)
+    found = program.million(cores, 10, 4, tmp_path)
+    assert found == {"million_p50_vs_ten": 1.0, "million_columns": 4}
+    assert not list(tmp_path.iterdir())
+
+
+# What is counted
+
+
+def test_each_round_begins_with_another_contestant():
+    asked: list[str] = []
+
+    def contestant(name: str) -> Callable[[], float]:
+        return lambda: float(asked.append(name) or len(asked))
+
+    found = in_turns({name: contestant(name) for name in "abc"}, 3)
+    assert "".join(asked) == "abcbcacab"
+    assert found == {"a": [1.0, 6.0, 8.0], "b": [2.0, 4.0, 9.0], "c": [3.0, 5.0, 7.0]}
+
+
+def test_a_ratio_is_the_median_of_those_of_the_rounds():
+    # Not the ratio of the medians, which is 1.
+    assert ratio({"a": [1.0, 2.0, 9.0], "b": [2.0, 1.0, 3.0]}, "a", "b") == 2.0
+
+
+@pytest.mark.parametrize("load", [Load(1.0, 1.0, 1.0, 1.0, 10, 1), Load(0.0, 0.0, 0.0, 0.0, 0, 0)])
+def test_figures_of_failed_requests_are_none(load):
+    with pytest.raises(RuntimeError, match="requests failed"):
+        sound(load)
+
+
+SPINNING_CHILD = r"""
+import subprocess, sys
+spin = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ntime.sleep(60)"
+child = subprocess.Popen([sys.executable, "-c", spin])
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def test_cpu_time_is_that_of_a_process_and_its_children():
+    process = subprocess.Popen([sys.executable, "-c", SPINNING_CHILD], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.stdout.readline()
+        pids = family(process.pid)
+        assert pids == [process.pid, child]
+        assert 0.28 <= cpu_seconds(pids) - cpu_seconds(pids[:1]) < 1.0
+        os.kill(child, signal.SIGKILL)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_process_that_does_not_answer_is_told_with_its_log(tmp_path, cores):
+    with (
+        running([sys.executable, "-c", "print('no such luck')"], cores[0], tmp_path) as process,
+        pytest.raises(RuntimeError, match="no such luck"),
+    ):
+        wait_until_it_answers(process, f"http://127.0.0.1:{free_port()}/", tmp_path)
+
+
+# What the clients of the swap find wrong
+
+
+@contextmanager
+def answering(answer: Callable[[], tuple[int, dict[str, Any] | None]]) -> Iterator[int]:
+    """A server on loopback; answers (status, JSON), hangs up without JSON."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            status, content = answer()
+            if content is None:
+                self.close_connection = True
+                return
+            data = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            """Nobody reads it."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def ask_a_while(port: int, *, left: dict[int, float] | None = None) -> swap.Traffic:
+    scores = {(v, label, 0): float(v) for v in (3, 4) for label in swap.LABELS}
+    traffic = swap.Traffic(port, "key", [b"{}"], scores)
+    traffic.left = left or {}
+    with traffic:
+        deadline = time.monotonic() + 10
+        while traffic.requests < 50 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    return traffic
+
+
+def test_right_answers_are_right():
+    with answering(lambda: (200, {"version": 4, "score": 4.0})) as port:
+        assert set(ask_a_while(port).seen) == {"right"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "sign"),
+    [
+        ((200, {"version": 4, "score": 4.5}), '"score": 4.5'),
+        ((200, {"version": 3, "score": 3.0}), '"version": 3'),
+        ((429, {"code": "overloaded"}), "429"),
+        ((200, None), "RemoteDisconnected"),
+    ],
+)
+def test_wrong_scores_unpublished_versions_refusals_and_lost_connections_are_failures(answer, sign):
+    with answering(lambda: answer) as port:
+        traffic = ask_a_while(port)
+    assert set(traffic.seen) == {"failed"}
+    assert sign in traffic.failures[0]
+    assert len(traffic.failures) <= 10
+
+
+def test_answers_of_a_version_that_the_alias_has_left_long_ago_are_late():
+    with answering(lambda: (200, {"version": 4, "score": 4.0})) as port:
+        assert set(ask_a_while(port, left={4: time.monotonic() - 2.0}).seen) == {"late"}
+
+
+def test_no_two_versions_of_the_swap_have_a_score_in_common():
+    _, scores, _ = swap._models()
+    by_version = {v: {s for (u, *_), s in scores.items() if u == v} for v in swap.VERSIONS}
+    for v in swap.VERSIONS:
+        assert not any(by_version[v] & by_version[u] for u in swap.VERSIONS if u != v)
+    assert max(abs(score) for score in scores.values()) < 2**20
+
+
+# The parts
+
+
+@pytest.fixture
+def light(monkeypatch) -> None:
+    """Load that is one request, and the figures of this one."""
+
+    def one(url: str, body: bytes, headers: Mapping[str, str], **_: object) -> Load:
+        started = time.perf_counter()
+        with urlopen(Request(url, body, dict(headers)), timeout=30) as answer:
+            assert answer.status == 200
+        spent = (time.perf_counter() - started) * 1e6
+        return Load(1e6 / spent, spent, spent, spent, 1, 0)
+
+    for part in (single, bulk, students, fleet):
+        monkeypatch.setattr(part, "wrk", one)
+    monkeypatch.setattr(single, "constant_rate", one)
+    monkeypatch.setattr(fleet, "constant_rate", one)
+
+
+@pytest.mark.usefixtures("light")
+def test_the_part_for_one_row_asks_the_real_server_with_its_key(cores):
+    found = single.measure(cores, SMALL, with_mlserver=False)
+    assert found.pop("throughput_vs_mlserver") is None
+    assert all(value > 0 for value in found.values())
+
+
+@pytest.mark.usefixtures("light")
+def test_the_part_for_many_rows_gets_a_score_for_each(cores):
+    found = bulk.measure(cores, SMALL, rows=100)
+    assert set(found) == {"bulk_vs_bare", "bulk_one_connection_vs_bare", "bulk_rows_per_second"}
+    assert all(value > 0 for value in found.values())
+
+
+def test_mlserver_is_left_out_where_it_cannot_be_had(monkeypatch, capsys, cores):
+    def offline(*_: object) -> None:
+        raise Offline("out of reach")
+
+    monkeypatch.setattr(peers, "environment", offline)
+    ours = Service(None, "http://127.0.0.1:1", "key", "admin", Path("log"))  # type: ignore[arg-type]
+    assert single._mlserver(ours, b"", {}, cores, SMALL) is None
+    assert "MLServer is left out: out of reach" in capsys.readouterr().err
+
+
+def test_wrk_counts_refusals_and_measures_the_others(cores):
+    if shutil.which("wrk") is None:
+        pytest.skip("wrk is not installed")
+    answers = iter(range(1_000_000))
+    with answering(lambda: (200 if next(answers) % 2 else 429, {})) as port:
+        found = wrk(f"http://127.0.0.1:{port}/", b"{}", {}, connections=1, seconds=1, core=cores[1])
+    assert 0 < found.failed < found.requests
+    assert 0 < found.p50_us <= found.p99_us
+
+
+class Admin:
+    """Moves the alias, and the time with it."""
+
+    def __init__(self, traffic: SimpleNamespace) -> None:
+        self.traffic = traffic
+        self.moved: list[tuple[int, int]] = []
+
+    def point_alias(self, model: str, alias: str, version: int) -> None:
+        self.moved.append((self.traffic.requests, version))
+
+
+def test_the_story_has_three_moves_and_a_restart_around_the_second(monkeypatch):
+    events: list[str] = []
+    pids = iter([[1, 2, 3], [1, 2, 3], [1, 2, 3, 4], [1, 3, 4], [1, 4, 5]])
+    traffic = SimpleNamespace(requests=0, named=[4], left={})
+    admin = Admin(traffic)
+
+    def sleep(_: float) -> None:
+        traffic.requests += 50
+
+    monkeypatch.setattr(swap.time, "sleep", sleep)
+    process = SimpleNamespace(send_signal=lambda number: events.append(f"{number!r} at {traffic.requests}"))
+    ours = SimpleNamespace(process=process, pids=lambda: next(pids))
+    swap._story(ours, traffic, admin, 1000)
+    assert events == ["<Signals.SIGHUP: 1> at 300"]
+    assert admin.moved == [(200, 1), (350, 3), (400, 2)]
+    assert traffic.named == [4, 1, 3, 2]
+    assert set(traffic.left) == {4, 1, 3}
+    assert traffic.requests == 1000
+
+
+def test_a_service_that_does_not_get_far_is_told(monkeypatch):
+    monkeypatch.setattr(swap, "PATIENCE_SECONDS", 0.0)
+    with pytest.raises(RuntimeError, match="did not get that far"):
+        swap._until(lambda: False)
+
+
+def test_students_in_process_cost_less_than_the_teacher():
+    teacher, full, compact = students.models()
+    found = students._in_process(teacher, full["M"], compact["M"], SMALL)
+    students._with_teacher(found)
+    assert found["teacher"] == [
+        min(a, b) for a, b in zip(found["teacher_scores"], found["teacher_stops"], strict=True)
+    ]
+    x = np.random.default_rng(0).normal(size=(1, students.COLUMNS))
+    assert teacher.map is full["M"].map
+    assert np.ptp(teacher.map.block(x)) > 1e-3, "the kernel sees no difference between landmarks"
+
+
+def test_a_constant_rate_is_kept_and_failures_are_counted(cores):
+    with peers.bare(cores[0]) as url:
+        found = constant_rate(url, b"x" * 100, {}, rate=500.0, seconds=0.5, connections=4, core=cores[1])
+    assert (found.requests, found.failed) == (250, 0)
+    assert 0 < found.p50_us <= found.p99_us
+    with answering(lambda: (503, {})) as port:
+        refused = constant_rate(
+            f"http://127.0.0.1:{port}/", b"x", {}, rate=100.0, seconds=0.1, connections=1, core=cores[1]
+        )
+    assert (refused.requests, refused.failed) == (10, 10)
+
+
+def test_a_lost_connection_is_no_figure(cores):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def hang_up() -> None:
+            visitor, _ = listener.accept()
+            visitor.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        with pytest.raises(ConnectionError):
+            constant_rate(
+                f"http://127.0.0.1:{port}/", b"x", {}, rate=10.0, seconds=1.0, connections=1, core=cores[1]
+            )
+        thread.join()
