@@ -25,6 +25,7 @@ from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
 from app.serving.access import KeyGate, UnsafeExposure, check_exposure
 from app.serving.at_once import HeaderList
+from app.serving.blas import one_blas_thread_for_good
 from app.serving.board import Board, Seat, State
 from app.serving.cache import ModelCache
 from app.serving.hot_path import QueryPath
@@ -169,6 +170,7 @@ def run_api(settings: Settings, place: Place | None = None) -> int:
     """
     check_database(settings)
     keep_freed_memory()
+    one_blas_thread_for_good()
     here = place or Place.alone(settings)
     here.seat.take(State.STARTING)
     app = create_app(settings, place=here)

@@ -1,6 +1,9 @@
 """Two server processes next to one, on the same core and at the same rate of requests.
 
-two_processes_cpu_per_request   CPU time a request, parent included : that of one process
+two_processes_cpu_per_request        CPU time a request, parent included : that of one process, both as
+                                     busy as 32 connections make them
+two_processes_cpu_per_request_half   the same at a steady rate of half as much. An idle process wakes up for
+                                     one request where a busy one finds several, and two share them out
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.load import constant_rate, wrk
+from benchmarks.load import Load, constant_rate, wrk
 from benchmarks.peers import json_body
 from benchmarks.processes import cpu_seconds
 from benchmarks.serve.rounds import Pace, in_turns, ratio, sound, tell
@@ -23,40 +26,42 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
     server_core, client_core = cores
     body = json_body(row())
     with service(digits, server_core) as one, service(digits, server_core, workers=2) as two:
-        most = sound(
-            wrk(
-                one.query("digits", "3"),
+
+        def busy(server: Service, seconds: float = pace.seconds) -> Load:
+            query, headers = server.query("digits", "3"), server.headers()
+            return wrk(query, body, headers, connections=CONNECTIONS, seconds=seconds, core=client_core)
+
+        rate = sound(busy(one)).rate / 2
+
+        def steady(server: Service) -> Load:
+            return constant_rate(
+                server.query("digits", "3"),
                 body,
-                one.headers(),
-                connections=CONNECTIONS,
+                server.headers(),
+                rate=rate,
                 seconds=pace.seconds,
+                connections=CONNECTIONS,
                 core=client_core,
             )
-        ).rate
 
-        def cpu(server: Service) -> Callable[[], float]:
+        def cpu(load: Callable[[Service], Load], server: Service) -> Callable[[], float]:
             def once() -> float:
                 pids = server.pids()
                 before = cpu_seconds(pids)
-                load = constant_rate(
-                    server.query("digits", "3"),
-                    body,
-                    server.headers(),
-                    rate=most / 2,
-                    seconds=pace.seconds,
-                    connections=CONNECTIONS,
-                    core=client_core,
-                )
-                return (cpu_seconds(pids) - before) / sound(load).requests * 1e6
+                requests = sound(load(server)).requests
+                return (cpu_seconds(pids) - before) / requests * 1e6
 
             return once
 
         for server in (one, two):
-            # The load has to be compiled, too.
-            cpu(server)()
-        spent = in_turns({"one": cpu(one), "two": cpu(two)}, pace.rounds)
-    tell(f"CPU time a request, {most / 2:,.0f} requests a second", "µs", spent)
+            # The steady load has to be compiled, too.
+            cpu(steady, server)()
+        spent = in_turns({"one": cpu(busy, one), "two": cpu(busy, two)}, pace.rounds)
+        half = in_turns({"one": cpu(steady, one), "two": cpu(steady, two)}, pace.rounds)
+    tell("CPU time a request, busy", "µs", spent)
+    tell(f"CPU time a request, {rate:,.0f} requests a second", "µs", half)
     return {
         "two_processes_cpu_per_request": ratio(spent, "two", "one"),
+        "two_processes_cpu_per_request_half": ratio(half, "two", "one"),
         "cpu_us_per_request": round(statistics.median(spent["one"]), 1),
     }

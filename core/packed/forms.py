@@ -1,6 +1,6 @@
 """Linear forms c·b(x) + c₀ on one map: the arithmetic of students, the teacher's score among it.
 
-Rows pass in blocks that stay in the processor's cache: each is made float64, looked at for unusable numbers,
+Rows pass in blocks that stay in the processor's cache: each is looked at for unusable numbers, made float64,
 mapped once, and multiplied with the coefficients of every form. So float32 rows give what the same rows in
 float64 give, to the last bit, and no copy of the whole table is made.
 """
@@ -65,6 +65,12 @@ def _basis_blocks(packed: PackedMap, table: NDArray[np.floating]) -> Iterator[tu
     scratch: Floats | None = None
     for rows in row_blocks(len(table), max(packed.n_columns, packed.n_basis), _CACHED_ENTRIES):
         given = table[rows]
+        # NaN, infinite and huge values show in the sum of squares, one cheap product.
+        flat = given.reshape(-1)
+        if not flat.dot(flat) < MAX_MAGNITUDE**2:
+            faults = value_faults(table, "X")
+            if faults:
+                raise InvalidProblem(*faults)
         if table.dtype == np.float64:
             block: Floats = given.astype(np.float64, copy=False)
         else:
@@ -72,10 +78,4 @@ def _basis_blocks(packed: PackedMap, table: NDArray[np.floating]) -> Iterator[tu
                 scratch = np.empty(given.shape)
             block = scratch[: len(given)]
             block[:] = given
-        # NaN, infinite and huge values show in the sum of squares, one cheap product.
-        flat = block.reshape(-1)
-        if not flat.dot(flat) < MAX_MAGNITUDE**2:
-            faults = value_faults(table, "X")
-            if faults:
-                raise InvalidProblem(*faults)
         yield rows, packed.block(block)
