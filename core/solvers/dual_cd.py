@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from core.jit import Rows, as_rows, compiled, row_axpy, row_dot, row_norms2
+from core.jit import Rows, as_rows, row_norms2
 from core.solution import Solution
+from core.solvers.box_descent import may_move, push_of, sweep
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.iterate import Certificate, iterate
 from core.solvers.products import Poll, entries_per_row
@@ -107,13 +108,14 @@ class _DualCoordinateDescent:
             self.rng.shuffle(active)
             for start in range(0, len(active), self.block):
                 poll()
-                _sweep(
+                sweep(
                     self.rows,
                     problem.signs,
                     problem.targets,
                     problem.bounds,
                     self.norms,
                     active[start : start + self.block],
+                    1,
                     self.dual,
                     self.theta,
                 )
@@ -154,28 +156,6 @@ class _DualCoordinateDescent:
 
     def _screen(self, slacks: FloatArray) -> None:
         """Leave out rows that sit at a bound and are pushed into it by more than the worst violation left."""
-        at_zero, at_bound = self.dual <= 0.0, self.dual >= self.problem.bounds
-        push = np.where(at_zero, slacks, np.where(at_bound, -slacks, np.abs(slacks)))
+        push = push_of(slacks, self.dual, self.problem.bounds)
         push[self.norms == 0.0] = -np.inf
-        self.active = np.flatnonzero(push >= -max(0.0, float(push.max())))
-
-
-@compiled
-def _sweep(
-    rows: Rows,
-    signs: FloatArray,
-    targets: FloatArray,
-    bounds: FloatArray,
-    norms: FloatArray,
-    order: NDArray[np.int64],
-    alpha: FloatArray,
-    theta: FloatArray,
-) -> None:
-    """Coordinate steps α_i ← clip(α_i + u_i / ‖φ_i‖², 0, U_i) in the given order, keeping θ = θ(α)."""
-    for i in order:
-        slack = targets[i] + signs[i] * row_dot(rows, i, theta)
-        new = min(max(alpha[i] + slack / norms[i], 0.0), bounds[i])
-        step = new - alpha[i]
-        if step != 0.0:
-            alpha[i] = new
-            row_axpy(rows, i, -step * signs[i], theta)
+        self.active = np.flatnonzero(may_move(push))

@@ -24,7 +24,7 @@ from core.tuning.grid import OPEN_GRID, Grid
 from core.tuning.path import Effort, FoldPath, FoldResult
 from core.tuning.scoring import HeldOutRows, Measure
 from core.tuning.search import EXACT, LOOSE
-from core.tuning.trace import TracePoint
+from core.tuning.trace import Ledger, TracePoint
 from core.types import BoolArray, CancelCheck, FloatArray, IntArray, Progress, ProgressCallback
 
 _MEASURES = (Measure("accuracy"), Measure("f1"), Measure("auc"))
@@ -120,10 +120,8 @@ class _JointSearch:
         self.folds, self.targets, self.method = folds, targets, method
         self.seed, self.n_threads, self.should_cancel = seed, n_threads, should_cancel
         self.points = grid.points(method)
-        P = len(self.points)
         self.rng = np.random.default_rng(seed)
-        self.score, self.error = np.full(P, -np.inf), np.zeros(P)
-        self.gap, self.seconds, self.measured = np.zeros(P), np.zeros(P), np.zeros(P, dtype=np.int64)
+        self.ledger = Ledger(self.points)
         self.done, self.total = 0, 0
 
     def run(self, progress: ProgressCallback | None) -> JointlyTuned:
@@ -136,18 +134,18 @@ class _JointSearch:
         if screened:
             self.total += len(everything) * len(scouts) * few
             self._measure(everything, scouts, self._fullest(scouts)[:few], LOOSE, progress)
-        alive = np.sort(np.argsort(-self.score, kind="stable")[:finalists]) if screened else everything
+        alive = np.sort(np.argsort(-self.ledger.score, kind="stable")[:finalists]) if screened else everything
         values = self._measure(alive, self.targets, np.arange(self.folds.n_folds), EXACT, progress)
         C = np.array([self.points[index].C for index in alive])
-        best = int(np.lexsort((alive, C, -self.score[alive]))[0])
+        best = int(np.lexsort((alive, C, -self.ledger.score[alive]))[0])
         chosen = alive[best]
         return JointlyTuned(
             spec=StudentSpec(self.method, *self.points[chosen]),
             targets=self.targets,
             held_out_scores=values[:, best].astype(np.float64),
-            score=float(self.score[chosen]),
-            standard_error=float(self.error[chosen]),
-            trace=tuple(self._traced(index) for index in range(len(everything))),
+            score=float(self.ledger.score[chosen]),
+            standard_error=float(self.ledger.error[chosen]),
+            trace=self.ledger.trace(),
         )
 
     def _fullest(self, targets: tuple[int, ...]) -> NDArray[np.intp]:
@@ -175,18 +173,17 @@ class _JointSearch:
             return place, path, path.walk(points, effort, self.should_cancel)
 
         jobs = [(place, int(fold)) for place in range(len(targets)) for fold in some_folds]
-        self.gap[alive] = 0.0
+        self.ledger.gap[alive] = 0.0
         with one_blas_thread():
             pool = Parallel(n_jobs=self.n_threads, prefer="threads", return_as="generator")
             for place, path, result in pool(delayed(walk)(*job) for job in jobs):
                 values[place][:, path.held_out] = result.scores
-                self.gap[alive] = np.maximum(self.gap[alive], result.gaps)
-                self.seconds[alive] += result.seconds
+                self.ledger.add_fits(alive, result.gaps, result.seconds)
                 self.done += len(points)
                 if progress is not None:
                     progress(Progress("tuning", self.done, self.total))
         self._rate(alive, targets, values)
-        self.measured[alive] = len(some_folds)
+        self.ledger.folds[alive] = len(some_folds)
         return values
 
     def _rate(self, alive: NDArray[np.intp], targets: tuple[int, ...], values: NDArray[np.float32]) -> None:
@@ -202,19 +199,9 @@ class _JointSearch:
                 means[kind] += score / len(present)
                 # Not that of a mean of independent numbers: classes share their folds, so errors add up.
                 errors[kind] += error / len(present)
-        self.score[alive] = overall_score(means)
+        self.ledger.score[alive] = overall_score(means)
         wrong = np.maximum(1.0 - means, _PERFECT)
-        self.error[alive] = (1.0 - self.score[alive]) * (errors / wrong).mean(axis=0)
-
-    def _traced(self, index: int) -> TracePoint:
-        return TracePoint(
-            *self.points[index],
-            folds=int(self.measured[index]),
-            score=float(self.score[index]),
-            standard_error=float(self.error[index]),
-            gap=float(self.gap[index]),
-            seconds=float(self.seconds[index]),
-        )
+        self.ledger.error[alive] = (1.0 - self.ledger.score[alive]) * (errors / wrong).mean(axis=0)
 
 
 def _missing_somewhere(truth: BoolArray, fold_of: IntArray) -> bool:

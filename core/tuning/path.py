@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from core.difficulty import degrees_of_class
 from core.errors import Cancelled
-from core.jit import Rows, as_rows, compiled, row_axpy, row_dot
+from core.jit import Rows, as_rows, compiled, row_dot
+from core.solvers.box_descent import may_move, push_of, sweep
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.products import entries_per_row
@@ -178,7 +179,7 @@ class FoldPath:
         """One pass of coordinate descent, in pieces with a look for a cancel between them."""
         for start in range(0, len(order), self._piece):
             _poll(should_cancel)
-            _sweep(
+            sweep(
                 self._rows,
                 self._signs,
                 task.targets,
@@ -199,9 +200,8 @@ class FoldPath:
 
     def _active(self, state: _State, task: _Task, slacks: FloatArray) -> NDArray[np.intp]:
         """Rows that may still move: not at a bound with more push into it than the worst violation left."""
-        at_zero, at_bound = state.alpha <= 0.0, state.alpha >= task.bounds
-        push = np.where(at_zero, slacks, np.where(at_bound, -slacks, np.abs(slacks)))[self._taking_part]
-        return self._taking_part[push >= -max(0.0, float(push.max()))]
+        push = push_of(slacks, state.alpha, task.bounds)[self._taking_part]
+        return self._taking_part[may_move(push)]
 
     def _finish(
         self, state: _State, task: _Task, effort: Effort, should_cancel: CancelCheck | None
@@ -238,29 +238,6 @@ def _some_rows(rows: Rows, start: int, stop: int) -> Rows:
         return (rows[0][start:stop],)
     data, indices, indptr = rows
     return (data, indices, indptr[start : stop + 1])
-
-
-@compiled
-def _sweep(
-    rows: Rows,
-    signs: FloatArray,
-    targets: FloatArray,
-    bounds: FloatArray,
-    norms: FloatArray,
-    order: NDArray[np.int64],
-    epochs: int,
-    alpha: FloatArray,
-    theta: FloatArray,
-) -> None:
-    """Coordinate steps α_i ← clip(α_i + u_i / ‖φ_i‖², 0, U_i) in the given order, keeping θ = θ(α)."""
-    for _ in range(epochs):
-        for i in order:
-            slack = targets[i] + signs[i] * row_dot(rows, i, theta)
-            new = min(max(alpha[i] + slack / norms[i], 0.0), bounds[i])
-            step = new - alpha[i]
-            if step != 0.0:
-                alpha[i] = new
-                row_axpy(rows, i, -step * signs[i], theta)
 
 
 @compiled

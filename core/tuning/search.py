@@ -19,7 +19,7 @@ from core.tuning.folds import TuningFolds
 from core.tuning.grid import PAPER_GRID, Grid
 from core.tuning.path import Effort, FoldPath, FoldResult
 from core.tuning.scoring import HeldOutRows, Measure
-from core.tuning.trace import Metric, Strategy, TracePoint, Tuned
+from core.tuning.trace import Ledger, Metric, Strategy, Tuned
 from core.types import CancelCheck, IntArray, Progress, ProgressCallback
 
 EXACT = Effort()
@@ -126,9 +126,7 @@ class _Search:
             )
             raise InvalidProblem(Fault("tuning.grid", "too_large", message))
         self.values = np.full((P, len(self.truth)), np.nan, dtype=np.float32)
-        self.measured = np.zeros(P, dtype=np.int64)
-        self.score, self.error, self.auc = np.zeros(P), np.zeros(P), np.zeros(P)
-        self.gap, self.seconds = np.zeros(P), np.zeros(P)
+        self.ledger, self.auc = Ledger(self.points), np.zeros(P)
 
     def plan(self, strategy: Strategy) -> list[tuple[int, NDArray[np.intp], Effort]]:
         """Rungs: how many of the best points so far are fitted, on which folds, and how exactly."""
@@ -154,12 +152,12 @@ class _Search:
             path = FoldPath(self.folds, fold, self.target, self.method, self.seed)
             return path, path.walk(points, effort, self.should_cancel)
 
-        self.gap[alive] = 0.0 if effort is EXACT else self.gap[alive]
+        if effort is EXACT:
+            self.ledger.gap[alive] = 0.0
         pool = Parallel(n_jobs=self.n_threads or cpu_count(), prefer="threads", return_as="generator")
         for path, result in pool(delayed(walk)(int(fold)) for fold in new_folds):
             self.values[np.ix_(alive, path.held_out)] = result.scores
-            self.gap[alive] = np.maximum(self.gap[alive], result.gaps)
-            self.seconds[alive] += result.seconds
+            self.ledger.add_fits(alive, result.gaps, result.seconds)
             yield len(points)
 
     def rate(self, alive: IntArray) -> None:
@@ -171,9 +169,10 @@ class _Search:
         for some in np.array_split(alive, max(1, len(alive) // size)):
             self._poll()
             values = self.values[np.ix_(some, seen)]
-            self.score[some], self.error[some] = rows.scores_of(values, self.measure, self._poll)
+            found = rows.scores_of(values, self.measure, self._poll)
+            self.ledger.score[some], self.ledger.error[some] = found
             self.auc[some], _ = rows.scores_of(values, Measure("auc"))
-        self.measured[alive] = len(np.unique(rows.fold_of))
+        self.ledger.folds[alive] = len(np.unique(rows.fold_of))
 
     def _poll(self) -> None:
         if self.should_cancel is not None and self.should_cancel():
@@ -185,12 +184,12 @@ class _Search:
         Where many points are perfect on the few folds of a rung, those that go on are thus from everywhere.
         """
         luck = np.random.default_rng(self.seed).permutation(len(self.points))
-        return alive[np.lexsort((luck[alive], -self.auc[alive], -self.score[alive]))]
+        return alive[np.lexsort((luck[alive], -self.auc[alive], -self.ledger.score[alive]))]
 
     def choice(self, alive: NDArray[np.intp]) -> int:
         """The best point; of equal ones that with the smallest C, then the first of the grid."""
         C = [self.points[index].C for index in alive]
-        return int(alive[np.lexsort((alive, C, -self.auc[alive], -self.score[alive]))[0]])
+        return int(alive[np.lexsort((alive, C, -self.auc[alive], -self.ledger.score[alive]))[0]])
 
     def outcome(self, chosen: int) -> Tuned:
         point, scores = self.points[chosen], self.values[chosen].astype(np.float64)
@@ -199,17 +198,7 @@ class _Search:
             spec=StudentSpec(self.method, *point),
             threshold=choose_threshold(self.truth, scores, rule, budget),
             held_out_scores=scores,
-            score=float(self.score[chosen]),
-            standard_error=float(self.error[chosen]),
-            trace=tuple(self._traced(index) for index in range(len(self.points))),
-        )
-
-    def _traced(self, index: int) -> TracePoint:
-        return TracePoint(
-            *self.points[index],
-            folds=int(self.measured[index]),
-            score=float(self.score[index]),
-            standard_error=float(self.error[index]),
-            gap=float(self.gap[index]),
-            seconds=float(self.seconds[index]),
+            score=float(self.ledger.score[chosen]),
+            standard_error=float(self.ledger.error[chosen]),
+            trace=self.ledger.trace(),
         )

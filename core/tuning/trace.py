@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from core.students import StudentSpec
 from core.tuning.grid import Point
-from core.types import FloatArray
+from core.types import FloatArray, IntArray
 
 Metric: TypeAlias = Literal["f1", "accuracy", "auc"]
 Strategy: TypeAlias = Literal["halving", "exhaustive"]
@@ -33,6 +35,35 @@ class TracePoint:
     def as_dict(self) -> dict[str, float | int]:
         """JSON-ready, field by field."""
         return asdict(self)
+
+
+@dataclass(slots=True, eq=False)
+class Ledger:
+    """What is known so far of each of the points of a search; arrays are (points,), see ``TracePoint``."""
+
+    points: tuple[Point, ...]
+    score: FloatArray = field(init=False)
+    error: FloatArray = field(init=False)
+    gap: FloatArray = field(init=False)
+    seconds: FloatArray = field(init=False)
+    folds: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.points)
+        self.score, self.error = np.zeros(count), np.zeros(count)
+        self.gap, self.seconds = np.zeros(count), np.zeros(count)
+        self.folds = np.zeros(count, dtype=np.int64)
+
+    def add_fits(self, which: IntArray, gaps: FloatArray, seconds: FloatArray) -> None:
+        """One more fit of each of the points ``which``: the largest gap is kept, and the time added."""
+        self.gap[which] = np.maximum(self.gap[which], gaps)
+        self.seconds[which] += seconds
+
+    def trace(self) -> tuple[TracePoint, ...]:
+        """All points, in the order of the grid."""
+        numbers = (self.folds, self.score, self.error, self.gap, self.seconds)
+        columns = zip(*(column.tolist() for column in numbers), strict=True)
+        return tuple(TracePoint(*point, *row) for point, row in zip(self.points, columns, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -94,13 +94,13 @@ def test_sparse_rows_and_rows_without_features_are_walked_too(folds, small_grid)
 
 def test_a_walk_costs_far_fewer_epochs_than_fits_from_zero(folds, monkeypatch):
     work = []
-    sweep = path._sweep
+    sweep = path.sweep
 
     def counted(*arguments):
         work.append(len(arguments[5]) * arguments[6])
         sweep(*arguments)
 
-    monkeypatch.setattr(path, "_sweep", counted)
+    monkeypatch.setattr(path, "sweep", counted)
     points = PAPER_GRID.points("gsvm0")
     FoldPath(folds, 0, 0, "gsvm0", seed=0).walk(points, Effort(), None)
     together = sum(work)
@@ -113,7 +113,7 @@ def test_a_walk_costs_far_fewer_epochs_than_fits_from_zero(folds, monkeypatch):
 def test_the_kernels_run_as_plain_python_too(folds, monkeypatch):
     points = (Point(1.0, 0.5, 0.3),)
     compiled = FoldPath(folds, 0, 0, "gsvm", seed=0).walk(points, TIGHT, None)
-    for name in ("_sweep", "_project"):
+    for name in ("sweep", "_project"):
         kernel = getattr(path, name)
         monkeypatch.setattr(path, name, getattr(kernel, "py_func", kernel))
     effort = replace(TIGHT, tolerance=1e-4)
