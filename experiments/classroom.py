@@ -9,9 +9,9 @@ from core.evaluation import Examination
 from core.preparation import Preparation, prepare
 from core.tuning import TuningFolds, make_folds
 from experiments.data import Split
+from experiments.effort import Effort
 from experiments.folds import folds_of
 from experiments.plans import Plan
-from experiments.protocol import Effort
 from experiments.setting import Setting
 
 

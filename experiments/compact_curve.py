@@ -25,10 +25,10 @@ from core.preparation import Preparation, data_digest, prepare
 from core.scaling import Scaling
 from core.threads import one_blas_thread
 from experiments.data import Split
-from experiments.protocol import Effort, Step
+from experiments.effort import Effort
 from experiments.resampling import rounded
 from experiments.results import Record, ResultStore, Run, recipe_of
-from experiments.resumable import Resumable
+from experiments.resumable import Resumable, Step
 from experiments.setting import some_rows
 from experiments.timing import measure_against_teacher
 

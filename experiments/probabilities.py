@@ -16,8 +16,8 @@ from core.threads import one_blas_thread
 from core.tuning import Grid, tune_student
 from experiments.classroom import Classroom
 from experiments.data import Split
+from experiments.effort import Effort
 from experiments.plans import GridName, Plan
-from experiments.protocol import Effort
 from experiments.results import Record, ResultStore, Run, recipe_of, student_name
 from experiments.resumable import Resumable
 from experiments.setting import Setting

@@ -64,10 +64,11 @@ _HOW = (
     ),
     (
         "Open grid: C 1 to 1e6; scaling, γ and the teacher's C chosen by cross-validated teachers. The"
-        " students of a method share one point and one threshold, chosen for all classes together on"
-        " held-out rows; both choices are by the mean over classes of accuracy, F and AUC, the threshold by"
-        " accuracy and F. Rows of one speaker (vowel) or chain (protein) share a fold, as the test parts"
-        " have other ones."
+        " students of a method share one point, chosen for all classes together on held-out rows. Both are"
+        " chosen by one minus the geometric mean of the errors in accuracy, F and AUC, each a mean over"
+        " classes. The students share the threshold with the best accuracy + F, too, but for a class that"
+        " gains by more than a standard error from its own. Rows of one speaker (vowel) or chain (protein)"
+        " share a fold, as the test parts have other ones."
     ),
     (
         "The teacher answers by its largest score; its ROC curve is that of the margin to the best other"

@@ -10,11 +10,12 @@ from typing import Literal, Protocol, TypeAlias, get_args
 
 from experiments import compact_curve, probabilities, sparse_query
 from experiments.data import DataMissing, load
+from experiments.effort import Effort
 from experiments.forecast import Forecast
 from experiments.plans import GridName, plan_for
-from experiments.protocol import Effort, Step
 from experiments.protocol import Protocol as PaperProtocol
 from experiments.results import ResultStore, Run
+from experiments.resumable import Step
 from experiments.setting import Tell
 
 Part: TypeAlias = Literal["protocol", "probabilities", "sparse", "compact"]

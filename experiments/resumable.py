@@ -5,9 +5,18 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from experiments.protocol import Step
 from experiments.results import Record, ResultStore, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One record is there. new: whether it was made now. cost: its share of the work, in no unit."""
+
+    name: str
+    new: bool
+    cost: float
 
 
 class Resumable(ABC):

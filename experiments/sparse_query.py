@@ -16,9 +16,9 @@ from core.threads import one_blas_thread
 from core.types import IntArray
 from experiments.classroom import Classroom
 from experiments.data import TEXT_SETS, Split
+from experiments.effort import Effort
 from experiments.plans import Plan
 from experiments.probabilities import chosen_spec, stored_setting, stored_student
-from experiments.protocol import Effort
 from experiments.results import Record, ResultStore, Run, recipe_of
 from experiments.resumable import Resumable
 from experiments.timing import Floats, dense_rows, seconds_in_turns, stored_entries

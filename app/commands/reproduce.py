@@ -15,7 +15,7 @@ import typer
 from app.commands.output import CommandFailed, error_console, say
 
 if TYPE_CHECKING:
-    from experiments.protocol import Effort
+    from experiments.effort import Effort
     from experiments.reproduce import Asked, Update
     from experiments.results import ResultStore
 
@@ -81,8 +81,8 @@ def reproduce(
     if find_spec("matplotlib") is None:
         raise CommandFailed("The report needs matplotlib.", ["Install it with: pip install 'stms[reports]'"])
     # Solvers are loaded here and not with the command line: other commands need none of them.
+    from experiments.effort import Effort
     from experiments.plans import DATA_SETS, GRIDS
-    from experiments.protocol import Effort
     from experiments.reproduce import PARTS, Asked
     from experiments.results import ResultStore
 

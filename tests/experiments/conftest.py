@@ -13,10 +13,10 @@ from core.features import FeatureSpec
 from core.tuning import Grid
 from experiments import reproduce as reproduce_module
 from experiments.compact_curve import TEACHER, point_name, run_of
+from experiments.effort import Effort
 from experiments.paper import METHODS
 from experiments.plans import Plan, plan_for
 from experiments.probabilities import record_name
-from experiments.protocol import Effort
 from experiments.resampling import Resampling
 from experiments.results import ResultStore, Run, student_name
 

@@ -154,9 +154,8 @@ def test_the_teachers_cost_is_that_of_remark_2(folder: Path, tmp_path: Path):
     store = ResultStore(tmp_path)
     one = protocol(folder, store)
     list(one.steps())
-    preparation, examination = one._prepared()
-    assert isinstance(examination, Examination)
+    assert isinstance(one._room.examination, Examination)
     record = store.read(Run("vowel", "open", 0), "class-000-teacher")
     assert record is not None
     assert 2.0 <= record["classes_evaluated"] <= 3.0
-    assert preparation.teacher.C in {10.0, 100.0}
+    assert one._room.preparation.teacher.C in {10.0, 100.0}
