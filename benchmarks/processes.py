@@ -75,7 +75,7 @@ def cpu_seconds(pids: Sequence[int]) -> float:
 
 def two_cores() -> tuple[int, int]:
     """Cores of this machine for a server and for its clients; the same one twice if there is no other."""
-    cores = sorted(os.sched_getaffinity(0))
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     return cores[0], cores[-1]
 
 
@@ -84,6 +84,20 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, seconds: float, pause: float) -> None:
+    """Until somebody listens, looking every ``pause`` seconds. Raises OSError after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(pause)
+        else:
+            return
 
 
 def _answers(url: str) -> bool:

@@ -26,6 +26,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.processes import free_port, two_cores, wait_for_port
+
 FEATURES = 64
 TURNS = 60
 REQUESTS_A_TURN = 150
@@ -133,7 +135,7 @@ def running(target: Callable[..., None], *arguments: object) -> Iterator[None]:
     process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
     process.start()
     try:
-        _wait_for(int(str(arguments[0])))
+        wait_for_port(int(str(arguments[0])), 20.0, 0.05)
         yield
     finally:
         process.terminate()
@@ -144,11 +146,11 @@ def running(target: Callable[..., None], *arguments: object) -> Iterator[None]:
 
 def measure() -> dict[str, float]:
     """Both servers, in turns."""
-    server_core, client_core = _two_cores()
+    server_core, client_core = two_cores()
     _pin(client_core)
     row = [round(random.Random(0).gauss(0, 1) + i / 7, 6) for i in range(FEATURES)]
     body = json.dumps({"x": row}).encode()
-    our_port, empty_port = _free_port(), _free_port()
+    our_port, empty_port = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="stms-bench-") as folder:
         key = prepare(Path(folder))
         with (
@@ -190,34 +192,9 @@ def _alternate(contestants: dict[str, Connection]) -> dict[str, list[float]]:
     return seconds
 
 
-def _two_cores() -> tuple[int, int]:
-    """Two cores of this machine; the same one twice if there is no other."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
-    return cores[0], cores[-1]
-
-
 def _pin(core: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return
 
 
 if __name__ == "__main__":

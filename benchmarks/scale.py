@@ -23,7 +23,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from typing import IO
 
 import numpy as np
 
+from benchmarks.processes import free_port, two_cores, wait_for_port
 from benchmarks.query import Connection, request
 
 STARTS = 5
@@ -105,7 +105,7 @@ class Service:
         from app.store.migrate import upgrade
         from app.store.unit_of_work import Store
 
-        self.folder, self.core, self.port = folder, core, _free_port()
+        self.folder, self.core, self.port = folder, core, free_port()
         address = Settings(data_dir=folder).app_database_url
         upgrade(address)
         store = Store(open_engine(address))
@@ -128,7 +128,7 @@ class Service:
     def running(self) -> Iterator[None]:
         self.start()
         try:
-            _wait_for(self.port)
+            wait_for_port(self.port, 60.0, 0.005)
             yield
         finally:
             self.stop()
@@ -162,7 +162,7 @@ def first_answer_seconds(service: Service, x: list[float]) -> float:
     service.start()
     started = time.perf_counter()
     try:
-        _wait_for(service.port)
+        wait_for_port(service.port, 60.0, 0.005)
         Connection(service.port, service.query(7, x), timeout=120.0).close()
         return time.perf_counter() - started
     finally:
@@ -214,7 +214,7 @@ def p50s(million: Service, ten: Service, classes: int, x: list[float]) -> dict[s
 
 def measure(folder: Path, classes: int, columns: int) -> dict[str, float]:
     """All figures, in ``folder``, which needs about four times the bytes of the head."""
-    server_core, client_core = sorted(os.sched_getaffinity(0))[0], sorted(os.sched_getaffinity(0))[-1]
+    server_core, client_core = two_cores()
     os.sched_setaffinity(0, {client_core})
     x = np.random.default_rng(2).standard_normal(columns).round(4).tolist()
     services = {}
@@ -254,25 +254,6 @@ def _timed(connection: Connection, query: bytes) -> float:
     started = time.perf_counter()
     connection.ask(query)
     return time.perf_counter() - started
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
-        else:
-            return
 
 
 def main(out: IO[str]) -> None:

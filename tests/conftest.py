@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,7 @@ import pytest
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
+from benchmarks.processes import free_port
 
 _START_SECONDS = 60.0
 
@@ -51,12 +51,6 @@ def _unprivileged_user() -> dict[str, Any]:
     pytest.skip("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _wait_until_up(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while True:
@@ -80,7 +74,7 @@ def postgres_server() -> Iterator[str]:
     home = Path(tempfile.mkdtemp(prefix="stms-pg-"))
     if user:
         os.chown(home, user["user"], user["group"])
-    data, log, port = home / "data", home / "log", _free_port()
+    data, log, port = home / "data", home / "log", free_port()
     subprocess.run(
         [
             binaries / "initdb",

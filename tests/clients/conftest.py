@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from app.services.keys import create_key
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
+from benchmarks.processes import free_port
 from benchmarks.published import linear_student, linear_teacher, publish
 
 STMS = Path(sys.executable).with_name("stms")
@@ -63,9 +63,7 @@ def start_service(_sqlite_template: Path, tmp_path_factory: pytest.TempPathFacto
 @contextmanager
 def _running(folder: Path, settings: dict[str, str]) -> Iterator[Service]:
     key = _fill(folder)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     command = [STMS, "api", "--port", str(port), "--data-dir", str(folder)]
     log = folder / "log"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,18 +15,14 @@ import httpx
 import numpy as np
 import pytest
 
+from benchmarks.processes import free_port
+
 ROOT = Path(__file__).parents[3]
 NAMES = [f"c{number}" for number in range(300)]
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _started(folder: Path) -> tuple[subprocess.Popen[bytes], httpx.Client]:
-    port = _free_port()
+    port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     command = [sys.executable, "-m", "app.cli", "api", "--port", str(port), "--data-dir", str(folder)]
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
