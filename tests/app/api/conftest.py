@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
-from app.api.runtime import Runtime
 from app.domain.entities import ModelVersion
 from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
-from app.main import StmsApi, create_app
+from app.main import create_app
 from app.settings import Settings
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
+from tests.app.started import Client
 
 CSV = b"a,b,label\n" + b"".join(b"%d,%d,%s\n" % (i, i * i % 7, b"yes" if i % 2 else b"no") for i in range(40))
 CLASSES = ("cat", "dog", "größe/1:x", "日本")
@@ -59,49 +57,6 @@ def make_settings(tmp_path: Path, sqlite_address: str) -> Callable[..., Settings
         return Settings(data_dir=tmp_path, **changed)
 
     return make
-
-
-class Client:
-    """A started server without sockets, asked in turns; its event loop stands still in between."""
-
-    def __init__(self, app: StmsApi) -> None:
-        self.app = app
-        self._runner = asyncio.Runner()
-        self._lifespan = app.router.lifespan_context(app)
-        self.run(self._lifespan.__aenter__())
-        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
-
-    @property
-    def runtime(self) -> Runtime:
-        runtime: Runtime = self.app.state.runtime
-        return runtime
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self._runner.run(work)
-
-    def refresh(self) -> None:
-        self.run(self.runtime.refresher.refresh())
-
-    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        response: httpx.Response = self.run(self._http.request(method, path, **options))
-        return response
-
-    def get(self, path: str, **options: Any) -> httpx.Response:
-        return self.request("GET", path, **options)
-
-    def post(self, path: str, **options: Any) -> httpx.Response:
-        return self.request("POST", path, **options)
-
-    def put(self, path: str, **options: Any) -> httpx.Response:
-        return self.request("PUT", path, **options)
-
-    def delete(self, path: str, **options: Any) -> httpx.Response:
-        return self.request("DELETE", path, **options)
-
-    def close(self) -> None:
-        self.run(self._http.aclose())
-        self.run(self._lifespan.__aexit__(None, None, None))
-        self._runner.close()
 
 
 @pytest.fixture

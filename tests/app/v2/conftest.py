@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
 from app.domain.entities import ModelVersion
 from app.domain.ports import JobQueue
-from app.main import StmsApi, create_app
+from app.main import create_app
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent, SigmoidCalibration
+from tests.app.started import Client
 
 CLASSES = ("cat", "dog", "größe/1:x", "日本")
 WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -1.0, -1.0]])
@@ -39,39 +38,9 @@ class IdleQueue(JobQueue):
         """Always there."""
 
 
-class Client:
-    """A started server without sockets, asked in turns."""
-
-    def __init__(self, app: StmsApi) -> None:
-        self.app = app
-        self._runner = asyncio.Runner()
-        self._lifespan = app.router.lifespan_context(app)
-        self.run(self._lifespan.__aenter__())
-        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
-
-    @property
-    def runtime(self) -> Any:
-        return self.app.state.runtime
-
-    def run(self, work: Any) -> Any:
-        return self._runner.run(work)
-
-    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        # httpx would ask for compression by itself.
-        options["headers"] = {"accept-encoding": "identity", **options.get("headers", {})}
-        response: httpx.Response = self.run(self._http.request(method, path, **options))
-        return response
-
-    def get(self, path: str, **options: Any) -> httpx.Response:
-        return self.request("GET", path, **options)
-
-    def post(self, path: str, **options: Any) -> httpx.Response:
-        return self.request("POST", path, **options)
-
-    def close(self) -> None:
-        self.run(self._http.aclose())
-        self.run(self._lifespan.__aexit__(None, None, None))
-        self._runner.close()
+def plain_client(settings: Settings) -> Client:
+    """A started server; httpx would ask for compression by itself."""
+    return Client(create_app(settings, queue=IdleQueue()), {"accept-encoding": "identity"})
 
 
 @pytest.fixture
@@ -80,7 +49,7 @@ def make_client(tmp_path: Path, sqlite_address: str) -> Iterator[Callable[..., C
     started: list[Client] = []
 
     def make(**changed: Any) -> Client:
-        started.append(Client(create_app(Settings(data_dir=tmp_path, **changed), queue=IdleQueue())))
+        started.append(plain_client(Settings(data_dir=tmp_path, **changed)))
         return started[-1]
 
     yield make
@@ -102,7 +71,7 @@ def standing(_sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -
     store = Store(open_engine(settings.app_database_url))
     _publish(store)
     store.dispose()
-    client = Client(create_app(settings, queue=IdleQueue()))
+    client = plain_client(settings)
     yield client
     client.close()
 

@@ -1,0 +1,57 @@
+"""A started server without sockets, for tests that ask the whole application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+import httpx
+
+from app.api.runtime import Runtime
+from app.main import StmsApi
+
+
+class Client:
+    """Asks in turns; the server's event loop stands still in between. headers: sent with every request."""
+
+    def __init__(self, app: StmsApi, headers: Mapping[str, str] | None = None) -> None:
+        self.app = app
+        self._runner = asyncio.Runner()
+        self._lifespan = app.router.lifespan_context(app)
+        self.run(self._lifespan.__aenter__())
+        self._http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://test", headers=headers
+        )
+
+    @property
+    def runtime(self) -> Runtime:
+        runtime: Runtime = self.app.state.runtime
+        return runtime
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._runner.run(work)
+
+    def refresh(self) -> None:
+        self.run(self.runtime.refresher.refresh())
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        response: httpx.Response = self.run(self._http.request(method, path, **options))
+        return response
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("POST", path, **options)
+
+    def put(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("PUT", path, **options)
+
+    def delete(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("DELETE", path, **options)
+
+    def close(self) -> None:
+        self.run(self._http.aclose())
+        self.run(self._lifespan.__aexit__(None, None, None))
+        self._runner.close()
