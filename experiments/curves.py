@@ -10,7 +10,7 @@ import numpy as np
 
 from core.types import FloatArray
 from experiments.compact_curve import CURVES, TEACHER, point_name, run_of
-from experiments.resampling import interval
+from experiments.resampling import completed, interval
 from experiments.results import Record, ResultStore
 
 
@@ -94,7 +94,7 @@ def read_curves(store: ResultStore) -> dict[str, Curve]:
 
 def _point(size: int, records: Sequence[Record]) -> CurvePoint:
     replicates = np.array([record["replicates"]["f1"] for record in records], dtype=np.float64)
-    over_classes: FloatArray = np.ma.masked_invalid(replicates).mean(axis=0).filled(np.nan)
+    over_classes: FloatArray = np.ma.masked_invalid(completed(replicates)).mean(axis=0).filled(np.nan)
     low, high = interval(over_classes) or (np.nan, np.nan)
     times = [record["seconds_per_query"] for record in records]
     return CurvePoint(

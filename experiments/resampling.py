@@ -58,6 +58,23 @@ def interval(replicates: FloatArray) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
+def completed(replicates: FloatArray) -> FloatArray:
+    """Each class's undefined replicates replaced by its next defined one, (classes, replicates).
+
+    Where a class has a row or two, many replicates hold none of them. Left out, the mean over classes would
+    be one over other classes, and its interval lie beside it: so these replicates are drawn given that the
+    class is there. What is undefined depends on the rows drawn, not on the method: pairs stay pairs. A class
+    that is never defined stays so.
+    """
+    found = replicates.copy()
+    for of_class in found:
+        holes = np.flatnonzero(np.isnan(of_class))
+        defined = np.flatnonzero(~np.isnan(of_class))
+        if len(holes) and len(defined):
+            of_class[holes] = of_class[defined[np.searchsorted(defined, holes) % len(defined)]]
+    return found
+
+
 def rounded(values: FloatArray) -> list[float | None]:
     """JSON-ready: what is undefined is None."""
     return [None if np.isnan(value) else round(float(value), _DIGITS) for value in values]

@@ -11,7 +11,7 @@ import numpy as np
 from core.types import FloatArray
 from experiments.paper import MEASURES, METHODS, STATISTICS, Measure, Statistic
 from experiments.plans import GRIDS
-from experiments.resampling import interval
+from experiments.resampling import completed, interval
 from experiments.results import Record, ResultStore, Run, student_name, tuning_name
 
 Key: TypeAlias = tuple[str, Statistic, Measure]
@@ -152,15 +152,16 @@ def _cell(of_splits: list[list[Record]], statistic: Statistic, measure: Measure)
         [float(over(_masked([one["metrics"][measure] for one in split]))) for split in of_splits]
     )
     replicates: FloatArray = np.mean(
-        [
-            np.ma.filled(over(_masked([one["replicates"][measure] for one in split]), axis=0), np.nan)
-            for split in of_splits
-        ],
-        axis=0,
+        [np.ma.filled(over(_replicates(split, measure), axis=0), np.nan) for split in of_splits], axis=0
     )
     low, high = interval(replicates) or (np.nan, np.nan)
     spread = float(100.0 * values.std(ddof=1)) if len(values) > 1 else None
     return Cell(float(100.0 * values.mean()), 100.0 * low, 100.0 * high, spread), replicates
+
+
+def _replicates(split: list[Record], measure: Measure) -> np.ma.MaskedArray[Any, Any]:
+    found = np.array([one["replicates"][measure] for one in split], dtype=np.float64)
+    return np.ma.masked_invalid(completed(found))
 
 
 def _masked(values: Any) -> np.ma.MaskedArray[Any, Any]:

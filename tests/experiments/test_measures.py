@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from experiments.cuts import shared_threshold
-from experiments.resampling import Resampling, interval
+from experiments.resampling import Resampling, completed, interval
 
 
 def sample(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray]:
@@ -45,6 +45,29 @@ def test_a_replicate_without_positives_is_undefined():
     assert np.array_equal(undefined, np.isnan(found["auc"]))
     assert interval(found["f1"]) == (1.0, 1.0)
     assert interval(np.full(3, np.nan)) is None
+
+
+def test_an_undefined_replicate_is_another_of_the_same_class_and_pairs_stay_pairs():
+    nan = np.nan
+    found = completed(np.array([[nan, 0.1, nan, nan, 0.4, nan], [0.5, nan, nan, 0.8, 0.9, 1.0], [nan] * 6]))
+    assert found[0].tolist() == [0.1, 0.1, 0.4, 0.4, 0.4, 0.1]
+    assert found[1].tolist() == [0.5, 0.8, 0.8, 0.8, 0.9, 1.0]
+    assert np.isnan(found[2]).all()
+
+
+def test_the_interval_of_a_mean_holds_it_though_a_class_has_one_test_row():
+    truth = np.zeros((2, 40), dtype=bool)
+    truth[0, 0], truth[1, 1:21] = True, True
+    rng = np.random.default_rng(7)
+    decisions = [truth[0], truth[1] ^ (rng.random(40) < 0.3)]
+    scores = [decision.astype(float) for decision in decisions]
+    found = [
+        Resampling(400).measures(t, d, s)["f1"] for t, d, s in zip(truth, decisions, scores, strict=True)
+    ]
+    value = np.mean([f1_score(t, d) for t, d in zip(truth, decisions, strict=True)])
+    low, high = interval(completed(np.array(found)).mean(axis=0)) or (0.0, 0.0)
+    assert low < value < high
+    assert high - low < 0.2
 
 
 def test_the_interval_holds_95_per_cent():
