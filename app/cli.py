@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from app.commands import (
+    audit,
     database,
     datasets,
     demo,
@@ -17,10 +18,12 @@ from app.commands import (
     jobs,
     keys,
     models,
+    ping,
     query,
     reproduce,
     serving,
     train,
+    workers,
 )
 from app.commands.output import CommandFailed, print_failure, say
 from app.domain.errors import ServiceError
@@ -67,8 +70,10 @@ def build() -> typer.Typer:
     app.command(rich_help_panel=remote)(train.train)
     app.add_typer(jobs.commands, name="jobs", help="Training jobs.", rich_help_panel=remote)
     app.add_typer(models.commands, name="models", help="Models, versions, aliases.", rich_help_panel=remote)
+    app.command(rich_help_panel=remote)(workers.workers)
     app.command(rich_help_panel=remote)(query.query)
-    app.command(rich_help_panel=remote)(serving.ping)
+    app.command(rich_help_panel=remote)(audit.audit)
+    app.command(rich_help_panel=remote)(ping.ping)
     return app
 
 

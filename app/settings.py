@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -40,6 +41,9 @@ class Settings(BaseSettings):
         4 * 1024**3, ge=1024**2, description="Largest data set in memory, whatever the size of its file."
     )
     max_queued_jobs: int = Field(1000, ge=1, description="Training jobs waiting before new ones are shed.")
+    max_queued_jobs_per_key: int | None = Field(
+        None, ge=1, description="The same of each API key by itself; empty: no limit of its own."
+    )
     max_inflight_queries: int = Field(256, ge=1, description="Queries under way before new ones are shed.")
 
     max_inflight_bytes: int = Field(
@@ -50,6 +54,24 @@ class Settings(BaseSettings):
     )
     max_connections: int = Field(
         4096, ge=1, description="Open connections of one server process before new ones are shed."
+    )
+    max_connections_per_address: int = Field(
+        1024,
+        ge=0,
+        description="Of them from one address; loopback and trusted proxies are not counted; 0: no limit.",
+    )
+    rate_limit: float = Field(
+        0.0,
+        ge=0,
+        le=1e6,
+        description="Requests a second of one API key, or of one address without a key; 0: no limit.",
+    )
+    rate_burst: int = Field(0, ge=0, le=10**6, description="How many at once; 0: those of one second.")
+    auth_failure_rate: float = Field(
+        10.0, ge=0, le=1e6, description="Wrong API keys a second from one address before 429; 0: no limit."
+    )
+    trusted_proxies: str = Field(
+        "", description="Addresses or networks, comma-separated, whose X-Forwarded-For is believed."
     )
 
     max_classes: int = Field(2_000_000, ge=1, description="Most classes of an imported head.")
@@ -66,13 +88,60 @@ class Settings(BaseSettings):
         0.25, gt=0, le=1, description="How often a server looks for moved aliases and changed keys."
     )
 
+    database_pool_size: int = Field(
+        8, ge=1, le=200, description="Database connections a process keeps; it opens as many more if need be."
+    )
+    database_statement_seconds: float = Field(
+        30.0, ge=0, description="Longest statement on PostgreSQL; 0: no limit. Migrations have none."
+    )
+    database_lock_seconds: float = Field(
+        10.0, ge=0, description="Longest wait for a lock on PostgreSQL; 0: no limit."
+    )
+    database_idle_seconds: float = Field(
+        60.0, ge=0, description="Longest pause in an open transaction on PostgreSQL; 0: no limit."
+    )
+    retain_jobs_days: float = Field(
+        90.0, ge=0, description="Ended jobs without a published version are deleted after; 0: never."
+    )
+    retain_requests_days: float = Field(
+        7.0, ge=0, description="Idempotency keys of submitted jobs are forgotten after; 0: never."
+    )
+    retain_audit_days: float = Field(365.0, ge=0, description="Audit records are deleted after; 0: never.")
+
     solver_threads: int = Field(0, ge=0, description="Threads of one solver process; 0: all cores.")
-    worker_concurrency: int = Field(1, ge=1, le=64, description="Chunks a worker trains at once.")
-    classes_per_chunk: int = Field(64, ge=1, description="Classes in one queue item.")
+    solver_niceness: int = Field(
+        10, ge=0, le=19, description="Priority of solver processes, 19 the lowest; what answers has 0."
+    )
+    idle_solvers: int = Field(
+        1, ge=0, le=64, description="Solvers a worker keeps with a job's data in memory beside those at work."
+    )
+    idle_solver_seconds: float = Field(
+        30.0, ge=0, description="How long such a solver waits for the job's next unit of work."
+    )
+    spare_solver: bool = Field(
+        True, description="Keep one more solver ready, some 100 MB, so that no job waits for its start."
+    )
+    worker_concurrency: int = Field(1, ge=1, le=64, description="Units of work a worker does at once.")
+    classes_per_chunk: int = Field(64, ge=1, description="Most classes in one unit of work.")
+    max_units_per_key: int | None = Field(
+        None, ge=1, description="Units of work that the jobs of one API key have under way; empty: no limit."
+    )
     heartbeat_seconds: float = Field(1.0, gt=0, description="How often a worker says that it is alive.")
     takeover_seconds: float = Field(5.0, gt=0, description="Silence after which another worker takes over.")
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level logged.")
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, value: str) -> str:
+        for network in filter(None, (part.strip() for part in value.split(","))):
+            ip_network(network, strict=False)
+        return value
+
+    @property
+    def proxies(self) -> tuple[str, ...]:
+        """The trusted proxies one by one."""
+        return tuple(filter(None, (part.strip() for part in self.trusted_proxies.split(","))))
 
     @property
     def cache_folder(self) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import zlib
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -17,8 +18,9 @@ from app.api.paging import After, AfterNumber, Limit, Page, link_next
 from app.api.runtime import Runtime, RuntimeDep
 from app.api.schemas import EventView, JobView, StudentView, SubmitJob, TraceView
 from app.api.sse import event_stream, last_event_id
-from app.domain.entities import Event, Job, JobState
-from app.services import training
+from app.domain.entities import Event, Job, JobState, Priority
+from app.services import retention, training
+from app.serving.access import authorise
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"])
 
@@ -46,12 +48,15 @@ def submit(
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     """Train a teacher and one student a class from a data set, and publish them as a version of a model."""
+    if body.priority is Priority.HIGH:
+        authorise(caller, "admin")
     job, created = training.submit_job(
         runtime.store,
         runtime.queue,
         dataset_id=body.dataset_id,
         model=body.model,
         spec=body.hyperparameters,
+        priority=body.priority,
         created_by=caller.id,
         idempotency_key=idempotency_key,
         body_digest=_digest(body),
@@ -76,21 +81,24 @@ def list_jobs(
     found, has_more = training.list_jobs(runtime.store, limit=limit, after=after, states=status or ())
     if has_more:
         link_next(request, response, found[-1].id)
-    return Page(data=[_view(job) for job in found], has_more=has_more)
+    workers = training.workers_of(runtime.store, found)
+    return Page(data=[_view(job, workers[job.id]) for job in found], has_more=has_more)
 
 
 @router.get("/{job_id}", response_model=JobView)
 def get(job_id: JobId, request: Request, response: Response, runtime: RuntimeDep, _caller: Trainer) -> Any:
     """One job: state, times, progress, hyper-parameters and provenance."""
     job = training.get_job(runtime.store, job_id)
-    tag = etag(job.revision)
+    workers = training.workers_of(runtime.store, [job])[job.id]
+    # Who works on a job changes without a change of the job.
+    tag = etag(job.revision, *([f"{zlib.crc32(' '.join(workers).encode()):08x}"] if workers else []))
     headers = {"etag": tag, "cache-control": "no-cache"}
     if not job.state.ended:
         headers["retry-after"] = POLL_AFTER
     if not_modified(request, tag):
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
-    return _view(job)
+    return _view(job, workers)
 
 
 @router.get(
@@ -109,13 +117,16 @@ def events(
     _caller: Trainer,
     limit: Limit = 1000,
     after: AfterNumber = None,
-    last_event: Annotated[str | None, Header(alias="last-event-id")] = None,
+    last_event: Annotated[
+        str | None, Header(alias="last-event-id", json_schema_extra={"pattern": "^[0-9]{0,9}$"})
+    ] = None,
 ) -> Any:
     """What happened to a job: a page of JSON, or a stream for those who accept ``text/event-stream``.
 
     A stream goes on after Last-Event-ID (or ``after``), and is closed when the job has ended.
     """
-    seen = last_event_id(last_event) if after is None else after
+    last_seen = last_event_id(last_event)
+    seen = last_seen if after is None else after
     if "text/event-stream" in request.headers.get("accept", ""):
         return _stream(request, runtime, job_id, max(seen, 0))
     found, has_more = training.job_events(runtime.store, job_id, after=max(seen, 0), limit=limit)
@@ -155,6 +166,12 @@ def trace(
     return TraceView.of(training.student_trace(runtime.store, job_id, class_index, method))
 
 
+@router.delete("/{job_id}", status_code=204)
+def delete(job_id: JobId, runtime: RuntimeDep, _caller: Trainer) -> None:
+    """Delete an ended job that made no version, with its students and events."""
+    retention.delete_job(runtime.store, job_id)
+
+
 @router.post("/{job_id}/cancel", status_code=202)
 def cancel(job_id: JobId, response: Response, runtime: RuntimeDep, _caller: Trainer) -> JobView:
     """Stop a job. What it has finished is kept."""
@@ -175,8 +192,8 @@ def _accepted(job: Job, response: Response) -> JobView:
     return _view(job)
 
 
-def _view(job: Job) -> JobView:
-    return JobView.of_job(job, training.estimated_finish(job, time.time()))
+def _view(job: Job, workers: Sequence[str] = ()) -> JobView:
+    return JobView.of_job(job, training.estimated_finish(job, time.time()), workers)
 
 
 def _digest(body: SubmitJob) -> str:

@@ -9,14 +9,14 @@ from fastapi import APIRouter
 from app.api.auth import Administrator
 from app.api.paging import Page
 from app.api.runtime import RuntimeDep
-from app.api.schemas import WorkerView
+from app.api.schemas import UnitView, WorkerView
 
 router = APIRouter(prefix="/v1/workers", tags=["operation"])
 
 
 @router.get("")
 def list_workers(runtime: RuntimeDep, _caller: Administrator) -> Page[WorkerView]:
-    """Worker processes and when each was last heard of."""
+    """Worker processes, when each was last heard of, and what it was doing then."""
     with runtime.store.read() as uow:
         found = uow.workers.all()
     now = time.time()
@@ -27,7 +27,10 @@ def list_workers(runtime: RuntimeDep, _caller: Administrator) -> Page[WorkerView
             pid=worker.pid,
             started_at=worker.started_at,
             beat_at=worker.beat_at,
-            alive=now - worker.beat_at <= runtime.settings.takeover_seconds,
+            alive=worker.lost_at is None and now - worker.beat_at <= runtime.settings.takeover_seconds,
+            slots=worker.slots,
+            threads=worker.threads,
+            units=[UnitView.model_validate(unit) for unit in worker.units],
         )
         for worker in found
     ]

@@ -79,6 +79,8 @@ def show(
             "version": job.get("version"),
             "state": job["state"],
             "stage": job.get("stage"),
+            "priority": job.get("priority"),
+            "workers": ", ".join(job.get("workers") or ()) or None,
             "progress": f"{job['progress']['done']} of {job['progress']['total']}",
             **times,
             "estimated finish": clock(job.get("estimated_finish")),
@@ -213,6 +215,14 @@ def cancel(job_id: JobArgument, server: ServerOption = DEFAULT_SERVER, api_key: 
     with connect(server, api_key) as client:
         job = client.post(f"{job_path(job_id)}/cancel")
     say(f"Job {job_id} is {job['state']}.")
+
+
+@commands.command()
+def delete(job_id: JobArgument, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
+    """Delete an ended job that made no version, with its students and events."""
+    with connect(server, api_key) as client:
+        client.delete(job_path(job_id))
+    say(f"Job {job_id} is gone.")
 
 
 @commands.command()

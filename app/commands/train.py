@@ -23,6 +23,9 @@ def train(
     assignments: SetOption = [],  # noqa: B006
     params: ParamsOption = None,
     tune: TuneOption = False,
+    priority: Annotated[
+        str, typer.Option("--priority", help="low, normal or high; high needs an admin key.")
+    ] = "normal",
     file_format: FormatOption = None,
     label_column: LabelOption = None,
     as_json: JsonOption = False,
@@ -51,6 +54,8 @@ def train(
                 f"Data set {dataset_id}: {sent['rows']} rows, {len(sent['classes'])} classes."
             )
         body = {"dataset_id": dataset_id, "model": model, "hyperparameters": hyperparameters}
+        if priority != "normal":
+            body["priority"] = priority
         job = client.post("/v1/training-jobs", body)
         if wait:
             error_console().print(f"Job {job['id']} is accepted.")

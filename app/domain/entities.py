@@ -41,6 +41,14 @@ class Dataset:
     created_by: str
 
 
+class Priority(StrEnum):
+    """Who goes first. Units of a higher priority are taken before all those of a lower one."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+
 class JobState(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
@@ -80,6 +88,7 @@ class Job:
     spec: the TrainingSpec as JSON. provenance: seed, library versions and digests, to repeat the run.
     preparation_digest, teacher_digest: blobs written when the teacher stage ended.
     progress_done / progress_total: in students, the teacher counted as one more.
+    created_by: id of the API key, which shares the workers with the others by turns.
     """
 
     id: str
@@ -102,6 +111,7 @@ class Job:
     teacher_digest: str | None = None
     version: int | None = None
     revision: int = 0
+    priority: Priority = Priority.NORMAL
 
     @property
     def workflow_id(self) -> str:
@@ -216,6 +226,10 @@ class ApiKey:
     """An API key as stored: never the key itself, only the SHA-256 of its random part.
 
     scopes: of "admin", "train", "query". models: the models a query key may ask; empty means all.
+    expires_at: from then on it is refused. rate_limit: requests a second, 0 for any number; rate_burst: how
+        many of them at once; None: as the server is set.
+    previous_digest: of the part before the last rotation, good until previous_until; None once it is useless.
+    last_used_at: to about a minute.
     """
 
     id: str
@@ -225,6 +239,13 @@ class ApiKey:
     models: frozenset[str]
     created_at: float
     revoked_at: float | None = None
+    expires_at: float | None = None
+    rate_limit: float | None = None
+    rate_burst: int | None = None
+    previous_digest: str | None = None
+    previous_until: float | None = None
+    rotated_at: float | None = None
+    last_used_at: float | None = None
 
     def allows(self, scope: str, model: str | None = None) -> bool:
         """Whether the key opens what needs ``scope``, for this model if one is named.
@@ -237,11 +258,41 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One thing that somebody did, or was refused.
+
+    actor: id of the API key, "anonymous", "cli", "system" for what the service does by itself, or "unknown".
+    action: such as "dataset.delete". object: what it was done to. outcome: "done", "unchanged", or the code
+    of the error. details: a few words more; never a secret, nor a body.
+    """
+
+    id: str
+    at: float
+    actor: str
+    actor_name: str
+    scope: str
+    action: str
+    object: str
+    outcome: str
+    request_id: str | None = None
+    address: str | None = None
+    details: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker process and when it was last alive."""
+    """A worker process and when it was last alive.
+
+    slots: units it works on at once. threads: of each of its solvers. units: those under way at its last
+        beat. lost_at: when its peers gave it up; its work is theirs from then on.
+    """
 
     executor_id: str
     host: str
     pid: int
     started_at: float
     beat_at: float
+    slots: int = 1
+    threads: int = 1
+    units: tuple[Json, ...] = ()
+    lost_at: float | None = None

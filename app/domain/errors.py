@@ -11,6 +11,7 @@ ServiceError
 ├── Unprocessable       a well-formed request that contradicts an earlier one
 ├── NotAuthenticated / NotAuthorised
 ├── Overloaded          shed load; carries retry_after in seconds
+│   └── RateLimited     this caller asks too often; carries its quota
 └── Unavailable         a part the service needs cannot be reached
 """
 
@@ -90,6 +91,25 @@ class Overloaded(ServiceError):
     def __init__(self, message: str, *, code: str | None = None, retry_after: float = 1.0) -> None:
         super().__init__(message, code=code)
         self.retry_after = retry_after
+
+
+class RateLimited(Overloaded):
+    """quota: requests that may come at once. window: seconds after which all of them may come again."""
+
+    code = "rate_limited"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        retry_after: float = 1.0,
+        quota: int = 1,
+        window: float = 1.0,
+    ) -> None:
+        super().__init__(message, code=code, retry_after=retry_after)
+        self.quota = quota
+        self.window = window
 
 
 class Unavailable(ServiceError):

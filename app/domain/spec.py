@@ -6,10 +6,9 @@ The names and the defaults follow the paper (You, Xu, Xu, Tao, AAAI 2018) and `c
 from __future__ import annotations
 
 from math import prod
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Discriminator,
     Field,
@@ -18,8 +17,12 @@ from pydantic import (
     model_validator,
 )
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-AliasName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,99}$")]
+from app.domain.written import Written
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+Name = Annotated[str, StringConstraints(pattern=NAME)]
+ALIAS = r"^[A-Za-z][A-Za-z0-9._-]{0,99}$"
+AliasName = Annotated[str, StringConstraints(pattern=ALIAS)]
 """Begins with a letter: ``model@3`` is version 3 and can be nothing else."""
 Reference = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[A-Za-z0-9._-]{1,100})?$")
@@ -28,7 +31,17 @@ Method = Literal["gsvm", "gsvm0", "svm"]
 ServedMethod = Literal["gsvm", "gsvm0", "svm", "compact"]
 
 
-class _Spec(BaseModel):
+def _either(*schemas: dict[str, Any]) -> ConfigDict:
+    """For a rule that binds several fields: what the JSON schema of the whole says of it."""
+    return ConfigDict(json_schema_extra={"anyOf": list(schemas)})
+
+
+def _absent(*names: str) -> dict[str, Any]:
+    """Schema of an object in which these fields are null or left out."""
+    return {"properties": {name: {"type": "null"} for name in names}}
+
+
+class _Spec(Written):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -86,6 +99,12 @@ class CompactParameters(_Spec):
 
     One budget at most; without any it is 100 landmarks.
     """
+
+    model_config = _either(
+        _absent("relative_cost", "max_f1_loss"),
+        _absent("n_landmarks", "max_f1_loss"),
+        _absent("n_landmarks", "relative_cost"),
+    )
 
     n_landmarks: int | None = Field(None, ge=1, le=1000, description="Budget: this many landmarks a student.")
     relative_cost: float | None = Field(
@@ -183,6 +202,8 @@ class ThresholdParameters(_Spec):
 class EvaluationParameters(_Spec):
     """What the students are measured on."""
 
+    model_config = _either(_absent("dataset_id"), _absent("test_fraction"))
+
     dataset_id: str | None = Field(
         None, max_length=64, description="A data set to test on; null: the data set's own test part, if any."
     )
@@ -200,8 +221,25 @@ class EvaluationParameters(_Spec):
         return self
 
 
+_LINEAR_FEATURES: dict[str, Any] = {"properties": {"features": {"properties": {"kind": {"const": "linear"}}}}}
+_NO_HEAD: dict[str, Any] = {"properties": {"teacher": _absent("model")}}
+_BASELINES: dict[str, Any] = {
+    "required": ["evaluation"],
+    "properties": {"evaluation": {"required": ["baselines"], "properties": {"baselines": {"minItems": 1}}}},
+}
+
+
 class TrainingSpec(_Spec):
     """All hyper-parameters of a job. Every field has a default."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "allOf": [
+                {"anyOf": [_LINEAR_FEATURES, _NO_HEAD]},
+                {"anyOf": [_absent("compact"), _absent("tuning"), _BASELINES]},
+            ]
+        }
+    )
 
     features: FeatureParameters = FeatureParameters()
     teacher: TeacherParameters = TeacherParameters()

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import logging
-from typing import TypedDict
+import time
+from typing import Any, TypedDict
 
-from dbos import DBOSPortableJSONSerializer, Serializer
+from dbos import DBOSPortableJSONSerializer, Serializer, _sys_db, _utils
 from dbos._error import DBOSAwaitedWorkflowCancelledError
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
 
 from app.settings import Settings
+from app.store.faults import unavailable_of
 
 APPLICATION = "stms"
 APPLICATION_VERSION = "1"
 """A constant: the engine's default hashes the source and would strand unfinished jobs at every upgrade."""
 JOB_QUEUE = "stms-jobs"
-CHUNK_QUEUE = "stms-chunks"
+UNIT_QUEUE = "stms-units"
 TRAIN_MODEL = "train_model"
-TRAIN_CHUNK = "train_chunk"
+TRAIN_UNIT = "train_unit"
 SCHEMA = "dbos"
+COORDINATORS = 64
+"""Jobs that one worker coordinates at once; it waits most of the time."""
+_POLL_SECONDS = 0.1
+_LONGEST_NAP_SECONDS = 2.0
 
 
 class Limits(TypedDict):
@@ -29,9 +36,13 @@ class Limits(TypedDict):
 
 
 def queue_limits(settings: Settings) -> dict[str, Limits]:
-    """Every queue. Jobs and their chunks wait in two, so that no job waits for a slot it holds itself."""
-    limits = Limits(worker_concurrency=settings.worker_concurrency, polling_interval_sec=0.1)
-    return {JOB_QUEUE: limits, CHUNK_QUEUE: limits}
+    """Every queue. Jobs wait in one, their units of work in the other, where all the computing is."""
+    return {
+        JOB_QUEUE: Limits(worker_concurrency=COORDINATORS, polling_interval_sec=_POLL_SECONDS),
+        UNIT_QUEUE: Limits(
+            worker_concurrency=settings.worker_concurrency, polling_interval_sec=_POLL_SECONDS
+        ),
+    }
 
 
 def serializer() -> Serializer:
@@ -45,6 +56,34 @@ def engine_url(settings: Settings) -> str:
     if address.startswith("sqlite"):
         return address
     return make_url(address).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+class _ShortNaps:
+    """The module `time`, but nobody sleeps long."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    @staticmethod
+    def sleep(seconds: float) -> None:
+        time.sleep(min(seconds, _LONGEST_NAP_SECONDS))
+
+
+def nap_shortly() -> None:
+    """Have the engine look for a lost database every two seconds; by itself it waits up to 90."""
+    setattr(_sys_db, "time", _ShortNaps())  # noqa: B010 - not the module that its types know
+
+
+def wait_for_room() -> None:
+    """Have the engine try again what a full disk kept SQLite from writing, as it does with a locked file."""
+    setattr(_sys_db, "retriable_sqlite_exception", _may_pass)  # noqa: B010 - a name it imports for itself
+
+
+def _may_pass(error: Exception) -> bool:
+    if _utils.retriable_sqlite_exception(error):
+        return True
+    cause = unavailable_of(error) if isinstance(error, DBAPIError) else None
+    return cause is not None and cause.reason == "storage_full"
 
 
 def quiet_engine_log() -> None:

@@ -19,7 +19,7 @@ _MEASURES = ("accuracy", "f1", "auc")
 
 def finish_job(uow: UnitOfWork, job_id: str, attempt: int) -> Json:
     """Judge the students, publish a version if one is wanted and there is anything in it, end the job."""
-    job = uow.jobs.get(job_id)
+    job = uow.jobs.hold(job_id)
     if job.state is JobState.CANCELLING:
         return settle_cancelled(uow, job_id, attempt)
     if job.attempt != attempt or job.state is not JobState.RUNNING:
@@ -33,7 +33,7 @@ def finish_job(uow: UnitOfWork, job_id: str, attempt: int) -> Json:
     failed = [row for row in rows if row.state is StudentState.FAILED]
     if served and spec.publish:
         _publish(uow, job, spec, dataset, rows)
-    return _end(uow, job_id, served, failed, len(pairs))
+    return _end(uow, job_id, attempt, served, failed, len(pairs))
 
 
 def means(rows: Sequence[StudentRow]) -> dict[str, dict[str, float | int | None]]:
@@ -66,18 +66,20 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def _note_missing(uow: UnitOfWork, job: Job, dataset: Dataset, pairs: Sequence[Pair]) -> None:
     """A student without a row is one whose chunk came to an end of its own: say so in the table."""
     finished = finished_pairs(uow, job.id, pairs)
-    for pair in pairs:
-        if pair not in finished:
-            uow.students.save(
-                StudentRow(
-                    job_id=job.id,
-                    class_index=pair[0],
-                    label=dataset.classes[pair[0]],
-                    method=pair[1],
-                    state=StudentState.FAILED,
-                    error="It was not trained: the work on its chunk of classes failed.",
-                )
+    uow.students.save_all(
+        [
+            StudentRow(
+                job_id=job.id,
+                class_index=pair[0],
+                label=dataset.classes[pair[0]],
+                method=pair[1],
+                state=StudentState.FAILED,
+                error="It was not trained: the work on its chunk of classes failed.",
             )
+            for pair in pairs
+            if pair not in finished
+        ]
+    )
 
 
 def _publish(
@@ -103,7 +105,10 @@ def _publish(
         uow.models.tick()
 
 
-def _end(uow: UnitOfWork, job_id: str, served: int, failed: Sequence[StudentRow], total: int) -> Json:
+def _end(
+    uow: UnitOfWork, job_id: str, attempt: int, served: int, failed: Sequence[StudentRow], total: int
+) -> Json:
+    uow.units.forget(job_id, attempt)
     counts = {"students": total - len(failed), "failed": len(failed)}
     if not failed:
         uow.jobs.move(job_id, JobState.SUCCEEDED, stage="finished")

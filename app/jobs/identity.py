@@ -41,18 +41,26 @@ def claim_identity(settings: Settings) -> Identity:
     """
     if not settings.embedded:
         host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:40]
-        return Identity(_worker(f"{host}-{secrets.token_hex(6)}"), None)
+        return Identity(_worker(f"{host}-{secrets.token_hex(6)}", settings), None)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     for slot in range(_SLOTS):
         lock = _try_lock(settings.data_dir / f"worker-{slot}.lock")
         if lock is not None:
-            return Identity(_worker(f"local-{slot}"), lock)
+            return Identity(_worker(f"local-{slot}", settings), lock)
     raise Conflict(f"{_SLOTS} workers use {settings.data_dir} already.", code="too_many_workers")
 
 
-def _worker(executor_id: str) -> Worker:
+def _worker(executor_id: str, settings: Settings) -> Worker:
     now = time.time()
-    return Worker(executor_id, socket.gethostname()[:255], os.getpid(), started_at=now, beat_at=now)
+    return Worker(
+        executor_id,
+        socket.gethostname()[:255],
+        os.getpid(),
+        started_at=now,
+        beat_at=now,
+        slots=settings.worker_concurrency,
+        threads=settings.solver_threads or len(os.sched_getaffinity(0)),
+    )
 
 
 def _try_lock(path: Path) -> IO[str] | None:

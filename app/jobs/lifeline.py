@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-_NICENESS = 5
 _OOM_SCORE = "500"
 
 
@@ -25,13 +24,36 @@ def tie_to_parent(parent: int) -> None:
     threading.Thread(target=_watch, args=(parent,), name="lifeline", daemon=True).start()
 
 
-def step_back() -> None:
+def yield_to_others(niceness: int) -> None:
+    """Lower this process's priority to ``niceness``, or leave it where it is lower already."""
+    for thread in _threads():
+        if os.getpriority(os.PRIO_PROCESS, thread) < niceness:
+            # A thread that has just ended needs none.
+            with contextlib.suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, thread, niceness)
+
+
+def step_back(niceness: int) -> None:
     """Yield the processor to whoever answers queries, and be the first to go when memory runs out."""
-    os.nice(_NICENESS)
+    yield_to_others(niceness)
     if sys.platform == "linux":
+        # Never wakes up in front of somebody who is interactive.
+        for thread in _threads():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
+        # Where the kernel groups by session it weighs this one by a number of its own.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(niceness), encoding="ascii")
         # Not allowed in some sandboxes; then the kernel goes by size alone, and most likely picks the solver.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
+
+
+def _threads() -> list[int]:
+    """On Linux priorities are of threads; later ones have those of the thread that starts them."""
+    if sys.platform == "linux":
+        return [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    return [0]
 
 
 def _watch(parent: int) -> None:

@@ -41,6 +41,15 @@ class WorkflowState:
         return self.status in _ENDED
 
 
+def why_ended(workflow: WorkflowState | None) -> tuple[str, str]:
+    """Code and message for a job whose workflow ended, or is gone, without saying how the job did."""
+    if workflow is not None and workflow.status == "MAX_RECOVERY_ATTEMPTS_EXCEEDED":
+        return "too_many_restarts", "The job was interrupted too often and was given up."
+    if workflow is not None and workflow.error is not None:
+        return "internal_error", f"The job's workflow failed: {workflow.error}"
+    return "internal_error", "The job's workflow ended without a result."
+
+
 class DbosQueue:
     """`app.domain.ports.JobQueue` on DBOS. Connects when first used; every method may raise Unavailable.
 
@@ -85,6 +94,12 @@ class DbosQueue:
             )
             for workflow in found
         }
+
+    def workers_with_work(self) -> set[str]:
+        """Names under which workflows are marked as running."""
+        with self._connected() as client:
+            found = client.list_workflows(status="PENDING", load_input=False, load_output=False)
+        return {workflow.executor_id for workflow in found if workflow.executor_id is not None}
 
     def has_work_of(self, executor_id: str) -> bool:
         """Whether a workflow is marked as running on a worker of this name."""

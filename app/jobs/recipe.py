@@ -24,6 +24,7 @@ from core.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.evaluation import ClassResult, Examination
 from core.features import FeatureSpec
+from core.packed.codec import Buffer
 from core.pipeline import measure
 from core.preparation import Preparation, prepare
 from core.scaling import Scaling
@@ -86,14 +87,16 @@ def _tuning(wanted: TuningParameters | None) -> TuningSpec | None:
     )
 
 
-def load_parts(store: Store, dataset_id: str, spec: TrainingSpec) -> tuple[LabelledData, LabelledData | None]:
+def load_parts(
+    store: Store, files: PackedFiles, dataset_id: str, spec: TrainingSpec
+) -> tuple[LabelledData, LabelledData | None]:
     """The rows to train on, and those to test on if the job has any, coded with the classes of training.
 
     Raises NotFound, InvalidProblem.
     """
-    train, test = load_dataset(store, dataset_id)
+    train, test = load_dataset(store, files, dataset_id)
     if spec.evaluation.dataset_id is not None:
-        other, _ = load_dataset(store, spec.evaluation.dataset_id)
+        other, _ = load_dataset(store, files, spec.evaluation.dataset_id)
         labels = np.asarray(other.classes)[other.y]
         test = LabelledData.with_codes(other.X, labels, train.classes, n_columns=train.d)
     elif spec.evaluation.test_fraction is not None:
@@ -176,7 +179,7 @@ class Workbench:
     @classmethod
     def restored(
         cls,
-        stored: bytes,
+        stored: Buffer,
         parts: tuple[LabelledData, LabelledData | None],
         spec: TrainingSpec,
         progress: ProgressCallback,

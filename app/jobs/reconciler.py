@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from app.domain.entities import Job, JobState
 from app.domain.errors import Conflict, ServiceError
 from app.jobs import steps
-from app.jobs.queue import DbosQueue, WorkflowState
+from app.jobs.queue import DbosQueue, WorkflowState, why_ended
 from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)
@@ -23,16 +23,30 @@ _CANCEL_GRACE_SECONDS = 2.0
 _PAGE = 200
 _RETENTION_SECONDS = 30 * 86_400.0
 _CLEAN_SECONDS = 3600.0
+_ADOPT_SECONDS = 5.0
 
 
 class Reconciler:
-    """A thread that looks at every unfinished job once a second."""
+    """A thread that looks at every unfinished job once a second.
 
-    def __init__(self, store: Store, queue: DbosQueue) -> None:
+    adopt: called now and then, to take up work that belongs to nobody any more. let_go: called once an hour,
+    to delete what is old.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queue: DbosQueue,
+        adopt: Callable[[], None] = lambda: None,
+        let_go: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._adopt = adopt
+        self._let_go = let_go
         self._store = store
         self._queue = queue
         self._cancelling_since: dict[str, float] = {}
         self._cleaned_at = float("-inf")
+        self._adopted_at = time.monotonic()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
@@ -61,9 +75,10 @@ class Reconciler:
         }
 
     def clean(self) -> None:
-        """Delete the engine's records of workflows that ended long ago. Raises Unavailable."""
+        """Delete what is old, also the engine's records of ended workflows. Raises Unavailable."""
         while self._queue.forget_before(time.time() - _RETENTION_SECONDS):
             logger.info("deleted old workflow records")
+        self._let_go()
 
     def _pages(self) -> Iterator[list[Job]]:
         after: str | None = None
@@ -105,12 +120,15 @@ class Reconciler:
                     uow.jobs.move(job.id, JobState.CANCELLING)
                 steps.settle_cancelled(uow, job.id, job.attempt)
             else:
-                steps.fail_job(uow, job.id, job.attempt, *_why(workflow))
+                steps.fail_job(uow, job.id, job.attempt, *why_ended(workflow))
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
                 self.look()
+                if time.monotonic() - self._adopted_at > _ADOPT_SECONDS:
+                    self._adopted_at = time.monotonic()
+                    self._adopt()
                 if time.monotonic() - self._cleaned_at > _CLEAN_SECONDS:
                     self._cleaned_at = time.monotonic()
                     self.clean()
@@ -119,11 +137,3 @@ class Reconciler:
             except Exception:
                 logger.exception("the reconciler failed; it looks again")
             self._stopping.wait(_LOOK_SECONDS)
-
-
-def _why(workflow: WorkflowState) -> tuple[str, str]:
-    if workflow.status == "MAX_RECOVERY_ATTEMPTS_EXCEEDED":
-        return "too_many_restarts", "The job was interrupted too often and was given up."
-    if workflow.error is not None:
-        return "internal_error", f"The job's workflow failed: {workflow.error}"
-    return "internal_error", "The job's workflow ended without a result."

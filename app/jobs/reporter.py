@@ -22,9 +22,13 @@ class Reporter:
 
     At most two a second, and ever fewer the longer a stage lasts, so that a stage of days stores hundreds.
     Progress that cannot be stored is dropped with a warning: the work itself goes on.
+
+    stages: whether the job's stage is this solver's. That of one chunk among others only tells progress: it
+    may read the data again while others train.
     """
 
-    def __init__(self, store: Store, job_id: str, attempt: int) -> None:
+    def __init__(self, store: Store, job_id: str, attempt: int, *, stages: bool = True) -> None:
+        self._stages = stages
         self._store = store
         self._job_id = job_id
         self._attempt = attempt
@@ -43,7 +47,7 @@ class Reporter:
         told["stage"] = shown
         if stage != self._stage:
             self._stage, self._stage_began, self._told_at = stage, now, now
-            if stage != "students":
+            if stage != "students" and self._stages:
                 self._write("stage_started", {"stage": stage}, stage)
         elif now - self._told_at >= max(_LEAST_SECONDS, _SHARE_OF_STAGE * (now - self._stage_began)):
             self._told_at = now
@@ -52,7 +56,7 @@ class Reporter:
     def _write(self, event: str, data: Json, stage: str | None) -> None:
         try:
             with self._store.begin() as uow:
-                job = uow.jobs.get(self._job_id)
+                job = uow.jobs.hold(self._job_id)
                 if job.state is not JobState.RUNNING or job.attempt != self._attempt:
                     return
                 uow.events.append(self._job_id, event, data)

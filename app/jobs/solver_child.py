@@ -1,15 +1,17 @@
-"""The solver process: ``python -m app.jobs.solver_child <pid of the worker>``.
+"""The solver process: ``python -m app.jobs.solver_child <pid of the worker> <niceness> <now|later>``.
 
 It reads commands from standard input and answers on standard output, in the frames of `app.jobs.frames`:
 
-open {database_url, dataset_id, spec, threads, log_level}      → opened {threads}
-prepare {targets}            → progress…, prepared {summary, seconds, metrics} + [preparation, packed teacher]
+open {database_url, dataset_id, spec, threads, log_level, …} → opened {threads}
+prepare {targets}            → progress…, prepared {summary, seconds, metrics, parcels} + [preparation, packed
+                               teacher], empty where `parcels` names a file of the cache instead
 restore {preparation_digest} → progress…, restored
 train {pairs}                → started, progress…, student {…} + [packed, trace if it was searched for]
                                or student_failed {…}…, trained
 
-Any of them may be answered by failed {code, message}. It reads the database and never writes to it;
-killing it at any moment loses nothing but the work since its last answer.
+Any of them may be answered by failed {code, message, passing}, passing being whether waiting may cure it. It
+reads the database and never writes to it; killing it at any moment loses nothing but the work since its last
+answer.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from app.domain.entities import Json
-from app.domain.errors import ServiceError
+from app.domain.errors import ServiceError, Unavailable
+from app.domain.spec import TrainingSpec
 from app.jobs.frames import Frame, read_frame, write_frame
 from app.jobs.lifeline import step_back, tie_to_parent
+from app.logs import mask_logs
 
 if TYPE_CHECKING:
     from app.jobs.recipe import Shared, Workbench
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PROGRESS_SECONDS = 0.25
+_LASTING = frozenset({"blob_damaged", "database_damaged", "schema_outdated"})
+"""Codes of what is unavailable and will be so for as long as nobody repairs it."""
 
 
 class Answers:
@@ -70,7 +76,6 @@ class SolverChild:
     def __init__(self, answers: Answers, order: Json) -> None:
         from joblib import cpu_count
 
-        from app.domain.spec import TrainingSpec
         from app.store.disk import PackedFiles
         from app.store.engine import open_engine
         from app.store.unit_of_work import Store
@@ -86,20 +91,25 @@ class SolverChild:
 
     def prepare(self, command: Json) -> None:
         from app.jobs.recipe import Workbench, load_head
+        from app.store.parcels import Parcel
 
         parts = self._parts()
         head = load_head(self._store, self._files, self._spec, parts[0])
         bench = Workbench.prepared(parts, self._spec, self._threads, self._answers.progress, head)
         report = bench.teacher_report(command["targets"]) | {"threads": self._threads}
-        preparation, teacher = bench.preparation.to_bytes(), bench.preparation.packed_teacher().to_bytes()
+        # One after the other: what went to a file leaves the memory before the next is made.
+        parcels = [Parcel.pack(self._files, bench.preparation.to_bytes())]
+        parcels.append(Parcel.pack(self._files, bench.preparation.packed_teacher().to_bytes()))
         self._bench = bench
-        self._answers.send("prepared", report, preparation, teacher)
+        labels = {"parcels": [parcel.label for parcel in parcels]}
+        self._answers.send("prepared", report | labels, *(parcel.data or b"" for parcel in parcels))
 
     def restore(self, command: Json) -> None:
         from app.jobs.recipe import Workbench
+        from app.services.models import open_blob
 
-        with self._store.read() as uow:
-            stored = uow.blobs.read(command["preparation_digest"])
+        digest = command["preparation_digest"]
+        stored = self._files.mending(lambda: open_blob(self._store, self._files, digest).whole(), digest)
         self._bench = Workbench.restored(stored, self._parts(), self._spec, self._answers.progress)
         self._answers.send("restored")
 
@@ -143,7 +153,7 @@ class SolverChild:
         from core.types import Progress
 
         self._answers.progress(Progress("data", 0, 1))
-        return load_parts(self._store, self._dataset_id, self._spec)
+        return load_parts(self._store, self._files, self._dataset_id, self._spec)
 
 
 def failure(error: Exception) -> Json:
@@ -170,11 +180,13 @@ def serve(commands: BinaryIO, answers: Answers) -> None:
                 logging.basicConfig(
                     level=frame.header["log_level"], format="%(levelname)s %(name)s: %(message)s"
                 )
+                mask_logs()
                 child = SolverChild(answers, frame.header)
             else:
                 _obey(child, frame)
         except Exception as error:  # noqa: BLE001 - told to the worker, which decides
-            answers.send("failed", failure(error))
+            passing = isinstance(error, Unavailable) and error.reason not in _LASTING
+            answers.send("failed", failure(error) | {"passing": passing})
 
 
 def _obey(child: SolverChild | None, frame: Frame) -> None:
@@ -184,14 +196,39 @@ def _obey(child: SolverChild | None, frame: Frame) -> None:
     commands[frame.type](frame.header)
 
 
+def get_ready() -> None:
+    """Load all that any job needs, down to the compiled kernels, by doing a tiny one."""
+    import numpy as np
+
+    from app.jobs.recipe import Workbench
+    from core.dataset import LabelledData
+
+    X = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 0.9], [0.9, 0.0]])
+    data = LabelledData.from_arrays(X, np.array(["a", "b", "a", "b"]))
+    bench = Workbench.prepared((data, data), TrainingSpec(), 1, lambda _progress: None)
+    bench.student(0, "gsvm", bench.shared([(0, "gsvm")], 1, lambda _progress: None), lambda _progress: None)
+
+
 def main() -> int:
-    """Tie the process to its worker, keep standard output to itself, and serve."""
-    tie_to_parent(int(sys.argv[1]))
-    step_back()
+    """Tie the process to its worker, keep standard output to itself, and serve.
+
+    A solver that is wanted now first loads what it needs and then lowers its priority, a spare one lowers it
+    first: nobody waits for it, and it says when it is ready.
+    """
+    parent, niceness, when = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    tie_to_parent(parent)
     commands = os.fdopen(os.dup(0), "rb")
     answers = Answers(os.fdopen(os.dup(1), "wb"))
     # Whatever a library prints must not get between the frames.
     os.dup2(2, 1)
+    if when == "later":
+        step_back(niceness)
+        get_ready()
+        answers.send("ready")
+    else:
+        import app.jobs.recipe  # noqa: F401 - loaded at the priority of a job that waits
+
+        step_back(niceness)
     serve(commands, answers)
     return 0
 

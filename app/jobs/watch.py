@@ -20,6 +20,10 @@ _LOOK_SECONDS = 0.2
 _WAIT_SECONDS = 1.0
 
 
+UNDER_WAY = (JobState.QUEUED, JobState.RUNNING)
+"""A job is queued until its first unit of work has a slot."""
+
+
 class JobStopped(Exception):
     """The job is not this attempt's to run any more: cancelled, or ended by somebody else."""
 
@@ -34,11 +38,16 @@ class WorkflowOver(BaseException):
 
 class JobWatch:
     """Call it often: it looks at the job's state at most every 0.2 s. Raises JobStopped and WorkerStopping.
-
     A database that cannot be reached stops nothing: the solver works on until there is an answer.
     """
 
-    def __init__(self, store: Store, stopping: threading.Event, job_id: str, attempt: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        stopping: threading.Event,
+        job_id: str,
+        attempt: int,
+    ) -> None:
         self._store = store
         self._stopping = stopping
         self._job_id = job_id
@@ -47,17 +56,19 @@ class JobWatch:
 
     def __call__(self) -> None:
         stop_if(self._stopping)
-        now = time.monotonic()
-        if now - self._looked_at < _LOOK_SECONDS:
-            return
-        self._looked_at = now
+        if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+            self.look()
+
+    def look(self) -> None:
+        """Look now. Raises JobStopped."""
+        self._looked_at = time.monotonic()
         try:
             with self._store.read() as uow:
                 job = uow.jobs.get(self._job_id)
         except Unavailable as error:
             logger.warning("job %s: its state cannot be read: %s", self._job_id, error)
             return
-        if job.state is not JobState.RUNNING or job.attempt != self._attempt:
+        if job.state not in UNDER_WAY or job.attempt != self._attempt:
             raise JobStopped(f"it is {job.state}, attempt {job.attempt}")
 
     def patiently(self, call: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 from dbos import DBOS, DBOSConfig, SQLAlchemyDatasource
@@ -21,39 +21,61 @@ from app.jobs.engine import (
     APPLICATION_VERSION,
     SCHEMA,
     engine_url,
+    nap_shortly,
     quiet_engine_log,
     serializer,
+    wait_for_room,
 )
 from app.jobs.heartbeat import Heartbeat
 from app.jobs.identity import claim_identity
+from app.jobs.lifeline import yield_to_others
 from app.jobs.queue import DbosQueue
 from app.jobs.reconciler import Reconciler
+from app.jobs.under_way import UnderWay
 from app.jobs.workflow import Training
+from app.logs import mask_logs
+from app.services.retention import Cleaner
 from app.settings import Settings
-from app.store.engine import open_engine
+from app.store.engine import open_database
 from app.store.migrate import schema_is_current
 from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 5.0
+_LISTED_SECONDS = 60.0
+_SPARE_CONNECTIONS = 12
+"""For heartbeat, reconciler and coordinators, which ask often and shortly."""
+_IDLE_SECONDS = 10.0
+"""A worker that is frozen in the middle of a transaction loses it, and its locks."""
+_NICENESS = 2
+"""What answers queries goes first; a worker that is not heard of is taken for dead, so not far behind."""
 
 
 class Worker:
     """Everything that runs in a worker process. `start` once, then `stop`.
 
     solver_command: program and arguments of the solver process, if not this package's own.
+    on_lost: called when the peers have given this worker up; nothing is left to do for it but `stop`.
     """
 
-    def __init__(self, settings: Settings, solver_command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        solver_command: Sequence[str] | None = None,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
         self._solver_command = solver_command
         self._settings = settings
+        self._on_lost = on_lost
+        self._is_lost = False
+        self._under_way = UnderWay()
         self._stopping = threading.Event()
         self._identity = claim_identity(settings)
         me = self._identity.worker
         # Each running workflow may hold a connection, and the heartbeat must never wait for one.
         self._store = Store(
-            open_engine(settings.app_database_url, pool_size=2 * settings.worker_concurrency + 6)
+            open_database(settings, "worker", pool_size=2 * settings.worker_concurrency + _SPARE_CONNECTIONS)
         )
         self._queue = DbosQueue(settings)
         self._heartbeat = Heartbeat(
@@ -61,9 +83,13 @@ class Worker:
             me,
             every=settings.heartbeat_seconds,
             patience=settings.takeover_seconds,
+            doing=self._under_way.snapshot,
             take_over=self._take_over,
+            lost=self._end_as_lost,
         )
-        self._reconciler = Reconciler(self._store, self._queue)
+        self._reconciler = Reconciler(
+            self._store, self._queue, self._adopt, let_go=Cleaner(self._store, settings)
+        )
         self._training: Training | None = None
 
     @property
@@ -83,6 +109,8 @@ class Worker:
                 code="schema_outdated",
             )
         quiet_engine_log()
+        nap_shortly()
+        wait_for_room()
         url = engine_url(settings)
         if url.startswith("sqlite"):
             _use_wal(url)
@@ -99,6 +127,8 @@ class Worker:
                 executor_id=self.executor_id,
                 serializer=serializer(),
                 log_level="WARNING",
+                sys_db_idle_transaction_timeout_sec=_IDLE_SECONDS,
+                sys_db_pool_size=2 * settings.worker_concurrency + _SPARE_CONNECTIONS,
             )
         )
         datasource = SQLAlchemyDatasource.create(
@@ -110,6 +140,7 @@ class Worker:
             datasource,
             self._queue,
             self._stopping,
+            self._under_way,
             self.executor_id,
             self._solver_command,
         )
@@ -122,8 +153,11 @@ class Worker:
     def stop(self) -> None:
         """End the solvers at once and leave unfinished jobs to be continued by whoever comes next."""
         self._stopping.set()
-        if self._training is not None and not self._training.wait_until_idle(_DRAIN_SECONDS):
+        self._under_way.wake()
+        if not self._under_way.wait_until_idle(_DRAIN_SECONDS):
             logger.warning("some workflows did not stop within %.0f s", _DRAIN_SECONDS)
+        if self._training is not None:
+            self._training.close()
         self._reconciler.stop()
         self._heartbeat.stop()
         DBOS.destroy(destroy_registry=True)
@@ -133,45 +167,92 @@ class Worker:
         self._identity.release()
 
     def _sign_off(self) -> None:
-        """Leave the list of workers, unless there is work under this name that the peers must find."""
+        """Leave the list of workers; if there is work under this name, leave it to the peers at once."""
+        if self._is_lost:
+            return
         try:
-            if not self._queue.has_work_of(self.executor_id):
-                with self._store.begin() as uow:
+            with self._store.begin() as uow:
+                if self._queue.has_work_of(self.executor_id):
+                    uow.workers.give_up(self.executor_id, time.time())
+                else:
                     uow.workers.forget(self.executor_id)
         except Unavailable as error:
             logger.warning("worker %s: could not sign off: %s", self.executor_id, error)
 
-    def _take_over(self, dead: Sequence[str]) -> None:
-        """Queue the unfinished work of dead workers again; the engine gives each piece to one worker only."""
-        handles = DBOS._recover_pending_workflows(list(dead))
-        job_ids = {handle.get_workflow_id().partition(".")[0] for handle in handles}
+    def _end_as_lost(self) -> None:
+        """The peers do this worker's work: its solvers end now, and the name is not used any more."""
+        self._is_lost = True
+        logger.error(
+            "worker %s was given up by the others after a silence of more than %.0f s: it stops its solvers",
+            self.executor_id,
+            self._settings.takeover_seconds,
+        )
+        self._stopping.set()
+        self._under_way.wake()
+        self._on_lost()
+
+    def _take_over(self, lost: Sequence[str]) -> None:
+        """Queue the unfinished work of lost workers again; the engine gives each piece to one worker only.
+
+        They stay listed for a while: what one of them took up before it knew is found the next time.
+        """
+        for executor_id in lost:
+            handles = DBOS._recover_pending_workflows([executor_id])
+            job_ids = {handle.get_workflow_id().partition(".")[0] for handle in handles}
+            with self._store.begin() as uow:
+                for job_id in sorted(job_ids):
+                    told = {"from": [executor_id], "by": self.executor_id}
+                    uow.events.append(job_id, "worker_took_over", told)
+        before = time.time() - _LISTED_SECONDS
         with self._store.begin() as uow:
-            for executor_id in dead:
-                uow.workers.forget(executor_id)
-            for job_id in sorted(job_ids):
-                told = {"from": list(dead), "by": self.executor_id}
-                uow.events.append(job_id, "worker_took_over", told)
+            for worker in uow.workers.all():
+                if worker.lost_at is not None and worker.lost_at < before:
+                    uow.workers.forget(worker.executor_id)
+
+    def _adopt(self) -> None:
+        """Take over work under names that no worker has: of lost ones that are not listed any more."""
+        busy = self._queue.workers_with_work()
+        with self._store.read() as uow:
+            known = {worker.executor_id for worker in uow.workers.all()}
+        if busy - known:
+            self._take_over(sorted(busy - known))
 
 
 def run_worker(settings: Settings) -> int:
     """Work until SIGTERM or SIGINT; returns the exit status. Blocks; main thread only."""
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    stop = threading.Event()
+    mask_logs()
+    stop, lost = threading.Event(), threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
+        lost.clear()
+        stop.set()
+
+    def on_lost() -> None:
+        lost.set()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    worker = Worker(settings)
+    yield_to_others(_NICENESS)
+    worker = Worker(settings, on_lost=on_lost)
     try:
         worker.start()
         stop.wait()
     finally:
         worker.stop()
+    if lost.is_set():
+        _begin_anew()
     _leave_no_thread_behind()
     return 0
+
+
+def _begin_anew() -> None:
+    """Go on as another worker: the same command in the same process, with nothing left of this one."""
+    logger.warning("beginning anew under another name")
+    logging.shutdown()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
 
 def _leave_no_thread_behind() -> None:

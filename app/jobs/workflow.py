@@ -1,47 +1,39 @@
-"""The durable workflows: train a model, and train one chunk of its classes.
-
-What is between two steps may run again after a crash: solving may, storing may not. A solver's result is
-handed to the step that stores it, and the step commits the result together with its own checkpoint. So on
-recovery the workflow first goes once more through the steps of what is stored, which the engine answers from
-their checkpoints, and then solves only the rest.
-"""
+"""The durable workflows: coordinate a job, and do one unit of its work."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from functools import partial
 
-from dbos import DBOS, SetWorkflowID, SQLAlchemyDatasource
-from dbos._datasource import DatasourceOptions
+from dbos import DBOS, SetEnqueueOptions, SetWorkflowID, SQLAlchemyDatasource
 from dbos._error import DBOSWorkflowCancelledError
 
-from app.domain.entities import Job
 from app.domain.errors import ServiceError, Unavailable
-from app.domain.spec import TrainingSpec
-from app.jobs import rounds, steps
-from app.jobs.engine import CHUNK_QUEUE, TRAIN_CHUNK, TRAIN_MODEL
-from app.jobs.finish import finish_job
+from app.jobs import steps
+from app.jobs.coordinator import Coordinator, Enqueue, UnitLost
+from app.jobs.cuts import PREPARE, Unit
+from app.jobs.engine import TRAIN_MODEL, TRAIN_UNIT, UNIT_QUEUE
+from app.jobs.ledger import Ledger
 from app.jobs.queue import DbosQueue
-from app.jobs.reporter import Reporter
-from app.jobs.solver_process import Order, Pair, Solver, SolverFailed
-from app.jobs.watch import JobStopped, JobWatch, WorkflowOver, stop_if
-from app.services.training_plan import targets_of
+from app.jobs.solver_pool import SolverPool
+from app.jobs.solver_process import SOLVER_COMMAND, SolverFailed, SolverHandle
+from app.jobs.under_way import UnderWay
+from app.jobs.unit_work import UnitWork
+from app.jobs.watch import UNDER_WAY, JobStopped, JobWatch, WorkflowOver, stop_if
 from app.settings import Settings
-from app.store.unit_of_work import Store, UnitOfWork
+from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)
 
-R = TypeVar("R")
-
-_CHUNK_LOOK_SECONDS = 0.2
 _MAX_RECOVERIES = 100
+_SOLVERS_END_SECONDS = 2.0
+_LOOK_SECONDS = 0.05
 
 
 class Training:
-    """What the workflows need in a worker process, and their bodies."""
+    """What the workflows need in a worker process, and every way they can end."""
 
     def __init__(
         self,
@@ -50,212 +42,135 @@ class Training:
         datasource: SQLAlchemyDatasource,
         queue: DbosQueue,
         stopping: threading.Event,
+        under_way: UnderWay,
         executor: str,
         solver_command: Sequence[str] | None = None,
     ) -> None:
-        self._solver_command = solver_command
         self._settings = settings
         self._store = store
-        self._datasource = datasource
         self._queue = queue
         self._stopping = stopping
         self._executor = executor
-        self._start_chunk: Callable[[str, int, int, int], None] | None = None
-        self._running = 0
-        self._idle = threading.Condition()
+        self._under_way = under_way
+        self._ledger = Ledger(store, datasource, stopping)
+        self._enqueue: Enqueue | None = None
+        room = settings.worker_concurrency + settings.idle_solvers
+        start = partial(
+            SolverHandle.start,
+            solver_command or SOLVER_COMMAND,
+            settings.solver_threads,
+            settings.solver_niceness,
+        )
+        self._pool = SolverPool(
+            room, settings.idle_solver_seconds, self._goes_on, start, has_spare=settings.spare_solver
+        )
 
     def register(self) -> None:
         """Make the workflows known to the engine, before it is launched."""
 
         @DBOS.workflow(name=TRAIN_MODEL, max_recovery_attempts=_MAX_RECOVERIES)
         def train_model(job_id: str, attempt: int) -> None:
-            with self._counted():
+            stop_if(self._stopping)
+            with self._under_way.workflow():
                 self.run_job(job_id, attempt)
 
-        @DBOS.workflow(name=TRAIN_CHUNK, max_recovery_attempts=_MAX_RECOVERIES)
-        def train_chunk(job_id: str, attempt: int, chunk: int, chunk_size: int) -> None:
-            with self._counted():
-                self.run_chunk(job_id, attempt, chunk, chunk_size)
+        @DBOS.workflow(name=TRAIN_UNIT, max_recovery_attempts=_MAX_RECOVERIES)
+        def train_unit(job_id: str, attempt: int, number: int, first: int, stop: int) -> None:
+            stop_if(self._stopping)
+            with self._under_way.workflow():
+                self.run_unit(Unit(job_id, attempt, number, first, stop))
 
-        def start_chunk(job_id: str, attempt: int, chunk: int, chunk_size: int) -> None:
-            with SetWorkflowID(chunk_id(job_id, attempt, chunk)):
-                DBOS.enqueue_workflow(CHUNK_QUEUE, train_chunk, job_id, attempt, chunk, chunk_size)
+        def enqueue(unit: Unit, priority: int) -> None:
+            with SetWorkflowID(unit.id), SetEnqueueOptions(priority=priority):
+                DBOS.enqueue_workflow(
+                    UNIT_QUEUE, train_unit, unit.job_id, unit.attempt, unit.number, unit.first, unit.stop
+                )
 
-        self._start_chunk = start_chunk
+        self._enqueue = enqueue
 
-    def wait_until_idle(self, seconds: float) -> bool:
-        """Whether within ``seconds`` no workflow runs here any more."""
-        with self._idle:
-            return self._idle.wait_for(lambda: self._running == 0, seconds)
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        stop_if(self._stopping)
-        with self._idle:
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._idle:
-                self._running -= 1
-                self._idle.notify_all()
+    def close(self) -> None:
+        """End all solvers."""
+        self._pool.close()
 
     def run_job(self, job_id: str, attempt: int) -> None:
         """The body of ``train_model``: every way it can end sets the job's final state."""
+        if self._enqueue is None:
+            raise RuntimeError("the workflows are not registered")
+        run = (job_id, attempt)
+        watch = JobWatch(self._store, self._stopping, job_id, attempt)
         try:
-            self._train(job_id, attempt)
+            Coordinator(
+                self._ledger, self._queue, self._under_way, watch, self._enqueue, self._settings, run
+            ).train()
         except (JobStopped, DBOSWorkflowCancelledError) as stopped:
             logger.info("job %s: %s", job_id, stopped)
             self._settle(job_id, attempt)
             self._leave()
         except Exception as error:  # noqa: BLE001 - whatever it is, the job must not stay in progress
-            code, message = described(error)
-            self._step(steps.fail_job, job_id, attempt, code, message)
+            self._ledger.step(steps.fail_job, job_id, attempt, *described(error))
 
-    def run_chunk(self, job_id: str, attempt: int, chunk: int, chunk_size: int) -> None:
-        """The body of ``train_chunk``. Its end says nothing; the students it stored do."""
-        watch = self._watch(job_id, attempt)
+    def run_unit(self, unit: Unit) -> None:
+        """The body of ``train_unit``. The end of a chunk says nothing; the students it stored do."""
+        watch = JobWatch(self._store, self._stopping, unit.job_id, unit.attempt)
         try:
-            with self._solver(watch, job_id) as solver:
-                self._train_chunk(solver, watch, job_id, attempt, chunk, chunk_size)
+            with self._under_way.unit(unit) as solvers:
+                UnitWork(self._ledger, self._pool, watch, self._settings, self._executor, unit, solvers).do()
         except (JobStopped, DBOSWorkflowCancelledError) as stopped:
-            logger.info("job %s, chunk %d: %s", job_id, chunk, stopped)
+            logger.info("job %s, unit %d: %s", unit.job_id, unit.number, stopped)
+            self._forget(unit)
             self._leave()
+        except Exception as error:
+            if unit.number != PREPARE:
+                raise
+            self._ledger.step(steps.fail_job, unit.job_id, unit.attempt, *described(error))
 
-    def _train(self, job_id: str, attempt: int) -> None:
-        watch = self._watch(job_id, attempt)
-        size = self._settings.classes_per_chunk
-        plan = self._step(steps.begin_job, job_id, attempt, size, self._executor)
-        if not plan["run"]:
-            logger.info("job %s: attempt %d is not wanted any more", job_id, attempt)
-            return
-        with self._solver(watch, job_id) as solver:
-            self._prepare(solver, watch, job_id, attempt)
-            if plan["chunks"] == 1:
-                # The only chunk is trained where its preparation is in memory already.
-                self._train_chunk(solver, watch, job_id, attempt, 0, plan["chunk_size"])
-        if plan["chunks"] > 1:
-            self._train_chunks(watch, job_id, attempt, plan["chunks"], plan["chunk_size"])
-        self._step(finish_job, job_id, attempt)
-
-    def _prepare(self, solver: Solver, watch: JobWatch, job_id: str, attempt: int) -> None:
-        job = self._job(watch, job_id)
-        prepared = None
-        if job.preparation_digest is None:
-            reporter = Reporter(self._store, job_id, attempt)
-            prepared = rounds.prepare(solver, self._targets(watch, job), reporter)
-        self._step(steps.keep_preparation, job_id, prepared)
-
-    def _train_chunk(
-        self, solver: Solver, watch: JobWatch, job_id: str, attempt: int, chunk: int, chunk_size: int
-    ) -> None:
-        planned = self._step(steps.plan_chunk, job_id, chunk, chunk_size)
-        todo: list[Pair] = [(int(index), str(method)) for index, method in planned]
-        stored = watch.patiently(lambda: self._stored(job_id, todo))
-        for _ in stored:
-            self._step(steps.keep_student, job_id, None)
-        rest = [pair for pair in todo if pair not in stored]
-        if not rest:
-            return
-        job = self._job(watch, job_id)
-        classes = watch.patiently(lambda: self._classes(job))
-        reporter = Reporter(self._store, job_id, attempt)
-        digest = str(job.preparation_digest)
-        for result in rounds.train(solver, rest, digest, reporter, classes.__getitem__):
-            self._step(steps.keep_student, job_id, result)
-
-    def _train_chunks(self, watch: JobWatch, job_id: str, attempt: int, chunks: int, chunk_size: int) -> None:
-        """Hand the chunks to whichever workers are free, and wait until the last has ended."""
-        if self._start_chunk is None:
-            raise RuntimeError("the workflows are not registered")
-        for chunk in range(chunks):
-            self._start_chunk(job_id, attempt, chunk, chunk_size)
-        for chunk in range(chunks):
-            waiting_for = chunk_id(job_id, attempt, chunk)
-            while not watch.patiently(lambda: self._has_ended(waiting_for)):  # noqa: B023 - called at once
-                watch.pause(_CHUNK_LOOK_SECONDS)
-
-    def _has_ended(self, workflow_id: str) -> bool:
-        state = self._queue.states([workflow_id]).get(workflow_id)
-        return state is not None and state.ended
+    def _goes_on(self, job_id: str, attempt: int) -> bool:
+        try:
+            with self._store.read() as uow:
+                job = uow.jobs.get(job_id)
+        except Unavailable:
+            return True
+        return job.attempt == attempt and job.state in UNDER_WAY
 
     def _settle(self, job_id: str, attempt: int) -> None:
         """Outside the engine's bookkeeping, which lets a cancelled workflow write no more."""
+        waited = 0.0
         try:
+            while waited < _SOLVERS_END_SECONDS and self._has_solvers(job_id):
+                self._stopping.wait(_LOOK_SECONDS)
+                waited += _LOOK_SECONDS
             with self._store.begin() as uow:
                 steps.settle_cancelled(uow, job_id, attempt)
         except ServiceError as error:
             logger.warning("job %s: left to the reconciler: %s", job_id, error)
 
+    def _has_solvers(self, job_id: str) -> bool:
+        with self._store.read() as uow:
+            return bool(uow.units.workers_of([job_id])) and not uow.jobs.get(job_id).state.ended
+
+    def _forget(self, unit: Unit) -> None:
+        """The solver is gone, and whoever cancels the job waits for that."""
+        try:
+            with self._store.begin() as uow:
+                uow.units.forget(unit.job_id, unit.attempt, [unit.number])
+        except ServiceError as error:
+            logger.warning("job %s, unit %d: %s", unit.job_id, unit.number, error)
+
     def _leave(self) -> None:
         """Go without a word when the engine has cancelled this workflow already: returning would alarm it."""
         workflow_id = str(DBOS.workflow_id)
         try:
-            ended = self._has_ended(workflow_id)
+            state = self._queue.states([workflow_id]).get(workflow_id)
         except Unavailable as error:
             logger.warning("workflow %s: %s", workflow_id, error)
             return
-        if ended:
+        if state is not None and state.ended:
             raise WorkflowOver
-
-    def _step(self, function: Callable[..., R], *arguments: Any) -> R:
-        """Run one of `steps` in a transaction that commits its checkpoint too."""
-
-        def in_transaction() -> R:
-            uow = UnitOfWork(self._datasource.sql_session().connection())
-            return function(uow, *arguments)
-
-        # Writers of one job wait for each other on its row, so a stricter level would only make them fail.
-        on_sqlite = self._store.engine.dialect.name == "sqlite"
-        options = DatasourceOptions(
-            name=function.__name__, isolation_level="SERIALIZABLE" if on_sqlite else "READ COMMITTED"
-        )
-        return self._datasource.run_tx_step(options, in_transaction)
-
-    def _watch(self, job_id: str, attempt: int) -> JobWatch:
-        return JobWatch(self._store, self._stopping, job_id, attempt)
-
-    def _solver(self, watch: JobWatch, job_id: str) -> Solver:
-        job = self._job(watch, job_id)
-        order = Order(
-            dataset_id=job.dataset_id,
-            spec=job.spec,
-            threads=self._settings.solver_threads,
-            log_level=self._settings.log_level,
-            database_url=self._settings.app_database_url,
-            cache_dir=str(self._settings.cache_folder.absolute()),
-            cache_disk_bytes=self._settings.cache_disk_bytes,
-        )
-        return Solver(order, watch, self._solver_command)
-
-    def _job(self, watch: JobWatch, job_id: str) -> Job:
-        def read() -> Job:
-            with self._store.read() as uow:
-                return uow.jobs.get(job_id)
-
-        return watch.patiently(read)
-
-    def _classes(self, job: Job) -> tuple[str, ...]:
-        with self._store.read() as uow:
-            return uow.datasets.get(job.dataset_id).classes
-
-    def _targets(self, watch: JobWatch, job: Job) -> tuple[int, ...]:
-        classes = watch.patiently(lambda: self._classes(job))
-        return targets_of(TrainingSpec.model_validate(job.spec), classes)
-
-    def _stored(self, job_id: str, among: Sequence[Pair]) -> set[Pair]:
-        with self._store.read() as uow:
-            return steps.finished_pairs(uow, job_id, among)
-
-
-def chunk_id(job_id: str, attempt: int, chunk: int) -> str:
-    """Name of a chunk's workflow."""
-    return f"{job_id}.{attempt}.{chunk}"
 
 
 def described(error: Exception) -> tuple[str, str]:
     """Code and message of what ended a job, as a user may read them; the rest goes to the log."""
-    if isinstance(error, SolverFailed):
+    if isinstance(error, SolverFailed | UnitLost):
         return error.code, error.message
     if isinstance(error, ServiceError):
         return error.reason, error.message

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.exc import IntegrityError
 
-from app.domain.entities import Dataset, Event, Job, JobState, Json, StudentRow, StudentState, new_id
+from app.domain.entities import (
+    Event,
+    Job,
+    JobState,
+    Json,
+    Priority,
+    StudentRow,
+    StudentState,
+    new_id,
+)
 from app.domain.errors import (
     Conflict,
     InputFault,
@@ -25,6 +34,7 @@ from app.domain.errors import (
 from app.domain.ports import JobQueue
 from app.domain.spec import Name, TrainingSpec
 from app.services.head_teacher import fixed_teacher
+from app.services.training_checks import check_data
 from app.services.training_plan import methods_of, targets_of, units_of
 from app.settings import Settings
 from app.store.disk import PackedFiles
@@ -50,6 +60,7 @@ def submit_job(
     idempotency_key: str | None,
     body_digest: str,
     settings: Settings,
+    priority: Priority = Priority.NORMAL,
 ) -> tuple[Job, bool]:
     """Store a job and put it in the queue; returns it and whether it is new.
 
@@ -69,11 +80,12 @@ def submit_job(
                 known = uow.jobs.remembered(created_by, idempotency_key)
                 if known is not None:
                     return _remembered_job(uow, known, body_digest), False
-            job = _new_job(uow, dataset_id, model, spec, created_by, settings)
+            job = _new_job(uow, dataset_id, model, spec, created_by, settings, priority)
             uow.jobs.add(job)
             if idempotency_key is not None:
                 uow.jobs.remember(created_by, idempotency_key, body_digest, job.id)
             uow.events.append(job.id, "job_queued", {"model": model, "dataset_id": dataset_id})
+            uow.audit.append("job.submit", job.id, details={"model": model, "dataset_id": dataset_id})
         return job, True
 
     try:
@@ -138,6 +150,7 @@ def retry_job(store: Store, queue: JobQueue, job_id: str) -> Job:
             error_message=None,
         )
         uow.events.append(job_id, "job_retried", {"attempt": job.attempt, "kept_students": done})
+        uow.audit.append("job.retry", job_id, details={"attempt": job.attempt})
     _enqueue(queue, job)
     return job
 
@@ -146,6 +159,14 @@ def get_job(store: Store, job_id: str) -> Job:
     """One job. Raises NotFound."""
     with store.read() as uow:
         return uow.jobs.get(job_id)
+
+
+def workers_of(store: Store, jobs: Sequence[Job]) -> dict[str, Sequence[str]]:
+    """Names of the workers that have work of each job under way."""
+    running = [job.id for job in jobs if job.state in {JobState.RUNNING, JobState.CANCELLING}]
+    with store.read() as uow:
+        found = uow.units.workers_of(running) if running else {}
+    return {job.id: found.get(job.id, ()) for job in jobs}
 
 
 def list_jobs(
@@ -188,7 +209,9 @@ def job_students(
             pending = StudentRow(job_id, target, dataset.classes[target], name, StudentState.PENDING)
             rows.setdefault((target, name), pending)
     shown = set(coming[:limit])
-    return [rows[pair] for pair in sorted(rows) if pair[0] in shown], len(coming) > limit
+    found = [rows[pair] for pair in sorted(rows) if pair[0] in shown]
+    # No row of many classes: the method is none of this job's, and there are none further on.
+    return found, bool(found) and len(coming) > limit
 
 
 def student_trace(store: Store, job_id: str, class_index: int, method: str) -> Json:
@@ -263,13 +286,23 @@ def _remembered_job(uow: UnitOfWork, known: tuple[str, str], body_digest: str) -
 
 
 def _new_job(
-    uow: UnitOfWork, dataset_id: str, model: str, spec: TrainingSpec, created_by: str, settings: Settings
+    uow: UnitOfWork,
+    dataset_id: str,
+    model: str,
+    spec: TrainingSpec,
+    created_by: str,
+    settings: Settings,
+    priority: Priority,
 ) -> Job:
     dataset = uow.datasets.hold(dataset_id)
     targets = targets_of(spec, dataset.classes)
-    _check_data(uow, dataset, spec)
+    check_data(uow, dataset, spec)
     if uow.jobs.count(JobState.QUEUED) >= settings.max_queued_jobs:
         raise Overloaded(f"{settings.max_queued_jobs} training jobs are waiting already.", retry_after=30.0)
+    most = settings.max_queued_jobs_per_key
+    if most is not None and uow.jobs.count(JobState.QUEUED, created_by=created_by) >= most:
+        text = f"{most} training jobs of this key are waiting already."
+        raise Overloaded(text, code="too_many_queued_jobs", retry_after=30.0)
     return Job(
         id=new_id("job"),
         dataset_id=dataset_id,
@@ -282,62 +315,9 @@ def _new_job(
         progress_total=units_of(spec, targets),
         created_at=time.time(),
         created_by=created_by,
+        priority=priority,
         provenance={"seed": spec.seed, "dataset_digest": dataset.digest},
     )
-
-
-def _check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
-    """Refuse what can be seen to fail before a worker touches it."""
-    if len(dataset.classes) < 2:
-        raise _bad_data(
-            "dataset_id", "single_class", "The data set has a single class; there is nothing to tell apart."
-        )
-    fraction = spec.evaluation.test_fraction
-    if fraction is not None:
-        held_out = int(dataset.rows * fraction)
-        if min(held_out, dataset.rows - held_out) < len(dataset.classes):
-            raise _bad_data(
-                "hyperparameters.evaluation.test_fraction",
-                "test_part_too_small",
-                f"{dataset.rows} rows cannot be split at {fraction} so that both parts have all "
-                f"{len(dataset.classes)} classes.",
-            )
-    if spec.compact is not None and dataset.summary.get("sparse"):
-        raise _unfit(
-            "hyperparameters.compact",
-            "compact_sparse",
-            "Compact students need dense rows, and the data set is sparse: their landmarks would be dense.",
-        )
-    rows = int(dataset.rows * (1.0 - (fraction or 0.0)))
-    if spec.tuning is not None and spec.tuning.folds > rows:
-        raise _unfit(
-            "hyperparameters.tuning.folds",
-            "too_many_folds",
-            f"{rows} training rows cannot be dealt out to {spec.tuning.folds} folds.",
-        )
-    if spec.evaluation.dataset_id is not None:
-        _check_test_data(uow.datasets.hold(spec.evaluation.dataset_id), dataset)
-
-
-def _check_test_data(test: Dataset, train: Dataset) -> None:
-    field = "hyperparameters.evaluation.dataset_id"
-    if test.columns != train.columns:
-        message = f"The test data has {test.columns} columns, the training data {train.columns}."
-        raise _bad_data(field, "wrong_columns", message)
-    unknown = sorted(set(test.classes) - set(train.classes))
-    if unknown:
-        raise _bad_data(
-            field, "unknown_class", f"The training data has no class {unknown[0]!r} of the test data."
-        )
-
-
-def _bad_data(field: str, code: str, message: str) -> InvalidRequest:
-    return InvalidRequest(message, code=code, faults=[InputFault(field=field, code=code, message=message)])
-
-
-def _unfit(field: str, code: str, message: str) -> Unprocessable:
-    """Hyper-parameters that are right by themselves, but not with this data set."""
-    return Unprocessable(message, code=code, faults=[InputFault(field=field, code=code, message=message)])
 
 
 def _enqueue(queue: JobQueue, job: Job) -> None:
@@ -360,12 +340,12 @@ def _request_cancel(store: Store, job_id: str) -> Job:
         else:
             job = uow.jobs.move(job_id, JobState.CANCELLING)
             uow.events.append(job_id, "job_cancelling", {})
+        uow.audit.append("job.cancel", job_id, details={"state": job.state.value})
         return job
 
 
 def _a_worker_is_alive(uow: UnitOfWork) -> bool:
-    now = time.time()
-    return any(now - worker.beat_at < WORKER_SILENCE for worker in uow.workers.all())
+    return bool(uow.workers.alive(time.time() - WORKER_SILENCE))
 
 
 def _forget_failures(uow: UnitOfWork, job_id: str) -> None:

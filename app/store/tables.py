@@ -100,6 +100,21 @@ jobs = Table(
     Column("teacher_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("version", Integer),
     Column("revision", Integer, nullable=False),
+    Column("priority", String(8), nullable=False, server_default="normal"),
+)
+
+# Units of work that are waiting or under way. Where they wait in the engine's queue was decided by `turn`.
+job_units = Table(
+    "job_units",
+    metadata,
+    Column("job_id", _ID, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("tenant", _NAME, nullable=False, index=True),
+    Column("level", Integer, nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("executor_id", String(64)),
+    Column("started_at", Double),
 )
 
 job_students = Table(
@@ -184,6 +199,16 @@ aliases = Table(
     ForeignKeyConstraint(["model", "version"], ["model_versions.model", "model_versions.version"]),
 )
 
+# The highest numbers of a model's deleted versions and of its deleted aliases' revisions: none of them means
+# two things one after the other.
+retired_numbers = Table(
+    "retired_numbers",
+    metadata,
+    Column("model", _NAME, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("revision", Integer, nullable=False),
+)
+
 api_keys = Table(
     "api_keys",
     metadata,
@@ -194,6 +219,33 @@ api_keys = Table(
     Column("models", JSON, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("revoked_at", Double),
+    Column("expires_at", Double),
+    Column("rate_limit", Double),
+    Column("rate_burst", Integer),
+    Column("previous_digest", _DIGEST),
+    Column("previous_until", Double),
+    Column("rotated_at", Double),
+    Column("last_used_at", Double),
+)
+
+# Rows are only ever added, and deleted when they are old. Ids sort by time.
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("actor", _NAME, nullable=False),
+    Column("actor_name", _NAME, nullable=False),
+    Column("scope", String(40), nullable=False),
+    Column("action", String(60), nullable=False),
+    Column("object", String(500), nullable=False),
+    Column("outcome", String(64), nullable=False),
+    Column("request_id", String(128)),
+    Column("address", String(64)),
+    Column("details", JSON, nullable=False),
+    Index("ix_audit_log_actor_id", "actor", "id"),
+    Index("ix_audit_log_action_id", "action", "id"),
+    Index("ix_audit_log_object_id", "object", "id"),
 )
 
 workers = Table(
@@ -204,6 +256,12 @@ workers = Table(
     Column("pid", Integer, nullable=False),
     Column("started_at", Double, nullable=False),
     Column("beat_at", Double, nullable=False),
+    Column("slots", Integer, nullable=False, server_default="1"),
+    Column("threads", Integer, nullable=False, server_default="1"),
+    # What is under way there, as of the last beat.
+    Column("units", JSON, nullable=False, server_default="[]"),
+    # Set when its peers have given it up; from then on it must not go on under this name.
+    Column("lost_at", Double),
 )
 
 # One row. Its revision grows with every published version, moved alias and changed key, so that a server sees

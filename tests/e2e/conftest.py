@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import psycopg
 import pytest
 from sklearn.datasets import load_digits, load_iris
 from sklearn.model_selection import train_test_split
@@ -32,13 +33,17 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Service:
-    """A running `stms serve`. keys: text of an API key by what it is for."""
+    """A running `stms serve`. keys: text of an API key by what it is for.
+
+    database: address of the PostgreSQL database; None: SQLite in the folder.
+    """
 
     process: subprocess.Popen[bytes]
     port: int
     folder: Path
     keys: dict[str, str]
     log: Path
+    database: str | None = None
 
     @property
     def address(self) -> str:
@@ -46,8 +51,8 @@ class Service:
 
     @property
     def uploads(self) -> Path:
-        """Where the server puts its temporary files."""
-        return self.folder / "tmp"
+        """Where the server puts the files of uploads."""
+        return self.folder / "data" / "cache"
 
     def client(self, key: str | None) -> httpx.Client:
         """A client that shows the key of this purpose; None shows none."""
@@ -61,6 +66,9 @@ class Service:
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         """What the server's database holds, read beside it."""
+        if self.database is not None:
+            with psycopg.connect(self.database) as connection:
+                return connection.execute(statement).fetchall()
         address = f"file:{self.folder / 'data' / 'stms.sqlite'}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=30)) as connection:
             return connection.execute(statement).fetchall()
@@ -108,10 +116,11 @@ def make_keys(service: Service) -> None:
             service.keys[purpose] = response.json()["key"]
 
 
-@pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """API and worker on SQLite in a folder of their own; asks for API keys. Must end by itself with 0."""
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """API and worker on both databases, in a folder of their own; asks for API keys. Must end with 0."""
     folder = tmp_path_factory.mktemp("service")
+    database = request.getfixturevalue("session_database") if request.param == "postgresql" else None
     (folder / "tmp").mkdir()
     port = free_port()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
@@ -119,15 +128,18 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         "STMS_DATA_DIR": str(folder / "data"),
         "STMS_PORT": str(port),
         "STMS_SOLVER_THREADS": "1",
+        "STMS_SOLVER_NICENESS": "0",
         "TMPDIR": str(folder / "tmp"),
         **LIMITS,
     }
+    if database is not None:
+        environment["STMS_DATABASE_URL"] = database
     subprocess.run([STMS, "db", "upgrade"], env=environment, check=True, capture_output=True)
     key = first_key(environment)
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen([STMS, "serve"], env=environment, stdout=output, stderr=output, cwd=folder)
-    started = Service(process, port, folder, {"admin": key}, log)
+    started = Service(process, port, folder, {"admin": key}, log, database)
     try:
         wait_until_ready(started)
         make_keys(started)

@@ -85,7 +85,9 @@ def check_storage(service: Any) -> None:
         f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL" for table, column in REFERENCES
     )
     assert service.rows(f"SELECT digest FROM blobs WHERE digest NOT IN ({needed})") == []
-    assert service.rows("PRAGMA foreign_key_check") == []
+    if service.database is None:
+        # PostgreSQL leaves no way around its foreign keys.
+        assert service.rows("PRAGMA foreign_key_check") == []
 
 
 @pytest.fixture

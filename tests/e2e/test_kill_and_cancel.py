@@ -23,8 +23,9 @@ from app.domain.entities import Job, JobState
 from app.domain.spec import TrainingSpec
 from app.jobs.queue import DbosQueue
 from app.services.datasets import register_dataset
-from app.services.training import cancel_job, get_job, job_events, submit_job
+from app.services.training import cancel_job, get_job, job_events, retry_job, submit_job
 from app.settings import Settings
+from app.store.disk import PackedFiles
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
 
@@ -81,6 +82,8 @@ class House:
         environment = os.environ | {
             "STMS_DATA_DIR": str(self.settings.data_dir),
             "STMS_SOLVER_THREADS": "1",
+            # On a busy machine a solver that yields to everybody is not what these tests wait for.
+            "STMS_SOLVER_NICENESS": "0",
             "STMS_HEARTBEAT_SECONDS": "0.2",
             "STMS_TAKEOVER_SECONDS": "1.5",
         }
@@ -133,7 +136,8 @@ def open_house(settings: Settings) -> Iterator[House]:
     )
     file = settings.data_dir / "digits.npz"
     np.savez(file, X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
-    dataset, _ = register_dataset(store, file, created_by="me", limits=settings)
+    files = PackedFiles(settings.cache_folder, settings.cache_disk_bytes)
+    dataset, _ = register_dataset(store, files, file, created_by="me", limits=settings)
     try:
         yield House(settings, store, queue, dataset.id)
     finally:
@@ -142,9 +146,8 @@ def open_house(settings: Settings) -> Iterator[House]:
 
 
 @pytest.fixture
-def house(sqlite_address: str, tmp_path: Path) -> Iterator[House]:
-    settings = Settings(data_dir=tmp_path)
-    assert settings.app_database_url == sqlite_address
+def house(database_address: str, tmp_path: Path) -> Iterator[House]:
+    settings = Settings.model_validate({"data_dir": tmp_path, "database_url": database_address})
     with open_house(settings) as opened:
         yield opened
 
@@ -224,7 +227,7 @@ def test_a_terminated_worker_ends_its_solver_and_leaves_the_job(house: House):
         asked = time.monotonic()
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(10.0) == 0
-        assert time.monotonic() - asked < 5.0
+        assert time.monotonic() - asked < 8.0
         assert not is_alive(solver)
     assert house.state(job) is JobState.RUNNING
     with house.worker():
@@ -259,14 +262,99 @@ def test_another_worker_takes_over_from_a_dead_one(postgres_address: str, tmp_pa
         wait_for(lambda: len(house.trained(job)) >= 3)
         owner = house.events(job, "job_started")[0]["executor"]
         dead, living = (one, other) if house.workers()[owner] == one.pid else (other, one)
-        (solver,) = children(dead.pid)
-        assert not children(living.pid)
+        # The classes fan out: both train.
+        solvers = wait_for(lambda: children(dead.pid) and children(living.pid) and children(dead.pid))
         dead.kill()
         dead.wait()
-        wait_for(lambda: not is_alive(solver), 2.0)
+        killed = time.monotonic()
+        wait_for(lambda: not any(map(is_alive, solvers)), 2.0)
+        wait_for(lambda: house.events(job, "worker_took_over"))
+        assert time.monotonic() - killed < 10.0
         wait_for(lambda: house.state(job).ended)
         assert house.state(job) is JobState.SUCCEEDED
         assert house.trained(job) == PAIRS
-        (takeover,) = house.events(job, "worker_took_over")
-        assert takeover == {"from": [owner], "by": next(name for name in house.workers())}
+        takeover = house.events(job, "worker_took_over")[0]
+        assert takeover["from"] == [owner]
         assert house.workers()[takeover["by"]] == living.pid
+
+
+def everything(house: House, job: Job) -> tuple[Any, ...]:
+    """All that is stored of a job."""
+    with house.store.read() as uow:
+        return uow.jobs.get(job.id), uow.events.after(job.id, 0, limit=10**6), uow.students.of_job(job.id)
+
+
+@dataclass
+class Frozen:
+    """A worker that is frozen in the middle of a job, which another worker has taken over since."""
+
+    house: House
+    job: Job
+    name: str
+    process: subprocess.Popen[bytes]
+    solvers: list[int]
+
+    def wake(self) -> None:
+        """And wait until it has seen what happened: it ends its solvers and goes on under another name."""
+        self.process.send_signal(signal.SIGCONT)
+        wait_for(lambda: not any(map(is_alive, self.solvers)))
+
+        def has_begun_anew() -> bool:
+            names = [name for name, pid in self.house.workers().items() if pid == self.process.pid]
+            return any(name != self.name for name in names)
+
+        wait_for(has_begun_anew)
+        assert self.process.poll() is None
+
+
+@pytest.fixture
+def frozen(postgres_address: str, tmp_path: Path) -> Iterator[Frozen]:
+    settings = Settings(data_dir=tmp_path, database_url=postgres_address)
+    with open_house(settings) as house, house.worker() as one, house.worker() as other:
+        wait_for(lambda: len(house.workers()) == 2)
+        job = house.submit(threshold={"rule": "f1", "folds": 10})
+        wait_for(lambda: len(house.trained(job)) >= 2 and children(one.pid) and children(other.pid))
+        name = house.events(job, "job_started")[0]["executor"]
+        first = one if house.workers()[name] == one.pid else other
+        solvers = children(first.pid)
+        first.send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        wait_for(lambda: house.events(job, "worker_took_over"))
+        assert time.monotonic() - stopped < 10.0
+        yield Frozen(house, job, name, first, solvers)
+
+
+@pytest.mark.slow
+def test_a_frozen_worker_wakes_after_its_job_was_finished_and_changes_nothing(frozen: Frozen):
+    house, job = frozen.house, frozen.job
+    wait_for(lambda: house.state(job).ended)
+    before = everything(house, job)
+    assert before[0].state is JobState.SUCCEEDED
+    assert house.trained(job) == PAIRS
+    frozen.wake()
+    assert everything(house, job) == before
+
+
+@pytest.mark.slow
+def test_a_frozen_worker_wakes_after_its_job_was_cancelled_and_changes_nothing(frozen: Frozen):
+    house, job = frozen.house, frozen.job
+    cancel_job(house.store, house.queue, job.id)
+    wait_for(lambda: house.state(job).ended)
+    before = everything(house, job)
+    assert before[0].state is JobState.CANCELLED
+    frozen.wake()
+    assert everything(house, job) == before
+
+
+@pytest.mark.slow
+def test_a_frozen_worker_wakes_while_its_job_is_tried_again_and_leaves_it_alone(frozen: Frozen):
+    house, job = frozen.house, frozen.job
+    cancel_job(house.store, house.queue, job.id)
+    wait_for(lambda: house.state(job).ended)
+    retry_job(house.store, house.queue, job.id)
+    frozen.wake()
+    wait_for(lambda: house.state(job).ended)
+    assert house.state(job) is JobState.SUCCEEDED
+    assert house.trained(job) == PAIRS
+    assert len(house.events(job, "version_published")) == 1
+    assert get_job(house.store, job.id).attempt == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 
@@ -21,18 +22,25 @@ class Events:
 
     def append(self, job_id: str, event_type: str, data: Json | None = None) -> Event:
         """Store an event under the job's next number. Writers of one job wait for each other on its row."""
+        return self.append_all(job_id, [(event_type, data or {})])[0]
+
+    def append_all(self, job_id: str, told: Sequence[tuple[str, Json]]) -> Sequence[Event]:
+        """As `append` for several events (type, data) in their order."""
+        if not told:
+            return []
         if on_postgresql(self._connection):
             # FOR NO KEY UPDATE: FOR UPDATE would deadlock with others who stored a student of the job.
             lock = sa.select(jobs.c.id).where(jobs.c.id == job_id).with_for_update(key_share=True)
             self._connection.execute(lock)
         newest = sa.select(sa.func.coalesce(sa.func.max(job_events.c.seq), 0))
-        seq = int(self._connection.execute(newest.where(job_events.c.job_id == job_id)).scalar_one()) + 1
-        event = Event(job_id=job_id, seq=seq, at=time.time(), type=event_type, data=data or {})
-        self._connection.execute(
-            sa.insert(job_events),
-            {"job_id": job_id, "seq": seq, "at": event.at, "type": event_type, "data": event.data},
-        )
-        return event
+        last = int(self._connection.execute(newest.where(job_events.c.job_id == job_id)).scalar_one())
+        now = time.time()
+        events = [
+            Event(job_id=job_id, seq=seq, at=now, type=event_type, data=data)
+            for seq, (event_type, data) in enumerate(told, last + 1)
+        ]
+        self._connection.execute(sa.insert(job_events), [dataclasses.asdict(event) for event in events])
+        return events
 
     def after(self, job_id: str, seq: int, *, limit: int) -> Sequence[Event]:
         """Events numbered above ``seq``, oldest first."""

@@ -10,8 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.domain.entities import TRANSITIONS, Job, JobState
+from app.domain.entities import TRANSITIONS, Job, JobState, Priority
 from app.domain.errors import Conflict, NotFound
+from app.store.dialect import on_postgresql
 from app.store.tables import idempotency_keys, jobs
 
 _UNFINISHED = [state.value for state in JobState if not state.ended]
@@ -24,13 +25,22 @@ class Jobs:
         self._connection = connection
 
     def add(self, job: Job) -> None:
-        self._connection.execute(sa.insert(jobs), dataclasses.asdict(job) | {"state": job.state.value})
+        values = dataclasses.asdict(job) | {"state": job.state.value, "priority": job.priority.value}
+        self._connection.execute(sa.insert(jobs), values)
 
     def get(self, job_id: str) -> Job:
         row = self._connection.execute(sa.select(jobs).where(jobs.c.id == job_id)).first()
         if row is None:
             raise NotFound(f"There is no training job {job_id!r}.", code="job_not_found")
         return _entity(row)
+
+    def hold(self, job_id: str) -> Job:
+        """As `get`; until the end of the transaction nobody else holds the job. Raises NotFound."""
+        if on_postgresql(self._connection):
+            # FOR NO KEY UPDATE: others may go on storing rows that point to the job.
+            lock = sa.select(jobs.c.id).where(jobs.c.id == job_id).with_for_update(key_share=True)
+            self._connection.execute(lock)
+        return self.get(job_id)
 
     def page(
         self, *, limit: int, after: str | None = None, states: Sequence[JobState] = ()
@@ -85,8 +95,11 @@ class Jobs:
             for row in self._connection.execute(query)
         )
 
-    def count(self, *states: JobState) -> int:
+    def count(self, *states: JobState, created_by: str | None = None) -> int:
+        """Jobs in the given states, of everybody or of one key."""
         query = sa.select(sa.func.count()).where(jobs.c.state.in_([state.value for state in states]))
+        if created_by is not None:
+            query = query.where(jobs.c.created_by == created_by)
         return int(self._connection.execute(query).scalar_one())
 
     def remember(self, owner: str, key: str, body_digest: str, job_id: str) -> None:
@@ -105,4 +118,4 @@ class Jobs:
 
 def _entity(row: sa.Row[tuple[object, ...]]) -> Job:
     values = dict(row._mapping)
-    return Job(**values | {"state": JobState(values["state"])})
+    return Job(**values | {"state": JobState(values["state"]), "priority": Priority(values["priority"])})

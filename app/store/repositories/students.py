@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.entities import StudentRow, StudentState
-from app.store.dialect import insert_once, upsert, wrote_row
+from app.store.dialect import insert_once, upsert
 from app.store.tables import job_students, student_traces
+
+_KEYS = ["job_id", "class_index", "method"]
+_ROWS_A_STATEMENT = 200
 
 
 class Students:
@@ -21,15 +24,25 @@ class Students:
 
     def save(self, row: StudentRow) -> bool:
         """Store a row; one that already succeeded is never replaced. Returns whether it was stored."""
-        values = dataclasses.asdict(row) | {"state": row.state.value}
-        statement = upsert(self._connection, job_students).values(values)
-        keys = ["job_id", "class_index", "method"]
-        statement = statement.on_conflict_do_update(
-            index_elements=keys,
-            set_={name: value for name, value in values.items() if name not in keys},
-            where=job_students.c.state != StudentState.SUCCEEDED.value,
-        )
-        return wrote_row(self._connection, statement)
+        return bool(self.save_all([row]))
+
+    def save_all(self, rows: Sequence[StudentRow]) -> set[tuple[int, str]]:
+        """As `save` for rows of different students; returns (class index, method) of those stored."""
+        stored: set[tuple[int, str]] = set()
+        for start in range(0, len(rows), _ROWS_A_STATEMENT):
+            values = [
+                dataclasses.asdict(row) | {"state": row.state.value}
+                for row in rows[start : start + _ROWS_A_STATEMENT]
+            ]
+            statement = upsert(self._connection, job_students).values(values)
+            statement = statement.on_conflict_do_update(
+                index_elements=_KEYS,
+                set_={name: statement.excluded[name] for name in values[0] if name not in _KEYS},
+                where=job_students.c.state != StudentState.SUCCEEDED.value,
+            )
+            keys = statement.returning(job_students.c.class_index, job_students.c.method)
+            stored.update((row[0], row[1]) for row in self._connection.execute(keys))
+        return stored
 
     def of_job(
         self, job_id: str, *, after: int = -1, limit: int = 1_000_000, method: str | None = None
@@ -55,12 +68,20 @@ class Students:
         query = query.order_by(job_students.c.class_index, job_students.c.method)
         return [_entity(row) for row in self._connection.execute(query)], beyond is not None
 
-    def succeeded(self, job_id: str) -> set[tuple[int, str]]:
-        """(class index, method) of all finished rows."""
+    def finished(
+        self, job_id: str, states: Collection[StudentState], *, first: int = 0, last: int = 2**31 - 1
+    ) -> set[tuple[int, str]]:
+        """(class index, method) of the rows in the given states of classes ``first`` to ``last``."""
         query = sa.select(job_students.c.class_index, job_students.c.method).where(
-            job_students.c.job_id == job_id, job_students.c.state == StudentState.SUCCEEDED.value
+            job_students.c.job_id == job_id,
+            job_students.c.class_index.between(first, last),
+            job_students.c.state.in_([state.value for state in states]),
         )
         return {(row[0], row[1]) for row in self._connection.execute(query)}
+
+    def succeeded(self, job_id: str) -> set[tuple[int, str]]:
+        """(class index, method) of all finished rows."""
+        return self.finished(job_id, [StudentState.SUCCEEDED])
 
     def keep_trace(self, job_id: str, class_index: int, method: str, trace: bytes) -> None:
         """Store how a student was searched for: JSON, compressed by zlib. What is there already stays."""

@@ -20,14 +20,45 @@ class Workers:
         self._connection = connection
 
     def beat(self, worker: Worker) -> None:
-        """Say that the worker is alive at ``worker.beat_at``."""
-        values = dataclasses.asdict(worker)
+        """Say that the worker is alive at ``worker.beat_at``, be it new, given up or known."""
+        values = _values(worker)
         statement = upsert(self._connection, workers).values(values)
         statement = statement.on_conflict_do_update(index_elements=["executor_id"], set_=values)
         self._connection.execute(statement)
 
+    def renew(self, worker: Worker) -> bool:
+        """As `beat`, unless the worker was given up or forgotten; returns whether it counts as alive."""
+        renewed = sa.update(workers).where(
+            workers.c.executor_id == worker.executor_id, workers.c.lost_at.is_(None)
+        )
+        return self._connection.execute(renewed.values(_values(worker))).rowcount > 0
+
+    def give_up(self, executor_id: str, at: float, beat_at: float | None = None) -> bool:
+        """Count a worker as lost; returns whether it did not before.
+
+        beat_at: only if this is still its last sign of life.
+        """
+        lost = sa.update(workers).where(workers.c.executor_id == executor_id, workers.c.lost_at.is_(None))
+        if beat_at is not None:
+            lost = lost.where(workers.c.beat_at == beat_at)
+        return self._connection.execute(lost.values(lost_at=at, units=[])).rowcount > 0
+
     def all(self) -> Sequence[Worker]:
-        return [Worker(**row._mapping) for row in self._connection.execute(sa.select(workers))]
+        query = sa.select(workers).order_by(workers.c.executor_id)
+        return [_entity(row) for row in self._connection.execute(query)]
+
+    def alive(self, since: float) -> Sequence[Worker]:
+        """Those not given up whose last beat is later than ``since``."""
+        return [worker for worker in self.all() if worker.lost_at is None and worker.beat_at > since]
 
     def forget(self, executor_id: str) -> None:
         self._connection.execute(sa.delete(workers).where(workers.c.executor_id == executor_id))
+
+
+def _values(worker: Worker) -> dict[str, object]:
+    return dataclasses.asdict(worker) | {"units": list(worker.units)}
+
+
+def _entity(row: sa.Row[tuple[object, ...]]) -> Worker:
+    values = dict(row._mapping)
+    return Worker(**values | {"units": tuple(values["units"])})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.entities import Dataset, Job, new_id
+from app.domain.entities import Dataset, Job, Priority, new_id
 from app.domain.spec import TrainingSpec
 from app.jobs.queue import DbosQueue
 from app.jobs.worker import Worker
@@ -25,7 +25,7 @@ FAKE_SOLVER = Path(__file__).with_name("fake_solver.py")
 CLASSES = tuple(f"c{index}" for index in range(6))
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first true value of the condition; fails the test when it takes too long."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -84,24 +84,25 @@ class Service:
     queue: DbosQueue
     dataset: Dataset
 
-    def submit(self, **spec: Any) -> Job:
+    def submit(self, *, created_by: str = "me", priority: Priority = Priority.NORMAL, **spec: Any) -> Job:
         job, _ = submit_job(
             self.store,
             self.queue,
             dataset_id=self.dataset.id,
             model="m",
             spec=TrainingSpec.model_validate(spec),
-            created_by="me",
+            created_by=created_by,
             idempotency_key=None,
             body_digest="",
             settings=self.settings,
+            priority=priority,
         )
         return job
 
     def job(self, job: Job) -> Job:
         return get_job(self.store, job.id)
 
-    def ended(self, job: Job, seconds: float = 30.0) -> Job:
+    def ended(self, job: Job, seconds: float = 90.0) -> Job:
         wait_for(lambda: self.job(job).state.ended, seconds)
         return self.job(job)
 
@@ -119,7 +120,7 @@ class Service:
             worker.stop()
 
 
-def open_service(store: Store, settings: Settings) -> Service:
+def open_service(store: Store, settings: Settings, classes: Sequence[str] = CLASSES) -> Service:
     with store.begin() as uow:
         digest, _ = uow.blobs.put([b"rows"])
         dataset = Dataset(
@@ -132,7 +133,7 @@ def open_service(store: Store, settings: Settings) -> Service:
             rows=100,
             test_rows=10,
             columns=4,
-            classes=CLASSES,
+            classes=tuple(classes),
             summary={},
             created_at=time.time(),
             created_by="me",
@@ -143,6 +144,6 @@ def open_service(store: Store, settings: Settings) -> Service:
 
 @pytest.fixture
 def service(sqlite_store: Store, tmp_path: Path) -> Iterator[Service]:
-    opened = open_service(sqlite_store, Settings(data_dir=tmp_path))
+    opened = open_service(sqlite_store, Settings(data_dir=tmp_path, spare_solver=False))
     yield opened
     opened.queue.close()

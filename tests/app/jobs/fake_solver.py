@@ -1,9 +1,10 @@
 """A solver process that solves nothing: it speaks the protocol and misbehaves as told.
 
-Usage: fake_solver.py PLAN LOG PARENT. PLAN is a JSON file that may be changed between commands:
+Usage: fake_solver.py PLAN LOG PARENT NICENESS WHEN. PLAN is a JSON file that may be changed between commands:
 prepare_seconds, student_seconds: how long each takes. fail_prepare: [code, message].
 die: {"prepare": n} or {"<class index>": n}, how many times to die there; counted in LOG.
-fail: {"<class index>": [code, message]}. LOG gets one line for everything done.
+fail: {"<class index>": [code, message]}. large_teacher: its bytes, handed over as a file.
+LOG gets one line for everything done.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from app.jobs.frames import read_frame, write_frame
 from app.jobs.lifeline import tie_to_parent
+from app.store.disk import PackedFiles
+from app.store.parcels import Parcel
 
 PLAN, LOG, PARENT = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 
@@ -44,7 +47,7 @@ def send(kind: str, header: dict, *blobs: bytes) -> None:
     write_frame(sys.stdout.buffer, {"type": kind, **header}, blobs)
 
 
-def prepare(targets: list[int]) -> None:
+def prepare(targets: list[int], order: dict) -> None:
     wanted = plan()
     send("progress", {"stage": "teacher", "done": 1, "total": 2, "objective": 1.0, "gap": 0.5})
     time.sleep(wanted.get("prepare_seconds", 0))
@@ -60,7 +63,12 @@ def prepare(targets: list[int]) -> None:
     ]
     summary = {"objective": 1.5, "relative_gap": 1e-4, "iterations": 7, "seconds": 0.1, "status": "converged"}
     report = {"summary": summary, "seconds": {}, "metrics": metrics, "threads": 1}
-    send("prepared", report, b"preparation", b"teacher")
+    parcels = [Parcel(b"preparation"), Parcel(b"teacher")]
+    if "large_teacher" in wanted:
+        files = PackedFiles(Path(order["cache_dir"]), order["cache_disk_bytes"])
+        parcels[1] = Parcel.pack(files, b"t" * wanted["large_teacher"])
+    labels = {"parcels": [parcel.label for parcel in parcels]}
+    send("prepared", report | labels, *(parcel.data or b"" for parcel in parcels))
 
 
 def train(index: int, method: str) -> None:
@@ -89,12 +97,16 @@ def train(index: int, method: str) -> None:
 
 def main() -> None:
     tie_to_parent(PARENT)
-    log("start")
+    log("start" if sys.argv[5] == "now" else "spare")
+    if sys.argv[5] == "later":
+        send("ready", {})
+    order: dict = {}
     while (frame := read_frame(sys.stdin.buffer)) is not None:
         if frame.type == "open":
+            order = frame.header
             send("opened", {"threads": 1})
         elif frame.type == "prepare":
-            prepare(frame.header["targets"])
+            prepare(frame.header["targets"], order)
         elif frame.type == "restore":
             log("restore")
             send("restored", {})

@@ -27,6 +27,7 @@ from app.jobs.solver_child import Answers, failure, serve
 from app.services.datasets import register_dataset
 from app.services.heads import import_head
 from app.settings import Settings
+from app.store import parcels
 from app.store.disk import PackedFiles
 from app.store.unit_of_work import Store
 from core.errors import Fault, InvalidProblem
@@ -39,7 +40,13 @@ from core.types import Progress
 def register(store: Store, folder: Path, name: str, **arrays: Any) -> Dataset:
     file = folder / f"{name}.npz"
     np.savez(file, **arrays)
-    return register_dataset(store, file, created_by="me", limits=Settings())[0]
+    files = PackedFiles(folder / "cache", 2**30)
+    return register_dataset(store, files, file, created_by="me", limits=Settings())[0]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PackedFiles:
+    return PackedFiles(tmp_path / "cache", 2**30)
 
 
 @pytest.fixture
@@ -107,9 +114,9 @@ PREPARE = {"type": "prepare", "targets": [0, 2]}
 TRAIN = {"type": "train", "pairs": [[0, "gsvm"], [2, "gsvm"], [2, "svm"]]}
 
 
-def test_what_is_trained_in_pieces_equals_what_core_trains_at_once(conversation, sqlite_store, iris):
+def test_what_is_trained_in_pieces_equals_what_core_trains_at_once(conversation, sqlite_store, iris, files):
     spec = TrainingSpec.model_validate(SPEC)
-    data, test = load_parts(sqlite_store, iris.id, spec)
+    data, test = load_parts(sqlite_store, files, iris.id, spec)
     whole = train(data, config_of(spec), test=test, n_threads=1)
 
     opened, prepared, *answers = conversation(PREPARE, TRAIN, spec=SPEC)
@@ -138,9 +145,9 @@ TUNED = {
 }
 
 
-def test_tuned_students_are_those_of_core_and_carry_their_trace(conversation, sqlite_store, iris):
+def test_tuned_students_are_those_of_core_and_carry_their_trace(conversation, sqlite_store, iris, files):
     spec = TrainingSpec.model_validate(TUNED)
-    data, test = load_parts(sqlite_store, iris.id, spec)
+    data, test = load_parts(sqlite_store, files, iris.id, spec)
     whole = train(data, config_of(spec), test=test, n_threads=1)
     _, prepared, *answers = conversation(PREPARE, TRAIN, spec=TUNED)
     with sqlite_store.begin() as uow:
@@ -197,11 +204,11 @@ def test_compact_students_are_packed_with_their_calibration(conversation):
     assert (frame.header["gap"], frame.header["iterations"]) == (None, 3000)
 
 
-def test_what_students_share_does_not_change_them(sqlite_store, iris):
+def test_what_students_share_does_not_change_them(sqlite_store, iris, files):
     budget = {"compact": {"n_landmarks": 4}, "tuning": {"grid": {"C": [1, 10]}, "folds": 3}}
     spec = TrainingSpec.model_validate(SPEC | budget)
     told = []
-    bench = Workbench.prepared(load_parts(sqlite_store, iris.id, spec), spec, 1, told.append)
+    bench = Workbench.prepared(load_parts(sqlite_store, files, iris.id, spec), spec, 1, told.append)
     pairs = [(1, "compact"), (1, "svm")]
     assert bench.batches(pairs) == [pairs]
     shared = bench.shared(pairs, 8, told.append)
@@ -265,6 +272,21 @@ def test_another_process_trains_the_same_students_from_a_stored_preparation(conv
     assert (other[1].type, other[1].header["code"]) == ("failed", "other_config")
 
 
+def test_large_packages_go_by_way_of_files_of_the_cache(conversation, sqlite_store, files, monkeypatch):
+    small = conversation(PREPARE, spec=SPEC)[-1]
+    monkeypatch.setattr(parcels, "LARGE_BYTES", 10)
+    prepared = conversation(PREPARE, TRAIN, spec=SPEC)[1]
+    assert prepared.blobs == (b"", b"")
+    sent = [
+        parcels.Parcel.unpack(*each) for each in zip(prepared.header["parcels"], prepared.blobs, strict=True)
+    ]
+    for parcel in sent:
+        parcel.bring(sqlite_store, files)
+    with sqlite_store.begin() as uow:
+        stored = [uow.blobs.read(parcel.keep(uow)) for parcel in sent]
+    assert tuple(stored) == small.blobs
+
+
 def test_the_stages_are_told(conversation):
     answers = conversation(PREPARE, spec=SPEC, progress=True)
     stages = [frame.header["stage"] for frame in answers if frame.type == "progress"]
@@ -294,7 +316,7 @@ def _order(store: Store, dataset: Dataset) -> dict[str, Any]:
         "spec": SPEC,
         "threads": 1,
         "log_level": "INFO",
-        "cache_dir": "unused",
+        "cache_dir": str(Path(str(store.engine.url.database)).with_name("cache")),
         "cache_disk_bytes": 2**30,
     }
 
@@ -350,37 +372,37 @@ def test_progress_is_thinned_out_and_its_gap_relative():
     assert (told[-1]["stage"], told[-1]["gap"]) == ("scores", None)
 
 
-def test_a_share_of_the_rows_is_held_out_and_stays_the_same(sqlite_store, iris):
+def test_a_share_of_the_rows_is_held_out_and_stays_the_same(sqlite_store, iris, files):
     spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.2}, "seed": 1})
-    train_part, test_part = load_parts(sqlite_store, iris.id, spec)
-    again, _ = load_parts(sqlite_store, iris.id, spec)
+    train_part, test_part = load_parts(sqlite_store, files, iris.id, spec)
+    again, _ = load_parts(sqlite_store, files, iris.id, spec)
     assert (train_part.n, test_part.n) == (60, 15)
     assert test_part.class_counts.tolist() == [5, 5, 5]
     assert np.array_equal(train_part.X, again.X)
     together = np.concatenate([train_part.X, test_part.X])
-    whole, _ = load_parts(sqlite_store, iris.id, TrainingSpec())
+    whole, _ = load_parts(sqlite_store, files, iris.id, TrainingSpec())
     assert np.array_equal(np.sort(together, axis=0), np.sort(whole.X, axis=0))
 
 
-def test_rows_that_cannot_be_split_are_refused(sqlite_store, iris):
+def test_rows_that_cannot_be_split_are_refused(sqlite_store, iris, files):
     spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.01}})
     with pytest.raises(InvalidProblem) as refused:
-        load_parts(sqlite_store, iris.id, spec)
+        load_parts(sqlite_store, files, iris.id, spec)
     assert refused.value.faults[0].field == "evaluation.test_fraction"
 
 
-def test_another_data_set_is_coded_with_the_classes_of_training(sqlite_store, iris, tmp_path):
+def test_another_data_set_is_coded_with_the_classes_of_training(sqlite_store, iris, tmp_path, files):
     X, y = load_iris(return_X_y=True)
     other = register(sqlite_store, tmp_path, "other", X=X[y > 0], y=y[y > 0])
     spec = TrainingSpec.model_validate({"evaluation": {"dataset_id": other.id}})
-    _, test = load_parts(sqlite_store, iris.id, spec)
+    _, test = load_parts(sqlite_store, files, iris.id, spec)
     assert test.classes == ("0", "1", "2")
     assert test.class_counts.tolist() == [0, 50, 50]
 
 
 def test_the_process_keeps_its_pipe_clean_and_ends_with_it():
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "app.jobs.solver_child", str(os.getpid())],
+        [sys.executable, "-P", "-m", "app.jobs.solver_child", str(os.getpid()), "10", "now"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -391,12 +413,26 @@ def test_the_process_keeps_its_pipe_clean_and_ends_with_it():
 
 def test_a_process_of_another_parent_ends_at_once():
     process = subprocess.run(
-        [sys.executable, "-P", "-m", "app.jobs.solver_child", "1"],
+        [sys.executable, "-P", "-m", "app.jobs.solver_child", "1", "10", "now"],
         capture_output=True,
         timeout=60,
         check=False,
     )
     assert process.returncode == 1
+
+
+def test_a_solver_steps_back_behind_whoever_answers():
+    code = (
+        "import os, sys\n"
+        "from app.jobs.lifeline import step_back, yield_to_others\n"
+        "step_back(7)\n"
+        "yield_to_others(3)\n"
+        "print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0) == os.SCHED_BATCH)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    niceness, batch = told.split()
+    assert int(niceness) == max(7, os.getpriority(os.PRIO_PROCESS, 0))
+    assert batch == str(sys.platform == "linux")
 
 
 def test_the_lifeline_watches_its_parent(monkeypatch):

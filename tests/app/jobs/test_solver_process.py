@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +35,10 @@ def label_of(index: int) -> str:
     return f"c{index}"
 
 
+def flat(batches: Iterable[list[StudentResult]]) -> list[StudentResult]:
+    return [result for batch in batches for result in batch]
+
+
 def script(code: str) -> list[str]:
     """A solver process that runs ``code`` after reading and answering ``open``."""
     start = (
@@ -51,9 +57,9 @@ def test_a_solver_prepares_and_trains_in_one_process(solver):
     heard: list[dict] = []
     with Solver(ORDER, at_ease, solver.command) as process:
         prepared = process.prepare([0, 1], listening(heard))
-        results = list(process.train(PAIRS, "digest", listening(heard)))
-        again = list(process.train(PAIRS[:1], "digest", listening(heard)))
-    assert (prepared.preparation, prepared.teacher) == (b"preparation", b"teacher")
+        results = flat(process.train(PAIRS, "digest", listening(heard)))
+        again = flat(process.train(PAIRS[:1], "digest", listening(heard)))
+    assert (prepared.preparation.data, prepared.teacher.data) == (b"preparation", b"teacher")
     assert [row["class_index"] for row in prepared.report["metrics"]] == [0, 1]
     assert [(result.pair, result.packed) for result in results] == [
         (pair, f"{pair[0]}-gsvm".encode()) for pair in PAIRS
@@ -66,7 +72,7 @@ def test_a_solver_prepares_and_trains_in_one_process(solver):
 
 def test_training_without_a_preparation_in_memory_restores_it(solver):
     with Solver(ORDER, at_ease, solver.command) as process:
-        assert len(list(process.train(PAIRS, "digest", listening([])))) == 4
+        assert len(flat(process.train(PAIRS, "digest", listening([])))) == 4
     assert solver.done()[:2] == ["start", "restore"]
 
 
@@ -105,7 +111,7 @@ def test_a_killed_solver_is_told_by_its_signal_and_what_it_was_doing(solver):
         assert died.value.in_flight == {(2, "gsvm")}
         assert "SIGSEGV" in str(died.value)
         # the next call starts another one
-        assert len(list(process.train(PAIRS, "digest", listening([])))) == 4
+        assert len(flat(process.train(PAIRS, "digest", listening([])))) == 4
 
 
 @pytest.mark.parametrize(
@@ -196,11 +202,11 @@ class ScriptedSolver(Solver):
                 also = pair[0] + 1
                 in_flight = {pair, (also, "gsvm")} & set(pairs)
                 raise SolverDied("was ended by SIGSEGV", frozenset(in_flight))
-            yield StudentResult(pair, label_of(pair[0]), {}, b"student")
+            yield [StudentResult(pair, label_of(pair[0]), {}, b"student")]
 
 
 def train_all(solver: Solver) -> dict[int, bool]:
-    results = list(rounds.train(solver, PAIRS, "digest", listening([]), label_of))
+    results = flat(rounds.train(solver, PAIRS, "digest", listening([]), label_of))
     assert len(results) == len({result.pair for result in results})
     assert {result.label for result in results} == {"c0", "c1", "c2", "c3"}
     return {result.pair[0]: result.packed is not None for result in results}
@@ -219,13 +225,64 @@ def test_who_dies_once_is_trained_in_the_end():
 def test_a_solver_that_dies_idle_twice_fails_all_that_remain():
     assert train_all(ScriptedSolver({}, idle=1)) == dict.fromkeys(range(4), True)
     solver = ScriptedSolver({}, idle=2)
-    results = list(rounds.train(solver, PAIRS, "digest", listening([]), label_of))
+    results = flat(rounds.train(solver, PAIRS, "digest", listening([]), label_of))
     assert [result.packed for result in results] == [None] * 4
     assert "SIGKILL" in results[0].row["message"]
+
+
+HINDERED = """
+def hindered():
+    state = pathlib.Path(sys.argv[1])
+    seen = int(state.read_text()) if state.exists() else 0
+    state.write_text(str(seen + 1))
+    return seen < 2
+"""
+
+
+def hindered_twice(tmp_path: Path, then: str) -> list[str]:
+    """A solver whose database is away for its first two lives, and that answers then."""
+    away = "{'type': 'failed', 'code': 'database_unavailable', 'message': 'Away.', 'passing': True}"
+    code = f"import pathlib{HINDERED}\n{OPENED}\nif hindered(): send({away}); read()\nelse:\n  {then}"
+    command = script(code)
+    return [*command, str(tmp_path / "lives")]
+
+
+def test_a_database_that_is_away_is_no_verdict_on_the_students(tmp_path, monkeypatch):
+    monkeypatch.setattr("app.jobs.solver_process._HINDERED_SECONDS", 0.05)
+    student = "{'type': 'student', 'class_index': k, 'method': 'gsvm', 'label': f'c{k}'}"
+    answers = f"send({{'type': 'restored'}}); read(); [send({student}, b'x') for k in range(4)]"
+    command = hindered_twice(tmp_path, answers + "; send({'type': 'trained'}); read()")
+    with Solver(ORDER, at_ease, command) as process:
+        results = flat(rounds.train(process, PAIRS, "digest", listening([]), label_of))
+    assert [result.packed for result in results] == [b"x"] * 4
+    assert (tmp_path / "lives").read_text() == "3"
+
+
+def test_a_database_that_is_away_is_no_verdict_on_the_job(tmp_path, monkeypatch):
+    monkeypatch.setattr("app.jobs.solver_process._HINDERED_SECONDS", 0.05)
+    answer = "send({'type': 'prepared'}, b'preparation', b'teacher'); read()"
+    with Solver(ORDER, at_ease, hindered_twice(tmp_path, answer)) as process:
+        prepared = rounds.prepare(process, [0], listening([]))
+    assert prepared.teacher.data == b"teacher"
+
+
+def test_whoever_waits_for_the_database_still_stops_when_told(tmp_path):
+    looks = []
+
+    def watch() -> None:
+        looks.append(1)
+        if (tmp_path / "lives").exists() and len(looks) > 100:
+            raise InterruptedError
+
+    with (
+        pytest.raises(InterruptedError),
+        Solver(ORDER, watch, hindered_twice(tmp_path, "read()")) as process,
+    ):
+        rounds.prepare(process, [0], listening([]))
 
 
 def test_a_solver_that_cannot_restore_fails_every_student():
     code = OPENED + "send({'type': 'failed', 'code': 'other_data', 'message': 'Other data.'}); read()"
     with Solver(ORDER, at_ease, script(code)) as process:
-        results = list(rounds.train(process, PAIRS, "digest", listening([]), label_of))
+        results = flat(rounds.train(process, PAIRS, "digest", listening([]), label_of))
     assert [result.row for result in results] == [{"code": "other_data", "message": "Other data."}] * 4

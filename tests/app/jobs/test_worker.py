@@ -35,7 +35,7 @@ def test_a_worker_refuses_a_database_without_the_tables(tmp_path):
 
 
 def test_a_worker_runs_until_it_is_told_to_stop(service, solver, monkeypatch):
-    monkeypatch.setattr(module, "Worker", lambda settings: Worker(settings, solver.command))
+    monkeypatch.setattr(module, "Worker", lambda settings, on_lost: Worker(settings, solver.command, on_lost))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     job = service.submit()
 
@@ -131,7 +131,7 @@ def test_a_worker_that_cannot_sign_off_says_so(service, solver, monkeypatch, cap
 
 
 def test_workflows_that_do_not_stop_are_told(service, solver, monkeypatch, caplog):
-    monkeypatch.setattr("app.jobs.workflow.Training.wait_until_idle", lambda _training, _seconds: False)
+    monkeypatch.setattr("app.jobs.under_way.UnderWay.wait_until_idle", lambda _self, _seconds: False)
     with service.worker(solver):
         pass
     assert "did not stop" in caplog.text
@@ -153,7 +153,7 @@ def test_a_thread_that_hangs_does_not_keep_the_process(monkeypatch):
     assert left == [0]
 
 
-def test_a_takeover_without_work_forgets_the_dead(service, solver):
+def test_a_lost_worker_is_listed_for_a_while(service, solver, monkeypatch):
     with service.store.begin() as uow:
         uow.workers.beat(WorkerRow("ghost", "h", 1, started_at=0.0, beat_at=0.0))
     service.settings.heartbeat_seconds, service.settings.takeover_seconds = 0.1, 0.5
@@ -162,7 +162,14 @@ def test_a_takeover_without_work_forgets_the_dead(service, solver):
         with service.store.read() as uow:
             return [row.executor_id for row in uow.workers.all()]
 
+    def lost() -> list[str]:
+        with service.store.read() as uow:
+            return [row.executor_id for row in uow.workers.all() if row.lost_at is not None]
+
     with service.worker(solver):
+        wait_for(lambda: lost() == ["ghost"])
+        assert names() == ["ghost", "local-0"]
+        monkeypatch.setattr(module, "_LISTED_SECONDS", 0.0)
         wait_for(lambda: names() == ["local-0"])
 
 

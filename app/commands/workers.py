@@ -1,0 +1,44 @@
+"""`stms workers`: who trains, and what just now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.commands.http import DEFAULT_SERVER, KeyOption, ServerOption, connect
+from app.commands.output import JsonOption, field, moment, print_json, print_table
+
+
+def workers(
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+) -> None:
+    """Worker processes and the units of work that each has under way."""
+    with connect(server, api_key) as client:
+        found = list(client.pages("/v1/workers"))
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        [
+            *map(field, ("id", "host", "pid")),
+            ("alive", lambda worker: "yes" if worker["alive"] else "no"),
+            moment("beat_at", "last heard of"),
+            ("slots", _slots),
+            ("under way", lambda worker: "; ".join(map(_unit, worker["units"]))),
+        ],
+        found,
+        empty="There is no worker. Start one with `stms worker`.",
+    )
+
+
+def _slots(worker: Mapping[str, Any]) -> str:
+    return f"{len(worker['units'])}/{worker['slots']}"
+
+
+def _unit(unit: Mapping[str, Any]) -> str:
+    """Such as ``job_01 chunk 3 (7 classes)``."""
+    classes = f" ({unit['classes']} classes)" if unit["classes"] else ""
+    name = unit["kind"] if unit["kind"] == "prepare" else f"{unit['kind']} {unit['unit']}"
+    return f"{unit['job_id']} {name}{classes}"

@@ -1,0 +1,141 @@
+"""Who gets the workers when there is more to do than they can: real workers on the real engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.domain.entities import Job, JobState, Priority
+from app.domain.errors import Overloaded
+from app.services.training import cancel_job, workers_of
+from app.settings import Settings
+from app.store.unit_of_work import Store
+from tests.app.jobs.conftest import FakeSolver, Service, open_service, wait_for
+
+CHUNK = 10
+
+
+@pytest.fixture
+def crowd(store: Store, database_address: str, tmp_path: Path) -> Iterator[Service]:
+    """A data set of a thousand classes, which are trained in units of ten."""
+    url = None if database_address.startswith("sqlite") else database_address
+    settings = Settings(data_dir=tmp_path, database_url=url, classes_per_chunk=CHUNK, solver_threads=1)
+    opened = open_service(store, settings, [f"c{index}" for index in range(1000)])
+    yield opened
+    opened.queue.close()
+
+
+def done(service: Service, job: Job) -> int:
+    return service.job(job).progress_done
+
+
+def under_way(service: Service, job: Job) -> bool:
+    return bool(workers_of(service.store, [service.job(job)])[job.id])
+
+
+def test_a_small_job_does_not_wait_for_the_end_of_a_large_one(crowd: Service, solver: FakeSolver):
+    solver.plan(student_seconds=0.03)
+    with crowd.worker(solver):
+        large = crowd.submit(created_by="A")
+        wait_for(lambda: done(crowd, large) > 2 * CHUNK)
+        before = done(crowd, large)
+        small = crowd.submit(created_by="B", classes=["c1", "c2", "c3"])
+        assert crowd.ended(small).state is JobState.SUCCEEDED
+        meanwhile = done(crowd, large) - before
+        assert crowd.job(large).state is JobState.RUNNING
+        # The unit that was under way, and one at each hop that the slot stood empty for.
+        assert meanwhile <= 5 * CHUNK, f"{meanwhile} students of A were trained before B had its three"
+        assert done(crowd, large) < 500
+        cancel_job(crowd.store, crowd.queue, large.id)
+        crowd.ended(large)
+
+
+def test_large_jobs_of_two_tenants_get_on_alike(crowd: Service, solver: FakeSolver):
+    solver.plan(student_seconds=0.01)
+    with crowd.worker(solver):
+        first = crowd.submit(created_by="A")
+        wait_for(lambda: done(crowd, first) > 2 * CHUNK)
+        others = [crowd.submit(created_by="B"), crowd.submit(created_by="B")]
+        wait_for(lambda: all(done(crowd, job) > CHUNK for job in others), 180.0)
+        start = done(crowd, first), sum(done(crowd, job) for job in others)
+        wait_for(lambda: sum(done(crowd, job) for job in others) - start[1] >= 5 * CHUNK, 180.0)
+        progress = done(crowd, first) - start[0], sum(done(crowd, job) for job in others) - start[1]
+        # Two jobs of B have no more than one of A: it is keys that take turns, not jobs.
+        assert 0.4 <= progress[0] / progress[1] <= 2.5, progress
+        for job in (first, *others):
+            cancel_job(crowd.store, crowd.queue, job.id)
+            crowd.ended(job)
+
+
+def test_a_higher_priority_goes_first(crowd: Service, solver: FakeSolver):
+    solver.plan(student_seconds=0.03)
+    with crowd.worker(solver):
+        low = crowd.submit(created_by="A", priority=Priority.LOW)
+        wait_for(lambda: done(crowd, low) > CHUNK)
+        classes = [f"c{index}" for index in range(5 * CHUNK)]
+        high = crowd.submit(created_by="A", priority=Priority.HIGH, classes=classes)
+        wait_for(lambda: done(crowd, high) > CHUNK)
+        before = done(crowd, low)
+        assert crowd.ended(high).state is JobState.SUCCEEDED
+        assert done(crowd, low) - before <= 2 * CHUNK
+        assert crowd.job(low).state is JobState.RUNNING
+        cancel_job(crowd.store, crowd.queue, low.id)
+        crowd.ended(low)
+
+
+def test_a_key_has_no_more_units_under_way_than_it_may(crowd: Service, solver: FakeSolver):
+    crowd.settings.max_units_per_key = 1
+    crowd.settings.worker_concurrency = 3
+    solver.plan(student_seconds=0.02)
+    classes = [f"c{index}" for index in range(6)]
+    with crowd.worker(solver):
+        jobs = [crowd.submit(created_by="A", classes=classes) for _ in range(2)]
+        seen: set[int] = set()
+
+        def all_ended() -> bool:
+            with crowd.store.read() as uow:
+                seen.add(uow.units.count_of_tenant("A"))
+            return all(crowd.job(job).state.ended for job in jobs)
+
+        wait_for(all_ended, 60.0)
+    assert max(seen) == 1
+    assert {crowd.job(job).state for job in jobs} == {JobState.SUCCEEDED}
+
+
+def test_a_key_may_not_fill_the_queue(crowd: Service):
+    crowd.settings.max_queued_jobs_per_key = 2
+    for _ in range(2):
+        crowd.submit(created_by="A")
+    with pytest.raises(Overloaded) as refused:
+        crowd.submit(created_by="A")
+    assert refused.value.reason == "too_many_queued_jobs"
+    crowd.submit(created_by="B")
+
+
+def test_it_is_known_who_works_on_a_job_and_on_what(crowd: Service, solver: FakeSolver):
+    solver.plan(student_seconds=0.2)
+    crowd.settings.heartbeat_seconds = 0.1
+    with crowd.worker(solver) as worker:
+        job = crowd.submit(classes=["c7", "c8", "c9"])
+
+        def told() -> tuple[dict, ...]:
+            with crowd.store.read() as uow:
+                (row,) = uow.workers.all()
+            return row.units if row.units and row.units[0]["solver_pid"] else ()
+
+        (unit,) = wait_for(told)
+        wait_for(lambda: unit["solver_pid"] in solver.pids())
+        assert {name: unit[name] for name in ("job_id", "unit", "kind", "classes")} == {
+            "job_id": job.id,
+            "unit": 0,
+            "kind": "prepare",
+            "classes": 3,
+        }
+        assert workers_of(crowd.store, [crowd.job(job)]) == {job.id: [worker.executor_id]}
+        crowd.ended(job)
+        wait_for(lambda: not told())
+        assert workers_of(crowd.store, [crowd.job(job)]) == {job.id: ()}
+    with crowd.store.read() as uow:
+        assert uow.units.count_of_tenant("me") == 0
