@@ -114,6 +114,16 @@ def postgres_server() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def postgres_tools() -> Path:
+    """Folder of pg_dump and pg_restore, of the version of `postgres_server`."""
+    found = _postgres_binaries()
+    folder = None if found is None else (found / "initdb").resolve().parent
+    if folder is None or not (folder / "pg_dump").exists():
+        pytest.skip("PostgreSQL's pg_dump was not found beside initdb")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def _postgres_template(postgres_server: str) -> str:
     """Name of a migrated database that others are copied from."""
     with psycopg.connect(postgres_server + "postgres", autocommit=True) as connection:
@@ -150,6 +160,12 @@ def sqlite_address(_sqlite_template: Path, tmp_path: Path) -> str:
 def postgres_address(postgres_server: str, _postgres_template: str) -> Iterator[str]:
     """Address of a fresh, migrated PostgreSQL database."""
     yield from _copied_database(postgres_server, _postgres_template)
+
+
+@pytest.fixture(scope="session")
+def session_database(postgres_server: str) -> Iterator[str]:
+    """Address of an empty PostgreSQL database for a service that lives as long as the session."""
+    yield from _copied_database(postgres_server, "template0")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from app.api import upload_openapi
 from app.api.auth import Trainer
 from app.api.conditional import etag, not_modified
 from app.api.paging import After, Limit, Page, link_next
 from app.api.runtime import RuntimeDep
 from app.api.schemas import DatasetView
 from app.api.upload import Upload, received
+from app.domain.titles import MAX_TITLE
 
 # The use cases are imported when first used: they bring the readers of files and SciPy, which a process that
 # only answers queries never needs.
@@ -20,41 +22,35 @@ from app.api.upload import Upload, received
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
 
 DatasetId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-Text = Annotated[str | None, Query(max_length=400)]
-
-_FORMATS: Final = {
-    "text/csv": "csv",
-    "text/tab-separated-values": "csv",
-    "application/x-svmlight": "svmlight",
-    "application/x-npz": "npz",
-    "application/vnd.apache.parquet": "parquet",
-}
-_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
-_FORM: Final = {
-    "schema": {
-        "type": "object",
-        "required": ["file"],
-        "properties": {
-            "file": {"type": "string", "format": "binary"},
-            "name": {"type": "string"},
-            "format": {"type": "string"},
-            "label_column": {"type": "string"},
-        },
-    }
-}
-_BODY: Final = {
-    "required": True,
-    "content": {
-        **dict.fromkeys([*_FORMATS, "application/octet-stream"], _BINARY),
-        "multipart/form-data": _FORM,
-    },
-}
+Title = Annotated[
+    str | None,
+    Query(
+        max_length=MAX_TITLE,
+        description="What to call it.",
+        json_schema_extra=upload_openapi.TITLE_OR_NOTHING,
+    ),
+]
+FileName = Annotated[
+    str | None, Query(max_length=400, description="Of the file; its ending tells the format.")
+]
+FormatName = Annotated[
+    str | None,
+    Query(
+        alias="format",
+        max_length=20,
+        description="csv, svmlight, npz, npy or parquet; else it is found out.",
+        json_schema_extra=upload_openapi.FORMAT,
+    ),
+]
+LabelColumn = Annotated[
+    str | None, Query(max_length=400, description="Name or number of the label's column; else the last.")
+]
 
 
 @router.post(
     "",
     status_code=201,
-    openapi_extra={"requestBody": _BODY},
+    openapi_extra={"requestBody": upload_openapi.DATASET},
     responses={200: {"description": "The same bytes were there already.", "model": DatasetView}},
 )
 async def upload(
@@ -62,17 +58,10 @@ async def upload(
     response: Response,
     runtime: RuntimeDep,
     caller: Trainer,
-    name: Text = None,
-    filename: Text = None,
-    file_format: Annotated[
-        str | None,
-        Query(
-            alias="format", max_length=20, description="csv, svmlight, npz or parquet; else it is found out."
-        ),
-    ] = None,
-    label_column: Annotated[
-        str | None, Query(max_length=400, description="Name or number of the label's column; else the last.")
-    ] = None,
+    name: Title = None,
+    filename: FileName = None,
+    file_format: FormatName = None,
+    label_column: LabelColumn = None,
 ) -> DatasetView:
     """Send a data set: CSV, svmlight, .npz or Parquet, as the body or as the file of a form.
 
@@ -82,11 +71,12 @@ async def upload(
     from app.services import datasets
 
     given = {"name": name, "filename": filename, "format": file_format, "label_column": label_column}
-    async with received(request, runtime.settings.max_upload_bytes) as sent:
+    async with received(request, runtime.settings.max_upload_bytes, runtime.files) as sent:
         options = _options(sent, given)
         dataset, created = await run_in_threadpool(
             datasets.register_dataset,
             runtime.store,
+            runtime.files,
             sent.path,
             created_by=caller.id,
             limits=runtime.settings,
@@ -147,6 +137,6 @@ def _options(sent: Upload, given: dict[str, str | None]) -> dict[str, str | None
     return {
         "name": said["name"] or (None if filename else "data set"),
         "filename": filename,
-        "file_format": said["format"] or _FORMATS.get(sent.content_type),
-        "label_column": said["label_column"],
+        "file_format": said["format"] or upload_openapi.MEDIA_TYPES.get(sent.content_type),
+        "label_column": said["label_column"] or None,
     }

@@ -8,10 +8,11 @@ from fastapi import APIRouter, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api.auth import Reader, Trainer
-from app.api.conditional import etag, expected_revision, not_modified
+from app.api.conditional import CONDITIONS, etag, expected_revision, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
 from app.api.runtime import RuntimeDep
 from app.api.schemas import AliasView, ClassView, ModelSummaryView, ModelView, PointAlias, VersionView
+from app.domain.spec import ALIAS
 from app.services import models
 from app.serving.access import authorise
 
@@ -19,7 +20,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 ModelName = Annotated[str, Path(pattern=_NAME)]
-AliasText = Annotated[str, Path(max_length=100)]
+AliasText = Annotated[str, Path(max_length=100, json_schema_extra={"pattern": ALIAS})]
 VersionName = Annotated[str, Path(pattern=_NAME, description="Number of a version, or an alias.")]
 
 
@@ -46,7 +47,10 @@ def get(model: ModelName, request: Request, response: Response, runtime: Runtime
     authorise(caller, "query", model)
     versions, aliases = models.get_model(runtime.store, model)
     moves = sum(alias.revision for alias in aliases)
-    headers = {"etag": etag(versions[0].version, len(aliases), moves), "cache-control": "no-cache"}
+    headers = {
+        "etag": etag(versions[0].version, len(versions), len(aliases), moves),
+        "cache-control": "no-cache",
+    }
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
@@ -74,6 +78,18 @@ def get_version(
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
     return VersionView.of(found)
+
+
+@router.delete("/{model}/versions/{version}", status_code=204)
+async def delete_version(
+    model: ModelName,
+    version: Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a version.")],
+    runtime: RuntimeDep,
+    _caller: Trainer,
+) -> None:
+    """Delete a version to which no alias points; its number is never given again. The job behind it stays."""
+    await run_in_threadpool(models.delete_version, runtime.store, model, version)
+    await runtime.refresher.refresh()
 
 
 @router.get("/{model}/versions/{version}/classes")
@@ -116,7 +132,7 @@ def get_alias(
     return AliasView.of(found)
 
 
-@router.put("/{model}/aliases/{alias}")
+@router.put("/{model}/aliases/{alias}", openapi_extra={"parameters": CONDITIONS})
 async def point_alias(
     model: ModelName,
     alias: AliasText,
@@ -136,3 +152,13 @@ async def point_alias(
     await runtime.refresher.refresh()
     response.headers["etag"] = etag(pointed.revision)
     return AliasView.of(pointed)
+
+
+@router.delete("/{model}/aliases/{alias}", status_code=204, openapi_extra={"parameters": CONDITIONS[:1]})
+async def delete_alias(
+    model: ModelName, alias: AliasText, request: Request, runtime: RuntimeDep, _caller: Trainer
+) -> None:
+    """Delete an alias; If-Match names the state that was read. Its version stays."""
+    expected = expected_revision(request)
+    await run_in_threadpool(models.delete_alias, runtime.store, model, alias, expected)
+    await runtime.refresher.refresh()

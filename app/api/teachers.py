@@ -7,11 +7,12 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from app.api import upload_openapi
 from app.api.auth import Trainer
 from app.api.runtime import RuntimeDep
 from app.api.schemas import VersionView
 from app.api.upload import received
-from app.domain.spec import Name
+from app.domain.spec import ALIAS, Name
 from app.services.heads import import_head
 from app.services.models import DEFAULT_ALIAS
 from core.packed.head import Kind
@@ -19,27 +20,12 @@ from core.packed.head import Kind
 router = APIRouter(prefix="/v1/teachers", tags=["models"])
 
 _KINDS: Final[dict[str, Kind]] = {"head": "head", "students": "linear"}
-_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
-_BODY: Final = {
-    "required": True,
-    "content": {
-        "application/octet-stream": _BINARY,
-        "application/x-npz": _BINARY,
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": ["file"],
-                "properties": {"file": {"type": "string", "format": "binary"}},
-            }
-        },
-    },
-}
 
 
 @router.post(
     "",
     status_code=201,
-    openapi_extra={"requestBody": _BODY},
+    openapi_extra={"requestBody": upload_openapi.HEAD},
     responses={200: {"description": "The same head is a version already.", "model": VersionView}},
 )
 async def import_(
@@ -53,7 +39,12 @@ async def import_(
         Query(description="head: rows of a teacher; students: linear students that are ready to use."),
     ] = "head",
     alias: Annotated[
-        str, Query(max_length=100, description="Alias moved to the new version; empty: none.")
+        str,
+        Query(
+            max_length=100,
+            description="Alias moved to the new version; empty: none.",
+            json_schema_extra={"pattern": f"^$|{ALIAS}"},
+        ),
     ] = DEFAULT_ALIAS,
 ) -> VersionView:
     """Send a linear head as safetensors or .npz: `weights` (K × columns), `labels`, and `bias`, `threshold`.
@@ -63,7 +54,7 @@ async def import_(
     head sent again is the version that it was before.
     """
     limit = runtime.settings.max_head_bytes
-    async with received(request, limit, lambda: runtime.files.folder) as sent:
+    async with received(request, limit, runtime.files) as sent:
         version, created = await run_in_threadpool(
             import_head,
             runtime.store,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from app.api.form import FormReader, boundary_of
 from app.serving.body import declared_length, stream_body
+from app.store.disk import PackedFiles
 
 _WRITE_BYTES: Final = 1 << 20
 _FORM_OVERHEAD: Final = 1 << 17
@@ -31,14 +32,11 @@ class Upload:
 
 
 @asynccontextmanager
-async def received(
-    request: Request, limit: int, folder: Callable[[], Path] | None = None
-) -> AsyncIterator[Upload]:
-    """The upload, at most ``limit`` bytes, in a file that is gone after the block.
+async def received(request: Request, limit: int, files: PackedFiles) -> AsyncIterator[Upload]:
+    """The upload, at most ``limit`` bytes, in a file in the folder of ``files`` that is gone after the block.
 
-    folder: where; by default the system's folder for temporary files, which may be memory.
-
-    Raises TooLarge as soon as the limit is passed, InvalidRequest when the body ends early or is no form.
+    Raises TooLarge as soon as the limit is passed, InvalidRequest when the body ends early or is no form,
+    Unavailable when there is no room for it.
     """
     header = request.headers.get("content-type", "")
     content_type = header.partition(";")[0].strip().lower()
@@ -46,17 +44,15 @@ async def received(
     most = limit + _FORM_OVERHEAD if is_form else limit
     length = declared_length(request.headers.get("content-length", "").encode("latin-1") or None, most)
     pieces = stream_body(request.receive, most, length=length)
-    where = None if folder is None else await run_in_threadpool(folder)
-    with NamedTemporaryFile(prefix="stms-upload-", dir=where) as file:
+    with files.writing(f"stms-upload-{secrets.token_hex(8)}.tmp") as file:
         if is_form:
             form = FormReader(boundary_of(header), file.write)
             await _pass_on(pieces, form.feed)
             form.finish()
-            upload = Upload(Path(file.name), form.filename, form.content_type, form.fields)
+            upload = Upload(file.path, form.filename, form.content_type, form.fields)
         else:
             await _pass_on(pieces, file.write)
-            upload = Upload(Path(file.name), None, content_type)
-        await run_in_threadpool(file.flush)
+            upload = Upload(file.path, None, content_type)
         yield upload
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.commands.options import DataOption, read_settings
+from app.commands.options import DataOption, operator, read_settings
 from app.commands.output import CommandFailed, say
+from app.domain.acting import Deed, acting
 
 if TYPE_CHECKING:
     from app.store.unit_of_work import Store
@@ -44,7 +45,7 @@ def upgrade_database(address: str, wait: float = 0.0) -> None:
     deadline = time.monotonic() + wait
     while True:
         try:
-            with database_reached():
+            with database_reached(), acting(Deed(operator())):
                 migrate(address)
         except CommandFailed:
             if time.monotonic() >= deadline:
@@ -61,16 +62,66 @@ def current(data_dir: DataOption = None) -> None:
         say("The database is up to date.")
 
 
+@commands.command()
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    data_dir: DataOption = None,
+) -> None:
+    """Delete what the settings (STMS_RETAIN_…) do not keep any longer. A worker does so once an hour."""
+    from app.services.retention import clean as clean_up
+    from app.services.retention import what_to_clean
+
+    settings = read_settings(data_dir=data_dir)
+    with open_store(data_dir) as store:
+        found = what_to_clean(store, settings) if dry_run else clean_up(store, settings)
+    done = "Would delete" if dry_run else "Deleted"
+    say(
+        f"{done}: {found.jobs} old jobs, {found.requests} idempotency keys, {found.audit} audit records, "
+        f"{found.blobs} unused blobs of {found.bytes / 1e6:.1f} MB."
+    )
+
+
+@commands.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(help="A new or empty folder.")], data_dir: DataOption = None
+) -> None:
+    """Copy the embedded databases, both as of one moment, while the service runs. For SQLite.
+
+    Example:  stms db backup /backups/$(date +%F)
+    """
+    from app.store.backup import back_up
+
+    manifest = back_up(read_settings(data_dir=data_dir), folder)
+    total = sum(stored.size for stored in manifest.files.values())
+    say(f"{folder}: {', '.join(manifest.files)}, {total / 1e6:.1f} MB, schema {manifest.schema}.")
+
+
+@commands.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="What `backup` made.")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the databases that are there.")
+    ] = False,
+    data_dir: DataOption = None,
+) -> None:
+    """Put a backup in the place of the embedded databases. Stop the service first. For SQLite."""
+    from app.store.backup import restore as put_back
+
+    manifest = put_back(read_settings(data_dir=data_dir), folder, overwrite=overwrite)
+    made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.created_at))
+    say(f"Restored the state of {made}. Run `stms db upgrade` before starting the service.")
+
+
 @contextmanager
 def open_store(data_dir: Path | None) -> Iterator[Store]:
     """The database of this machine's settings. Raises CommandFailed if it is unreachable or out of date."""
-    from app.store.engine import open_engine
+    from app.store.engine import open_database
     from app.store.migrate import schema_is_current
     from app.store.unit_of_work import Store
 
-    store = Store(open_engine(read_settings(data_dir=data_dir).app_database_url))
+    store = Store(open_database(read_settings(data_dir=data_dir), "command"))
     try:
-        with database_reached():
+        with database_reached(), acting(Deed(operator())):
             if not schema_is_current(store.engine):
                 raise CommandFailed("The database has an older schema, or none.", ["Run `stms db upgrade`."])
             yield store

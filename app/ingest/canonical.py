@@ -6,9 +6,8 @@ there is one, and ``names``: UTF-8 JSON of classes, feature names and the number
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -37,22 +36,13 @@ def pieces(train: LabelledData, test: LabelledData | None) -> Iterator[bytes]:
             yield bytes(view[start : start + _PIECE_BYTES])
 
 
-def digest_of(stream: Iterable[bytes]) -> tuple[str, int]:
-    """SHA-256 hex and size of a stream."""
-    sha, size = hashlib.sha256(), 0
-    for piece in stream:
-        sha.update(piece)
-        size += len(piece)
-    return sha.hexdigest(), size
-
-
-def parse(buffer: bytearray) -> tuple[LabelledData, LabelledData | None]:
+def parse(buffer: bytearray | memoryview) -> tuple[LabelledData, LabelledData | None]:
     """Training and test part of a file that `pieces` wrote; their arrays are views of ``buffer``.
 
     The caller has verified the digest: a file of ours needs no further checks.
     """
     length = int.from_bytes(buffer[:8], "little")
-    index = json.loads(buffer[8 : 8 + length])
+    index = json.loads(bytes(buffer[8 : 8 + length]))
     if index.pop("__metadata__", {}).get("format") != _FORMAT:
         raise ValueError(f"The blob is no data set of format {_FORMAT}.")
     arrays = {

@@ -98,13 +98,18 @@ def read(path: Path, file_format: FileFormat, limits: Limits, label_column: str 
             return read_parquet(path, limits, label_column)
 
 
+def named(declared: str | None) -> FileFormat | None:
+    """The format of a name, None for none. Raises UnsupportedFormat."""
+    try:
+        return None if declared is None else FileFormat(declared.lower())
+    except ValueError as error:
+        known = ", ".join(FileFormat)
+        raise UnsupportedFormat(f"Format {declared!r:.80} is not read; these are: {known}.") from error
+
+
 def _expected(declared: str | None, filename: str | None) -> FileFormat | None:
     if declared is not None:
-        try:
-            return FileFormat(declared.lower())
-        except ValueError as error:
-            known = ", ".join(FileFormat)
-            raise UnsupportedFormat(f"Format {declared!r:.80} is not read; these are: {known}.") from error
+        return named(declared)
     return None if filename is None else _EXTENSIONS.get(PurePath(filename).suffix.lower())
 
 

@@ -9,13 +9,13 @@ labels                       (K,) text or whole numbers, or (K, width) bytes, UT
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,6 +41,8 @@ _NAMES: Final = {
     "labels": "labels",
 }
 _F64: Final = np.dtype("<f8")
+_TEXT: Final = msgspec.json.Decoder(str)
+_LIST: Final = msgspec.json.Decoder(list[str])
 
 
 class _Arrays(Protocol):
@@ -97,7 +99,7 @@ def head_file(path: Path, limits: HeadLimits) -> Iterator[HeadFile]:
     with path.open("rb") as file:
         beginning = file.read(64)
     if is_safetensors(beginning):
-        with safetensors_file(path) as arrays:
+        with safetensors_file(path, _NAMES, ["labels"]) as arrays:
             yield _head(arrays, arrays.metadata.get("labels"), limits)
     elif by_magic(beginning) is FileFormat.NPZ:
         with npz_archive(path) as archive:
@@ -106,7 +108,7 @@ def head_file(path: Path, limits: HeadLimits) -> Iterator[HeadFile]:
         raise UnsupportedFormat("The file is neither safetensors nor .npz.", code="wrong_format")
 
 
-def _head(arrays: _Arrays, listed: str | None, limits: HeadLimits) -> HeadFile:
+def _head(arrays: _Arrays, listed: bytes | None, limits: HeadLimits) -> HeadFile:
     names = _names(arrays.entries)
     if "weights" not in names:
         raise _fault("weights", "missing_array", f"The file has no array 'weights'. It has {_listed(names)}.")
@@ -229,14 +231,12 @@ def _texts(block: NDArray[Any], first: int) -> list[str]:
     return texts
 
 
-def _listed_labels(listed: str) -> list[str]:
+def _listed_labels(listed: bytes) -> list[str]:
+    """listed: JSON of the text of a JSON list of text."""
     try:
-        labels = json.loads(listed)
-    except (ValueError, RecursionError, TypeError) as error:
+        return _LIST.decode(_TEXT.decode(listed))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise _fault("labels", "bad_json", "The metadata labels are not a JSON list of text.") from error
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise _fault("labels", "bad_json", "The metadata labels are not a JSON list of text.")
-    return labels
 
 
 def _read(stream: IO[bytes], declared: Declared, size: int) -> NDArray[Any]:

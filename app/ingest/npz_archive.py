@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,10 @@ from app.ingest.npy_stream import Declared, read_header
 from app.ingest.raw import unusable
 
 _MAX_ARRAYS = 1000
+_MAX_DIRECTORY = 512 * 1024
+"""Bytes of the list of entries: enough for all that are taken, with long names."""
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""What NumPy writes. Others take far more memory, or time, than their size tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +48,32 @@ def npz_archive(path: Path) -> Iterator[NpzArchive]:
     Raises TooLarge for very many entries, UnsupportedFormat for an archive of other things than arrays.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _Guarded(path.open("rb")) as file, zipfile.ZipFile(file) as archive:
+            file.opened = True
             yield NpzArchive(archive, _entries(archive))
     except zipfile.BadZipFile as error:
         raise unusable(f"The .npz file is cut off or damaged: {error}.", code="truncated_upload") from error
     except (EOFError, OSError, zlib.error, NotImplementedError, RuntimeError) as error:
         # Offsets that lead nowhere, other compressions, passwords.
         raise unusable(f"The .npz file cannot be unpacked: {error}.", code="unreadable_file") from error
+
+
+class _Guarded(io.BufferedReader):
+    """A file that is not read in large pieces before the archive in it is open.
+
+    The list of entries is read at once and made into objects, before anybody could count them.
+    """
+
+    opened = False
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        super().__init__(file.detach())
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if not self.opened and size is not None and size > _MAX_DIRECTORY:
+            message = f"The archive's list of entries has {size} bytes; the limit is {_MAX_DIRECTORY}."
+            raise TooLarge(message, code="too_many_arrays")
+        return super().read(size)
 
 
 def _entries(archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipInfo]:
@@ -60,4 +84,9 @@ def _entries(archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipInfo]:
         )
     if not infos or not all(info.filename.endswith(".npy") for info in infos):
         raise UnsupportedFormat("The file is a ZIP archive, but not one of NumPy arrays (.npz).")
-    return {info.filename.removesuffix(".npy"): info for info in infos}
+    if not all(info.compress_type in _METHODS for info in infos):
+        raise unusable("The archive is not compressed as NumPy does it.", code="unreadable_file")
+    entries = {info.filename.removesuffix(".npy"): info for info in infos}
+    if len(entries) != len(infos):
+        raise unusable("The archive has two arrays of the same name.", code="ambiguous_array")
+    return entries

@@ -16,6 +16,7 @@ from app.domain.errors import InputFault
 from app.ingest.npy_stream import read_header
 from app.ingest.npz_archive import NpzArchive, npz_archive
 from app.ingest.raw import Limits, RawData, RawPart, choose_label_column, unusable
+from app.ingest.scratch import as_floats, mapped
 
 _CSR = ("data", "indices", "indptr", "shape")
 
@@ -46,10 +47,10 @@ def read_npy(path: Path, limits: Limits, label_column: str | None) -> RawData:
         limits.check(rows, columns)
         if path.stat().st_size - file.tell() < declared.size:
             raise unusable("The .npy file is cut off.", code="truncated_upload")
-        table = declared.read(file)
+        table = mapped(file, declared.dtype, declared.shape, declared.order)
     label = choose_label_column(None, columns, label_column)
     return RawData(
-        RawPart(np.delete(table, label, axis=1), table[:, label]),
+        RawPart(as_floats(table, limits.scratch, without=label), np.array(table[:, label])),
         label_column=str(label),
         label_is_default=label == columns - 1,
     )
@@ -96,9 +97,10 @@ class _Archive:
     def _table(self, name: str) -> Any:
         if name in self.entries:
             X = self._array(name)
-            if X.ndim == 2:
-                self.limits.check(*X.shape)
-            return X
+            if X.ndim != 2:
+                return X
+            self.limits.check(*X.shape)
+            return as_floats(X, self.limits.scratch) if X.dtype.kind in "biuf" else X
         data, indices, indptr, shape = (self._array(f"{name}_{part}") for part in _CSR)
         if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
             text = f"{name}_shape must hold two whole numbers: rows and columns."
@@ -134,7 +136,7 @@ class _Archive:
         self.used.add(name)
         with self.archive.opened(name) as (declared, stream):
             self.limits.check_bytes(declared.size)
-            return declared.read(stream)
+            return declared.read(stream, self.limits.scratch)
 
     def _missing(self, name: str) -> Exception:
         found: Collection[str] = sorted(self.entries)[:20]

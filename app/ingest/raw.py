@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge
@@ -14,11 +15,15 @@ MAX_FAULTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a reader accepts. max_bytes: of the arrays in memory, however small the file is."""
+    """What a reader accepts. max_bytes: of the arrays in memory, however small the file is.
+
+    scratch: folder for arrays that are put down on disk, see `app.ingest.scratch`.
+    """
 
     max_rows: int
     max_columns: int
     max_bytes: int
+    scratch: Path | None = None
 
     def check(self, rows: int, columns: int, *, itemsize: int = 8) -> None:
         """Raises TooLarge for a dense table over a limit; call it before memory is taken."""

@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from app.domain.errors import InputFault
 from app.ingest.raw import MAX_FAULTS, Limits, RawData, RawPart, refused, unusable
 
-_LINE = re.compile(rb"(\S+)((?:[ \t]+[0-9]{1,15}:[^\s:#]+)*)[ \t]*(?:#.*)?")
+# The repetition is possessive: what could be given back of a long line would take a hundred times its bytes.
+_LINE = re.compile(rb"(\S+)((?:[ \t]+[0-9]{1,15}:[^\s:#]+)*+)[ \t]*(?:#.*)?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?")
 _Line: TypeAlias = tuple[int, bytes]
 _ENTRY_BYTES = 16
 _LINES_AT_ONCE = 4096
+_BYTES_AT_ONCE = 1024**2
 _LONGEST_LINE = 64 * 1024**2
 
 
@@ -45,9 +47,8 @@ def read_svmlight(path: Path, limits: Limits) -> RawData:
     """
     rows = _Rows()
     for block in _blocks(path):
-        _read_block(block, rows)
+        _read_block(block, rows, limits)
         limits.check_shape(len(rows.labels), 0)
-        limits.check_bytes(rows.entries * _ENTRY_BYTES)
         if len(rows.faults) >= MAX_FAULTS:
             break
     if rows.faults:
@@ -58,8 +59,12 @@ def read_svmlight(path: Path, limits: Limits) -> RawData:
 
 
 def _blocks(path: Path) -> Iterator[list[_Line]]:
-    """Numbered lines without comments, some thousand at a time; empty ones at the very end are left out."""
+    """Numbered lines without comments, at most some thousand and about a MiB at a time.
+
+    Empty ones at the very end are left out.
+    """
     block: list[_Line] = []
+    size = 0
     with path.open("rb") as file:
         number = 0
         while line := file.readline(_LONGEST_LINE):
@@ -69,35 +74,50 @@ def _blocks(path: Path) -> Iterator[list[_Line]]:
             if line.startswith(b"#"):
                 continue
             block.append((number, line.rstrip()))
-            if len(block) == _LINES_AT_ONCE:
+            size += len(line)
+            if len(block) == _LINES_AT_ONCE or size >= _BYTES_AT_ONCE:
                 yield block
-                block = []
+                block, size = [], 0
     while block and not block[-1][1]:
         block.pop()
     if block:
         yield block
 
 
-def _read_block(lines: Sequence[_Line], rows: _Rows) -> None:
-    tokens: list[bytes] = []
+def _read_block(lines: Sequence[_Line], rows: _Rows, limits: Limits) -> None:
+    texts: list[bytes] = []
     first_row = len(rows.labels)
     for number, line in lines:
         parts = _LINE.fullmatch(line)
         if parts is None:
             rows.faults.append(_line_fault(number, line, len(rows.labels)))
-        entries = parts[2].replace(b":", b" ").split() if parts else []
-        tokens += entries
+        entries = parts[2] if parts else b""
+        texts.append(entries)
         rows.labels.append(parts[1].decode(errors="surrogateescape") if parts else "")
-        rows.lengths.append(len(entries) // 2)
+        rows.lengths.append(entries.count(b":"))
+    text = b" ".join(texts)
     try:
-        values = _cast(tokens[1::2], pa.float64())
-        indices = _cast(tokens[::2], pa.int64())
+        for piece in _pieces(text):
+            tokens = piece.replace(b":", b" ").split()
+            # Both, or neither: what is read of a block with a fault is not used.
+            values, indices = _cast(tokens[1::2], pa.float64()), _cast(tokens[::2], pa.int64())
+            rows.indices.append(indices)
+            rows.values.append(values)
+            rows.entries += len(values)
+            limits.check_bytes(rows.entries * _ENTRY_BYTES)
     except pa.ArrowInvalid:
         rows.faults += _value_faults(lines, first_row)
-        return
-    rows.indices.append(indices)
-    rows.values.append(values)
-    rows.entries += len(values)
+
+
+def _pieces(text: bytes) -> Iterator[bytes]:
+    """Entries, about a MiB of text at a time: as objects they take many times their text."""
+    start = 0
+    while start < len(text):
+        end = start + _BYTES_AT_ONCE
+        while end < len(text) and text[end] not in b" \t":
+            end += 1
+        yield text[start:end]
+        start = end
 
 
 def _cast(tokens: Sequence[bytes], kind: pa.DataType) -> NDArray[Any]:
@@ -127,13 +147,13 @@ def _value_faults(lines: Sequence[_Line], first_row: int) -> Iterator[InputFault
 
 
 def _matrix(rows: _Rows, limits: Limits) -> sp.csr_array:
-    indices = np.concatenate(rows.indices)
+    indices = np.concatenate([np.empty(0, np.int64), *rows.indices])
     columns = int(indices.max()) + 1 if len(indices) else 0
     first = 0 if len(indices) and indices.min() == 0 else 1
     limits.check_shape(0, columns - first)
     indptr = np.concatenate([[0], np.cumsum(rows.lengths)])
     shape = (len(rows.labels), max(columns - first, 0))
-    X = sp.csr_array((np.concatenate(rows.values), indices - first, indptr), shape=shape)
+    X = sp.csr_array((np.concatenate([np.empty(0), *rows.values]), indices - first, indptr), shape=shape)
     X.sort_indices()
     _refuse_duplicates(X, first)
     return X

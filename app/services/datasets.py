@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 from app.domain.entities import Dataset, new_id
-from app.domain.errors import Conflict, InputFault, InvalidRequest
+from app.domain.errors import Conflict, InputFault, InvalidRequest, Unavailable
+from app.domain.titles import MAX_TITLE, is_title
 from app.ingest.assemble import assemble, summarise
-from app.ingest.canonical import digest_of, parse, pieces
-from app.ingest.formats import detect, read
+from app.ingest.canonical import parse, pieces
+from app.ingest.formats import detect, named, read
 from app.ingest.raw import Limits, RawData
 from app.ingest.spool import Spooled, spooled
+from app.services.models import open_blob
 from app.settings import Settings
-from app.store.unit_of_work import Store, UnitOfWork
+from app.store.disk import PackedFiles
+from app.store.steps import CHUNK_BYTES, delete_by_steps, store_by_steps
+from app.store.unit_of_work import Store
 from core.dataset import LabelledData
-
-MAX_NAME_LENGTH = 200
+from core.errors import InvalidPackage
 
 
 def register_dataset(
     store: Store,
+    files: PackedFiles,
     source: Iterable[bytes] | Path,
     *,
     created_by: str,
@@ -38,37 +43,45 @@ def register_dataset(
     source: the file, or the pieces of an upload. file_format: csv, svmlight, npz, npy or parquet; else the
     ending of ``filename`` and the content decide. label_column: name or zero-based index; else the last.
 
-    Raises InvalidRequest naming field, row and column of what is wrong, TooLarge, UnsupportedFormat.
+    The rows pass through a file of the local cache into the database, in transactions of some MiB each. Until
+    the last of them there is nothing to be seen, and what a crash leaves behind is collected.
+
+    Raises InvalidRequest naming field, row and column of what is wrong, TooLarge, UnsupportedFormat,
+    Unavailable.
     """
     title = _title(name, filename)
+    # Known bytes are not looked at again, but what is said of them is.
+    named(file_format)
     with spooled(source, limits.max_upload_bytes) as file:
         if label_column is None and (known := _known(store, file.digest)) is not None:
             return known, False
         kind = detect(file.path, declared=file_format, filename=filename)
-        raw = read(file.path, kind, _limits(limits), label_column)
+        raw = read(file.path, kind, _limits(limits, files), label_column)
         identity = _identity(file, raw)
         if (known := _known(store, identity)) is not None:
             return known, False
         train, test = assemble(raw)
-    digest, size = digest_of(pieces(train, test))
+        summary = summarise(raw, train, test)
+        blob = _stored(store, files, train, test)
     dataset = Dataset(
         id=new_id("ds"),
         digest=identity,
         name=title,
         source_format=kind.value,
         size_bytes=file.size,
-        blob_digest=digest,
+        blob_digest=blob,
         rows=train.n,
         test_rows=0 if test is None else test.n,
         columns=train.d,
         classes=train.classes,
-        summary=summarise(raw, train, test),
+        summary=summary,
         created_at=time.time(),
         created_by=created_by,
     )
     with store.begin() as uow:
-        uow.blobs.put_known(pieces(train, test), digest, size)
+        uow.blobs.finish_steps(blob)
         if uow.datasets.add(dataset):
+            uow.audit.append("dataset.create", dataset.id, details={"digest": dataset.digest})
             return dataset, True
     # The same bytes were registered by someone else while these were read.
     return _existing(store, identity), False
@@ -99,23 +112,37 @@ def delete_dataset(store: Store, dataset_id: str) -> None:
                 code="dataset_in_use",
             )
         uow.datasets.delete(dataset_id)
-        uow.blobs.delete(dataset.blob_digest)
+        uow.audit.append("dataset.delete", dataset_id, details={"digest": dataset.digest})
+    # In transactions of their own: 2 GB in one would hold every other writer up.
+    delete_by_steps(store, dataset.blob_digest, before=time.time())
 
 
-def load_dataset(store: Store, dataset_id: str) -> tuple[LabelledData, LabelledData | None]:
-    """Training part, and test part if there is one; the stored bytes are verified. Raises NotFound."""
+def load_dataset(
+    store: Store, files: PackedFiles, dataset_id: str
+) -> tuple[LabelledData, LabelledData | None]:
+    """Training part, and test part if there is one, by way of the local cache.
+
+    The stored bytes are verified. The arrays are views of the file, which is mapped into memory: what is not
+    used takes no room, and nothing may be written to them. Raises NotFound and Unavailable.
+    """
     with store.read() as uow:
-        return parse(_blob(uow, uow.datasets.get(dataset_id).blob_digest))
+        digest = uow.datasets.get(dataset_id).blob_digest
+    try:
+        return files.mending(lambda: parse(open_blob(store, files, digest).whole()), digest)
+    except InvalidPackage as error:
+        raise Unavailable(
+            f"Data set {dataset_id} is damaged in the local cache.", code="blob_damaged"
+        ) from error
 
 
-def _blob(uow: UnitOfWork, digest: str) -> bytearray:
-    """The whole blob in one buffer, once."""
-    buffer = bytearray(uow.blobs.size(digest))
-    position = 0
-    for chunk in uow.blobs.chunks(digest):
-        buffer[position : position + len(chunk)] = chunk
-        position += len(chunk)
-    return buffer
+def _stored(store: Store, files: PackedFiles, train: LabelledData, test: LabelledData | None) -> str:
+    """Digest of the blob of both parts, all of it in the database but not finished."""
+    with files.writing(f"dataset-{secrets.token_hex(8)}.tmp") as writer:
+        for piece in pieces(train, test):
+            writer.write(piece)
+        files.keep(writer)
+        store_by_steps(store, writer.digest, writer.size, writer.chunks(CHUNK_BYTES))
+        return writer.digest
 
 
 def _known(store: Store, digest: str) -> Dataset | None:
@@ -137,15 +164,15 @@ def _identity(file: Spooled, raw: RawData) -> str:
     return hashlib.sha256(f"{file.digest} label_column={raw.label_column}".encode()).hexdigest()
 
 
-def _limits(settings: Settings) -> Limits:
-    return Limits(settings.max_rows, settings.max_columns, settings.max_dataset_bytes)
+def _limits(settings: Settings, files: PackedFiles) -> Limits:
+    return Limits(settings.max_rows, settings.max_columns, settings.max_dataset_bytes, files.folder)
 
 
 def _title(name: str | None, filename: str | None) -> str:
     if name is None:
         stem = "".join(filter(str.isprintable, PurePath(filename or "").stem)).strip()
-        return stem[:MAX_NAME_LENGTH] or "data set"
-    if not name.strip() or len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        text = f"A data set's name is 1 to {MAX_NAME_LENGTH} printable characters."
+        return stem[:MAX_TITLE] or "data set"
+    if not is_title(name, MAX_TITLE):
+        text = f"A data set's name is 1 to {MAX_TITLE} printable characters."
         raise InvalidRequest(text, faults=[InputFault("name", "bad_name", text)])
     return name

@@ -127,6 +127,8 @@ def _publish(store: Store, wanted: ModelVersion, alias: str | None) -> tuple[Mod
         uow.models.publish(version)
         if alias is not None:
             uow.models.point(version.model, alias, number)
+        told = {"kind": version.method, "alias": alias}
+        uow.audit.append("model.import", f"{version.model}@{number}", details=told)
     return version, True
 
 

@@ -1,4 +1,4 @@
-"""Use cases of API keys: make, list, revoke, and recognise.
+"""Use cases of API keys: make, list, rotate, revoke, and recognise.
 
 A key is ``stms_<id>_<secret>``. The secret is 256 random bits, so its plain SHA-256 is enough to store: there
 is nothing to guess that a slow hash would protect.
@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from app.domain.entities import ApiKey, new_id
-from app.domain.errors import InputFault, InvalidRequest, NotAuthenticated
+from app.domain.errors import Conflict, InputFault, InvalidRequest, NotAuthenticated
 from app.domain.spec import Name
+from app.domain.titles import is_title
 from app.store.unit_of_work import Store
 
 SCOPES = frozenset({"admin", "train", "query"})
@@ -26,15 +29,32 @@ _TEXT = re.compile(r"stms_(key_[0-9a-f]{24})_([A-Za-z0-9_-]{43})")
 _MODEL_NAME: TypeAdapter[str] = TypeAdapter(Name)
 _NO_DIGEST = "0" * 64
 
+MAX_RATE: Final = 1e6
+"""Largest limit of a key, in requests a second or at once."""
+MAX_OVERLAP_SECONDS: Final = 30 * 86400.0
+"""Longest time that a rotated key's old text may be good for."""
+_MAX_TIME: Final = 253402300799.0
+"""The end of the year 9999."""
+
 
 def create_key(
-    store: Store, name: str, scopes: Collection[str], models: Collection[str] = ()
+    store: Store,
+    name: str,
+    scopes: Collection[str],
+    models: Collection[str] = (),
+    *,
+    expires_at: float | None = None,
+    rate_limit: float | None = None,
+    rate_burst: int | None = None,
 ) -> tuple[ApiKey, str]:
     """Make a key; returns it and its text, which is stored nowhere and can never be shown again.
 
-    models: the models a query key may ask; empty means all. Raises InvalidRequest.
+    models: the models a query key may ask; empty means all. expires_at, rate_limit, rate_burst: as those of
+    `ApiKey`. Raises InvalidRequest.
     """
-    _check(name, scopes, models)
+    faults = _faults(name, scopes, models) + _limit_faults(expires_at, rate_limit, rate_burst)
+    if faults:
+        raise InvalidRequest("The API key cannot be made as asked.", faults=faults)
     secret = secrets.token_urlsafe(32)
     key = ApiKey(
         id=new_id("key"),
@@ -43,10 +63,15 @@ def create_key(
         scopes=frozenset(scopes),
         models=frozenset(models),
         created_at=time.time(),
+        expires_at=expires_at,
+        rate_limit=rate_limit,
+        rate_burst=rate_burst,
     )
     with store.begin() as uow:
         uow.keys.add(key)
-    return key, f"stms_{key.id}_{secret}"
+        told = {"name": key.name, "scopes": sorted(key.scopes), "models": len(key.models)}
+        uow.audit.append("key.create", key.id, details=told)
+    return key, _text(key, secret)
 
 
 def list_keys(store: Store) -> Sequence[ApiKey]:
@@ -58,7 +83,46 @@ def list_keys(store: Store) -> Sequence[ApiKey]:
 def revoke_key(store: Store, key_id: str) -> ApiKey:
     """Make a key useless from now on; a second time changes nothing. Raises NotFound."""
     with store.begin() as uow:
+        before = uow.keys.get(key_id, hold=True)
+        if before.revoked_at is not None:
+            return before
+        uow.audit.append("key.revoke", key_id, details={"name": before.name})
         return uow.keys.revoke(key_id)
+
+
+def rotate_key(store: Store, key_id: str, overlap_seconds: float = 0.0) -> tuple[ApiKey, str]:
+    """Give a key another secret; returns it and its new text, shown this once.
+
+    overlap_seconds: how long the old text is good beside the new one; by default it is useless at once. The
+    text before that is useless in any case. Raises NotFound, InvalidRequest, and Conflict for a key that was
+    revoked or has expired.
+    """
+    if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:
+        message = f"The overlap is 0 to {MAX_OVERLAP_SECONDS:.0f} seconds."
+        fault = InputFault("overlap_seconds", "out_of_range", message)
+        raise InvalidRequest(message, faults=[fault])
+    now, secret = time.time(), secrets.token_urlsafe(32)
+    with store.begin() as uow:
+        before = uow.keys.get(key_id, hold=True)
+        if before.revoked_at is not None or is_over(before.expires_at, now):
+            raise Conflict(f"API key {key_id} is useless for good: make a new one.", code="key_ended")
+        uow.keys.change(
+            key_id,
+            digest=_digest(secret),
+            rotated_at=now,
+            previous_digest=before.digest if overlap_seconds else None,
+            previous_until=now + overlap_seconds if overlap_seconds else None,
+        )
+        uow.audit.append("key.rotate", key_id, details={"overlap_seconds": overlap_seconds})
+        key = uow.keys.get(key_id)
+    return key, _text(key, secret)
+
+
+def note_uses(store: Store, moments: Mapping[str, float]) -> None:
+    """Write down when keys, by id, were used last, in seconds since the epoch."""
+    if moments:
+        with store.begin() as uow:
+            uow.keys.used(moments)
 
 
 class KeyRing:
@@ -85,26 +149,44 @@ class KeyRing:
         return not self._keys
 
     def authenticate(self, text: str) -> ApiKey:
-        """The key of a caller. Raises NotAuthenticated when the text is no key, unknown or revoked."""
+        """The key of a caller. Raises NotAuthenticated: no key, unknown, revoked or expired."""
+        return self.recognise(text)[0]
+
+    def recognise(self, text: str) -> tuple[ApiKey, float]:
+        """The key of a caller, and until when this text stands for it, in seconds since the epoch."""
         parts = _TEXT.fullmatch(text)
         if parts is None:
             raise NotAuthenticated("The API key is not of the form stms_….", code="invalid_key")
-        key = self._keys.get(parts[1])
-        known = _NO_DIGEST if key is None else key.digest
-        if not hmac.compare_digest(known, _digest(parts[2])) or key is None:
+        key, digest, now = self._keys.get(parts[1]), _digest(parts[2]), time.time()
+        # Both are compared whatever comes out: the time it takes tells nothing.
+        is_new = hmac.compare_digest(_NO_DIGEST if key is None else key.digest, digest)
+        is_old = hmac.compare_digest((key and key.previous_digest) or _NO_DIGEST, digest)
+        if key is None or not (is_new or (is_old and not is_over(key.previous_until, now))):
             raise NotAuthenticated("The API key is unknown.", code="invalid_key")
         if key.revoked_at is not None:
             raise NotAuthenticated("The API key has been revoked.", code="revoked_key")
-        return key
+        if is_over(key.expires_at, now):
+            raise NotAuthenticated("The API key has expired.", code="expired_key")
+        ends = math.inf if key.expires_at is None else key.expires_at
+        return key, ends if is_new else min(ends, key.previous_until or 0.0)
+
+
+def is_over(moment: float | None, now: float) -> bool:
+    """Whether a moment has come; None never comes."""
+    return moment is not None and moment <= now
+
+
+def _text(key: ApiKey, secret: str) -> str:
+    return f"stms_{key.id}_{secret}"
 
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("ascii")).hexdigest()
 
 
-def _check(name: str, scopes: Collection[str], models: Collection[str]) -> None:
+def _faults(name: str, scopes: Collection[str], models: Collection[str]) -> list[InputFault]:
     faults = []
-    if not name.strip() or len(name) > 100 or not name.isprintable():
+    if not is_title(name, 100):
         faults.append(InputFault("name", "bad_name", "A key's name is 1 to 100 printable characters."))
     if not scopes or not SCOPES.issuperset(scopes):
         text = f"Scopes are one or more of {', '.join(sorted(SCOPES))}."
@@ -112,13 +194,27 @@ def _check(name: str, scopes: Collection[str], models: Collection[str]) -> None:
     if models and set(scopes) != {"query"}:
         text = "Only a key whose one scope is query can be limited to models."
         faults.append(InputFault("models", "models_without_query", text))
-    faults += [
+    return faults + [
         InputFault("models", "bad_name", f"{model!r:.120} is no name of a model.")
         for model in models
         if not _is_model_name(model)
     ]
-    if faults:
-        raise InvalidRequest("The API key cannot be made as asked.", faults=faults)
+
+
+def _limit_faults(
+    expires_at: float | None, rate_limit: float | None, rate_burst: int | None
+) -> list[InputFault]:
+    faults = []
+    if expires_at is not None and not time.time() < expires_at <= _MAX_TIME:
+        text = "A key expires at a time that is still to come."
+        faults.append(InputFault("expires_at", "out_of_range", text))
+    if rate_limit is not None and not 0 <= rate_limit <= MAX_RATE:
+        text = f"A limit is 0 (none) to {MAX_RATE:.0f} requests a second."
+        faults.append(InputFault("rate_limit", "out_of_range", text))
+    if rate_burst is not None and not 1 <= rate_burst <= MAX_RATE:
+        text = f"A burst is 1 to {MAX_RATE:.0f} requests."
+        faults.append(InputFault("rate_burst", "out_of_range", text))
+    return faults
 
 
 def _is_model_name(model: str) -> bool:

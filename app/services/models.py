@@ -9,7 +9,14 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from app.domain.entities import Alias, Job, Json, ModelSummary, ModelVersion
-from app.domain.errors import InputFault, InvalidRequest, NotFound, PreconditionRequired, Unavailable
+from app.domain.errors import (
+    Conflict,
+    InputFault,
+    InvalidRequest,
+    NotFound,
+    PreconditionRequired,
+    Unavailable,
+)
 from app.domain.spec import AliasName
 from app.store.disk import CachedFile, PackedFiles
 from app.store.unit_of_work import Store, UnitOfWork
@@ -61,8 +68,8 @@ def resolve(uow: UnitOfWork, reference: str) -> ModelVersion:
     try:
         return _named(uow, model, DEFAULT_ALIAS)
     except NotFound:
-        newest = uow.models.next_number(model) - 1
-        if newest == 0:
+        newest = uow.models.newest(model)
+        if newest is None:
             raise NotFound(f"There is no model {model!r}.", code="model_not_found") from None
         return uow.models.version(model, newest)
 
@@ -89,7 +96,37 @@ def point_alias(
             raise PreconditionRequired(
                 f"Alias {alias!r} exists: say which revision you read.", code="if_match_required"
             )
+        uow.audit.append("alias.move", f"{model}@{alias}", details={"version": version})
         return uow.models.point(model, alias, version, expected_revision=expected_revision or 0)
+
+
+def delete_alias(store: Store, model: str, alias: str, expected_revision: int | None) -> None:
+    """Forget an alias, at once for all readers.
+
+    expected_revision: the revision the caller read. Raises NotFound, PreconditionFailed, and
+    PreconditionRequired when the caller does not say which state was read.
+    """
+    if expected_revision is None:
+        raise PreconditionRequired("Say which revision of the alias you read.", code="if_match_required")
+    with store.begin() as uow:
+        uow.models.delete_alias(model, alias, expected_revision=expected_revision)
+        uow.audit.append("alias.delete", f"{model}@{alias}")
+        uow.audit.append("alias.delete", f"{model}@{alias}")
+
+
+def delete_version(store: Store, model: str, version: int) -> None:
+    """Forget a version, at once for all readers; its job and data set stay, and its number is not used again.
+
+    Raises NotFound, and Conflict while an alias points to it, or a job that has not ended learns from it.
+    """
+    with store.begin() as uow:
+        if uow.retention.teaches(f"{model}@{version}"):
+            text = f"A training job that has not ended learns from version {version} of model {model!r}."
+            raise Conflict(text, code="version_in_use")
+        deleted = uow.models.delete(model, version)
+        if deleted.job_id is not None:
+            uow.jobs.change(deleted.job_id, version=None)
+        uow.audit.append("version.delete", f"{model}@{version}")
 
 
 def publish(
@@ -131,6 +168,7 @@ def publish(
         class_table=class_table,
     )
     uow.models.publish(version)
+    uow.audit.append("model.publish", f"{version.model}@{number}", details={"job": job.id, "alias": alias})
     if alias is not None:
         uow.models.point(job.model, alias, version.version)
     uow.jobs.change(job.id, version=version.version)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
+from math import inf
 from tempfile import SpooledTemporaryFile
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import ColumnElement, Connection
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.errors import NotFound, Unavailable
-from app.store.dialect import insert_once
-from app.store.tables import blob_chunks, blobs
+from app.store.dialect import insert_once, on_postgresql
+from app.store.tables import blob_chunks, blobs, metadata
 
 CHUNK_BYTES = 1024**2
 
@@ -45,20 +46,6 @@ class DatabaseBlobs:
                     self._write_chunk(digest, position, piece)
         return digest, size
 
-    def put_known(self, chunks: Iterable[bytes], digest: str, size: int) -> None:
-        """As `put` for a stream whose digest and size are known, so that nothing waits in between.
-
-        Raises ValueError when the stream is not what was said.
-        """
-        if not self._claim(digest, size):
-            return
-        sha = hashlib.sha256()
-        for position, piece in enumerate(chunks):
-            sha.update(piece)
-            self._write_chunk(digest, position, piece)
-        if sha.hexdigest() != digest:
-            raise ValueError(f"The stream is not the blob {digest}.")
-
     def _claim(self, digest: str, size: int) -> bool:
         """Whether the blob is new, and ours to write. Its row is locked either way: no one deletes it now."""
         values = {"digest": digest, "size": size, "created_at": time.time(), "complete": True}
@@ -66,10 +53,7 @@ class DatabaseBlobs:
         while True:
             # What was begun step by step and never finished is written anew, whole.
             self._connection.execute(unfinished)
-            touched = self._connection.execute(
-                sa.update(blobs).where(blobs.c.digest == digest).values(size=size)
-            )
-            if touched.rowcount:
+            if self._touch(digest, blobs.c.complete):
                 return False
             if insert_once(self._connection, blobs, values):
                 return True
@@ -83,20 +67,23 @@ class DatabaseBlobs:
     def begin_steps(self, digest: str, size: int) -> bool:
         """Begin or go on with a blob that takes several transactions; False when it is complete already."""
         values = {"digest": digest, "size": size, "created_at": time.time(), "complete": False}
-        insert_once(self._connection, blobs, values)
+        if not self._touch(digest):
+            insert_once(self._connection, blobs, values)
         return not self.exists(digest)
 
     def step(self, digest: str, position: int, piece: bytes) -> None:
         """One more chunk of a blob that was begun; one that is there already stays.
 
-        Raises NotFound when the unfinished blob was collected meanwhile.
+        Raises Unavailable when the unfinished blob was collected meanwhile.
         """
-        touched = self._connection.execute(
-            sa.update(blobs).where(blobs.c.digest == digest).values(created_at=time.time())
-        )
-        if not touched.rowcount:
-            raise NotFound(f"Blob {digest} was given up while it was stored.", code="blob_not_found")
+        if not self._touch(digest):
+            raise Unavailable(f"Blob {digest} was given up while it was stored.", code="blob_incomplete")
         insert_once(self._connection, blob_chunks, {"digest": digest, "position": position, "data": piece})
+
+    def positions(self, digest: str) -> set[int]:
+        """Of the chunks that are stored."""
+        query = sa.select(blob_chunks.c.position).where(blob_chunks.c.digest == digest)
+        return set(self._connection.execute(query).scalars())
 
     def finish_steps(self, digest: str) -> None:
         """From now on the blob is there. Raises Unavailable when chunks are missing."""
@@ -108,11 +95,63 @@ class DatabaseBlobs:
         if not finished.rowcount:
             raise Unavailable(f"Blob {digest} was not stored whole.", code="blob_incomplete")
 
-    def forget_unfinished(self, before: float) -> int:
-        """Delete what was begun step by step and not touched since ``before``; returns how many blobs."""
-        return self._connection.execute(
-            sa.delete(blobs).where(~blobs.c.complete, blobs.c.created_at < before)
-        ).rowcount
+    def unused(
+        self, before: float, *, limit: int, after: str = "", until: str = "g"
+    ) -> Sequence[tuple[str, int]]:
+        """(digest, bytes) of blobs between two digests that nothing stands on, not touched since ``before``.
+
+        Also of those that were begun step by step and never finished.
+        """
+        query = (
+            sa.select(blobs.c.digest, blobs.c.size)
+            .where(blobs.c.digest > after, blobs.c.digest < until)
+            .where(blobs.c.created_at < before, _nothing_stands_on())
+            .order_by(blobs.c.digest)
+            .limit(limit)
+        )
+        return [(digest, size) for digest, size in self._connection.execute(query)]
+
+    def retire(self, digest: str, before: float) -> bool:
+        """Make a blob that `unused` would list one that is not there for anybody; returns whether it is.
+
+        Its chunks are still stored, for `shed`. Whoever stores the same bytes again takes it out of this.
+        """
+        if on_postgresql(self._connection):
+            # First the lock, then the look: whoever is about to refer to the blob has touched it.
+            self._connection.execute(
+                sa.select(blobs.c.digest).where(blobs.c.digest == digest).with_for_update()
+            )
+        retired = self._connection.execute(
+            sa.update(blobs)
+            .where(blobs.c.digest == digest, blobs.c.created_at < before, _nothing_stands_on())
+            .values(complete=False)
+        )
+        return bool(retired.rowcount)
+
+    def shed(self, digest: str, before: float, chunks: int) -> bool:
+        """Delete some chunks of an unfinished blob nobody touched since ``before``; after the last, itself.
+
+        Returns whether there is more to delete.
+        """
+        held = self._connection.execute(
+            sa.update(blobs)
+            .where(blobs.c.digest == digest, ~blobs.c.complete, blobs.c.created_at < before)
+            .values(complete=False)
+        )
+        if not held.rowcount:
+            return False
+        found = sa.select(blob_chunks.c.position).where(blob_chunks.c.digest == digest)
+        last = self._connection.execute(found.order_by(blob_chunks.c.position.desc()).limit(chunks)).scalars()
+        positions = last.all()
+        if positions:
+            self._connection.execute(
+                sa.delete(blob_chunks).where(
+                    blob_chunks.c.digest == digest, blob_chunks.c.position.in_(positions)
+                )
+            )
+            return True
+        self._connection.execute(sa.delete(blobs).where(blobs.c.digest == digest))
+        return False
 
     def exists(self, digest: str) -> bool:
         """Whether the blob is stored."""
@@ -157,11 +196,33 @@ class DatabaseBlobs:
         """The whole blob, verified. Raises NotFound, or Unavailable when the stored bytes were altered."""
         return b"".join(self.chunks(digest))
 
-    def delete(self, digest: str) -> bool:
-        """Forget the blob unless something still stands on it; returns whether it is gone."""
+    def delete(self, digest: str, before: float = inf) -> bool:
+        """Forget a blob, not touched since ``before``, unless something stands on it; returns whether it did.
+
+        In one go: for a small one. The foreign keys decide.
+        """
+        forgotten = sa.delete(blobs).where(blobs.c.digest == digest, blobs.c.created_at < before)
         try:
             with self._connection.begin_nested():
-                self._connection.execute(sa.delete(blobs).where(blobs.c.digest == digest))
+                return bool(self._connection.execute(forgotten).rowcount)
         except IntegrityError:
             return False
-        return True
+
+    def _touch(self, digest: str, *conditions: ColumnElement[bool]) -> bool:
+        """Lock the row of a blob, if there is one, and note that somebody needs it."""
+        touched = self._connection.execute(
+            sa.update(blobs).where(blobs.c.digest == digest, *conditions).values(created_at=time.time())
+        )
+        return bool(touched.rowcount)
+
+
+def _nothing_stands_on() -> ColumnElement[bool]:
+    """No row of any table refers to the blob, but its own chunks."""
+    references = [
+        column
+        for table in metadata.sorted_tables
+        if table is not blob_chunks
+        for column in table.columns
+        if any(key.column is blobs.c.digest for key in column.foreign_keys)
+    ]
+    return sa.and_(*(~sa.exists().where(column == blobs.c.digest) for column in references))

@@ -11,6 +11,7 @@ Nothing but cutting off a file in place can hurt a process that has it mapped: r
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import mmap
@@ -43,8 +44,18 @@ _SUFFIX: Final = ".packed"
 _ABANDONED_SECONDS: Final = 3600.0
 
 
+_NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT}
+
+
 class DamagedFile(Exception):
     """A file of the cache is not what was written."""
+
+
+class CacheFull(Unavailable):
+    """The disk of the cache has no room left."""
+
+    def __init__(self) -> None:
+        super().__init__("The disk of the local cache is full.", code="cache_full", retry_after=10.0)
 
 
 class _Descriptor:
@@ -119,7 +130,8 @@ class PackedFiles:
         """The blob ``digest``; what is not there, cut off or altered is fetched and written first.
 
         fetch: gives the bytes in pieces. One process of the machine fetches, the others wait for it.
-        Raises what ``fetch`` raises, and Unavailable when it gives other bytes or they cannot be kept.
+        Raises what ``fetch`` raises, and Unavailable when it gives other bytes or they cannot be kept, also
+        not after half of the other files went to make room for them.
         """
         with _told():
             with suppress(DamagedFile, FileNotFoundError):
@@ -128,34 +140,51 @@ class PackedFiles:
                 # Another process may have been first.
                 with suppress(DamagedFile, FileNotFoundError):
                     return self._opened(digest)
-                with self.writing(f"{digest}.tmp") as writer:
-                    for piece in fetch():
-                        writer.write(piece)
-                    if writer.digest != digest:
-                        raise Unavailable(f"Blob {digest} is damaged in the database.", code="blob_damaged")
-                    self.keep(writer)
+                try:
+                    self._fetch(digest, fetch)
+                except CacheFull:
+                    self._fetch(digest, fetch)
             return self._opened(digest)
+
+    def _fetch(self, digest: str, fetch: Fetch) -> None:
+        with self.writing(f"{digest}.tmp") as writer:
+            for piece in fetch():
+                writer.write(piece)
+            if writer.digest != digest:
+                raise Unavailable(f"Blob {digest} is damaged in the database.", code="blob_damaged")
+            self.keep(writer)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[FileWriter]:
-        """A new file in the folder, gone after the block unless it was kept."""
+        """A new file in the folder, gone after the block unless it was kept.
+
+        When there is no room for it on the disk, half of the cache goes, so that there is the next time.
+        Raises CacheFull.
+        """
         path = self.folder / name
-        with path.open("w+b") as file:
+        with _told():
+            file = path.open("w+b", buffering=0)
+        with file:
             try:
                 yield FileWriter(file, path)
+            except CacheFull:
+                os.ftruncate(file.fileno(), 0)
+                self._shrink(to_half=True)
+                raise
             finally:
                 path.unlink(missing_ok=True)
 
     def keep(self, writer: FileWriter) -> None:
         """Finish, sync and rename what was written; it is in the cache from now on."""
-        writer.finish()
-        writer.path.rename(self.path(writer.digest))
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-        self._shrink(self.path(writer.digest))
+        with _told():
+            writer.finish()
+            writer.path.rename(self.path(writer.digest))
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+            self._shrink(self.path(writer.digest))
 
     def mending(self, work: Callable[[], Result], *digests: str) -> Result:
         """What ``work`` gives; if it finds a file damaged, it is done once more with all ``digests`` fetched.
@@ -210,8 +239,11 @@ class PackedFiles:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _shrink(self, newest: Path) -> None:
-        """Keep to the budget, and remove what a crash left half written."""
+    def _shrink(self, newest: Path | None = None, *, to_half: bool = False) -> None:
+        """Keep to the budget, or halve what there is, and remove what a crash left half written.
+
+        The files opened longest ago go first; who has one open keeps it.
+        """
         found = []
         abandoned = time.time() - _ABANDONED_SECONDS
         for path in self._folder.glob("*.*"):
@@ -222,8 +254,9 @@ class PackedFiles:
                 elif status.st_mtime < abandoned:
                     path.unlink()
         total = sum(size for _, size, _ in found)
+        budget = total // 2 if to_half else self._budget
         for _, size, path in sorted(found):
-            if total <= self._budget:
+            if total <= budget:
                 break
             if path != newest:
                 path.unlink(missing_ok=True)
@@ -247,8 +280,9 @@ class FileWriter:
         return self._sha.hexdigest()
 
     def write(self, piece: bytes | memoryview) -> None:
-        """Append to the data."""
-        self._file.write(piece)
+        """Append to the data. Raises CacheFull, Unavailable."""
+        with _told():
+            _write_all(self._file, piece)
         self._sha.update(piece)
         self.size += len(piece)
         view = memoryview(piece)
@@ -269,15 +303,20 @@ class FileWriter:
             self._sums.append(zlib.crc32(self._rest))
         table = self._sums.tobytes()
         footer = _FOOTER.pack(_MAGIC, self.size, self._sha.digest(), zlib.crc32(table), 0)[:-4]
-        self._file.write(table + footer + struct.pack("<I", zlib.crc32(footer)))
-        self._file.flush()
+        _write_all(self._file, table + footer + struct.pack("<I", zlib.crc32(footer)))
         os.fsync(self._file.fileno())
 
     def chunks(self, size: int) -> Iterator[bytes]:
         """The data again, from the file, in pieces of ``size``; after `finish`, also when it was renamed."""
-        self._file.flush()
         for at in range(0, self.size, size):
             yield os.pread(self._file.fileno(), min(size, self.size - at), at)
+
+
+def _write_all(file: IO[bytes], piece: bytes | memoryview) -> None:
+    """Write to a file without a buffer, which may take less than it is given. Raises OSError."""
+    rest = memoryview(piece)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _footer(file: IO[bytes], digest: str) -> tuple[int, int]:
@@ -305,9 +344,12 @@ def _mapped(file: IO[bytes], size: int, table_sum: int) -> CachedFile:
 
 @contextmanager
 def _told() -> Iterator[None]:
+    """Errors of the disk as Unavailable."""
     try:
         yield
     except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise CacheFull from error
         raise Unavailable(
             f"The model cache on disk cannot be used: {error.strerror}.", code="cache_unusable"
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,48 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, make_url
 
+from app.settings import Settings
+
 READ_ONLY = "stms_read_only"
 """Execution option of a connection whose transactions must not write."""
+
+POOL_SIZE = 8
+"""Connections that stay open; as many more are opened when those are taken."""
 
 _BUSY_SECONDS = 30
 _CONNECT_SECONDS = 5
 _POOL_SECONDS = 10
+_KEEPALIVE = {"keepalives": 1, "keepalives_idle": 4, "keepalives_interval": 2, "keepalives_count": 3}
+"""A peer that vanished is noticed 4 + 3 · 2 = 10 seconds after its last word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long PostgreSQL lets a transaction hold others up, in seconds; 0: for ever.
+
+    statement: one statement may run. lock: it may wait for a lock. idle: an open transaction may do nothing.
+    network: data may stay unconfirmed by the other side before the connection counts as cut.
+    """
+
+    statement: float = 30.0
+    lock: float = 10.0
+    idle: float = 60.0
+    network: float = 10.0
+
+
+USUAL = Patience()
+
+PATIENT = Patience(statement=0.0, lock=0.0, idle=0.0)
+"""For migrations, which take the time they take."""
+
+
+def open_database(settings: Settings, part: str, *, pool_size: int | None = None) -> Engine:
+    """The engine of a process of the service. part: what it is, as the database lists its connections."""
+    patience = Patience(
+        settings.database_statement_seconds, settings.database_lock_seconds, settings.database_idle_seconds
+    )
+    size = settings.database_pool_size if pool_size is None else pool_size
+    return open_engine(settings.app_database_url, pool_size=size, patience=patience, part=part)
 
 
 def database_url(address: str) -> URL:
@@ -26,7 +63,9 @@ def database_url(address: str) -> URL:
     return url
 
 
-def open_engine(address: str, *, pool_size: int = 8) -> Engine:
+def open_engine(
+    address: str, *, pool_size: int = POOL_SIZE, patience: Patience = USUAL, part: str = ""
+) -> Engine:
     """Engine for an SQLAlchemy address; makes the folder of an SQLite file. Connects only when used."""
     url = database_url(address)
     options: dict[str, Any] = {
@@ -37,9 +76,32 @@ def open_engine(address: str, *, pool_size: int = 8) -> Engine:
     }
     if url.get_backend_name() == "sqlite":
         return _open_sqlite(url, options)
-    return sa.create_engine(
-        url, pool_pre_ping=True, connect_args={"connect_timeout": _CONNECT_SECONDS}, **options
-    )
+    arguments = _postgresql_arguments(url, patience, part)
+    return sa.create_engine(url, pool_pre_ping=True, connect_args=arguments, **options)
+
+
+def _postgresql_arguments(url: URL, patience: Patience, part: str) -> dict[str, Any]:
+    """What libpq is told; the server's own limits go as options, so they hold from the first statement on.
+
+    What the address itself says, an application name or options, stays.
+    """
+    limits = {
+        "statement_timeout": patience.statement,
+        "lock_timeout": patience.lock,
+        "idle_in_transaction_session_timeout": patience.idle,
+    }
+    options = [f"-c {name}={round(1000 * seconds)}" for name, seconds in limits.items()]
+    given = url.query.get("options", ())
+    found: dict[str, Any] = {
+        "connect_timeout": _CONNECT_SECONDS,
+        **_KEEPALIVE,
+        "tcp_user_timeout": round(1000 * patience.network),
+        "application_name": f"stms {part}".strip(),
+    }
+    said = {name: value for name, value in url.query.items() if name in found}
+    # Given last: of an option that is set twice PostgreSQL takes the last.
+    options += [given] if isinstance(given, str) else given
+    return found | said | {"options": " ".join(options)}
 
 
 def _to_json(value: Any) -> str:

@@ -14,31 +14,39 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
 
 from app.store.dialect import on_postgresql
-from app.store.engine import open_engine
+from app.store.engine import PATIENT, open_engine
+from app.store.repositories.audit import Audit
 
 _UPGRADE_LOCK = 0x53544D53
 """Name of the advisory lock ("STMS" in ASCII) that lets one process at a time change the tables."""
 
 
-def upgrade(address: str) -> None:
+def upgrade(address: str, revision: str = "head") -> None:
     """Run every migration that the database at an SQLAlchemy address has not seen, all or none.
+
+    revision: up to which; by default to the newest.
 
     Processes that start together wait for each other: on SQLite by its write lock, on PostgreSQL by an
     advisory lock.
     """
-    engine = open_engine(address)
+    engine = open_engine(address, patience=PATIENT, part="migration")
     try:
         with engine.begin() as connection:
             if on_postgresql(connection):
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
-            command.upgrade(_config(connection), "head")
+            before = MigrationContext.configure(connection).get_current_revision()
+            command.upgrade(_config(connection), revision)
+            if revision == "head" and before not in (None, _newest_revision()):
+                Audit(connection).append(
+                    "database.upgrade", str(_newest_revision()), details={"from": before}
+                )
     finally:
         engine.dispose()
 
 
 def downgrade(address: str, revision: str) -> None:
     """Undo migrations down to a revision; ``base`` undoes all of them and drops every table."""
-    engine = open_engine(address)
+    engine = open_engine(address, patience=PATIENT, part="migration")
     try:
         with engine.begin() as connection:
             command.downgrade(_config(connection), revision)
@@ -50,6 +58,12 @@ def schema_is_current(engine: Engine) -> bool:
     """Whether the database has every table and column this version of the program expects."""
     with engine.connect() as connection:
         return MigrationContext.configure(connection).get_current_revision() == _newest_revision()
+
+
+def is_known_revision(revision: str) -> bool:
+    """Whether this program knows the migration: a database at an unknown one is of a newer program."""
+    scripts = ScriptDirectory.from_config(_config(None))
+    return revision in {script.revision for script in scripts.walk_revisions()}
 
 
 @lru_cache(maxsize=1)

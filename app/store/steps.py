@@ -1,8 +1,7 @@
-"""Storing blobs too large for one transaction: 2 GB in one would hold every other writer up until its end."""
+"""Storing and deleting blobs too large for one transaction: 2 GB in one would hold every other writer up."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
@@ -10,9 +9,6 @@ from app.store.unit_of_work import Store
 
 CHUNK_BYTES = 4 * 1024**2
 """Bytes of every chunk but the last: a blob that is begun again must be cut at the same places."""
-
-UNFINISHED_SECONDS = 3600.0
-"""What was not touched for so long has lost its writer, and is deleted by the next one."""
 
 _CHUNKS_A_STEP = 8
 
@@ -23,21 +19,39 @@ def store_by_steps(
     """Store a blob in several transactions; it is there for nobody until ``blobs.finish_steps`` says so.
 
     chunks: the bytes behind ``digest``, each of `CHUNK_BYTES`. told: hears of the bytes stored so far.
-    Several writers of one blob do not disturb each other, and one that comes after a crash goes on.
+    Several writers of one blob do not disturb each other, and one that comes after a crash goes on. What
+    nobody goes on with is found by ``blobs.unused``.
     Raises Unavailable.
     """
     with store.begin() as uow:
-        uow.blobs.forget_unfinished(time.time() - UNFINISHED_SECONDS)
         if not uow.blobs.begin_steps(digest, size):
             return
+        there = uow.blobs.positions(digest)
     done = 0
     for first, step in _steps(chunks):
-        with store.begin() as uow:
-            for position, chunk in enumerate(step, first):
-                uow.blobs.step(digest, position, chunk)
+        missing = [(first + place, chunk) for place, chunk in enumerate(step) if first + place not in there]
+        if missing:
+            with store.begin() as uow:
+                for position, chunk in missing:
+                    uow.blobs.step(digest, position, chunk)
         done += sum(map(len, step))
         if told is not None:
             told(done)
+
+
+def delete_by_steps(store: Store, digest: str, *, before: float) -> bool:
+    """Delete a blob nobody touched since ``before``, in several transactions, unless something stands on it.
+
+    Returns whether it is gone. Raises Unavailable; what is left then is found by ``blobs.unused``.
+    """
+    with store.begin() as uow:
+        if not uow.blobs.retire(digest, before):
+            return False
+    more = True
+    while more:
+        with store.begin() as uow:
+            more = uow.blobs.shed(digest, before, _CHUNKS_A_STEP)
+    return True
 
 
 def _steps(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
 
-from app.domain.errors import Unavailable
 from app.store.blobs import DatabaseBlobs
 from app.store.engine import READ_ONLY
+from app.store.faults import translated
+from app.store.repositories.audit import Audit
 from app.store.repositories.datasets import Datasets
 from app.store.repositories.events import Events
 from app.store.repositories.jobs import Jobs
 from app.store.repositories.keys import Keys
 from app.store.repositories.models import Models
+from app.store.repositories.retention import Retention
 from app.store.repositories.students import Students
+from app.store.repositories.units import Units
 from app.store.repositories.workers import Workers
 
 
@@ -31,14 +34,18 @@ class UnitOfWork:
         self.datasets = Datasets(connection)
         self.jobs = Jobs(connection)
         self.students = Students(connection)
+        self.units = Units(connection)
         self.events = Events(connection)
         self.models = Models(connection)
         self.keys = Keys(connection)
         self.workers = Workers(connection)
+        self.audit = Audit(connection)
+        self.retention = Retention(connection)
 
 
 class Store:
-    """The database as the use cases see it. Raises Unavailable when it cannot be reached or stays locked."""
+    """The database as the use cases see it. Raises Unavailable when it cannot be reached, stays locked, takes
+    too long or has no room."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -46,25 +53,24 @@ class Store:
     @contextmanager
     def begin(self) -> Iterator[UnitOfWork]:
         """A transaction that writes: committed at the end of the block, rolled back on an error."""
-        with _translated(), self.engine.begin() as connection:
-            yield UnitOfWork(connection)
+        with translated(), self.engine.begin() as connection:
+            uow = UnitOfWork(connection)
+            yield uow
+        uow.audit.committed()
 
     @contextmanager
     def read(self) -> Iterator[UnitOfWork]:
         """A transaction that only reads, and is refused anything else; on SQLite it waits for no writer."""
-        with _translated(), self.engine.connect() as connection:
+        with translated(), self.engine.connect() as connection:
             connection = connection.execution_options(**{READ_ONLY: True, "postgresql_readonly": True})
             with connection.begin():
                 yield UnitOfWork(connection)
 
     def dispose(self) -> None:
-        """Close all connections."""
+        """Close all connections; those that a thread still uses, as soon as it gives them back."""
+        event.listen(self.engine.pool, "checkin", _close)
         self.engine.dispose()
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except (OperationalError, InterfaceError, PoolTimeout) as error:
-        raise Unavailable("The database cannot be used just now.", code="database_unavailable") from error
+def _close(_connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+    record.invalidate()

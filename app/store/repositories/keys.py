@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -20,36 +22,52 @@ class Keys:
         self._connection = connection
 
     def add(self, key: ApiKey) -> None:
-        self._connection.execute(
-            sa.insert(api_keys),
-            {
-                "id": key.id,
-                "name": key.name,
-                "digest": key.digest,
-                "scopes": sorted(key.scopes),
-                "models": sorted(key.models),
-                "created_at": key.created_at,
-                "revoked_at": key.revoked_at,
-            },
-        )
+        row = asdict(key) | {"scopes": sorted(key.scopes), "models": sorted(key.models)}
+        self._connection.execute(sa.insert(api_keys), row)
         self._tick()
 
     def all(self) -> Sequence[ApiKey]:
         """Every key, revoked ones too, oldest first."""
         return [_entity(row) for row in self._connection.execute(sa.select(api_keys).order_by(api_keys.c.id))]
 
+    def get(self, key_id: str, *, hold: bool = False) -> ApiKey:
+        """One key. hold: until the end of the transaction nobody else changes it. Raises NotFound."""
+        query = sa.select(api_keys).where(api_keys.c.id == key_id)
+        row = self._connection.execute(query.with_for_update() if hold else query).first()
+        if row is None:
+            raise NotFound(f"There is no API key {key_id!r}.", code="key_not_found")
+        return _entity(row)
+
     def revoke(self, key_id: str) -> ApiKey:
+        """The key as it is then. Raises NotFound."""
         changed = self._connection.execute(
             sa.update(api_keys)
             .where(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
-            .values(revoked_at=time.time())
+            .values(revoked_at=time.time(), previous_digest=None, previous_until=None)
         )
-        row = self._connection.execute(sa.select(api_keys).where(api_keys.c.id == key_id)).first()
-        if row is None:
-            raise NotFound(f"There is no API key {key_id!r}.", code="key_not_found")
         if changed.rowcount:
             self._tick()
-        return _entity(row)
+        return self.get(key_id)
+
+    def change(self, key_id: str, **columns: Any) -> None:
+        """Give an existing key other values."""
+        self._connection.execute(sa.update(api_keys).where(api_keys.c.id == key_id).values(**columns))
+        self._tick()
+
+    def used(self, moments: Mapping[str, float]) -> None:
+        """Keys by id, and when each was used last. No server needs to know, so the clock stays."""
+        newer = sa.and_(
+            api_keys.c.id == sa.bindparam("key"),
+            sa.or_(
+                api_keys.c.last_used_at.is_(None),
+                api_keys.c.last_used_at < sa.bindparam("moment", type_=sa.Double),
+            ),
+        )
+        self._connection.execute(
+            sa.update(api_keys).where(newer).values(last_used_at=sa.bindparam("moment", type_=sa.Double)),
+            # In one order everywhere: two servers must not wait for each other.
+            [{"key": key, "moment": moments[key]} for key in sorted(moments)],
+        )
 
     def _tick(self) -> None:
         self._connection.execute(sa.update(registry_clock).values(revision=registry_clock.c.revision + 1))

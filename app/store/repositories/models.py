@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.entities import Alias, ModelSummary, ModelVersion
-from app.domain.errors import NotFound, PreconditionFailed
-from app.store.dialect import on_postgresql
-from app.store.tables import aliases, model_versions, registry_clock
+from app.domain.errors import Conflict, NotFound, PreconditionFailed
+from app.store.dialect import on_postgresql, upsert
+from app.store.tables import aliases, model_versions, registry_clock, retired_numbers
 
 
 class Models:
@@ -33,9 +33,30 @@ class Models:
         return self.next_number(model)
 
     def next_number(self, model: str) -> int:
-        """The number after the model's newest version; 1 when it has none."""
-        newest = sa.select(sa.func.coalesce(sa.func.max(model_versions.c.version), 0))
-        return int(self._connection.execute(newest.where(model_versions.c.model == model)).scalar_one()) + 1
+        """The number after all that the model's versions, also deleted ones, ever had; 1 at first."""
+        return max(self.newest(model) or 0, self._retired(model)[0]) + 1
+
+    def newest(self, model: str) -> int | None:
+        """Number of the model's newest version; None when it has none."""
+        numbers = sa.select(sa.func.max(model_versions.c.version)).where(model_versions.c.model == model)
+        return self._connection.execute(numbers).scalar()
+
+    def delete(self, model: str, version: int) -> ModelVersion:
+        """Forget a version; returns what it was. Its number is never given again.
+
+        Raises NotFound, and Conflict while an alias points to it.
+        """
+        self._wait_for_turn()
+        found = self.version(model, version)
+        pointing = [alias.alias for alias in self.aliases_of(model) if alias.version == version]
+        if pointing:
+            text = f"Alias {pointing[0]!r} points to version {version} of model {model!r}. Move it first."
+            raise Conflict(text, code="version_has_alias")
+        self._retire(model, version=version)
+        where = (model_versions.c.model == model) & (model_versions.c.version == version)
+        self._connection.execute(sa.delete(model_versions).where(where))
+        self.tick()
+        return found
 
     def of_job(self, job_id: str) -> ModelVersion | None:
         query = sa.select(model_versions).where(model_versions.c.job_id == job_id)
@@ -120,25 +141,53 @@ class Models:
             raise NotFound(f"Model {model!r} has no alias {alias!r}.", code="alias_not_found")
         return Alias(**row._mapping)
 
+    def delete_alias(self, model: str, alias: str, *, expected_revision: int) -> None:
+        """Forget an alias. Raises NotFound, PreconditionFailed when it is not as the caller saw it."""
+        self._wait_for_turn()
+        present = self.alias(model, alias).revision
+        if present != expected_revision:
+            raise PreconditionFailed(f"Alias {alias!r} of {model!r} has changed since it was read.")
+        self._retire(model, revision=present)
+        where = (aliases.c.model == model) & (aliases.c.alias == alias)
+        self._connection.execute(sa.delete(aliases).where(where))
+        self.tick()
+
     def point(self, model: str, alias: str, version: int, *, expected_revision: int | None = None) -> Alias:
         """Make or move an alias to a version that exists.
 
         expected_revision: the revision the caller saw; 0: it must not exist; None: any.
-        Raises PreconditionFailed when the alias is not as the caller saw it.
+        Raises NotFound, and PreconditionFailed when the alias is not as the caller saw it.
         """
         self._wait_for_turn()
+        self.version(model, version)
         where = (aliases.c.model == model) & (aliases.c.alias == alias)
         row = self._connection.execute(sa.select(aliases.c.revision).where(where)).first()
         present = 0 if row is None else int(row[0])
         if expected_revision is not None and expected_revision != present:
             raise PreconditionFailed(f"Alias {alias!r} of {model!r} has changed since it was read.")
-        values = {"version": version, "revision": present + 1, "updated_at": time.time()}
+        last = self._retired(model)[1] if row is None else present
+        values = {"version": version, "revision": last + 1, "updated_at": time.time()}
         if row is None:
             self._connection.execute(sa.insert(aliases), {"model": model, "alias": alias, **values})
         else:
             self._connection.execute(sa.update(aliases).where(where).values(**values))
         self.tick()
         return self.alias(model, alias)
+
+    def _retired(self, model: str) -> tuple[int, int]:
+        """Highest number of a deleted version, and highest revision of a deleted alias."""
+        table = retired_numbers.c
+        row = self._connection.execute(
+            sa.select(table.version, table.revision).where(table.model == model)
+        ).first()
+        return (0, 0) if row is None else (row[0], row[1])
+
+    def _retire(self, model: str, *, version: int = 0, revision: int = 0) -> None:
+        """Note numbers that are not to be given again. The caller has waited for its turn."""
+        before = self._retired(model)
+        values = {"version": max(version, before[0]), "revision": max(revision, before[1])}
+        noted = upsert(self._connection, retired_numbers).values(model=model, **values)
+        self._connection.execute(noted.on_conflict_do_update(index_elements=["model"], set_=values))
 
     def tick(self) -> None:
         """Say that versions, aliases or keys changed."""

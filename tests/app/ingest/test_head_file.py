@@ -267,3 +267,31 @@ def test_an_array_that_is_shorter_than_the_archive_says_is_refused(tmp_path: Pat
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("weights.npy", buffer.getvalue()[:-4])
     assert refused(path).reason == "unreadable_file"
+
+
+@pytest.mark.parametrize("place", [8, 56])
+def test_arrays_follow_each_other_without_gap_or_overlap(tmp_path: Path, place: int):
+    other = {"dtype": "F64", "shape": [3], "data_offsets": [place, place + 24]}
+    labels = {"labels": json.dumps(NAMES)}
+    path = tmp_path / "head.safetensors"
+    path.write_bytes(raw({"__metadata__": labels, "weights": ENTRY, "bias": other}, b"\0" * 80))
+    assert "does not begin where" in refused(path).message
+
+
+def test_bytes_that_belong_to_no_array_are_refused(tmp_path: Path):
+    path = tmp_path / "head.safetensors"
+    path.write_bytes(raw({"__metadata__": {"labels": json.dumps(NAMES)}, "weights": ENTRY}, b"\0" * 50))
+    assert "2 bytes behind the arrays" in refused(path).message
+
+
+def test_a_header_shorter_than_it_says_is_refused(tmp_path: Path):
+    path = tmp_path / "head.safetensors"
+    path.write_bytes((100).to_bytes(8, "little") + b'{"weights": {}}')
+    assert "cut off" in refused(path).message
+
+
+def test_a_header_of_other_arrays_stays_text(tmp_path: Path):
+    path = tmp_path / "head.safetensors"
+    path.write_bytes(raw({f"array {number}": [[[]]] for number in range(1000)}))
+    error = refused(path)
+    assert (error.reason, error.faults[0].field) == ("unknown_array", "array 0")

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from app.domain.errors import InvalidRequest, TooLarge, UnsupportedFormat
 from app.ingest.raw import Limits
+from benchmarks.hostile.archives import many_members
 
 X = np.arange(12.0).reshape(6, 2)
 Y = np.array([0, 1, 2, 0, 1, 2])
@@ -269,3 +270,35 @@ def test_the_benchmark_sets_are_read(
     with np.load(path) as stored:
         codes = np.unique(stored["y_train"], return_inverse=True)[1]
         np.testing.assert_array_equal(train.y, codes)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_archives_are_compressed_as_numpy_does_or_refused(ingest: Any, method: int) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        archive.writestr("X.npy", npy(X))
+        archive.writestr("y.npy", npy(Y))
+    assert code_of(ingest, out.getvalue()) == "unreadable_file"
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_arrays_of_the_same_name_are_refused(ingest: Any) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, array in (("X.npy", X), ("y.npy", Y), ("X.npy", X + 1)):
+            archive.writestr(name, npy(array))
+    assert code_of(ingest, out.getvalue()) == "ambiguous_array"
+
+
+def test_a_long_list_of_entries_is_refused_before_it_is_read(ingest: Any) -> None:
+    with pytest.raises(TooLarge, match="list of entries"):
+        ingest(many_members(20_000))
+
+
+def test_what_python_says_of_a_header_is_not_repeated(ingest: Any) -> None:
+    header = b"{'descr': __import__('os'), 'fortran_order': False, 'shape': ()}"
+    file = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with pytest.raises(InvalidRequest) as caught:
+        ingest(file)
+    assert "0x" not in caught.value.message
+    assert "not of the form that NumPy writes" in caught.value.message

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -91,3 +92,27 @@ def test_huge_indices_entries_and_lines_are_too_large(ingest: Any, monkeypatch: 
     monkeypatch.setattr("app.ingest.svmlight_file._LONGEST_LINE", 10)
     with pytest.raises(InvalidRequest, match="Line 2 is longer than 10 bytes"):
         ingest(content, limits=Limits(10, 10**12, 10**6))
+
+
+def test_a_long_line_is_read_piece_by_piece(ingest: Any) -> None:
+    # Some pieces long, cut between any two entries, by tabs too.
+    columns = 300_000
+    row = "\t".join(f"{column}:{column % 7 + 1}" for column in range(1, columns + 1))
+    limits = Limits(max_rows=10, max_columns=columns, max_bytes=50_000_000)
+    train, _, _ = ingest(f"1 {row}\n1 1:2\n2 {row}\n2 3:4\n".encode(), declared="svmlight", limits=limits)
+    expected = np.arange(1, columns + 1) % 7 + 1
+    for number in (0, 2):
+        np.testing.assert_array_equal(train.X[[number]].toarray()[0], expected)
+    assert train.X[[1, 3]].nnz == 2
+
+
+def test_a_long_line_takes_little_more_memory_than_its_bytes(ingest: Any) -> None:
+    limits = Limits(max_rows=10, max_columns=10, max_bytes=10_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge):
+            ingest(b"1 " + b"1:1 " * 2_000_000, declared="svmlight", limits=limits)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000_000

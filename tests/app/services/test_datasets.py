@@ -3,6 +3,8 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,14 @@ import numpy as np
 import pytest
 
 from app.domain.entities import JobState
-from app.domain.errors import Conflict, InvalidRequest, NotFound, TooLarge, UnsupportedFormat
+from app.domain.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    TooLarge,
+    Unavailable,
+    UnsupportedFormat,
+)
 from app.services.datasets import (
     delete_dataset,
     get_dataset,
@@ -19,64 +28,84 @@ from app.services.datasets import (
     register_dataset,
 )
 from app.settings import Settings
+from app.store.disk import PackedFiles
 from app.store.tables import blobs
 from app.store.unit_of_work import Store
+from core.errors import InvalidPackage
 
 CSV = "größe,b,kind\n1,2,Käse\n3,4,犬\n5,6,Käse\n7,8,犬\n".encode()
 LIMITS = Settings(max_upload_bytes=100_000)
 
-
-def register(store: Store, content: bytes = CSV, **options: Any) -> Any:
-    pieces = (content[start : start + 7] for start in range(0, len(content), 7))
-    return register_dataset(store, pieces, **({"created_by": "tests", "limits": LIMITS} | options))
+Register = Callable[..., Any]
 
 
-def test_a_data_set_is_kept_as_it_was_sent(store: Store) -> None:
-    dataset, created = register(store, filename="dir/cheese.csv")
+@pytest.fixture
+def files(tmp_path: Path) -> PackedFiles:
+    return PackedFiles(tmp_path / "cache", 2**30)
+
+
+@pytest.fixture
+def register(store: Store, files: PackedFiles) -> Register:
+    def send(content: bytes = CSV, **options: Any) -> Any:
+        pieces = (content[start : start + 7] for start in range(0, len(content), 7))
+        return register_dataset(store, files, pieces, **({"created_by": "tests", "limits": LIMITS} | options))
+
+    return send
+
+
+def test_a_data_set_is_kept_as_it_was_sent(store: Store, register: Register, files: PackedFiles) -> None:
+    dataset, created = register(filename="dir/cheese.csv")
     assert created
     assert dataset.digest == hashlib.sha256(CSV).hexdigest()
     assert (dataset.name, dataset.source_format, dataset.size_bytes) == ("cheese", "csv", len(CSV))
     assert (dataset.rows, dataset.test_rows, dataset.columns, dataset.classes) == (4, 0, 2, ("Käse", "犬"))
     assert dataset.summary["class_counts"] == {"Käse": 2, "犬": 2}
     assert get_dataset(store, dataset.id) == dataset
-    train, test = load_dataset(store, dataset.id)
+    train, test = load_dataset(store, files, dataset.id)
     np.testing.assert_array_equal(train.X, [[1, 2], [3, 4], [5, 6], [7, 8]])
     assert (train.feature_names, train.y.tolist(), test) == (("größe", "b"), [0, 1, 0, 1], None)
 
 
-def test_a_test_part_is_kept_beside(store: Store) -> None:
+def test_a_test_part_is_kept_beside(store: Store, register: Register, files: PackedFiles) -> None:
     out = io.BytesIO()
     np.savez(out, X_train=np.eye(4), y_train=[0, 1, 0, 1], X_test=np.eye(4)[:2], y_test=[1, 0])
-    dataset, _ = register(store, out.getvalue(), name="halves")
+    dataset, _ = register(out.getvalue(), name="halves")
     assert (dataset.name, dataset.test_rows, dataset.source_format) == ("halves", 2, "npz")
-    _, test = load_dataset(store, dataset.id)
+    _, test = load_dataset(store, files, dataset.id)
     assert test is not None
     assert test.y.tolist() == [1, 0]
 
 
-def test_the_same_bytes_are_the_same_data_set(store: Store, tmp_path: Path) -> None:
-    first, _ = register(store, name="one")
-    again, created = register(store, name="two")
+def test_the_same_bytes_are_the_same_data_set(
+    store: Store, tmp_path: Path, register: Register, files: PackedFiles
+) -> None:
+    first, _ = register(name="one")
+    again, created = register(name="two")
     assert (again, created) == (first, False)
     path = tmp_path / "upload.csv"
     path.write_bytes(CSV)
-    assert register_dataset(store, path, created_by="x", limits=LIMITS, label_column="kind") == (first, False)
+    assert register_dataset(store, files, path, created_by="x", limits=LIMITS, label_column="kind") == (
+        first,
+        False,
+    )
     assert path.read_bytes() == CSV
 
 
-def test_the_same_bytes_with_another_label_column_are_another_data_set(store: Store) -> None:
+def test_the_same_bytes_with_another_label_column_are_another_data_set(
+    store: Store, register: Register
+) -> None:
     content = b"a,b,c\n0,5,x\n1,6,y\n0,7,x\n1,8,y\n".replace(b"x", b"3").replace(b"y", b"4")
-    first, _ = register(store, content)
-    other, created = register(store, content, label_column="a")
+    first, _ = register(content)
+    other, created = register(content, label_column="a")
     assert created
     assert other.digest != first.digest
     assert other.classes == ("0", "1")
-    assert register(store, content, label_column="a") == (other, False)
+    assert register(content, label_column="a") == (other, False)
 
 
-def test_two_who_send_the_same_at_once_get_one_data_set(store: Store) -> None:
+def test_two_who_send_the_same_at_once_get_one_data_set(store: Store, register: Register) -> None:
     found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(register(store))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(register())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -102,46 +131,53 @@ def test_two_who_send_the_same_at_once_get_one_data_set(store: Store) -> None:
     ],
 )
 def test_what_cannot_be_used_leaves_no_trace(
-    store: Store, content: bytes, options: dict[str, Any], error: type[Exception], code: str
+    store: Store,
+    content: bytes,
+    options: dict[str, Any],
+    error: type[Exception],
+    code: str,
+    register: Register,
 ) -> None:
     with pytest.raises(error) as caught:
-        register(store, content, **options)
+        register(content, **options)
     assert caught.value.reason == code  # type: ignore[attr-defined]
     assert list_datasets(store, limit=10) == ([], False)
     with store.read() as uow:
         assert uow.connection.execute(blobs.select()).first() is None
 
 
-def test_a_file_name_without_a_stem_gives_a_plain_name(store: Store) -> None:
-    assert register(store, filename="\x07.csv")[0].name == "data set"
-    assert register(store, CSV + b"9,9,\xe7\x8a\xac\n")[0].name == "data set"
+def test_a_file_name_without_a_stem_gives_a_plain_name(store: Store, register: Register) -> None:
+    assert register(filename="\x07.csv")[0].name == "data set"
+    assert register(CSV + b"9,9,\xe7\x8a\xac\n")[0].name == "data set"
 
 
-def test_a_data_set_is_deleted_with_its_rows(store: Store) -> None:
-    dataset, _ = register(store)
+def test_a_data_set_is_deleted_with_its_rows(store: Store, register: Register) -> None:
+    dataset, _ = register()
     delete_dataset(store, dataset.id)
-    for use in (get_dataset, load_dataset, delete_dataset):
+    for use in (get_dataset, partial(load_dataset, files=files), delete_dataset):
         with pytest.raises(NotFound):
-            use(store, dataset.id)
+            use(store, dataset_id=dataset.id)
     with store.read() as uow:
         assert not uow.blobs.exists(dataset.blob_digest)
-    assert register(store)[1]
+    assert register()[1]
 
 
-def test_rows_shared_by_two_data_sets_stay_until_both_are_gone(store: Store) -> None:
-    first, _ = register(store)
-    second, created = register(store, CSV.replace(b"\n", b"\r\n"))
+def test_rows_shared_by_two_data_sets_stay_until_both_are_gone(
+    store: Store, register: Register, files: PackedFiles
+) -> None:
+    first, _ = register()
+    second, created = register(CSV.replace(b"\n", b"\r\n"))
     assert created
     assert first.blob_digest == second.blob_digest
     delete_dataset(store, first.id)
-    assert load_dataset(store, second.id)[0].n == 4
+    assert load_dataset(store, files, second.id)[0].n == 4
     delete_dataset(store, second.id)
     with store.read() as uow:
         assert not uow.blobs.exists(first.blob_digest)
 
 
-def test_a_data_set_in_use_is_not_deleted(store: Store, add_job: Any) -> None:
-    dataset, _ = register(store)
+def test_a_data_set_in_use_is_not_deleted(store: Store, add_job: Any, register: Register) -> None:
+    dataset, _ = register()
     with store.begin() as uow:
         job = add_job(uow, dataset_id=dataset.id)
     with pytest.raises(Conflict) as caught:
@@ -153,10 +189,36 @@ def test_a_data_set_in_use_is_not_deleted(store: Store, add_job: Any) -> None:
 
 
 def test_a_data_set_deleted_while_registered_is_a_conflict(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, register: Register
 ) -> None:
-    register(store)
+    register()
     monkeypatch.setattr("app.services.datasets._known", lambda *_: None)
     with pytest.raises(Conflict) as caught:
-        register(store)
+        register()
     assert caught.value.reason == "dataset_deleted"
+
+
+def test_rows_that_stay_damaged_are_told(
+    store: Store, register: Register, files: PackedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, _ = register()
+    tried: list[int] = []
+
+    def damaged(view: memoryview) -> None:
+        tried.append(len(view))
+        raise InvalidPackage("The cached file is damaged.")
+
+    monkeypatch.setattr("app.services.datasets.parse", damaged)
+    with pytest.raises(Unavailable) as caught:
+        load_dataset(store, files, dataset.id)
+    assert caught.value.reason == "blob_damaged"
+    assert len(tried) == 2, "fetched once more"
+
+
+def test_loaded_rows_are_of_the_file_and_cannot_be_written(
+    store: Store, register: Register, files: PackedFiles
+) -> None:
+    dataset, _ = register()
+    train, _ = load_dataset(store, files, dataset.id)
+    with pytest.raises(ValueError, match="read-only"):
+        train.X[0, 0] = 1.0

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 
 import pytest
+import sqlalchemy as sa
 
+from app.domain.acting import Actor, Deed, acting
 from app.domain.entities import ApiKey
-from app.domain.errors import InvalidRequest, NotAuthenticated, NotFound
-from app.services.keys import KeyRing, create_key, list_keys, revoke_key
+from app.domain.errors import Conflict, InvalidRequest, NotAuthenticated, NotFound
+from app.services.audit import list_records
+from app.services.keys import KeyRing, create_key, list_keys, note_uses, revoke_key, rotate_key
+from app.store.tables import registry_clock
 from app.store.unit_of_work import Store
 
 
@@ -105,3 +111,118 @@ def test_scopes_contain_each_other(scopes: set[str], models: set[str], allowed: 
     }
     assert {what for what, (scope, model) in asked.items() if key.allows(scope, model)} == allowed
     assert dataclasses.replace(key, models=frozenset()).allows("query")
+
+
+def test_a_rotated_key_keeps_its_id_and_its_old_text_is_useless_at_once(store: Store) -> None:
+    key, old = create_key(store, "camera", {"query"}, {"faces"}, rate_limit=5.0)
+    rotated, new = rotate_key(store, key.id)
+    assert new.startswith(f"stms_{key.id}_")
+    assert new != old
+    assert dataclasses.replace(rotated, digest=key.digest, rotated_at=None) == key
+    ring = KeyRing(list_keys(store))
+    assert ring.authenticate(new) == rotated
+    with pytest.raises(NotAuthenticated) as caught:
+        ring.authenticate(old)
+    assert caught.value.reason == "invalid_key"
+
+
+def test_an_overlap_lets_both_texts_in_and_no_third(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, first = create_key(store, "camera", {"query"})
+    _, second = rotate_key(store, key.id, 100.0)
+    ring = KeyRing(list_keys(store))
+    assert [ring.recognise(text)[1] for text in (first, second)][1] == math.inf
+    assert 0 < ring.recognise(first)[1] - time.time() <= 100
+    rotated, third = rotate_key(store, key.id, 100.0)
+    ring.reload(store)
+    for text in (second, third):
+        assert ring.authenticate(text) == rotated
+    with pytest.raises(NotAuthenticated):
+        ring.authenticate(first)
+    assert rotated.previous_until is not None
+    monkeypatch.setattr("time.time", lambda: rotated.previous_until)
+    assert ring.authenticate(third) == rotated
+    with pytest.raises(NotAuthenticated):
+        ring.authenticate(second)
+
+
+def test_a_revoked_key_is_revoked_with_all_its_texts_and_for_good(store: Store) -> None:
+    key, old = create_key(store, "camera", {"query"})
+    _, new = rotate_key(store, key.id, 100.0)
+    revoked = revoke_key(store, key.id)
+    assert revoke_key(store, key.id) == revoked
+    ring = KeyRing(list_keys(store))
+    for text in (old, new):
+        with pytest.raises(NotAuthenticated):
+            ring.authenticate(text)
+    with pytest.raises(Conflict):
+        rotate_key(store, key.id)
+    with pytest.raises(NotFound):
+        rotate_key(store, "key_none")
+
+
+def test_a_key_expires(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = time.time() + 60
+    key, text = create_key(store, "camera", {"query"}, expires_at=ends)
+    ring = KeyRing(list_keys(store))
+    assert ring.recognise(text) == (key, ends)
+    monkeypatch.setattr("time.time", lambda: ends)
+    with pytest.raises(NotAuthenticated) as caught:
+        ring.authenticate(text)
+    assert caught.value.reason == "expired_key"
+    with pytest.raises(Conflict):
+        rotate_key(store, key.id)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"expires_at": 1.0}, "expires_at"),
+        ({"expires_at": math.inf}, "expires_at"),
+        ({"rate_limit": -1.0}, "rate_limit"),
+        ({"rate_limit": math.nan}, "rate_limit"),
+        ({"rate_burst": 0}, "rate_burst"),
+        ({"rate_burst": 10**9}, "rate_burst"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(
+    sqlite_store: Store, given: dict[str, float], field: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        create_key(sqlite_store, "camera", {"query"}, **given)  # type: ignore[arg-type]
+    assert [fault.field for fault in caught.value.faults] == [field]
+
+
+@pytest.mark.parametrize("overlap", [-1.0, 1e9, math.nan])
+def test_an_overlap_has_bounds(sqlite_store: Store, overlap: float) -> None:
+    key, _ = create_key(sqlite_store, "camera", {"query"})
+    with pytest.raises(InvalidRequest) as caught:
+        rotate_key(sqlite_store, key.id, overlap)
+    assert caught.value.faults[0].field == "overlap_seconds"
+
+
+def test_uses_are_noted_without_a_tick_and_never_go_back(store: Store) -> None:
+    one, two = (create_key(store, name, {"query"})[0] for name in "ab")
+    with store.read() as uow:
+        before = uow.connection.execute(sa.select(registry_clock.c.revision)).scalar_one()
+    note_uses(store, {one.id: 100.0, two.id: 50.0, "key_none": 1.0})
+    note_uses(store, {one.id: 90.0, two.id: 60.0})
+    note_uses(store, {})
+    assert {key.id: key.last_used_at for key in list_keys(store)} == {one.id: 100.0, two.id: 60.0}
+    with store.read() as uow:
+        assert uow.connection.execute(sa.select(registry_clock.c.revision)).scalar_one() == before
+
+
+def test_what_is_done_to_keys_is_recorded_with_who_did_it(store: Store) -> None:
+    with acting(Deed(Actor("cli", "op"), "r-1", "192.0.2.1")) as deed:
+        key, text = create_key(store, "camera", {"query"})
+        _, other = rotate_key(store, key.id)
+        revoke_key(store, key.id)
+        revoke_key(store, key.id)
+    assert deed.recorded == 3
+    rows, _ = list_records(store, limit=10, object=key.id)
+    assert [row.action for row in rows] == ["key.revoke", "key.rotate", "key.create"]
+    assert {(row.actor, row.actor_name, row.request_id, row.address) for row in rows} == {
+        ("cli", "op", "r-1", "192.0.2.1")
+    }
+    for secret in (text, other):
+        assert secret.rsplit("_", 1)[1] not in repr(rows)

@@ -56,17 +56,6 @@ def test_altered_bytes_are_noticed(store: Store) -> None:
         uow.blobs.read(digest)
 
 
-def test_a_stream_of_known_digest_is_checked_against_it(store: Store) -> None:
-    digest = hashlib.sha256(b"abc").hexdigest()
-    with pytest.raises(ValueError, match="not the blob"), store.begin() as uow:
-        uow.blobs.put_known([b"abd"], digest, 3)
-    with store.begin() as uow:
-        assert not uow.blobs.exists(digest)
-        uow.blobs.put_known([b"a", b"bc"], digest, 3)
-        uow.blobs.put_known([b"not looked at"], digest, 3)
-        assert uow.blobs.read(digest) == b"abc"
-
-
 def test_a_blob_that_something_stands_on_is_not_deleted(store: Store, add_dataset: Any) -> None:
     with store.begin() as uow:
         dataset = add_dataset(uow)

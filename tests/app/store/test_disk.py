@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import multiprocessing
 import os
@@ -9,11 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.domain.errors import NotFound, Unavailable
-from app.store.disk import BLOCK_BYTES, SMALL_BYTES, PackedFiles
+from app.store import disk
+from app.store.disk import BLOCK_BYTES, SMALL_BYTES, CacheFull, PackedFiles
 from core.errors import InvalidPackage
 
 SMALL = os.urandom(1000)
@@ -243,3 +246,48 @@ def test_what_was_written_is_read_again_in_pieces(files: PackedFiles):
         files.keep(writer)
         assert b"".join(writer.chunks(4096)) == LARGE
     assert bytes(files.open(digest_of(LARGE), Shelf(b"")).whole()) == LARGE
+
+
+class FullDisk:
+    """A disk with room for so many bytes, in the place of `_write_all`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+        self.room = room
+        self._write = disk._write_all
+        monkeypatch.setattr(disk, "_write_all", self.write)
+
+    def write(self, file: Any, piece: Any) -> None:
+        used = sum(path.stat().st_size for path in Path(file.name).parent.glob("*.*"))
+        if used + len(piece) > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._write(file, piece)
+
+
+def test_a_full_disk_makes_half_of_the_cache_give_way(files: PackedFiles, monkeypatch: pytest.MonkeyPatch):
+    FullDisk(monkeypatch, 4000)
+    blobs = [bytes([number]) * 900 for number in range(4)]
+    for age, data in enumerate(blobs):
+        files.open(digest_of(data), Shelf(data))
+        long_ago = time.time() - 1000 + age
+        os.utime(files.path(digest_of(data)), (long_ago, long_ago))
+    last = b"last" * 200
+    shelf = Shelf(last)
+    assert bytes(files.open(digest_of(last), shelf).whole()) == last
+    assert [files.path(digest_of(data)).exists() for data in blobs] == [False, False, True, True]
+    assert not list(files.folder.glob("*.tmp"))
+
+
+def test_a_disk_that_stays_full_is_told_and_what_is_open_goes_on(
+    files: PackedFiles, monkeypatch: pytest.MonkeyPatch
+):
+    large = os.urandom(SMALL_BYTES + 100)
+    opened = files.open(digest_of(large), Shelf(large))
+    FullDisk(monkeypatch, 10)
+    with pytest.raises(CacheFull) as caught:
+        files.open(digest_of(SMALL), Shelf(SMALL))
+    assert (caught.value.reason, caught.value.retry_after) == ("cache_full", 10.0)
+    assert not files.path(digest_of(large)).exists()
+    assert bytes(opened.whole()) == large
+    with pytest.raises(CacheFull), files.writing("upload.tmp") as writer:
+        writer.write(SMALL)
+    assert not list(files.folder.glob("*.tmp"))

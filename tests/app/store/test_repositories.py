@@ -283,8 +283,29 @@ def test_an_alias_moves_only_from_the_state_that_was_read(store: Store, add_job:
 
 
 def test_an_alias_of_a_version_that_does_not_exist_is_refused(store: Store) -> None:
-    with pytest.raises(IntegrityError), store.begin() as uow:
+    with pytest.raises(NotFound), store.begin() as uow:
         uow.models.point("digits", "live", 7)
+
+
+def test_numbers_of_deleted_versions_and_aliases_are_not_given_again(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        for number in (1, 2, 3):
+            version_of(uow, add_job(uow).id, number)
+        uow.models.point("digits", "live", 1)
+        uow.models.point("digits", "live", 2)
+        with pytest.raises(PreconditionFailed):
+            uow.models.delete_alias("digits", "live", expected_revision=1)
+        uow.models.delete_alias("digits", "live", expected_revision=2)
+        assert uow.models.point("digits", "live", 2).revision == 3
+        for number in (3, 1):
+            assert uow.models.delete("digits", number).version == number
+        assert uow.models.newest("digits") == 2
+        assert uow.models.next_version("digits") == 4
+        with pytest.raises(Conflict, match="Alias 'live' points to version 2") as caught:
+            uow.models.delete("digits", 2)
+        assert caught.value.reason == "version_has_alias"
+        with pytest.raises(NotFound):
+            uow.models.delete("digits", 3)
 
 
 def test_two_publishers_never_take_the_same_number(store: Store, add_job: Any) -> None:

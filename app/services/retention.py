@@ -1,0 +1,167 @@
+"""Use cases of letting go: old jobs, requests long answered, bytes that nothing stands on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+from app.domain.errors import Conflict, ServiceError
+from app.settings import Settings
+from app.store.steps import delete_by_steps
+from app.store.unit_of_work import Store, UnitOfWork
+
+logger = logging.getLogger(__name__)
+
+GRACE_SECONDS = 3600.0
+"""Bytes that nothing stands on may belong to an upload or a job under way: they stay so long untouched."""
+
+_DAY = 86_400.0
+_SMALL_BYTES = 16 * 1024**2
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What was deleted, or would be. bytes: of the blobs."""
+
+    jobs: int = 0
+    requests: int = 0
+    audit: int = 0
+    blobs: int = 0
+    bytes: int = 0
+
+
+def delete_job(store: Store, job_id: str) -> None:
+    """Forget an ended job with its students, events and traces.
+
+    Raises NotFound, and Conflict while it has not ended or a version of a model was made by it.
+    """
+    with store.begin() as uow:
+        job = uow.jobs.get(job_id)
+        if not job.state.ended:
+            text = f"Job {job_id} is {job.state}; only one that has ended is deleted. Cancel it first."
+            raise Conflict(text, code="job_not_ended")
+        if not uow.retention.delete_job(job_id):
+            text = f"Job {job_id} made version {job.version} of model {job.model!r}. Delete that first."
+            raise Conflict(text, code="job_has_version")
+        uow.audit.append("job.delete", job_id, details={"model": job.model, "state": job.state.value})
+
+
+def clean(store: Store, settings: Settings) -> Cleaned:
+    """Delete what is past the time that the settings keep it, in small transactions. Raises Unavailable.
+
+    Also the bytes of what was deleted before, of failed jobs and of uploads that were never finished. What is
+    in use is protected by foreign keys, what is about to be by `GRACE_SECONDS`.
+    """
+    now = time.time()
+    jobs = _delete_jobs(store, _since(now, settings.retain_jobs_days))
+    with store.begin() as uow:
+        requests = uow.retention.forget_requests(_since(now, settings.retain_requests_days))
+    audit = _until_none(store, lambda uow: uow.audit.forget_before(_since(now, settings.retain_audit_days)))
+    blobs, size = _delete_blobs(store, now - GRACE_SECONDS)
+    found = Cleaned(jobs, requests, audit, blobs, size)
+    if found != Cleaned():
+        logger.info(
+            "deleted %d old jobs, %d idempotency keys, %d audit records, %d unused blobs of %d bytes",
+            jobs, requests, audit, blobs, size,
+        )  # fmt: skip
+    return found
+
+
+class Cleaner:
+    """Does `clean` when called, beside the caller and one at a time; failures are logged."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._busy = threading.Lock()
+
+    def __call__(self) -> None:
+        if self._busy.acquire(blocking=False):
+            threading.Thread(target=self._clean, name="cleaner", daemon=True).start()
+
+    def _clean(self) -> None:
+        try:
+            clean(self._store, self._settings)
+        except ServiceError as error:
+            logger.warning("cleaning: %s", error)
+        except Exception:
+            logger.exception("cleaning failed")
+        finally:
+            self._busy.release()
+
+
+def what_to_clean(store: Store, settings: Settings) -> Cleaned:
+    """What `clean` would delete now. The bytes of the jobs are found only when these are gone."""
+    now = time.time()
+    with store.read() as uow:
+        old = uow.retention.count(
+            jobs_before=_since(now, settings.retain_jobs_days),
+            requests_before=_since(now, settings.retain_requests_days),
+            audit_before=_since(now, settings.retain_audit_days),
+        )
+    sizes = [size for page in _unused(store, now - GRACE_SECONDS) for _, size in page]
+    return Cleaned(old.jobs, old.requests, old.audit, len(sizes), sum(sizes))
+
+
+def _since(now: float, days: float) -> float:
+    """The time before which things are old; 0 days: they never are."""
+    return now - days * _DAY if days else -inf
+
+
+def _delete_jobs(store: Store, before: float) -> int:
+    deleted, after = 0, ""
+    while True:
+        with store.read() as uow:
+            found = uow.retention.old_jobs(before, limit=_PAGE, after=after)
+        if not found:
+            return deleted
+        for job_id in found:
+            # One by one: a job may have tens of thousands of rows.
+            with store.begin() as uow:
+                deleted += uow.retention.delete_job(job_id, before)
+        after = found[-1]
+
+
+def _delete_blobs(store: Store, before: float) -> tuple[int, int]:
+    count = size = 0
+    for page in _unused(store, before):
+        with store.begin() as uow:
+            gone = [
+                found for found in page if found[1] <= _SMALL_BYTES and uow.blobs.delete(found[0], before)
+            ]
+        gone += [
+            found
+            for found in page
+            if found[1] > _SMALL_BYTES and delete_by_steps(store, found[0], before=before)
+        ]
+        count += len(gone)
+        size += sum(found[1] for found in gone)
+    return count, size
+
+
+def _unused(store: Store, before: float) -> Iterator[list[tuple[str, int]]]:
+    # By the first byte of the digest: among many millions of blobs each look stays short.
+    for first in range(256):
+        after, until = f"{first:02x}", f"{first + 1:02x}" if first < 255 else "g"
+        while True:
+            with store.read() as uow:
+                page = list(uow.blobs.unused(before, limit=_PAGE, after=after, until=until))
+            if not page:
+                break
+            yield page
+            after = page[-1][0]
+
+
+def _until_none(store: Store, forget: Callable[[UnitOfWork], int]) -> int:
+    total = 0
+    while True:
+        with store.begin() as uow:
+            forgotten = forget(uow)
+        if not forgotten:
+            return total
+        total += forgotten

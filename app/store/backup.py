@@ -1,0 +1,224 @@
+"""Backup and restore of the embedded form: its two SQLite files, while the service runs.
+
+A backup is a folder: the files as they were at one moment, and ``manifest.json``, written last, with the
+digest of each. PostgreSQL has tools of its own for this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from sqlalchemy.engine import make_url
+
+from app.domain.errors import Conflict, InvalidRequest
+from app.settings import Settings
+from app.store.migrate import is_known_revision
+
+MANIFEST: Final = "manifest.json"
+
+_FORMAT: Final = "stms.backup.1"
+_BUSY_SECONDS: Final = 30.0
+_PIECE_BYTES: Final = 1024**2
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """One file of a backup."""
+
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a backup holds. created_at: seconds since the epoch. program: version that made it.
+
+    schema: revision of the service's tables. files: by name.
+    """
+
+    format: str
+    created_at: float
+    program: str
+    schema: str
+    files: dict[str, Stored]
+
+
+def back_up(settings: Settings, folder: Path) -> Manifest:
+    """Copy the databases of a service, running or not, into a new or empty folder.
+
+    Both files are of the same moment: their snapshots are taken while nobody may write, which is for a few
+    milliseconds. Raises InvalidRequest when the service is not on SQLite or has no database, Conflict when
+    the folder is not empty.
+    """
+    sources = _databases(settings)
+    if folder.exists() and any(folder.iterdir()):
+        raise Conflict(f"The folder {folder} is not empty.", code="backup_exists")
+    folder.mkdir(parents=True, exist_ok=True)
+    with _snapshots([path for path in sources.values() if path.exists()]) as snapshots:
+        moment = time.time()
+        files = {
+            name: _copy(snapshots[path], folder / name) for name, path in sources.items() if path in snapshots
+        }
+    manifest = Manifest(_FORMAT, moment, metadata.version("stms"), _schema(folder / "stms.sqlite"), files)
+    _write(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
+    return manifest
+
+
+def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Manifest:
+    """Put a backup where the settings say the databases are. The service must not run.
+
+    Everything is looked at before anything is changed. Raises InvalidRequest for a folder that is no whole
+    backup, or one of a newer program; Conflict when there are databases and ``overwrite`` does not say that
+    they may go, or when somebody has them open.
+    """
+    targets = _databases(settings, must_exist=False)
+    manifest = _read(folder)
+    present = [path for path in targets.values() if path.exists()]
+    if present and not overwrite:
+        text = f"{present[0]} exists already; say that it may be overwritten."
+        raise Conflict(text, code="database_exists")
+    for path in present:
+        _refuse_in_use(path)
+    with ExitStack() as stack:
+        placed = []
+        for name, stored in manifest.files.items():
+            targets[name].parent.mkdir(parents=True, exist_ok=True)
+            temporary = targets[name].with_name(f"{name}.restoring")
+            stack.callback(temporary.unlink, missing_ok=True)
+            shutil.copyfile(folder / name, temporary)
+            if _stored(temporary) != stored:
+                raise InvalidRequest(f"The backup's file {name} is damaged.", code="backup_damaged")
+            placed.append((temporary, targets[name]))
+        for path in targets.values():
+            for suffix in ("-wal", "-shm", ""):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+        for temporary, target in placed:
+            temporary.rename(target)
+            _sync_folder(target.parent)
+    return manifest
+
+
+def _databases(settings: Settings, *, must_exist: bool = True) -> dict[str, Path]:
+    """The files by their names in a backup; that of the job engine is there only after a first job."""
+    if not settings.embedded:
+        text = "The service is on PostgreSQL: back it up with pg_dump, and restore it with pg_restore."
+        raise InvalidRequest(text, code="not_embedded")
+    found = {
+        "stms.sqlite": Path(str(make_url(settings.app_database_url).database)),
+        "jobs.sqlite": Path(str(make_url(settings.jobs_database_url).database)),
+    }
+    if must_exist and not found["stms.sqlite"].exists():
+        raise InvalidRequest(f"There is no database {found['stms.sqlite']}.", code="no_database")
+    return found
+
+
+@contextmanager
+def _snapshots(paths: list[Path]) -> Iterator[dict[Path, sqlite3.Connection]]:
+    """Connections that all see the same moment."""
+    with ExitStack() as stack:
+        readers = {path: stack.enter_context(closing(_connect(path))) for path in paths}
+        with ExitStack() as locks:
+            for path in paths:
+                locks.enter_context(closing(_connect(path))).execute("BEGIN IMMEDIATE")
+            for reader in readers.values():
+                reader.execute("BEGIN")
+                reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        yield readers
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+
+
+def _copy(snapshot: sqlite3.Connection, target: Path) -> Stored:
+    with closing(_connect(target)) as connection:
+        # All pages in one step, within the snapshot's transaction: writers neither wait nor disturb it.
+        snapshot.backup(connection)
+        # Without a log beside it: the file is all there is. The service sets its mode again.
+        connection.execute("PRAGMA journal_mode=DELETE")
+    _sync_folder(target.parent)
+    return _stored(target)
+
+
+def _stored(path: Path) -> Stored:
+    sha, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            sha.update(piece)
+            size += len(piece)
+        os.fsync(file.fileno())
+    return Stored(size, sha.hexdigest())
+
+
+def _schema(path: Path) -> str:
+    with closing(_connect(path)) as connection:
+        try:
+            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        except sqlite3.OperationalError as error:
+            raise InvalidRequest(f"{path.name} is no database of the service.", code="no_database") from error
+    return str(row[0])
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _read(folder: Path) -> Manifest:
+    try:
+        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    except FileNotFoundError as error:
+        text = f"{folder} is no backup, or one that was not finished: it has no {MANIFEST}."
+        raise InvalidRequest(text, code="no_backup") from error
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"{MANIFEST} cannot be read: {error}.", code="backup_damaged") from error
+    if manifest.format != _FORMAT or not {"stms.sqlite"} <= set(manifest.files) <= {
+        "stms.sqlite",
+        "jobs.sqlite",
+    }:
+        raise InvalidRequest(f"{MANIFEST} is not of format {_FORMAT}.", code="backup_damaged")
+    if not is_known_revision(manifest.schema):
+        text = f"The backup was made by a newer program, version {manifest.program}."
+        raise InvalidRequest(text, code="backup_too_new")
+    for name, stored in manifest.files.items():
+        path = folder / name
+        if not path.exists() or path.stat().st_size != stored.size:
+            raise InvalidRequest(f"The backup's file {name} is missing or cut off.", code="backup_damaged")
+    return manifest
+
+
+def _refuse_in_use(path: Path) -> None:
+    """Raises Conflict when another process has the database open; a damaged one nobody can have."""
+    with closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as connection:
+        try:
+            # Leaving the write-ahead mode is refused while anybody else is connected.
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA journal_mode=DELETE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                text = f"{path} is in use: stop the service first."
+                raise Conflict(text, code="database_in_use") from error
+            raise
+        except sqlite3.DatabaseError:
+            return

@@ -1,0 +1,112 @@
+"""The audit log: who did what. Rows are added, read, and one day forgotten; nothing changes them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.domain.acting import Deed, current_deed
+from app.domain.entities import AuditRecord
+from app.domain.masking import masked
+from app.store.tables import audit_log
+
+_LONGEST: Final = {
+    column.name: column.type.length for column in audit_log.c if isinstance(column.type, sa.String)
+}
+
+
+class Audit:
+    """Every query on the audit log. What is appended is part of the transaction, and is lost with it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._mine: list[Deed] = []
+
+    def append(
+        self,
+        action: str,
+        object_: str,
+        *,
+        outcome: str = "done",
+        details: Mapping[str, Any] | None = None,
+        deed: Deed | None = None,
+    ) -> None:
+        """Write down that ``action`` was done to ``object_``. deed: by default the one under way here."""
+        deed = current_deed() if deed is None else deed
+        now = time.time()
+        record = AuditRecord(
+            id=_new_id(now),
+            at=now,
+            actor=deed.actor.id,
+            actor_name=deed.actor.name,
+            scope=deed.actor.scope,
+            action=action,
+            object=object_,
+            outcome=outcome,
+            request_id=deed.request_id,
+            address=deed.address,
+            details={
+                name: _clean(value) if isinstance(value, str) else value
+                for name, value in (details or {}).items()
+            },
+        )
+        texts = {name: _fitting(name, value) for name, value in asdict(record).items()}
+        self._connection.execute(sa.insert(audit_log), texts)
+        self._mine.append(deed)
+
+    def committed(self) -> None:
+        """To be called once the rows are there to stay."""
+        for deed in self._mine:
+            deed.recorded += 1
+
+    def page(
+        self,
+        *,
+        limit: int,
+        after: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        **equal: str | None,
+    ) -> tuple[Sequence[AuditRecord], bool]:
+        """Records newest first, those older than id ``after``; and whether there are more.
+
+        since, until: seconds since the epoch. equal: actor, action, object, as they must be.
+        """
+        query = sa.select(audit_log).order_by(audit_log.c.id.desc()).limit(limit + 1)
+        query = query.where(
+            *(audit_log.c[name] == value for name, value in equal.items() if value is not None)
+        )
+        if after is not None:
+            query = query.where(audit_log.c.id < after)
+        if since is not None:
+            query = query.where(audit_log.c.at >= since)
+        if until is not None:
+            query = query.where(audit_log.c.at < until)
+        rows = [AuditRecord(**row._mapping) for row in self._connection.execute(query)]
+        return rows[:limit], len(rows) > limit
+
+    def forget_before(self, at: float, *, limit: int = 10_000) -> int:
+        """Delete at most ``limit`` records from before ``at``, the oldest; returns how many there were."""
+        oldest = sa.select(audit_log.c.id).where(audit_log.c.at < at).order_by(audit_log.c.id).limit(limit)
+        return self._connection.execute(sa.delete(audit_log).where(audit_log.c.id.in_(oldest))).rowcount
+
+
+def _fitting(name: str, value: Any) -> Any:
+    """What goes into a column: a text no longer than that."""
+    return _clean(value)[: _LONGEST[name]] if isinstance(value, str) else value
+
+
+def _clean(text: str) -> str:
+    """The text without secrets, and without what a database refuses."""
+    return masked(text).replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _new_id(now: float) -> str:
+    """Sorts by time, to the microsecond."""
+    return f"aud_{int(now * 1e6):014x}{secrets.token_hex(5)}"

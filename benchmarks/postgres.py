@@ -1,0 +1,176 @@
+"""A PostgreSQL of one's own from Debian's programs: started, stopped in each of its ways, and removed.
+
+The server runs as a user without rights, as it demands, in a folder of its own, and listens on TCP.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from benchmarks.processes import free_port
+from benchmarks.starting import Starter
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 60.0
+
+
+class NoPostgres(Exception):
+    """Its programs are not installed, or may not run here."""
+
+
+class Shutdown(Enum):
+    """How the server is stopped: sessions are ended and all is written, or it falls where it stands."""
+
+    FAST = signal.SIGINT
+    IMMEDIATE = signal.SIGQUIT
+
+
+class Postgres:
+    """A server in ``folder``, stopped until `start`. Raises NoPostgres.
+
+    hosts: addresses it listens on. networks: from where clients come, besides this machine's loopback.
+    settings: of the server, by name.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        hosts: Sequence[str] = ("127.0.0.1",),
+        networks: Sequence[str] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._programs = _programs()
+        self._identity = _unprivileged()
+        self._folder = folder
+        self._hosts = tuple(hosts)
+        self._settings = dict(settings or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starter = Starter()
+        self.port = free_port()
+        if self._identity:
+            os.chown(folder, self._identity["user"], self._identity["group"])
+        self._create(networks)
+
+    def address(self, database: str = "postgres", *, host: str = "127.0.0.1", port: int | None = None) -> str:
+        """Of a database, straight or by way of another host and port."""
+        return f"postgresql://stms@{host}:{port or self.port}/{database}"
+
+    @property
+    def log(self) -> Path:
+        """What the server says."""
+        return self._folder / "log"
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a server process."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections. Raises RuntimeError with its log."""
+        options = {"unix_socket_directories": str(self._folder), **self._settings}
+        command = [str(self._programs / "postgres"), "-D", str(self._folder / "data")]
+        command += ["-h", ",".join(self._hosts), "-p", str(self.port)]
+        for name, value in options.items():
+            command += ["-c", f"{name}={value}"]
+        with self.log.open("ab") as output:
+            process = self._starter.start(
+                command, stdout=output, stderr=output, cwd=self._folder, **self._identity
+            )
+        self._process = process
+        self._wait_until_up(process)
+
+    def stop(self, how: Shutdown = Shutdown.FAST) -> None:
+        """Stop it and wait until it is gone; one that is not running stays so."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how.value)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(Shutdown.IMMEDIATE.value)
+            process.wait()
+
+    def create_database(self, name: str) -> str:
+        """Make an empty one; returns its address."""
+        with psycopg.connect(self.address(), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+        return self.address(name)
+
+    def _create(self, networks: Sequence[str]) -> None:
+        command = [str(self._programs / "initdb"), "-D", str(self._folder / "data"), "-U", "stms"]
+        command += ["-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        made = subprocess.run(
+            command, check=False, capture_output=True, text=True, cwd=self._folder, **self._identity
+        )
+        if made.returncode:
+            raise NoPostgres(f"initdb failed: {made.stderr.strip()}")
+        with (self._folder / "data" / "pg_hba.conf").open("a", encoding="ascii") as rules:
+            rules.writelines(f"host all all {network} trust\n" for network in networks)
+
+    def _wait_until_up(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                psycopg.connect(self.address(), connect_timeout=2).close()
+            except psycopg.OperationalError as error:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log = self.log.read_text(errors="replace")
+                    raise RuntimeError(f"PostgreSQL did not start:\n{log}") from error
+                time.sleep(0.05)
+            else:
+                return
+
+
+@contextmanager
+def postgres(**options: Any) -> Iterator[Postgres]:
+    """A running server in a temporary folder, for the length of the block. options: of `Postgres`."""
+    folder = Path(tempfile.mkdtemp(prefix="stms-pg-"))
+    try:
+        server = Postgres(folder, **options)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _programs() -> Path:
+    """Folder of initdb and postgres: $STMS_PG_BIN, then PATH, then Debian's newest."""
+    named, found = os.environ.get("STMS_PG_BIN"), shutil.which("initdb")
+    candidates = [Path(named)] if named else []
+    candidates += [Path(found).parent] if found else []
+    candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    for folder in candidates:
+        if all((folder / name).exists() for name in ("initdb", "postgres")):
+            return folder
+    raise NoPostgres("initdb and postgres are not installed. On Debian: apt-get install postgresql")
+
+
+def _unprivileged() -> dict[str, Any]:
+    """Arguments of Popen that leave root; nothing for other users."""
+    if os.geteuid() != 0:
+        return {}
+    for name in ("postgres", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+    raise NoPostgres("PostgreSQL does not run as root, and there is neither a user postgres nor nobody.")

@@ -1,0 +1,277 @@
+"""Backup and restore by the commands an operator types; the service answers the same questions after it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+
+from app.domain.errors import Conflict, InvalidRequest
+from app.domain.ports import JobQueue
+from app.main import create_app
+from app.settings import Settings
+from app.store import backup
+from app.store.backup import MANIFEST, back_up, restore
+from app.store.engine import open_engine
+from app.store.unit_of_work import Store
+from benchmarks.published import linear_student, linear_teacher, publish
+from tests.app.started import Client
+
+CLASSES = ("cat", "größe/1:x", "日本")
+WEIGHTS = np.eye(3)
+QUESTIONS = [[0.5, -1.0, 2.0], [-3.0, 0.25, 0.0]]
+
+
+class NoQueue(JobQueue):
+    """Jobs are not submitted here."""
+
+    def ping(self) -> None:
+        """It answers."""
+
+
+def fill(address: str) -> None:
+    store = Store(open_engine(address))
+    students = {label: linear_student(label, row) for label, row in zip(CLASSES, WEIGHTS, strict=True)}
+    publish(store, "pets", students, linear_teacher(CLASSES, WEIGHTS))
+    store.dispose()
+
+
+def answers(settings: Settings) -> list[Any]:
+    """What a service over the database says."""
+    client = Client(create_app(settings, queue=NoQueue()))
+    try:
+        found = [client.get("/v1/models/pets").json()]
+        for label in ("cat", "gr%C3%B6%C3%9Fe%2F1%3Ax", "%E6%97%A5%E6%9C%AC"):
+            for x in QUESTIONS:
+                found.append(client.post(f"/v1/models/pets/classes/{label}:query", json={"x": x}).json())
+        assert all("score" in answer for answer in found[1:]), found
+        return found
+    finally:
+        client.close()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, sqlite_address: str) -> Settings:
+    """Of a service with one model, and a file of the job engine."""
+    fill(sqlite_address)
+    with closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as connection:
+        connection.execute("CREATE TABLE counter (n INTEGER)")
+        connection.execute("INSERT INTO counter VALUES (0)")
+        connection.commit()
+    return Settings(data_dir=tmp_path)
+
+
+def test_what_was_backed_up_answers_the_same(run: Callable[..., Any], settings: Settings, tmp_path: Path):
+    before = answers(settings)
+    folder, elsewhere = tmp_path / "backup", tmp_path / "elsewhere"
+    made = run("db", "backup", str(folder), "--data-dir", str(tmp_path))
+    assert made.exit_code == 0, made.output
+    assert "stms.sqlite, jobs.sqlite" in made.output
+    assert sorted(path.name for path in folder.iterdir()) == ["jobs.sqlite", MANIFEST, "stms.sqlite"]
+    back = run("db", "restore", str(folder), "--data-dir", str(elsewhere))
+    assert back.exit_code == 0, back.output
+    assert answers(Settings(data_dir=elsewhere)) == before
+    assert sorted(path.name for path in elsewhere.glob("*.sqlite")) == ["jobs.sqlite", "stms.sqlite"]
+
+
+def test_a_restore_replaces_databases_only_when_told(
+    run: Callable[..., Any], settings: Settings, tmp_path: Path
+):
+    folder = tmp_path / "backup"
+    back_up(settings, folder)
+    store = Store(open_engine(settings.app_database_url))
+    with store.begin() as uow:
+        uow.models.delete_alias("pets", "latest", expected_revision=1)
+    refused = run("db", "restore", str(folder), "--data-dir", str(tmp_path))
+    assert refused.exit_code == 1
+    assert "may be overwritten" in refused.output
+    in_use = run("db", "restore", str(folder), "--overwrite", "--data-dir", str(tmp_path))
+    assert in_use.exit_code == 1
+    assert "stop the service first" in in_use.output
+    with store.read() as uow:
+        assert uow.models.aliases_of("pets") == [], "nothing was changed"
+    store.dispose()
+    back = run("db", "restore", str(folder), "--overwrite", "--data-dir", str(tmp_path))
+    assert back.exit_code == 0, back.output
+    with store.read() as uow:
+        assert uow.models.alias("pets", "latest").version == 1
+    store.dispose()
+
+
+def test_a_damaged_database_is_replaced(settings: Settings, tmp_path: Path):
+    back_up(settings, tmp_path / "backup")
+    for path in tmp_path.glob("stms.sqlite*"):
+        path.write_bytes(b"no database" * 1000)
+    restore(settings, tmp_path / "backup", overwrite=True)
+    assert answers(settings)
+
+
+@contextmanager
+def writing(settings: Settings) -> Iterator[list[int]]:
+    """Somebody who counts in both databases, first in that of the jobs, all the time."""
+    stop, written = threading.Event(), [0]
+
+    def write() -> None:
+        store = Store(open_engine(settings.app_database_url))
+        with closing(sqlite3.connect(settings.data_dir / "jobs.sqlite", timeout=30)) as jobs:
+            while not stop.is_set():
+                jobs.execute("UPDATE counter SET n = n + 1")
+                jobs.commit()
+                with store.begin() as uow:
+                    uow.models.tick()
+                written[0] += 1
+        store.dispose()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield written
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_both_files_are_of_one_moment_while_the_service_writes(settings: Settings, tmp_path: Path):
+    with writing(settings) as written:
+        for number in range(5):
+            seen = written[0]
+            while written[0] < seen + 3:
+                pass
+            back_up(settings, tmp_path / f"backup {number}")
+    assert written[0] > 15
+    for number in range(5):
+        found = []
+        for name, query in (
+            ("jobs", "SELECT n FROM counter"),
+            ("stms", "SELECT revision FROM registry_clock"),
+        ):
+            with closing(sqlite3.connect(tmp_path / f"backup {number}" / f"{name}.sqlite")) as connection:
+                assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+                found.append(connection.execute(query).fetchone()[0])
+        # The model that `fill` published ticked the clock, too.
+        assert found[0] - (found[1] - clock_at_first(tmp_path)) in {0, 1}
+
+
+def clock_at_first(folder: Path) -> int:
+    """Ticks of the registry before anybody counted: those of the model."""
+    with closing(sqlite3.connect(folder / "stms.sqlite")) as connection:
+        now = connection.execute("SELECT revision FROM registry_clock").fetchone()[0]
+    with closing(sqlite3.connect(folder / "jobs.sqlite")) as connection:
+        return int(now - connection.execute("SELECT n FROM counter").fetchone()[0])
+
+
+def test_a_service_without_jobs_has_one_file(settings: Settings, tmp_path: Path):
+    (tmp_path / "jobs.sqlite").unlink()
+    assert set(back_up(settings, tmp_path / "backup").files) == {"stms.sqlite"}
+    (tmp_path / "jobs.sqlite").write_bytes(b"")
+    restore(settings, tmp_path / "backup", overwrite=True)
+    assert not (tmp_path / "jobs.sqlite").exists(), "it would not fit"
+
+
+def test_a_backup_goes_into_an_empty_folder_only(settings: Settings, tmp_path: Path):
+    folder = tmp_path / "backup"
+    back_up(settings, folder)
+    with pytest.raises(Conflict, match="not empty"):
+        back_up(settings, folder)
+
+
+def test_what_has_no_database_cannot_be_backed_up(tmp_path: Path):
+    with pytest.raises(InvalidRequest, match="There is no database"):
+        back_up(Settings(data_dir=tmp_path), tmp_path / "backup")
+    with closing(sqlite3.connect(tmp_path / "stms.sqlite")) as connection:
+        connection.execute("CREATE TABLE other (n INTEGER)")
+    with pytest.raises(InvalidRequest, match="no database of the service"):
+        back_up(Settings(data_dir=tmp_path), tmp_path / "backup")
+
+
+def test_postgresql_is_left_to_its_own_tools(tmp_path: Path):
+    settings = Settings(data_dir=tmp_path, database_url="postgresql://nobody@127.0.0.1:1/none")
+    for work in (back_up, restore):
+        with pytest.raises(InvalidRequest, match="pg_dump"):
+            work(settings, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda folder: (folder / MANIFEST).unlink(), "no backup, or one that was not finished"),
+        (lambda folder: (folder / MANIFEST).write_text("{"), "cannot be read"),
+        (lambda folder: edit(folder, format="other"), "not of format"),
+        (lambda folder: edit(folder, files={}), "not of format"),
+        (lambda folder: edit(folder, schema="9999"), "newer program"),
+        (lambda folder: (folder / "stms.sqlite").unlink(), "missing or cut off"),
+        (lambda folder: (folder / "stms.sqlite").write_bytes(b"cut"), "missing or cut off"),
+        (lambda folder: flip(folder / "stms.sqlite"), "damaged"),
+    ],
+)
+def test_what_is_no_whole_backup_is_refused_before_anything_is_changed(
+    settings: Settings, tmp_path: Path, harm: Callable[[Path], object], message: str
+):
+    folder = tmp_path / "backup"
+    back_up(settings, folder)
+    harm(folder)
+    before = answers(settings)
+    with pytest.raises(InvalidRequest, match=message):
+        restore(settings, folder, overwrite=True)
+    assert answers(settings) == before
+    assert not list(tmp_path.glob("*.restoring"))
+
+
+def edit(folder: Path, **changed: Any) -> None:
+    document = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps(document | changed))
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_database_that_cannot_be_looked_at_is_told(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    back_up(settings, tmp_path / "backup")
+
+    class Broken:
+        def execute(self, _statement: str) -> None:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorname = "SQLITE_IOERR"
+            raise error
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    monkeypatch.setattr(backup.sqlite3, "connect", lambda *_, **__: Broken())
+    with pytest.raises(sqlite3.OperationalError, match="I/O"):
+        restore(settings, tmp_path / "backup", overwrite=True)
+
+
+def test_postgresql_restored_by_its_own_tools_answers_the_same(
+    postgres_server: str, postgres_tools: Path, postgres_address: str, tmp_path: Path
+):
+    fill(postgres_address)
+    before = answers(Settings(data_dir=tmp_path / "a", database_url=postgres_address))
+    dump = tmp_path / "stms.dump"
+    subprocess.run(
+        [postgres_tools / "pg_dump", "--format=custom", f"--file={dump}", postgres_address], check=True
+    )
+    with psycopg.connect(postgres_server + "postgres", autocommit=True) as connection:
+        connection.execute("CREATE DATABASE restored")
+        command = ["pg_restore", "--exit-on-error", "--single-transaction"]
+        subprocess.run(
+            [postgres_tools / command[0], *command[1:], f"--dbname={postgres_server}restored", dump],
+            check=True,
+        )
+        settings = Settings(data_dir=tmp_path / "b", database_url=f"{postgres_server}restored")
+        assert answers(settings) == before
+        connection.execute("DROP DATABASE restored WITH (FORCE)")

@@ -1,0 +1,272 @@
+"""What is old goes, what is in use stays, on both databases."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from app.domain.entities import JobState, ModelVersion, StudentRow, StudentState
+from app.domain.errors import Conflict, NotFound, Unavailable
+from app.services import retention
+from app.services.models import delete_version
+from app.services.retention import Cleaned, Cleaner, clean, delete_job, what_to_clean
+from app.settings import Settings
+from app.store.steps import store_by_steps
+from app.store.tables import (
+    audit_log,
+    blobs,
+    idempotency_keys,
+    job_events,
+    job_students,
+    jobs,
+    student_traces,
+)
+from app.store.unit_of_work import Store, UnitOfWork
+
+DAY = 86_400.0
+SETTINGS = Settings(retain_jobs_days=30, retain_requests_days=7, retain_audit_days=10)
+FOREVER = Settings(retain_jobs_days=0, retain_requests_days=0, retain_audit_days=0)
+
+
+def count(store: Store, table: sa.Table) -> int:
+    with store.read() as uow:
+        return int(uow.connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one())
+
+
+def digests(store: Store) -> set[str]:
+    with store.read() as uow:
+        return set(uow.connection.execute(sa.select(blobs.c.digest)).scalars())
+
+
+def ended(
+    uow: UnitOfWork, add_job: Any, days: float, state: JobState = JobState.FAILED, **columns: Any
+) -> str:
+    """A job that ended so long ago, with a student, a trace, an event and an idempotency key."""
+    job_id: str = add_job(uow, state=state, finished_at=time.time() - days * DAY, **columns).id
+    packed, _ = uow.blobs.put([f"student of {job_id}".encode()])
+    uow.students.save(StudentRow(job_id, 0, "a", "gsvm", StudentState.SUCCEEDED, digest=packed))
+    uow.students.keep_trace(job_id, 0, "gsvm", b"trace")
+    uow.events.append(job_id, "job_failed")
+    uow.jobs.remember("me", f"key of {job_id}", "0" * 64, job_id)
+    return job_id
+
+
+def publish(uow: UnitOfWork, job_id: str | None, number: int = 1, model: str = "digits") -> ModelVersion:
+    teacher, _ = uow.blobs.put([f"teacher {model} {number}".encode()])
+    version = ModelVersion(model, number, job_id, "0" * 64, "gsvm", ("a", "b"), 2, teacher, {}, 1.0)
+    uow.models.publish(version)
+    if job_id is not None:
+        uow.jobs.change(job_id, version=number)
+    return version
+
+
+def age(store: Store, seconds: float) -> None:
+    """As if nobody had touched a blob, or asked for anything, for so long."""
+    with store.begin() as uow:
+        uow.connection.execute(sa.update(blobs).values(created_at=blobs.c.created_at - seconds))
+        old = sa.update(idempotency_keys).values(created_at=idempotency_keys.c.created_at - seconds)
+        uow.connection.execute(old)
+
+
+def test_old_jobs_without_a_version_go_with_all_their_rows(store: Store, add_job: Any):
+    with store.begin() as uow:
+        old = [ended(uow, add_job, 31, state) for state in JobState if state.ended]
+        young = ended(uow, add_job, 29)
+        running = ended(uow, add_job, 31, JobState.RUNNING)
+        published = ended(uow, add_job, 31, JobState.SUCCEEDED)
+        publish(uow, published)
+    assert what_to_clean(store, SETTINGS).jobs == len(old)
+    assert clean(store, SETTINGS).jobs == len(old)
+    with store.read() as uow:
+        assert set(uow.connection.execute(sa.select(jobs.c.id)).scalars()) == {young, running, published}
+    for table in (job_students, student_traces, job_events, idempotency_keys):
+        assert count(store, table) == 3, table.name
+    assert clean(store, SETTINGS) == Cleaned()
+
+
+def test_bytes_go_an_hour_after_nothing_stands_on_them_any_more(store: Store, add_job: Any, add_dataset: Any):
+    with store.begin() as uow:
+        old = ended(uow, add_job, 31)
+        kept = {add_dataset(uow).blob_digest, publish(uow, ended(uow, add_job, 31)).teacher_digest}
+        preparation, _ = uow.blobs.put([b"preparation"])
+        uow.jobs.change(old, preparation_digest=preparation)
+    assert clean(store, SETTINGS) == Cleaned(jobs=1), "their hour has only begun"
+    assert preparation in digests(store)
+    age(store, 2 * retention.GRACE_SECONDS)
+    assert what_to_clean(store, SETTINGS).blobs == 2
+    found = clean(store, SETTINGS)
+    assert (found.blobs, found.bytes) == (2, len(f"student of {old}") + len("preparation"))
+    assert kept < digests(store)
+    assert len(digests(store)) == 3, "with the student of the published job"
+    assert clean(store, SETTINGS) == Cleaned()
+
+
+def test_large_and_unfinished_blobs_are_collected_too(store: Store, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(retention, "_SMALL_BYTES", 10)
+    monkeypatch.setattr(retention, "_PAGE", 2)
+    for name in (b"one", b"two"):
+        store_by_steps(store, hashlib.sha256(name).hexdigest(), 60, [name * 10, name * 10])
+    with store.begin() as uow:
+        for number in range(5):
+            uow.blobs.put([b"%d" % number])
+            uow.blobs.put([b"large %d" % number * 10])
+    assert clean(store, SETTINGS).blobs == 0
+    age(store, 2 * retention.GRACE_SECONDS)
+    assert what_to_clean(store, SETTINGS).blobs == 12
+    assert clean(store, SETTINGS).blobs == 12
+    assert digests(store) == set()
+
+
+def test_a_blob_that_is_taken_up_while_the_collector_looks_stays(
+    store: Store, monkeypatch: pytest.MonkeyPatch, add_dataset: Any
+):
+    with store.begin() as uow:
+        unused, _ = uow.blobs.put([b"rows"])
+    age(store, 2 * retention.GRACE_SECONDS)
+    pages = retention._unused(store, time.time() - retention.GRACE_SECONDS)
+    page = next(pages)
+    with store.begin() as uow:
+        uow.blobs.put([b"rows"])
+        add_dataset(uow, blob_digest=unused)
+    monkeypatch.setattr(retention, "_unused", lambda *_: iter([page]))
+    assert clean(store, SETTINGS).blobs == 0
+    with store.begin() as uow:
+        uow.connection.execute(sa.update(blobs).values(created_at=1.0))
+    assert clean(store, SETTINGS).blobs == 0, "the foreign key says so"
+    assert unused in digests(store)
+
+
+def test_keys_and_audit_records_are_forgotten_in_their_time(store: Store, add_job: Any):
+    with store.begin() as uow:
+        uow.jobs.remember("me", "a", "0" * 64, "job_a")
+        uow.audit.append("key.create", "key_1")
+    age(store, 8 * DAY)
+    with store.begin() as uow:
+        uow.jobs.remember("me", "b", "0" * 64, "job_b")
+        uow.connection.execute(sa.update(audit_log).values(at=time.time() - 11 * DAY))
+        uow.audit.append("key.create", "key_2")
+    assert what_to_clean(store, SETTINGS) == clean(store, SETTINGS) == Cleaned(requests=1, audit=1)
+    with store.read() as uow:
+        assert uow.jobs.remembered("me", "b") is not None
+        assert uow.jobs.remembered("me", "a") is None
+    assert count(store, audit_log) == 1
+
+
+def test_zero_days_keep_everything_for_ever(store: Store, add_job: Any):
+    with store.begin() as uow:
+        ended(uow, add_job, 10_000)
+        uow.audit.append("key.create", "key_1")
+    age(store, 1e9)
+    assert what_to_clean(store, FOREVER) == clean(store, FOREVER) == Cleaned()
+
+
+def test_two_who_clean_at_once_do_not_disturb_each_other(store: Store, add_job: Any):
+    with store.begin() as uow:
+        for _ in range(20):
+            ended(uow, add_job, 31)
+    age(store, 2 * retention.GRACE_SECONDS)
+    found: list[Cleaned] = []
+    threads = [threading.Thread(target=lambda: found.append(clean(store, SETTINGS))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(each.jobs for each in found) == 20
+    clean(store, SETTINGS)
+    assert (count(store, jobs), digests(store)) == (0, set())
+
+
+def test_a_job_is_deleted_once_it_has_ended_and_made_no_version(store: Store, add_job: Any):
+    with store.begin() as uow:
+        running, done = add_job(uow, state=JobState.RUNNING).id, ended(uow, add_job, 0)
+        published = ended(uow, add_job, 0, JobState.SUCCEEDED)
+        publish(uow, published)
+    for job_id, code in ((running, "job_not_ended"), (published, "job_has_version")):
+        with pytest.raises(Conflict) as caught:
+            delete_job(store, job_id)
+        assert caught.value.reason == code
+    delete_job(store, done)
+    with pytest.raises(NotFound):
+        delete_job(store, done)
+    with store.read() as uow:
+        assert uow.jobs.remembered("me", f"key of {done}") is None
+        records, _ = uow.audit.page(limit=10)
+    assert [(record.action, record.object) for record in records] == [("job.delete", done)]
+    delete_version(store, "digits", 1)
+    delete_job(store, published)
+
+
+def test_the_foreign_key_protects_a_job_that_is_published_meanwhile(
+    store: Store, add_job: Any, monkeypatch: pytest.MonkeyPatch
+):
+    with store.begin() as uow:
+        job_id = ended(uow, add_job, 31)
+        publish(uow, job_id)
+    monkeypatch.setattr("app.store.repositories.retention._over", lambda _: sa.true())
+    with store.begin() as uow:
+        assert not uow.retention.delete_job(job_id)
+        assert uow.jobs.get(job_id).version == 1
+
+
+def test_a_version_is_deleted_but_its_number_is_not_given_again(store: Store, add_job: Any):
+    with store.begin() as uow:
+        made = [ended(uow, add_job, 0, JobState.SUCCEEDED) for _ in range(2)]
+        for number, job_id in enumerate(made, 1):
+            publish(uow, job_id, number)
+        publish(uow, None, 1, "faces")
+        clock = uow.models.clock()
+    delete_version(store, "digits", 2)
+    delete_version(store, "faces", 1)
+    with store.begin() as uow:
+        assert uow.models.clock() == clock + 2
+        assert uow.jobs.get(made[1]).version is None
+        assert uow.models.next_version("digits") == 3
+        assert uow.models.newest("faces") is None
+    with pytest.raises(NotFound):
+        delete_version(store, "digits", 2)
+
+
+def test_a_version_that_a_job_learns_from_is_not_deleted(store: Store, add_job: Any):
+    with store.begin() as uow:
+        publish(uow, None, 1, "faces")
+        job = add_job(uow, spec={"teacher": {"model": "faces@1"}})
+    with pytest.raises(Conflict) as caught:
+        delete_version(store, "faces", 1)
+    assert caught.value.reason == "version_in_use"
+    with store.begin() as uow:
+        uow.jobs.move(job.id, JobState.CANCELLED)
+    delete_version(store, "faces", 1)
+
+
+def test_cleaning_goes_on_beside_its_caller_one_at_a_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: Any
+):
+    begun, go_on, done = threading.Semaphore(0), threading.Semaphore(0), threading.Semaphore(0)
+    errors = iter([Unavailable("The database is away."), RuntimeError("a bug"), None])
+
+    def work(*_: Any) -> None:
+        begun.release()
+        assert go_on.acquire(timeout=20)
+        done.release()
+        error = next(errors)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(retention, "clean", work)
+    cleaner = Cleaner(store, SETTINGS)
+    for _ in range(3):
+        deadline = time.monotonic() + 20
+        while not begun.acquire(timeout=0.05):
+            assert time.monotonic() < deadline
+            cleaner()
+        cleaner()
+        assert not begun.acquire(timeout=0.1), "one is under way"
+        go_on.release()
+        assert done.acquire(timeout=20)
+    assert "cleaning: The database is away." in caplog.text
+    assert "a bug" in caplog.text
