@@ -16,28 +16,31 @@ from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Receive, Scope, Send
 
-from app.api import datasets, health, jobs, keys, models, openapi, predict, teachers, workers
+from app.api import audit, datasets, docs, health, jobs, keys, models, openapi, predict, teachers, workers
 from app.api.errors import install_error_handlers
 from app.api.gate import RequestGate
 from app.api.runtime import Runtime
 from app.domain.entities import JobState
 from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
+from app.logs import mask_logs
 from app.serving.access import KeyGate, UnsafeExposure, check_exposure
-from app.serving.at_once import HeaderList
+from app.serving.at_once import Client, HeaderList
 from app.serving.blas import one_blas_thread_for_good
 from app.serving.board import Board, Seat, State
 from app.serving.cache import ModelCache
 from app.serving.hot_path import QueryPath
 from app.serving.http_server import Server
+from app.serving.limits import Limits, TrustedProxies
 from app.serving.memory import keep_freed_memory
 from app.serving.metrics import Metrics
 from app.serving.refresher import Refresher
 from app.serving.served import serve_student
 from app.serving.source import DatabaseSource
+from app.serving.witness import Witness
 from app.settings import Settings
 from app.store.disk import PackedFiles
-from app.store.engine import open_engine
+from app.store.engine import open_database
 from app.store.migrate import schema_is_current
 from app.store.unit_of_work import Store
 from app.v2 import openapi as inference_openapi
@@ -64,12 +67,14 @@ _PUBLISH_SECONDS = 0.5
 class StmsApi(FastAPI):
     """The endpoints, with the query path in front: a query passes neither middleware nor router.
 
+    board: of all server processes, if there are others.
     stopping: whether the server is about to end, so that endless answers end too.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, **options: Any) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, board: Board | None, **options: Any) -> None:
         super().__init__(**options)
         self.settings = settings
+        self.board = board
         self.metrics = metrics
         self.query_path: QueryPath | None = None
         self.inference_protocol: InferenceProtocol | None = None
@@ -85,10 +90,10 @@ class StmsApi(FastAPI):
         return super().__call__(scope, receive, send)
 
     def at_once(
-        self, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+        self, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes, client: Client = None
     ) -> tuple[HeaderList, bytes] | None:
         """What the query path can say at once to a POST request, see `app.serving.at_once`."""
-        return None if self.query_path is None else self.query_path.at_once(target, headers, body)
+        return None if self.query_path is None else self.query_path.at_once(target, headers, body, client)
 
     def publish_metrics(self) -> None:
         """Let the other processes know this one's numbers, twice a second however often it is called."""
@@ -118,14 +123,18 @@ def create_app(settings: Settings, *, queue: JobQueue | None = None, place: Plac
     app = StmsApi(
         settings,
         Metrics(place.board, place.seat) if place else Metrics(),
+        place.board if place else None,
         title="STMS",
         description=openapi.DESCRIPTION,
         version=metadata.version("stms"),
         lifespan=lifespan,
+        # Pages have rules of their own, see `app.api.docs`.
+        docs_url=None,
+        redoc_url=None,
     )
     app.add_middleware(RequestGate, settings=settings)
     install_error_handlers(app)
-    for part in (datasets, jobs, models, teachers, predict, keys, workers, health):
+    for part in (datasets, jobs, models, teachers, predict, keys, audit, workers, health, docs):
         app.include_router(part.router)
     return app
 
@@ -184,7 +193,11 @@ def run_api(settings: Settings, place: Place | None = None) -> int:
         log_level=settings.log_level,
         tick=app.publish_metrics,
         at_once=app.at_once,
+        max_connections_per_address=settings.max_connections_per_address,
+        proxies=TrustedProxies(settings.proxies),
     )
+    app.metrics.watch_reasons("stms_connections_refused", "Refused by the server.", server.house.refused)
+    mask_logs()
     app.stopping = lambda: server.should_exit
     logger.info("Process %d listens at %s port %d.", os.getpid(), *here.listener.getsockname()[:2])
     server.run()
@@ -202,7 +215,7 @@ class SchemaOutdated(Exception):
 async def _open(app: StmsApi, queue: JobQueue | None, stack: AsyncExitStack) -> None:
     """Open every part; the stack closes them in the opposite order."""
     settings = app.settings
-    store = Store(open_engine(settings.app_database_url))
+    store = Store(open_database(settings, "api"))
     stack.callback(store.dispose)
     if queue is None:
         from app.jobs.queue import DbosQueue
@@ -211,12 +224,14 @@ async def _open(app: StmsApi, queue: JobQueue | None, stack: AsyncExitStack) -> 
         stack.callback(opened.close)
         queue = opened
     files = PackedFiles(settings.cache_folder, settings.cache_disk_bytes)
-    gate, metrics, source = KeyGate(settings), app.metrics, DatabaseSource(store, files)
+    metrics, source = app.metrics, DatabaseSource(store, files)
+    gate = KeyGate(settings, Limits(settings, app.board))
+    witness = Witness(store, gate)
     cache = ModelCache(source, budget=settings.cache_bytes, serve=serve_student)
     stack.callback(cache.close)
     refresher = Refresher(source, gate, cache, seconds=settings.refresh_seconds)
     stack.push_async_callback(refresher.stop)
-    query_path = QueryPath(settings, gate, cache, metrics)
+    query_path = QueryPath(settings, gate, cache, metrics, witness)
     stack.callback(query_path.close)
     metrics.watch("stms_queries_in_flight", "Queries under way.", lambda: query_path.inflight)
     metrics.watch("stms_cache_bytes", "Bytes of loaded students and teachers.", lambda: cache.size)
@@ -224,8 +239,11 @@ async def _open(app: StmsApi, queue: JobQueue | None, stack: AsyncExitStack) -> 
     metrics.watch_count("stms_cache_hits", "Students that were loaded when asked for.", lambda: cache.hits)
     metrics.watch_count("stms_cache_misses", "Students and teachers that were not.", lambda: cache.misses)
     metrics.watch_jobs(lambda: _count_jobs(store))
+    metrics.watch_reasons("stms_refused", "Requests refused, by reason.", gate.limits.refused)
     await refresher.start()
-    app.state.runtime = Runtime(settings, store, queue, gate, cache, refresher, metrics, files)
+    witness.start()
+    stack.push_async_callback(witness.stop)
+    app.state.runtime = Runtime(settings, store, queue, gate, cache, refresher, metrics, files, witness)
     app.query_path = query_path
     app.inference_protocol = InferenceProtocol(app.state.runtime, query_path)
     stack.callback(app.inference_protocol.close)
@@ -241,7 +259,7 @@ def _count_jobs(store: Store) -> Mapping[str, int] | None:
 
 def check_database(settings: Settings) -> None:
     """Whether the service may start: raises as `run_api`, without starting anything."""
-    store = Store(open_engine(settings.app_database_url))
+    store = Store(open_database(settings, "api"))
     try:
         if not schema_is_current(store.engine):
             raise SchemaOutdated("The database has an older schema, or none. Run `stms db upgrade` first.")

@@ -8,19 +8,16 @@ from fastapi import Depends, Request
 
 from app.api.runtime import RuntimeDep
 from app.domain.entities import ApiKey
-from app.serving.access import authorise
 
 
 class Requires:
-    """Dependency that gives the caller's key. Raises NotAuthenticated and NotAuthorised."""
+    """Dependency that gives the caller's key. Raises NotAuthenticated, NotAuthorised and RateLimited."""
 
     def __init__(self, scope: str) -> None:
         self._scope = scope
 
     async def __call__(self, request: Request, runtime: RuntimeDep) -> ApiKey:
-        key = runtime.gate.caller(request.scope["headers"])
-        authorise(key, self._scope)
-        return key
+        return runtime.gate.admit(request.scope, self._scope)
 
 
 Administrator = Annotated[ApiKey, Depends(Requires("admin"))]

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import re
+from typing import Any, Final
 
 from starlette.requests import Request
 
 from app.domain.errors import InvalidRequest
+
+CONDITIONS: Final[list[dict[str, Any]]] = [
+    {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": description,
+        "schema": {"type": "string"},
+    }
+    for name, description in {
+        "If-Match": "The ETag of the state that was read; needed where there is one.",
+        "If-None-Match": "`*`: only make what is not there yet.",
+    }.items()
+]
+"""The headers of a conditional write, as OpenAPI parameters."""
 
 _TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e]*)"')
 

@@ -27,6 +27,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
 def problem_response(problem: Problem, request: Request) -> Response:
     """The problem as a response to ``request``."""
+    request.state.problem = problem
     body = problem.body(request.state.request_id, request.scope["raw_path"].decode("latin-1"))
     response = Response(body, problem.status)
     response.raw_headers = [*problem.headers(), (b"content-length", str(len(body)).encode())]

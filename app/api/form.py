@@ -12,6 +12,7 @@ from app.domain.errors import InvalidRequest
 
 _MAX_FIELDS: Final = 20
 _MAX_FIELD_BYTES: Final = 4096
+_MAX_PARTS: Final = 100
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -36,6 +37,7 @@ class FormReader:
         self._has_file = False
         self._ended = False
         self._in_file = False
+        self._parts = 0
         self._name = ""
         self._text = bytearray()
         self._header = bytearray()
@@ -70,6 +72,9 @@ class FormReader:
             raise InvalidRequest("The form has no file.", code="no_file")
 
     def _on_part_begin(self) -> None:
+        self._parts += 1
+        if self._parts > _MAX_PARTS:
+            raise _malformed(f"it has more than {_MAX_PARTS} parts")
         self._headers = {}
         self._text.clear()
 

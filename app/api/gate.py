@@ -1,4 +1,4 @@
-"""What happens to every request before any endpoint: its name, its limits, the last resort."""
+"""What happens to every request around any endpoint: its name, its limits, the last resort, its record."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.problem import Problem, internal_problem, problem_of
+from app.api.problem import NO_STORE, Problem, internal_problem, problem_of
+from app.api.recording import deed_of, record
 from app.api.request_id import HEADER, request_id_of
+from app.domain.acting import acting
 from app.domain.errors import Overloaded, ServiceError
 from app.serving.body import declared_length, read_body
 from app.settings import Settings
@@ -18,8 +20,18 @@ logger = logging.getLogger(__name__)
 
 _ALWAYS: Final = frozenset({"/livez", "/readyz", "/metrics", "/version"})
 _STREAM: Final = b"text/event-stream"
+_PAGE: Final = b"text/html"
 
 _STREAMED = {"/v1/datasets", "/v1/teachers"}
+
+_OF_PAGES: Final = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-frame-options", b"DENY"),
+)
+"""Headers of whatever a browser would show as a page, unless it has its own."""
 
 
 class RequestGate:
@@ -40,6 +52,11 @@ class RequestGate:
         request_id = request_id_of(scope["headers"])
         scope.setdefault("state", {})["request_id"] = request_id
         answer = _Answer(send, request_id, self._leave)
+        with acting(deed_of(scope, request_id)) as deed:
+            await self._answer(scope, receive, answer)
+            await record(scope, deed)
+
+    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
             if scope["path"] in _ALWAYS:
                 answer.left = True
@@ -49,8 +66,8 @@ class RequestGate:
         except ServiceError as error:
             await answer.refuse(problem_of(error), scope)
         except Exception:
-            logger.exception("request %s: %s %s failed", request_id, scope["method"], scope["path"])
-            if answer.started:
+            logger.exception("request %s: %s %s failed", answer.request_id, scope["method"], scope["path"])
+            if answer.status:
                 raise
             await answer.refuse(internal_problem(), scope)
         finally:
@@ -89,13 +106,16 @@ class RequestGate:
 
 
 class _Answer:
-    """The way out: puts the request's name on the answer, knows whether it has begun, and counts out once."""
+    """The way out: puts on the answer what every one has, knows how far it is, and counts out once.
+
+    status: 0 before it has begun.
+    """
 
     def __init__(self, send: Send, request_id: str, leave: Callable[[], None]) -> None:
         self._send = send
-        self._request_id = request_id
+        self.request_id = request_id
         self._leave = leave
-        self.started = False
+        self.status = 0
         self.left = False
 
     def leave(self) -> None:
@@ -105,15 +125,22 @@ class _Answer:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.started = True
-            headers = message.get("headers", ())
-            message["headers"] = [*headers, (HEADER, self._request_id.encode("ascii"))]
-            if any(name == b"content-type" and value.startswith(_STREAM) for name, value in headers):
+            self.status = message["status"]
+            headers = [*message.get("headers", ()), (HEADER, self.request_id.encode("ascii"))]
+            said = dict(headers)
+            kind = said.get(b"content-type", b"")
+            if b"cache-control" not in said:
+                headers.append(NO_STORE)
+            if kind.startswith(_PAGE):
+                headers += [header for header in _OF_PAGES if header[0] not in said]
+            message["headers"] = headers
+            if kind.startswith(_STREAM):
                 self.leave()
         await self._send(message)
 
     async def refuse(self, problem: Problem, scope: Scope) -> None:
-        body = problem.body(self._request_id, scope["raw_path"].decode("latin-1"))
+        scope["state"]["problem"] = problem
+        body = problem.body(self.request_id, scope["raw_path"].decode("latin-1"))
         headers = [*problem.headers(), (b"content-length", str(len(body)).encode())]
         await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path
 from starlette.concurrency import run_in_threadpool
 
 from app.api.auth import Administrator
 from app.api.paging import Page
 from app.api.runtime import RuntimeDep
-from app.api.schemas import CreateKey, KeyView, NewKeyView
+from app.api.schemas import CreateKey, KeyView, NewKeyView, RotateKey
 from app.services import keys
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
@@ -19,16 +20,36 @@ KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
 @router.post("", status_code=201)
-async def create(
-    body: CreateKey, response: Response, runtime: RuntimeDep, _caller: Administrator
-) -> NewKeyView:
+async def create(body: CreateKey, runtime: RuntimeDep, _caller: Administrator) -> NewKeyView:
     """Make a key. Its text is in this answer and nowhere else.
 
     The first key of a server closes it: from then on every request needs one.
     """
-    key, text = await run_in_threadpool(keys.create_key, runtime.store, body.name, body.scopes, body.models)
+    seconds = body.expires_in_seconds
+    key, text = await run_in_threadpool(
+        keys.create_key,
+        runtime.store,
+        body.name,
+        body.scopes,
+        body.models,
+        expires_at=None if seconds is None else time.time() + seconds,
+        rate_limit=body.rate_limit,
+        rate_burst=body.rate_burst,
+    )
     await runtime.refresher.refresh()
-    response.headers["cache-control"] = "no-store"
+    return NewKeyView(key=text, details=KeyView.of(key))
+
+
+@router.post("/{key_id}/rotate")
+async def rotate(
+    key_id: KeyId, runtime: RuntimeDep, _caller: Administrator, body: RotateKey | None = None
+) -> NewKeyView:
+    """Give a key another secret, shown in this answer and nowhere else. Its old text is useless at once, or
+    after the overlap; that of the rotation before is useless in any case.
+    """
+    overlap = 0.0 if body is None else body.overlap_seconds
+    key, text = await run_in_threadpool(keys.rotate_key, runtime.store, key_id, overlap)
+    await runtime.refresher.refresh()
     return NewKeyView(key=text, details=KeyView.of(key))
 
 

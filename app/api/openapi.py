@@ -70,6 +70,17 @@ def complete(document: Json) -> Json:
     document["security"] = [{"bearer": []}, {"apiKey": []}, {}]
     for operations in document["paths"].values():
         for operation in operations.values():
+            for parameter in operation.get("parameters", ()):
+                parameter["schema"] = _written(parameter["schema"])
             operation["responses"].pop("422", None)
             operation["responses"]["default"] = _PROBLEM_REF
     return document
+
+
+def _written(schema: Json) -> Json:
+    """The schema of a parameter that may be left out: what stands in its place is text, and never null."""
+    given = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(given) != 1:
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    return {**given[0], **rest}

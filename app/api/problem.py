@@ -16,6 +16,8 @@ from app.domain import errors
 from app.domain.errors import InputFault, ServiceError
 
 CONTENT_TYPE: Final = "application/problem+json"
+MAX_TEXT: Final = 2000
+"""Characters of one text in an answer."""
 MAX_FAULTS: Final = 100
 """Faults named in one answer; their whole number is in the detail."""
 
@@ -31,10 +33,14 @@ STATUS_OF: Final[dict[type[ServiceError], int]] = {
     errors.Unprocessable: 422,
     errors.PreconditionRequired: 428,
     errors.Overloaded: 429,
+    errors.RateLimited: 429,
     errors.Unavailable: 503,
 }
 
 Headers = list[tuple[bytes, bytes]]
+
+NO_STORE: Final = (b"cache-control", b"no-store")
+"""On whatever is for the one who asked only, and says nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,7 @@ class Problem:
     status: of HTTP. code: stable word for programs. detail: a sentence for people.
     faults: what is wrong with the input, place by place. retry_after: seconds to wait, if waiting helps.
     allow: the methods a resource has, when another was asked for.
+    quota: how often the caller may ask: so many times in a window of so many seconds.
     """
 
     status: int
@@ -52,6 +59,7 @@ class Problem:
     faults: Sequence[InputFault] = ()
     retry_after: float | None = None
     allow: str | None = None
+    quota: tuple[int, float] | None = None
 
     def body(self, request_id: str, instance: str) -> bytes:
         """The document. instance: path of the request, percent-encoded as it came."""
@@ -59,7 +67,7 @@ class Problem:
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
-            "detail": self.detail,
+            "detail": short(self.detail),
             "instance": instance,
             "code": self.code,
             "request_id": request_id,
@@ -71,9 +79,15 @@ class Problem:
 
     def headers(self) -> Headers:
         """Headers that belong to the problem, its content type among them."""
-        headers = [(b"content-type", CONTENT_TYPE.encode()), (b"cache-control", b"no-store")]
+        headers = [(b"content-type", CONTENT_TYPE.encode()), NO_STORE]
         if self.retry_after is not None:
-            headers.append((b"retry-after", str(max(1, math.ceil(self.retry_after))).encode()))
+            wait = max(1, math.ceil(self.retry_after))
+            headers.append((b"retry-after", b"%d" % wait))
+            if self.quota is not None:
+                # draft-ietf-httpapi-ratelimit-headers, sections 3 and 4
+                quota, window = self.quota
+                headers.append((b"ratelimit-policy", b'"default";q=%d;w=%d' % (quota, math.ceil(window))))
+                headers.append((b"ratelimit", b'"default";r=0;t=%d' % wait))
         if self.status == HTTPStatus.UNAUTHORIZED:
             headers.append((b"www-authenticate", b'Bearer realm="stms"'))
         if self.allow is not None:
@@ -85,7 +99,8 @@ def problem_of(error: ServiceError) -> Problem:
     """How an error of a use case looks over HTTP."""
     status = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
     retry_after = getattr(error, "retry_after", None)
-    return Problem(status, error.reason, error.message, error.faults, retry_after)
+    quota = (error.quota, error.window) if isinstance(error, errors.RateLimited) else None
+    return Problem(status, error.reason, error.message, error.faults, retry_after, quota=quota)
 
 
 def method_not_allowed(method: str, allow: str) -> Problem:
@@ -100,11 +115,16 @@ def internal_problem() -> Problem:
     )
 
 
+def short(text: str) -> str:
+    """A text that may quote what was sent: some of it is enough."""
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+
+
 def _fault(fault: InputFault) -> dict[str, Any]:
     return {
-        "field": fault.field,
+        "field": short(fault.field),
         "row": fault.row,
         "column": fault.column,
         "code": fault.code,
-        "message": fault.message,
+        "message": short(fault.message),
     }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from app.serving.manner import Form
+from app.serving.manner import DTYPES, Form
 from app.serving.question import MAX_CLASSES
 from app.serving.routes import MAX_LABEL
-from app.serving.tensors import DTYPES
+from core.checks import MAX_MAGNITUDE
 
 Json = dict[str, Any]
 
@@ -22,11 +22,13 @@ def object_of(properties: Json, *required: str, closed: bool = False) -> Json:
     return described
 
 
-_NUMBERS: Final[Json] = {"type": "array", "items": {"type": "number"}, "minItems": 1}
+_NUMBER: Final[Json] = {"type": "number", "minimum": -MAX_MAGNITUDE, "maximum": MAX_MAGNITUDE}
+_NUMBERS: Final[Json] = {"type": "array", "items": _NUMBER}
 _ROW: Final[Json] = {
     "oneOf": [{"$ref": "#/components/schemas/DenseRow"}, {"$ref": "#/components/schemas/SparseRow"}]
 }
 _ROWS: Final[Json] = {"type": "array", "items": _ROW, "minItems": 1}
+_NOTHING: Final[Json] = {"type": "null"}
 _ORIGIN: Final[Json] = {"model": {"type": "string"}, "version": {"type": "integer"}}
 _DECISION: Final[Json] = {
     "match": {"type": "boolean", "description": "score ≥ threshold"},
@@ -47,7 +49,7 @@ _GUESS: Final[Json] = {
 
 
 def _one_or_many(result: Json, origin: Json, *required: str) -> Json:
-    one = object_of({**result, **origin}, *required, "model", "version")
+    one = object_of({**result, **origin, "results": False}, *required, "model", "version")
     many = {"type": "array", "items": object_of(result, *required)}
     return {"oneOf": [one, object_of({"results": many, **origin}, "results", "model", "version")]}
 
@@ -63,7 +65,8 @@ def _class_answer() -> Json:
 
 
 _REQUEST_DOC: Final = (
-    "One row as `x`, or many as `rows`; a row is dense, or sparse with 0 in all other columns."
+    "Either one row as `x`, or many as `rows`; a row is dense, with a number for each column of the model, "
+    "or sparse with 0 in all other columns."
 )
 _EXPLAIN: Final[Json] = {
     "type": "boolean",
@@ -71,47 +74,46 @@ _EXPLAIN: Final[Json] = {
     "description": "Give the gate and the rejection, too.",
 }
 
+
+def _request(fields: Json, description: str) -> Json:
+    """The body of a query: one row or many, and what else may be said."""
+    one = object_of({"x": _ROW, "rows": _NOTHING, **fields}, "x", closed=True)
+    many = object_of({"rows": _ROWS, "x": _NOTHING, **fields}, "rows", closed=True)
+    return {
+        "oneOf": [{"title": "One row", **one}, {"title": "Many rows", **many}],
+        "description": description,
+    }
+
+
+_CLASS: Final[Json] = {"type": "string", "minLength": 1, "maxLength": MAX_LABEL}
+_CLASSES: Final[Json] = {
+    "type": "array",
+    "items": _CLASS,
+    "minItems": 1,
+    "maxItems": MAX_CLASSES,
+    "uniqueItems": True,
+}
+
 SCHEMAS: Final[Json] = {
-    "DenseRow": _NUMBERS,
+    "DenseRow": {**_NUMBERS, "minItems": 1},
     "SparseRow": object_of(
         {"indices": {"type": "array", "items": {"type": "integer", "minimum": 0}}, "values": _NUMBERS},
         "indices",
         "values",
         closed=True,
     ),
-    "QueryRequest": {
-        **object_of({"x": _ROW, "rows": _ROWS, "explain": _EXPLAIN}, closed=True),
-        "description": _REQUEST_DOC,
-    },
+    "QueryRequest": _request({"explain": _EXPLAIN}, _REQUEST_DOC),
     "QueryAnswer": _one_or_many({**_DECISION, **_MORE}, _ORIGIN, *_DECISION),
-    "ClassesQueryRequest": {
-        **object_of(
-            {
-                "classes": {
-                    "type": "array",
-                    "items": {"type": "string", "minLength": 1, "maxLength": MAX_LABEL},
-                    "minItems": 1,
-                    "maxItems": MAX_CLASSES,
-                    "uniqueItems": True,
-                },
-                "x": _ROW,
-                "rows": _ROWS,
-                "explain": _EXPLAIN,
-            },
-            closed=True,
-        ),
-        "description": _REQUEST_DOC,
-    },
+    "ClassesQueryRequest": _request(
+        {"classes": {"oneOf": [_CLASSES, _NOTHING]}, "explain": _EXPLAIN}, _REQUEST_DOC
+    ),
     "ClassesQueryAnswer": object_of(
         {"classes": {"type": "array", "items": _class_answer()}, **_ORIGIN}, "classes", "model", "version"
     ),
-    "PredictRequest": {
-        **object_of(
-            {"x": _ROW, "rows": _ROWS, "scores": {"type": "boolean"}, "target": {"type": ["string", "null"]}},
-            closed=True,
-        ),
-        "description": f"{_REQUEST_DOC} `target` asks for a yes or no on one class.",
-    },
+    "PredictRequest": _request(
+        {"scores": {"type": "boolean"}, "target": {"type": ["string", "null"]}},
+        f"{_REQUEST_DOC} `target` asks for a yes or no on one class.",
+    ),
     "PredictAnswer": _one_or_many(_GUESS, {**_ORIGIN, "target": {"type": "string"}}),
 }
 
@@ -131,7 +133,7 @@ TENSOR_PARAMETERS: Final = [
         "X-Tensor-Shape",
         "header",
         "Of a raw tensor: its columns (one row), or rows and columns, `10000,64`.",
-        {"type": "string", "pattern": "^[0-9]{1,12}(,[0-9]{1,12})?$"},
+        {"type": "string", "pattern": "^ *[0-9]{1,12} *(, *[0-9]{1,12} *)?$"},
     ),
     _parameter(
         "X-Tensor-Dtype",
@@ -143,12 +145,11 @@ TENSOR_PARAMETERS: Final = [
         "Content-Encoding",
         "header",
         "How the body is packed.",
-        {"type": "string", "enum": ["gzip", "deflate"]},
+        {"type": "string", "enum": ["gzip", "deflate", "identity"]},
     ),
 ]
 """Headers of every operation that takes rows."""
 
-_BYTES: Final[Json] = {"type": "string", "format": "binary"}
 _ROW_EXAMPLES: Final[Json] = {
     "one": {"summary": "One row", "value": {"x": [0.5, -1.25, 3]}},
     "many": {"summary": "Many rows", "value": {"rows": [[0.5, -1.25, 3], [1, 0, 2]]}},
@@ -174,20 +175,24 @@ def _json(schema: str) -> Json:
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
 
 
+def _bytes(kind: Form) -> Json:
+    return {"type": "string", "format": "binary", "contentMediaType": kind.value.decode()}
+
+
 def body_of(schema: str, examples: Json | None = None) -> Json:
     """A request body of rows: JSON of ``schema``, a raw tensor, or an .npy file."""
     content = _json(schema)
     if examples is not None:
         content["application/json"]["examples"] = examples
     for kind in (Form.TENSOR, Form.NPY):
-        content[kind.value.decode()] = {"schema": _BYTES}
+        content[kind.value.decode()] = {"schema": _bytes(kind)}
     return {"required": True, "content": content}
 
 
 def _answer_of(schema: str, description: str) -> Json:
     content = _json(schema)
     for kind in (Form.TENSOR, Form.NPY):
-        content[kind.value.decode()] = {"schema": _BYTES}
+        content[kind.value.decode()] = {"schema": _bytes(kind)}
     return {"200": {"description": description, "headers": _TENSOR_HEADERS, "content": content}}
 
 
@@ -227,7 +232,7 @@ CLASSES_OPERATION: Final[Json] = {
             "class",
             "query",
             "A target class; once for each, where the body does not name them.",
-            {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MAX_CLASSES},
+            _CLASSES,
         ),
         _EXPLAINED,
         *TENSOR_PARAMETERS,

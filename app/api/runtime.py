@@ -12,6 +12,7 @@ from app.serving.access import KeyGate
 from app.serving.cache import ModelCache
 from app.serving.metrics import Metrics
 from app.serving.refresher import Refresher
+from app.serving.witness import Witness
 from app.settings import Settings
 from app.store.disk import PackedFiles
 from app.store.unit_of_work import Store
@@ -29,6 +30,7 @@ class Runtime:
     refresher: Refresher
     metrics: Metrics
     files: PackedFiles
+    witness: Witness
 
 
 async def _runtime(request: Request) -> Runtime:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from app.domain.entities import Job, JobState, StudentState
-from app.domain.spec import Name, TrainingSpec
+from app.domain.entities import Job, JobState, Priority, StudentState
+from app.domain.spec import NAME, Name, TrainingSpec
+from app.domain.titles import TITLE
+from app.domain.written import Written
+from app.services.keys import MAX_OVERLAP_SECONDS, MAX_RATE
 
 Json = dict[str, Any]
+
+MAX_SECONDS = 10 * 366 * 86400.0
+"""Longest life that can be wished for a key; without a wish it has no end."""
 
 
 def timestamp(seconds: float) -> str:
@@ -37,7 +44,7 @@ class View(BaseModel):
         return cls.model_validate(entity)
 
 
-class Body(BaseModel):
+class Body(Written):
     """Base of all request bodies: an unknown field is a mistake, not a wish."""
 
     model_config = ConfigDict(extra="forbid")
@@ -66,6 +73,10 @@ class SubmitJob(Body):
     dataset_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     model: Name
     hyperparameters: TrainingSpec = TrainingSpec()
+    priority: Priority = Field(
+        Priority.NORMAL,
+        description="Jobs of a higher priority get the workers first; high needs an admin key.",
+    )
 
 
 class ProgressView(View):
@@ -101,9 +112,11 @@ class JobView(View):
     error: ErrorView | None
     version: int | None = Field(description="The version that the job published.")
     provenance: Json
+    priority: Priority
+    workers: list[str] = Field(description="Names of the workers that are working on the job.")
 
     @classmethod
-    def of_job(cls, job: Job, estimated_finish: float | None) -> JobView:
+    def of_job(cls, job: Job, estimated_finish: float | None, workers: Sequence[str] = ()) -> JobView:
         """The view of a job that will end at ``estimated_finish``, as far as one can tell."""
         error = None
         if job.error_code is not None:
@@ -113,6 +126,7 @@ class JobView(View):
             "progress": {"done": job.progress_done, "total": job.progress_total},
             "estimated_finish": estimated_finish,
             "error": error,
+            "workers": workers,
         }
         return cls.model_validate(given)
 
@@ -254,13 +268,41 @@ class ModelSummaryView(View):
 class CreateKey(Body):
     """A wish for an API key. models: those a query key may ask; empty means all."""
 
-    name: str = Field(max_length=100)
-    scopes: list[str] = Field(max_length=3)
-    models: list[str] = Field([], max_length=1000)
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"properties": {"models": {"maxItems": 0}}},
+                {"properties": {"scopes": {"items": {"const": "query"}}}},
+            ]
+        }
+    )
+
+    name: str = Field(max_length=100, json_schema_extra={"pattern": TITLE})
+    scopes: list[str] = Field(
+        max_length=3, json_schema_extra={"minItems": 1, "items": {"enum": ["admin", "query", "train"]}}
+    )
+    models: list[str] = Field(
+        [], max_length=1000, json_schema_extra={"items": {"type": "string", "pattern": NAME}}
+    )
+    expires_in_seconds: float | None = Field(
+        None, ge=1, le=MAX_SECONDS, description="From then on it is refused; null: never."
+    )
+    rate_limit: float | None = Field(
+        None, ge=0, le=MAX_RATE, description="Requests a second; 0: any number; null: as the server is set."
+    )
+    rate_burst: int | None = Field(
+        None, ge=1, le=MAX_RATE, description="How many at once; null: those of one second."
+    )
+
+
+class RotateKey(Body):
+    """A wish for another secret. overlap_seconds: how long the old one is good beside it."""
+
+    overlap_seconds: float = Field(0.0, ge=0, le=MAX_OVERLAP_SECONDS)
 
 
 class KeyView(View):
-    """An API key without its secret."""
+    """An API key without its secret. previous_until: until then its text before the last rotation is good."""
 
     id: str
     name: str
@@ -268,17 +310,54 @@ class KeyView(View):
     models: SortedNames
     created_at: Time
     revoked_at: Time | None
+    expires_at: Time | None
+    rate_limit: float | None
+    rate_burst: int | None
+    rotated_at: Time | None
+    previous_until: Time | None
+    last_used_at: Time | None
+
+
+class AuditView(View):
+    """Something that was done or refused. outcome: done, unchanged, or the code of the error."""
+
+    id: str
+    at: Time
+    actor: str
+    actor_name: str
+    scope: str
+    action: str
+    object: str
+    outcome: str
+    request_id: str | None
+    address: str | None
+    details: Json
 
 
 class NewKeyView(View):
-    """A key just made. key: its text, shown this once."""
+    """A key just made or rotated. key: its text, shown this once."""
 
     key: str
     details: KeyView
 
 
+class UnitView(View):
+    """Work under way. kind: prepare or chunk. unit: its number in the job. classes: how many it trains."""
+
+    job_id: str
+    unit: int
+    kind: str
+    classes: int
+    since: Time
+    solver_pid: int | None
+
+
 class WorkerView(View):
-    """A worker process. alive: whether it was heard of lately."""
+    """A worker process. alive: whether it was heard of lately; one that is not is listed for a minute.
+
+    slots: units of work at once. threads: of each solver. units: those under way, the preparation of a job or
+    a chunk of its classes.
+    """
 
     id: str
     host: str
@@ -286,3 +365,6 @@ class WorkerView(View):
     started_at: Time
     beat_at: Time
     alive: bool
+    slots: int
+    threads: int
+    units: list[UnitView]

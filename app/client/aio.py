@@ -134,6 +134,10 @@ class AsyncClient:
         """Go on with a failed, cancelled or partly successful job."""
         return await self.do(calls.act(f"{calls.job_path(job_id)}/retry"))
 
+    async def delete_job(self, job_id: str) -> None:
+        """Delete an ended job that made no version."""
+        await self.do(calls.delete(calls.job_path(job_id)))
+
     async def follow_job(
         self, job_id: str, *, patience: float = 60.0, pause: float = 1.0
     ) -> AsyncIterator[JobEvent]:
@@ -183,7 +187,33 @@ class AsyncClient:
             revision = None
         return await self.do(calls.point_alias(model, alias, version, revision))
 
-    async def pages(self, path: str, **params: str | int | None) -> AsyncIterator[Json]:
+    async def delete_alias(self, model: str, alias: str) -> None:
+        """Delete an alias; its version stays. Raises Conflict when it was moved at the same time."""
+        revision = (await self.do(calls.get(calls.alias_path(model, alias))))["revision"]
+        await self.do(calls.delete_alias(model, alias, revision))
+
+    async def delete_version(self, model: str, version: int) -> None:
+        """Delete a version to which no alias points."""
+        await self.do(calls.delete(calls.version_path(model, version)))
+
+    async def rotate_key(self, key_id: str, *, overlap_seconds: float = 0.0) -> Json:
+        """Give an API key another secret: ``key`` of what is returned, shown this once."""
+        return await self.do(calls.rotate_key(key_id, overlap_seconds))
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        object: str | None = None,  # noqa: A002 - the server's own word
+        since: float | None = None,
+        until: float | None = None,
+    ) -> AsyncIterator[Json]:
+        """What was done and refused, newest first. since, until: seconds since the epoch."""
+        given = {"actor": actor, "action": action, "object": object, "since": since, "until": until}
+        return self.pages("/v1/audit", **given)
+
+    async def pages(self, path: str, **params: str | float | None) -> AsyncIterator[Json]:
         """Every item of a list, page after page."""
         page = await self.do(calls.page(path, **params))
         for item in page.items:

@@ -47,7 +47,7 @@ class Call(Generic[T]):
     method: str
     path: str
     read: Callable[[httpx.Response], T]
-    params: Mapping[str, str | int] = field(default_factory=dict)
+    params: Mapping[str, str | float] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
     file: Path | None = None
@@ -156,9 +156,28 @@ def point_alias(model: str, alias: str, version: int, revision: int | None) -> C
     return Call("PUT", alias_path(model, alias), _document, {}, headers, content, repeatable=False)
 
 
+def delete_alias(model: str, alias: str, revision: int) -> Call[None]:
+    """Forget an alias that has not moved since its ``revision`` was read."""
+    headers = {"If-Match": f'"{revision}"'}
+    return Call("DELETE", alias_path(model, alias), lambda _: None, headers=headers)
+
+
+def version_path(model: str, version: int) -> str:
+    """Where a version of a model is."""
+    return f"{model_path(model)}/versions/{version}"
+
+
 def alias_path(model: str, alias: str) -> str:
     """Where an alias is."""
     return f"{model_path(model)}/aliases/{segment(alias)}"
+
+
+def rotate_key(key_id: str, overlap_seconds: float) -> Call[Json]:
+    """Another secret for a key."""
+    path = f"/v1/keys/{segment(key_id)}/rotate"
+    headers = {"Content-Type": "application/json"}
+    content = encoded({"overlap_seconds": overlap_seconds})
+    return Call("POST", path, _document, {}, headers, content, repeatable=False)
 
 
 def get(path: str) -> Call[Json]:
@@ -176,7 +195,7 @@ def delete(path: str) -> Call[None]:
     return Call("DELETE", path, lambda _: None, repeatable=False)
 
 
-def page(path: str, **params: str | int | None) -> Call[Page]:
+def page(path: str, **params: str | float | None) -> Call[Page]:
     """A list, or the next part of one."""
 
     def read(response: httpx.Response) -> Page:
@@ -211,7 +230,7 @@ def _document(response: httpx.Response) -> Json:
     return document
 
 
-def _given(params: Mapping[str, str | int | None]) -> dict[str, str | int]:
+def _given(params: Mapping[str, str | float | None]) -> dict[str, str | float]:
     return {name: value for name, value in params.items() if value is not None}
 
 

@@ -136,6 +136,10 @@ class Client:
         """Go on with a failed, cancelled or partly successful job."""
         return self.do(calls.act(f"{calls.job_path(job_id)}/retry"))
 
+    def delete_job(self, job_id: str) -> None:
+        """Delete an ended job that made no version."""
+        self.do(calls.delete(calls.job_path(job_id)))
+
     def follow_job(self, job_id: str, *, patience: float = 60.0, pause: float = 1.0) -> Iterator[JobEvent]:
         """Everything that happens to a job up to its end, over as many connections as it takes.
 
@@ -183,7 +187,33 @@ class Client:
             revision = None
         return self.do(calls.point_alias(model, alias, version, revision))
 
-    def pages(self, path: str, **params: str | int | None) -> Iterator[Json]:
+    def delete_alias(self, model: str, alias: str) -> None:
+        """Delete an alias; its version stays. Raises Conflict when it was moved at the same time."""
+        revision = self.do(calls.get(calls.alias_path(model, alias)))["revision"]
+        self.do(calls.delete_alias(model, alias, revision))
+
+    def delete_version(self, model: str, version: int) -> None:
+        """Delete a version to which no alias points."""
+        self.do(calls.delete(calls.version_path(model, version)))
+
+    def rotate_key(self, key_id: str, *, overlap_seconds: float = 0.0) -> Json:
+        """Give an API key another secret: ``key`` of what is returned, shown this once."""
+        return self.do(calls.rotate_key(key_id, overlap_seconds))
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        object: str | None = None,  # noqa: A002 - the server's own word
+        since: float | None = None,
+        until: float | None = None,
+    ) -> Iterator[Json]:
+        """What was done and refused, newest first. since, until: seconds since the epoch."""
+        given = {"actor": actor, "action": action, "object": object, "since": since, "until": until}
+        return self.pages("/v1/audit", **given)
+
+    def pages(self, path: str, **params: str | float | None) -> Iterator[Json]:
         """Every item of a list, page after page as the server links them."""
         page = self.do(calls.page(path, **params))
         yield from page.items

@@ -69,7 +69,7 @@ class Server:
         """Remove what is at ``path``."""
         self._request("DELETE", path)
 
-    def pages(self, path: str, **params: str | int | None) -> Iterator[Json]:
+    def pages(self, path: str, **params: str | float | None) -> Iterator[Json]:
         """Every item of a list; parameters that are None are left out."""
         with _told():
             yield from self._client.pages(path, **params)
@@ -90,6 +90,11 @@ class Server:
         """Make an alias mean a version."""
         with _told():
             self._client.point_alias(model, alias, version)
+
+    def delete_alias(self, model: str, alias: str) -> None:
+        """Forget an alias."""
+        with _told():
+            self._client.delete_alias(model, alias)
 
     def follow(self, job_id: str, *, patience: float, pause: float) -> Iterator[JobEvent]:
         """What happens to a job, up to its end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
@@ -15,6 +16,9 @@ from app.domain.entities import ApiKey
 
 commands = typer.Typer(no_args_is_help=True)
 
+KeyArgument = Annotated[str, typer.Argument(help="Id of the key, from `stms keys list`.")]
+_TIMES = ("created_at", "revoked_at", "expires_at", "previous_until", "rotated_at", "last_used_at")
+
 
 @commands.command()
 def create(
@@ -25,17 +29,55 @@ def create(
     model: Annotated[
         list[str], typer.Option("--model", help="A query key may ask these models only; none: all models.")
     ] = [],  # noqa: B006
+    expires_in_days: Annotated[
+        float | None, typer.Option("--expires-in-days", help="It is refused from then on. [default: never]")
+    ] = None,
+    rate_limit: Annotated[
+        float | None,
+        typer.Option("--rate-limit", help="Requests a second; 0: any number. [default: STMS_RATE_LIMIT]"),
+    ] = None,
+    rate_burst: Annotated[
+        int | None, typer.Option("--rate-burst", help="How many at once. [default: those of one second]")
+    ] = None,
     data_dir: DataOption = None,
 ) -> None:
     """Make a key and print it, once: only its hash is stored.
 
-    Example:  stms keys create camera --scope query --model faces
+    Example:  stms keys create camera --scope query --model faces --expires-in-days 90
     """
     from app.services.keys import create_key
 
     with open_store(data_dir) as store:
-        key, secret = create_key(store, name=name, scopes=frozenset(scope), models=frozenset(model))
+        key, secret = create_key(
+            store,
+            name=name,
+            scopes=frozenset(scope),
+            models=frozenset(model),
+            expires_at=None if expires_in_days is None else time.time() + 86400 * expires_in_days,
+            rate_limit=rate_limit,
+            rate_burst=rate_burst,
+        )
     say(f"Key {key.id} ({', '.join(sorted(key.scopes))}). It is shown only now:")
+    typer.echo(secret)
+
+
+@commands.command()
+def rotate(
+    key_id: KeyArgument,
+    overlap: Annotated[
+        float, typer.Option("--overlap", help="Seconds that the old text is good beside the new one.")
+    ] = 0.0,
+    data_dir: DataOption = None,
+) -> None:
+    """Give a key another secret and print it, once. Its old text is useless at once, or after the overlap.
+
+    Example:  stms keys rotate key_0195… --overlap 3600
+    """
+    from app.services.keys import rotate_key
+
+    with open_store(data_dir) as store:
+        key, secret = rotate_key(store, key_id, overlap)
+    say(f"Key {key.id} has another text. It is shown only now:")
     typer.echo(secret)
 
 
@@ -49,13 +91,16 @@ def list_(data_dir: DataOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(rows)
         return
-    columns = [*map(field, ("id", "name", "scopes", "models")), *map(moment, ("created_at", "revoked_at"))]
+    columns = [
+        *map(field, ("id", "name", "scopes", "models", "rate_limit")),
+        *map(moment, ("created_at", "last_used_at", "expires_at", "revoked_at")),
+    ]
     print_table(columns, rows, empty="There are no keys.")
 
 
 @commands.command()
 def revoke(
-    key_id: Annotated[str, typer.Argument(help="Id of the key, from `stms keys list`.")],
+    key_id: KeyArgument,
     data_dir: DataOption = None,
 ) -> None:
     """Make a key useless from now on."""
@@ -68,7 +113,7 @@ def revoke(
 
 def _shown(key: ApiKey) -> dict[str, object]:
     shown = asdict(key)
-    del shown["digest"]
-    for name in ("created_at", "revoked_at"):
+    del shown["digest"], shown["previous_digest"]
+    for name in _TIMES:
         shown[name] = None if shown[name] is None else datetime.fromtimestamp(shown[name], UTC).isoformat()
     return shown | {"scopes": sorted(key.scopes), "models": sorted(key.models)}

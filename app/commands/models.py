@@ -157,6 +157,32 @@ def alias(
     say(f"{model}@{name} is version {version} now.")
 
 
+@commands.command()
+def unalias(
+    model: ModelArgument,
+    name: Annotated[str, typer.Argument(help="Name of the alias.")],
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+) -> None:
+    """Delete an alias; the version it points to stays."""
+    with connect(server, api_key) as client:
+        client.delete_alias(model, name)
+    say(f"{model}@{name} is gone.")
+
+
+@commands.command()
+def delete(
+    model: ModelArgument,
+    version: Annotated[int, typer.Argument(min=1, help="Number of the version; no alias may point to it.")],
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+) -> None:
+    """Delete a version. Its number is not used again; its job and data set stay."""
+    with connect(server, api_key) as client:
+        client.delete(f"/v1/models/{segment(model)}/versions/{version}")
+    say(f"Version {version} of {model} is gone.")
+
+
 def _mean_f1(version: Mapping[str, Any]) -> float | None:
     means = version["metrics"].get("means", {}).get(version["method"], {})
     value: float | None = means.get("f1")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from app.domain.acting import Actor
 from app.settings import Settings
 
 DataOption = Annotated[
@@ -18,3 +21,13 @@ DataOption = Annotated[
 def read_settings(**given: Any) -> Settings:
     """Settings from the environment, with the options that were given on top."""
     return Settings(**{name: value for name, value in given.items() if value is not None})
+
+
+def operator() -> Actor:
+    """Who sits at this machine, as far as it says: the one who does what commands do to the database."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        # A container's user may have a number only.
+        name = str(os.getuid())
+    return Actor("cli", name)

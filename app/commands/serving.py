@@ -1,4 +1,4 @@
-"""`stms serve`, `stms api`, `stms worker`, `stms ping`: the processes of the service."""
+"""`stms serve`, `stms api`, `stms worker`: the processes of the service."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from app.commands.http import connect
 from app.commands.options import DataOption, read_settings
-from app.commands.output import CommandFailed, error_console, say
+from app.commands.output import CommandFailed, error_console
 from app.commands.supervisor import Supervisor, require_free
 from app.settings import Settings
 
@@ -101,22 +100,6 @@ def worker(data_dir: DataOption = None) -> None:
     from app.jobs.worker import run_worker
 
     raise typer.Exit(run_worker(read_settings(data_dir=data_dir)))
-
-
-def ping(
-    server: Annotated[
-        str | None,
-        typer.Option(
-            envvar="STMS_URL", help="Address of the server. [default: the one of STMS_HOST, STMS_PORT]"
-        ),
-    ] = None,
-) -> None:
-    """Ask a server whether it is ready; exit code 0 if so (container health checks use this)."""
-    settings = read_settings()
-    address = server or own_address(settings.host, settings.port)
-    with connect(address, None) as client:
-        client.get("/readyz")
-    say(f"{address} is ready.")
 
 
 def own_address(host: str, port: int) -> str:

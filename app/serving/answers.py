@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.api.problem import NO_STORE
 from app.serving.decision import Decisions
 from app.serving.manner import Form
 from app.serving.served import ServedStudent
@@ -25,7 +26,7 @@ Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 Answer: TypeAlias = tuple[bytes, int, Headers]
 """(body, rows decided, headers)."""
 
-JSON_HEADERS: Final[Headers] = ((b"content-type", Form.JSON.value),)
+JSON_HEADERS: Final[Headers] = ((b"content-type", Form.JSON.value), NO_STORE)
 
 # Of finite floats: the shortest text that reads back as the same number, ten times as fast as repr.
 _text: Final = msgspec.json.Encoder().encode
@@ -85,6 +86,7 @@ def numbers(
     thresholds = b",".join(_text(served.student.threshold) for served in students)
     headers = (
         (b"content-type", form.value),
+        NO_STORE,
         (b"x-tensor-shape", ",".join(map(str, table.shape)).encode()),
         (b"x-tensor-dtype", b"float64"),
         (b"x-tensor-columns", ",".join(columns).encode()),

@@ -9,13 +9,16 @@ uvicorn's way as if nothing had been.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HeaderList: TypeAlias = Iterable[tuple[bytes, bytes]]
-AtOnce: TypeAlias = Callable[[bytes, list[tuple[bytes, bytes]], bytes], tuple[HeaderList, bytes] | None]
-"""(target, headers, body) of a POST request to (headers, body) of an answer with status 200.
+Client: TypeAlias = tuple[str, int] | None
+AtOnce: TypeAlias = Callable[
+    [bytes, list[tuple[bytes, bytes]], bytes, Client], tuple[HeaderList, bytes] | None
+]
+"""(target, headers, body, client) of a POST request to (headers, body) of an answer with status 200.
 
 None where that takes more than a moment, or is something else than an answer with status 200. Headers have
 names in lower case and Content-Length among them. Must not raise.
@@ -25,8 +28,12 @@ names in lower case and Content-Length among them. Must not raise.
 class AtOnceProtocol(HttpToolsProtocol):
     """A connection. suffix: of targets that ``at_once`` may know. at_once: None if there is no short way.
 
-    answers_at_once: whether the short way is open. answered: requests that took it.
+    answers_at_once: whether the short way is open. answered: requests that took it. Whoever gives the parser
+    a piece of data calls `piece_ended` after it.
     """
+
+    _start: ClassVar[tuple[object, bytes]] = (None, b"")
+    """Status line and the headers that all answers of a second have: those headers, and the bytes."""
 
     def __init__(self, at_once: AtOnce | None, suffix: bytes, **given: Any) -> None:
         super().__init__(**given)
@@ -34,11 +41,12 @@ class AtOnceProtocol(HttpToolsProtocol):
         self._suffix = suffix
         self.answers_at_once = at_once is not None
         self._body: list[bytes] | None = None
+        self._body_bytes = 0
+        self._ended: object = None
         self.answered = 0
 
-    def data_received(self, data: bytes) -> None:
-        """Part of a request came."""
-        super().data_received(data)
+    def piece_ended(self) -> None:
+        """The parser has read all that came so far."""
         if self._body is not None:
             # The rest is to come: nothing of it is kept here.
             self._take_the_long_way()
@@ -48,11 +56,12 @@ class AtOnceProtocol(HttpToolsProtocol):
         if self.answers_at_once and self.url.endswith(self._suffix) and self._is_plain():
             self._body = []
         else:
-            super().on_headers_complete()
+            self._pass_on()
 
     def on_body(self, body: bytes) -> None:
         """The parser has read a part of the body."""
         if self._body is None:
+            self._body_bytes += len(body)
             super().on_body(body)
         else:
             self._body.append(body)
@@ -60,12 +69,14 @@ class AtOnceProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The parser has read all of a request."""
         if self._body is None:
+            self._ended = self.scope
             super().on_message_complete()
             return
         body = b"".join(self._body)
-        answer = None if self._at_once is None else self._at_once(self.url, self.headers, body)
+        answer = None if self._at_once is None else self._at_once(self.url, self.headers, body, self.client)
         if answer is None:
             self._take_the_long_way()
+            self._ended = self.scope
             super().on_message_complete()
         else:
             self._body = None
@@ -88,14 +99,21 @@ class AtOnceProtocol(HttpToolsProtocol):
         pieces, self._body = self._body or [], None
         if self.transport.is_closing():
             return
-        super().on_headers_complete()
+        self._pass_on()
         for piece in pieces:
             super().on_body(piece)
 
+    def _pass_on(self) -> None:
+        """The application is to answer."""
+        super().on_headers_complete()
+
     def _write(self, headers: HeaderList, body: bytes) -> None:
         """Send an answer, and be as ready for the next request as if uvicorn had sent it."""
-        parts = [b"HTTP/1.1 200 OK\r\n"]
-        for name, value in (*self.server_state.default_headers, *headers):
+        common, start = AtOnceProtocol._start
+        if common is not self.server_state.default_headers:
+            start = self._begin()
+        parts = [start]
+        for name, value in headers:
             parts += (name, b": ", value, b"\r\n")
         parts += (b"\r\n", body)
         self.transport.write(b"".join(parts))
@@ -106,3 +124,9 @@ class AtOnceProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
+
+    def _begin(self) -> bytes:
+        headers = self.server_state.default_headers
+        start = b"HTTP/1.1 200 OK\r\n" + b"".join(b"%s: %s\r\n" % header for header in headers)
+        AtOnceProtocol._start = (headers, start)
+        return start

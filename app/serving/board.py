@@ -17,10 +17,13 @@ import time
 from enum import IntEnum
 from typing import Final
 
-_VERSION: Final = 20261121.0
+_VERSION: Final = 20261121.1
 """Changes with the layout of board or seat."""
 
 _HEAD: Final = 8
+_SALT: Final = 3
+TIMES: Final = 1 << 18
+"""Float64 that belong to no seat: the moments of `app.serving.limits`, which all processes write."""
 _SEAT_HEAD: Final = 8
 SEAT_NUMBERS: Final = 80_000
 """Float64 in a seat after its head; memory is used only where it was written."""
@@ -107,20 +110,26 @@ class Seat:
 
 
 class Board:
-    """All seats. file: of the shared memory, for children; None where there is nobody to share it with."""
+    """All seats. file: of the shared memory, for children; None where there is nobody to share it with.
+
+    times: TIMES float64 that all processes write. salt: eight random bytes that all of them know.
+    """
 
     def __init__(self, memory: mmap.mmap, file: int | None = None) -> None:
         self.file = file
         view = memoryview(memory)
         self._head = view[: _HEAD * 8].cast("d")
+        self.salt = view[_SALT * 8 : (_SALT + 1) * 8]
+        self.times = view[_HEAD * 8 : (_HEAD + TIMES) * 8].cast("d")
         step = (_SEAT_HEAD + SEAT_NUMBERS) * 8
-        starts = range(_HEAD * 8, len(view) - step + 1, step)
+        starts = range((_HEAD + TIMES) * 8, len(view) - step + 1, step)
         self.seats = [Seat(index, view[start : start + step]) for index, start in enumerate(starts)]
 
     @classmethod
     def alone(cls) -> Board:
         """A board with one seat for a process that shares it with nobody."""
         board = cls(mmap.mmap(-1, _size(1)))
+        board.salt[:] = os.urandom(8)
         board.seats[0].take(State.SERVING)
         return board
 
@@ -131,6 +140,7 @@ class Board:
         os.ftruncate(file, _size(seats))
         board = cls(mmap.mmap(file, _size(seats)), file)
         board._head[0] = _VERSION
+        board.salt[:] = os.urandom(8)
         return board
 
     @classmethod
@@ -172,7 +182,7 @@ class Board:
 
 
 def _size(seats: int) -> int:
-    return 8 * (_HEAD + seats * (_SEAT_HEAD + SEAT_NUMBERS))
+    return 8 * (_HEAD + TIMES + seats * (_SEAT_HEAD + SEAT_NUMBERS))
 
 
 def _nameless_file() -> int:

@@ -133,9 +133,10 @@ class ModelCache:
         self._generation += 1
         self._failed = False
         self._missing.clear()
-        movable = [reference for reference in self._versions if not _is_fixed(reference)]
-        now = await self._in_thread(lambda: self._source.resolve_all(movable))
-        begun = [self._follow(name, self._versions[name], now.get(name)) for name in movable]
+        # Also those that name a version by its number: it does not move, but may have been deleted.
+        known = list(self._versions)
+        now = await self._in_thread(lambda: self._source.resolve_all(known))
+        begun = [self._follow(name, self._versions[name], now.get(name)) for name in known]
         moves = [move for move in begun if move is not None]
         if moves:
             done, _ = await asyncio.wait(moves, timeout=MOVE_SECONDS)
@@ -270,11 +271,6 @@ class ModelCache:
 
     async def _in_thread(self, read: Callable[[], Loaded]) -> Loaded:
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
-
-
-def _is_fixed(reference: str) -> bool:
-    """Whether the reference names a version by its number, which never changes."""
-    return reference.rpartition("@")[2].isdigit() and "@" in reference
 
 
 def _name(version: ModelVersion) -> tuple[str, int]:

@@ -31,6 +31,7 @@ from app.serving.question import Limits, read_classes
 from app.serving.routes import PREFIX, SUFFIXES, Route, route_of
 from app.serving.served import INLINE_BYTES
 from app.serving.several import students_of
+from app.serving.witness import Witness, is_audited
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -50,12 +51,15 @@ class _Visit:
 class QueryPath:
     """The application. At most ``max_inflight_queries`` requests are inside at once, the others get 429."""
 
-    def __init__(self, settings: Settings, gate: KeyGate, cache: ModelCache, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, gate: KeyGate, cache: ModelCache, metrics: Metrics, witness: Witness
+    ) -> None:
         self._limits = Limits(settings.max_query_bytes, settings.max_query_rows)
         self._max_inflight = settings.max_inflight_queries
         self._gate = gate
         self._cache = cache
         self._metrics = metrics
+        self._witness = witness
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-query")
         self.inflight = 0
         self.held = HeldBytes(settings.max_inflight_bytes)
@@ -81,7 +85,9 @@ class QueryPath:
         try:
             if self.inflight > self._max_inflight:
                 raise Overloaded(f"{self._max_inflight} queries are under way already.")
-            route, manner, length = self._admit(scope["raw_path"], scope["query_string"], headers)
+            route = route_of(scope["raw_path"])
+            self._gate.admit(scope, "query", route.model, headers)
+            manner, length = self._manner(scope["query_string"], headers)
             message = await receive()
             data: Body | None = whole_body(message, length, self._limits.max_bytes)
             if data is None or manner.encoding is not None:
@@ -112,26 +118,42 @@ class QueryPath:
             self.inflight -= 1
             self.held.give_back(held)
 
-    def at_once(self, target: bytes, headers: list[tuple[bytes, bytes]], data: bytes) -> AtOnceAnswer | None:
+    def at_once(
+        self,
+        target: bytes,
+        headers: list[tuple[bytes, bytes]],
+        data: bytes,
+        client: tuple[str, int] | None = None,
+    ) -> AtOnceAnswer | None:
         """The answer to a warm query for one class, without a task and before anything is put off.
 
-        None for whatever is not that, errors too: `__call__` has all answers.
+        None for whatever is not that, errors too: `__call__` has all answers. Only what is answered here is
+        paid for here.
         """
         started = perf_counter()
         if not target.startswith(PREFIX) or b"?" in target or b"#" in target or not target.isascii():
             return None
-        given = dict(headers)
+        given, budget = dict(headers), None
         try:
             if self.inflight >= self._max_inflight:
                 return None
-            route, manner, length = self._admit(target, b"", given)
+            route = route_of(target)
+            key = self._gate.caller_of(given)
+            authorise(key, "query", route.model)
+            manner, length = self._manner(b"", given)
             if manner is not PLAIN or route.label is None or length != len(data):
                 return None
             served = self._cache.get(route.reference, route.label)
             if served is None or len(data) > served.inline_bytes:
                 return None
+            if self._gate.limits.any:
+                budget = self._gate.budget(key, client, headers)
+                if budget is not None and budget.take():
+                    return None
             body, rows, described = query.ask_plain(served, data, self._limits)
         except Exception:  # noqa: BLE001 - it comes again in `__call__`, which tells the caller and the log
+            if budget is not None:
+                budget.give_back()
             return None
         self._metrics.answered(served.model, rows, perf_counter() - started)
         length_header = (b"content-length", b"%d" % len(body))
@@ -141,14 +163,10 @@ class QueryPath:
         """Take no more work; what is under way ends by itself."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _admit(
-        self, path: bytes, query_string: bytes, headers: dict[bytes, bytes]
-    ) -> tuple[Route, Manner, int | None]:
-        """What is asked, how, and the length of the body, of a caller who may. Raises ServiceError."""
-        route = route_of(path)
-        authorise(self._gate.caller_of(headers), "query", route.model)
+    def _manner(self, query_string: bytes, headers: dict[bytes, bytes]) -> tuple[Manner, int | None]:
+        """How it is asked, and the length of the body. Raises ServiceError."""
         length = declared_length(headers.get(b"content-length"), self._limits.max_bytes)
-        return route, manner_of(headers, query_string), length
+        return manner_of(headers, query_string), length
 
     async def _answer(self, route: Route, manner: Manner, data: Body, visit: _Visit) -> Answer:
         """The answer to any query. Raises ServiceError."""
@@ -182,3 +200,5 @@ class QueryPath:
         await send({"type": "http.response.start", "status": problem.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
         self._metrics.refused(visit.model, problem.status)
+        if is_audited(problem):
+            self._witness.refused(scope, problem.code, request_id.decode("ascii"))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import select
 import signal
 import socket
 import time
@@ -20,27 +19,22 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from app.api.problem import Problem
-from app.api.request_id import HEADER, new_request_id
-from app.serving.at_once import AtOnce, AtOnceProtocol
+from app.serving.at_once import AtOnce
 from app.serving.board import Board, Seat, State
-from app.serving.body import Message, Receive, Scope, Send
+from app.serving.connection import Connection, House
+from app.serving.limits import TrustedProxies
 
 logger = logging.getLogger("uvicorn.error")
 
 IDLE_SECONDS: Final = 2.0
 """How long an idle connection is kept for its next request once the server is told to end."""
 
-QUERY: Final = b":query"
-"""The end of a target that may be answered at once."""
+LOOK_SECONDS: Final = 1.0
+"""How often slow clients are looked for."""
 
-HEAD_BYTES: Final = 64 * 1024
-"""Largest request line with headers."""
-
-SILENT_SECONDS: Final = 30.0
-"""How long a client may fall silent in the middle of a request, or before its first."""
+_SECURITY: Final = [("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer")]
+"""Headers of every answer."""
 
 _POLL_SECONDS: Final = 0.02
 _YIELD_SECONDS: Final = 0.001
@@ -54,8 +48,9 @@ class Server(uvicorn.Server):
     """Serves an application on a listening socket that other processes may share.
 
     seat: of this process on ``board``. grace: seconds that requests under way get after SIGTERM, in all.
-    tick: called ten times a second. max_connections: open ones before new ones get 429.
-    at_once: answers some of the requests where they arrive.
+    tick: called ten times a second. max_connections: open ones before new ones get 429, in all and from one
+    address (0: any number) that is none of ``proxies``. at_once: answers some of the requests where they
+    arrive. house: knows what was refused.
     """
 
     def __init__(
@@ -70,17 +65,24 @@ class Server(uvicorn.Server):
         log_level: str,
         tick: Callable[[], None],
         at_once: AtOnce | None = None,
+        max_connections_per_address: int = 0,
+        proxies: TrustedProxies | None = None,
     ) -> None:
+        self.house = House(
+            seat, max_connections, max_connections_per_address, proxies or TrustedProxies(), at_once
+        )
+
         def protocol(**given: Any) -> Connection:
-            return Connection(seat, max_connections, at_once, **given)
+            return Connection(self.house, **given)
 
         config = uvicorn.Config(
             app,
             http=protocol,  # type: ignore[arg-type]
             ws="none",
             interface="asgi3",
-            # Nothing here asks for the client's address, and the headers would be read once more.
+            # Whoever asks for the client's address knows itself which proxies to believe.
             proxy_headers=False,
+            headers=_SECURITY,
             access_log=False,
             server_header=False,
             log_level=log_level.lower(),
@@ -89,7 +91,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._seat, self._grace, self._tick = seat, grace, tick
         self._connections: set[Connection] = self.server_state.connections  # type: ignore[assignment]
-        self._swept = time.monotonic()
+        self._looked = time.monotonic()
         room = int(max_connections * _CROWD)
         self._door = Door(listener, self._connect, board, seat, lambda: len(self._connections) < room)
 
@@ -104,10 +106,11 @@ class Server(uvicorn.Server):
         """Ten times a second."""
         self._seat.beat()
         self._tick()
-        if time.monotonic() - self._swept >= SILENT_SECONDS:
-            self._swept = time.monotonic()
+        now = time.monotonic()
+        if now - self._looked >= LOOK_SECONDS:
+            self._looked = now
             for connection in list(self._connections):
-                connection.close_if_silent()
+                connection.look(now)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
@@ -247,120 +250,3 @@ class Door:
         if not task.cancelled() and task.exception() is not None:
             self._seat.connections -= 1
             logger.error("a connection was lost on arrival: %s", task.exception())
-
-
-class Connection(AtOnceProtocol):
-    """One client's connection: uvicorn's, with a bounded request head, a crowd limit and an end in order."""
-
-    def __init__(self, seat: Seat, max_connections: int, at_once: AtOnce | None, **given: Any) -> None:
-        super().__init__(at_once, QUERY, **given)
-        self._seat = seat
-        self._max_connections = max_connections
-        self._head_bytes: int | None = None
-        self._idle_since: float | None = None
-        self._pieces, self._pieces_seen = 0, -1
-        self._drains = False
-        self._last: RequestResponseCycle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client came."""
-        super().connection_made(transport)
-        if len(self.connections) > self._max_connections:
-            self.app = too_many_connections
-            self.answers_at_once = False
-        if self._seat.state is State.DRAINING:
-            self.drain()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It went."""
-        self._seat.connections = max(0, self._seat.connections - 1)
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Part of a request came."""
-        self._pieces += 1
-        super().data_received(data)
-        cycle = self.cycle
-        if self._last is not None and cycle is not self._last and not self._last.response_started:
-            # Another request came behind it.
-            self._last.keep_alive = True
-        if self.scope is None or (cycle is not None and cycle.scope is self.scope):
-            self._head_bytes = None
-        elif self._head_bytes is None:
-            # Begun in this piece, which may hold the end of another request.
-            self._head_bytes = 0
-        else:
-            # The parser below has no limit of its own.
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES:
-                self.send_400_response("The head of the request is too large.")
-
-    def drain(self) -> None:
-        """From now on the last answer says that it is the last."""
-        if self._drains:
-            return
-        self._drains = True
-        self.answers_at_once = False
-        cycle = self.cycle
-        if cycle is not None and cycle.keep_alive and not cycle.response_started:
-            cycle.keep_alive = False
-            self._last = cycle
-        app = self.app
-
-        async def last(scope: Scope, receive: Receive, send: Send) -> None:
-            async def say_last(message: Message) -> None:
-                if message["type"] == "http.response.start" and not self.pipeline:
-                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
-                await send(message)
-
-            await app(scope, receive, say_last)
-
-        self.app = last
-
-    def close_if_idle_for(self, seconds: float) -> None:
-        """Hang up when nothing is under way, nothing was for ``seconds``, and nothing has just arrived."""
-        if not self._idle():
-            self._idle_since = None
-        elif self._idle_since is None:
-            self._idle_since = time.monotonic()
-        elif time.monotonic() - self._idle_since >= seconds and not self._is_readable():
-            self.transport.close()
-
-    def close_if_silent(self) -> None:
-        """Hang up on who promised more and sent nothing since the last time this was asked."""
-        if self._pieces == self._pieces_seen and self._waits_for_client():
-            self.transport.abort()
-        self._pieces_seen = self._pieces
-
-    def _waits_for_client(self) -> bool:
-        if self._head_bytes is not None:
-            return True
-        if self.cycle is None:
-            return not self.answered
-        return self.cycle.more_body and not self.cycle.response_complete and not self.flow.read_paused
-
-    def _idle(self) -> bool:
-        cycle = self.cycle
-        if cycle is None:
-            return self.scope is None
-        return cycle.response_complete and cycle.scope is self.scope
-
-    def _is_readable(self) -> bool:
-        poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(poll.poll(0))
-
-
-async def too_many_connections(scope: Scope, _receive: Receive, send: Send) -> None:
-    """An application that turns everybody away."""
-    problem = Problem(429, "too_many_connections", "Too many connections are open.", retry_after=1.0)
-    request_id = new_request_id()
-    body = problem.body(request_id, scope["raw_path"].decode("latin-1"))
-    headers = [
-        *problem.headers(),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-        (HEADER, request_id.encode()),
-    ]
-    await send({"type": "http.response.start", "status": 429, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

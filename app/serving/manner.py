@@ -10,18 +10,28 @@ Content-Encoding  gzip or deflate
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl
+
+import numpy as np
 
 from app.domain.errors import InputFault, InvalidRequest, UnsupportedFormat
 
 SHAPE_HEADER: Final = b"x-tensor-shape"
 DTYPE_HEADER: Final = b"x-tensor-dtype"
 
+DTYPES: Final[dict[bytes, np.dtype[Any]]] = {
+    b"float32": np.dtype("<f4"),
+    b"float64": np.dtype("<f8"),
+}
+"""Raw tensors, by the header X-Tensor-Dtype."""
+
 _MAX_PARAMETERS: Final = 1000
+_SHAPE: Final = re.compile(rb" *([0-9]{1,12}) *(?:, *([0-9]{1,12}) *)?")
 
 
 class Form(Enum):
@@ -34,15 +44,15 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How one query is written. shape, dtype: headers of a raw tensor. encoding: what packed the body."""
+    """How one query is written. shape, dtype: of a raw tensor. encoding: what packed the body."""
 
     body: Form = Form.JSON
     answer: Form = Form.JSON
     encoding: bytes | None = None
     explain: bool = False
     classes: tuple[str, ...] = ()
-    shape: bytes | None = None
-    dtype: bytes | None = None
+    shape: tuple[int, ...] | None = None
+    dtype: np.dtype[Any] | None = None
 
 
 PLAIN: Final = Manner()
@@ -70,6 +80,8 @@ def manner_of(headers: Mapping[bytes, bytes], query_string: bytes) -> Manner:
         and accept in _JSON_ACCEPTS
         and not query_string
         and b"content-encoding" not in headers
+        and SHAPE_HEADER not in headers
+        and DTYPE_HEADER not in headers
     ):
         return PLAIN
     explain, classes = _parameters(query_string)
@@ -79,8 +91,8 @@ def manner_of(headers: Mapping[bytes, bytes], query_string: bytes) -> Manner:
         encoding=_encoding(get(b"content-encoding")),
         explain=explain,
         classes=classes,
-        shape=get(SHAPE_HEADER),
-        dtype=get(DTYPE_HEADER),
+        shape=_shape(get(SHAPE_HEADER)),
+        dtype=_dtype(get(DTYPE_HEADER)),
     )
 
 
@@ -104,6 +116,32 @@ def _parameters(query_string: bytes) -> tuple[bool, tuple[str, ...]]:
                 )
             explain = value == "true"
     return explain, tuple(value for name, value in pairs if name == "class")
+
+
+def _shape(value: bytes | None) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    found = _SHAPE.fullmatch(value)
+    if found is None:
+        message = "X-Tensor-Shape must be the number of columns, or of rows and columns: 64, or 10000,64."
+        raise bad_header("X-Tensor-Shape", message)
+    return tuple(int(size) for size in found.groups() if size is not None)
+
+
+def _dtype(value: bytes | None) -> np.dtype[Any] | None:
+    if value is None:
+        return None
+    dtype = DTYPES.get(value.strip().lower())
+    if dtype is None:
+        raise bad_header(
+            "X-Tensor-Dtype", f"X-Tensor-Dtype must be {' or '.join(map(bytes.decode, DTYPES))}."
+        )
+    return dtype
+
+
+def bad_header(name: str, message: str) -> InvalidRequest:
+    """The error of a header of a raw tensor."""
+    return InvalidRequest(message, code="bad_header", faults=[InputFault(name, "bad_header", message)])
 
 
 def _media_type(value: bytes) -> bytes:

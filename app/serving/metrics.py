@@ -12,7 +12,8 @@ import time
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Final
 
@@ -90,6 +91,13 @@ class _Watch:
     place: int
     base: float | None
     """What the predecessors counted; None for a gauge."""
+    reason: str = ""
+    """A label; none if empty."""
+
+    @property
+    def key(self) -> str:
+        """Names it in the seats."""
+        return f"{self.name} {self.reason}" if self.reason else self.name
 
 
 class Metrics:
@@ -165,6 +173,14 @@ class Metrics:
         place = self._place(name)
         self._watches.append(_Watch(name, text, value, place, self._numbers[place]))
 
+    def watch_reasons(self, name: str, text: str, counts: Mapping[str, int]) -> None:
+        """A counter with the label ``reason`` that somebody else keeps. counts: begin at 0, never fall."""
+        for reason in counts:
+            value = partial(counts.__getitem__, reason)
+            watch = _Watch(name, text, value, 0, None, reason)
+            place = self._place(watch.key)
+            self._watches.append(replace(watch, place=place, base=self._numbers[place]))
+
     def watch_jobs(self, count: Callable[[], Mapping[str, int] | None]) -> None:
         """Training jobs by state; ``count`` gives None while the database cannot be reached."""
         self._registry.register(_Jobs(count))
@@ -195,10 +211,19 @@ class Metrics:
     def families(self) -> Iterable[Metric]:
         """What belongs to no model, except jobs."""
         self.publish()
+        reasons: dict[str, CounterMetricFamily] = {}
         for watch in self._watches:
-            yield self._sum(watch.name, watch.text, counter=watch.base is not None)
+            total = self._total(watch.key, counter=watch.base is not None)
+            if watch.reason:
+                family = CounterMetricFamily(watch.name, watch.text, labels=["reason"])
+                reasons.setdefault(watch.name, family).add_metric([watch.reason], total)
+            elif watch.base is None:
+                yield GaugeMetricFamily(watch.name, watch.text, total)
+            else:
+                yield CounterMetricFamily(watch.name, watch.text, total)
+        yield from reasons.values()
         for name in self._process_places:
-            yield self._sum(name, "Of all server processes.", counter=False)
+            yield GaugeMetricFamily(name, "Of all server processes.", self._total(name, counter=False))
         alive = [seat for seat in self._board.seats if seat.state is not State.FREE]
         yield GaugeMetricFamily("stms_processes", "Server processes that run.", len(alive))
         yield CounterMetricFamily(
@@ -209,14 +234,14 @@ class Metrics:
         """Everything in Prometheus' text format."""
         return _model_text(self.counts()).encode() + generate_latest(self._registry)
 
-    def _sum(self, name: str, text: str, *, counter: bool) -> Metric:
+    def _total(self, name: str, *, counter: bool) -> float:
         """Over all processes; of a gauge those that still run."""
         key, total = _key(name), 0.0
         for seat in self._seats():
             if counter or seat.state is not State.FREE:
                 watched = seat.numbers[1:_FIRST_RECORD].tolist()
                 total += sum(watched[i + 1] for i in range(0, 2 * _WATCHED, 2) if watched[i] == key)
-        return (CounterMetricFamily if counter else GaugeMetricFamily)(name, text, total)
+        return total
 
     def _seats(self) -> list[Seat]:
         """Those whose numbers can be read: during a rolling restart another release may count otherwise."""

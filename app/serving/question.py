@@ -5,7 +5,7 @@ The values of the rows are looked at where they are used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -134,20 +134,28 @@ def tensor_question(data: Body, manner: Manner, limits: Limits) -> Question:
 
 def read_classes(data: Body, manner: Manner, limits: Limits) -> Question:
     """A question to several classes, each named once. Raises InvalidRequest and TooLarge."""
+    _check_classes(manner.classes)
     question = read_question(CLASSES, data, manner, limits)
     classes = question.classes
     if not classes:
         raise _bad_classes("missing", 'Name the target classes: "classes", or ?class=a&class=b.')
+    if classes is not manner.classes:
+        _check_classes(classes)
+    if len(classes) * question.n_rows > MAX_SCORES:
+        raise TooLarge(f"At most {MAX_SCORES} scores are given in one answer.", code="too_many_scores")
+    return question
+
+
+def _check_classes(classes: Sequence[str]) -> None:
+    """Raise for names that no classes have, for twins, and for too many."""
     if len(set(classes)) != len(classes):
         raise _bad_classes("duplicate", "A class is named twice.")
-    if unknown := next((label for label in classes if not is_label(label)), None):
+    unknown = next((label for label in classes if not is_label(label)), None)
+    if unknown is not None:
         raise NotFound(f"There is no class {unknown!r:.80}.", code="class_not_found")
     if len(classes) > MAX_CLASSES:
         message = f"The query names {len(classes)} classes; at most {MAX_CLASSES} are taken."
         raise TooLarge(message, code="too_many_classes")
-    if len(classes) * question.n_rows > MAX_SCORES:
-        raise TooLarge(f"At most {MAX_SCORES} scores are given in one answer.", code="too_many_scores")
-    return question
 
 
 def _bad_classes(code: str, message: str) -> InvalidRequest:

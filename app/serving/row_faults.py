@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -19,7 +20,15 @@ from core.checks import MAX_FAULTS
 FindFaults: TypeAlias = Callable[[bytes, str, int], list[InputFault]]
 """(JSON of a row, field, row number) → its faults."""
 
-_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+class _Fields(msgspec.Struct):
+    """What is looked at of a body; whatever else it has costs nothing."""
+
+    x: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    rows: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_OBJECT: Final = msgspec.json.Decoder(_Fields)
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _NOT_FINITE: Final = {
     "NaN": "NaN",
@@ -46,10 +55,10 @@ def explain_body(data: bytes, message: str, row_faults: FindFaults) -> InvalidRe
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return InvalidRequest(f"The body cannot be read as JSON: {error}.", code="malformed_json")
     faults: list[InputFault] = []
-    if "x" in fields:
-        faults += row_faults(bytes(fields["x"]), "x", 0)
-    if "rows" in fields:
-        faults += _explain_rows(bytes(fields["rows"]), row_faults)
+    if fields.x is not msgspec.UNSET:
+        faults += row_faults(bytes(fields.x), "x", 0)
+    if fields.rows is not msgspec.UNSET:
+        faults += _explain_rows(bytes(fields.rows), row_faults)
     return invalid(faults[:MAX_FAULTS] or [_decoder_fault(message, "", None)])
 
 
@@ -62,11 +71,24 @@ def explain_row(raw: bytes, field: str, i: int, message: str) -> list[InputFault
         return [_decoder_fault(message, field, i)]
     if not isinstance(row, list):
         if isinstance(row, dict):
-            return [_decoder_fault(message, field, i)]
+            return _index_faults(row.get("indices"), field, i) or [_decoder_fault(message, field, i)]
         return [_fault(field, "wrong_shape", "must be a list of numbers", i, None)]
     found = ((j, _why_unusable(value)) for j, value in enumerate(row))
     faults = [_fault(field, why[0], why[1], i, j) for j, why in found if why is not None]
     return faults[:MAX_FAULTS] or [_decoder_fault(message, field, i)]
+
+
+def _index_faults(indices: Any, field: str, i: int) -> list[InputFault]:
+    """Where a sparse row has a column that is no whole number."""
+    broken = (
+        j
+        for j, value in enumerate(indices if isinstance(indices, list) else ())
+        if isinstance(value, float) and not value.is_integer()
+    )
+    return [
+        _fault(f"{field}.indices", "wrong_type", "has a number that is not whole", i, j)
+        for j in islice(broken, MAX_FAULTS)
+    ]
 
 
 def _explain_rows(raw: bytes, row_faults: FindFaults) -> list[InputFault]:

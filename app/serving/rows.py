@@ -11,6 +11,7 @@ nor wide sparse rows take much more memory than the body, and no single call kee
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -28,8 +29,15 @@ from core.errors import Fault, InvalidProblem
 class SparseRow(msgspec.Struct, forbid_unknown_fields=True):
     """Columns and values of the entries that are stored; all others are 0."""
 
-    indices: list[int]
+    indices: list[int | float]
     values: list[float]
+
+    def __post_init__(self) -> None:
+        if float in set(map(type, self.indices)):
+            # In JSON 1.0 is a whole number, too, and some programs write it so.
+            if not all(float(index).is_integer() for index in self.indices):
+                raise ValueError("indices must be whole numbers")
+            self.indices = list(map(int, self.indices))
 
 
 class QueryBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -42,6 +50,12 @@ class QueryBody(msgspec.Struct, forbid_unknown_fields=True):
 Row: TypeAlias = list[float] | SparseRow
 Block: TypeAlias = tuple[slice, NDArray[Any]]
 
+_LOOKED_AT: Final = 256 * 1024
+_PARTS_BESIDE: Final = 200_000
+"""Brackets and commas that names of classes may have."""
+_MANY_COMMAS: Final = 1_000_000
+_LONG: Final = re.compile(rb"\[[^\[\]{}]{2000000,}+\]")
+_FLAT: Final = re.compile(rb"\[[^\[\]{}]*\]")
 _ROW: Final = msgspec.json.Decoder(list[float] | SparseRow)
 
 
@@ -53,9 +67,16 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: Body, max_rows: int) ->
 
     Raises InvalidRequest naming field, row and column, and TooLarge beyond ``max_rows`` rows.
     """
+    if len(data) > _LOOKED_AT and _has_many_parts(data, max_rows):
+        message = f"The body has far more parts than a query of {max_rows} rows."
+        raise TooLarge(message, code="too_many_parts")
     try:
         body = decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            "The body cannot be read as JSON: it is not UTF-8.", code="malformed_json"
+        ) from error
+    except (msgspec.DecodeError, RecursionError) as error:
         raise explain_body(bytes(data), str(error), _row_faults) from error
     rows = body.rows
     if (body.x is None) == (rows is None):
@@ -70,6 +91,24 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: Body, max_rows: int) ->
                 f"The query has {len(rows)} rows; at most {max_rows} are taken.", code="too_many_rows"
             )
     return body
+
+
+def _has_many_parts(data: Body, max_rows: int) -> bool:
+    """Whether a body would become far more objects than its rows may be: each takes many times its text.
+
+    A row is a flat list, or an object with two of them: without these, a comma stands between any two rows.
+    """
+    text = bytes(data)
+    if text.count(b"[") + text.count(b"{") > 3 * max_rows + _PARTS_BESIDE:
+        return True
+    # To take the lists out costs as much as to decode them, so only the largest bodies pay for it.
+    most = 2 * max_rows + _PARTS_BESIDE
+    if text.count(b",") <= max(most, _MANY_COMMAS):
+        return False
+    # Rows that are numbers themselves would be one of these lists, and so would a row that no model has.
+    if any(found[0].count(b",") > _MANY_COMMAS for found in _LONG.finditer(text)):
+        return True
+    return _FLAT.sub(b"", text).count(b",") > most
 
 
 def dense_row(row: Row | NDArray[Any], n_columns: int) -> list[float] | NDArray[Any]:

@@ -6,7 +6,8 @@ A tensor of one axis is one row, one of two axes many.
 from __future__ import annotations
 
 import io
-from typing import Any, Final
+from math import prod
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +15,12 @@ from numpy.typing import NDArray
 from app.domain.errors import InputFault, InvalidRequest
 from app.ingest.npy_stream import read_header
 from app.serving.body import Body
-from app.serving.manner import Form, Manner
-
-DTYPES: Final[dict[bytes, np.dtype[Any]]] = {
-    b"float32": np.dtype("<f4"),
-    b"float64": np.dtype("<f8"),
-}
-"""Raw tensors, by the header X-Tensor-Dtype."""
+from app.serving.manner import DTYPES, Form, Manner, bad_header
 
 Table = NDArray[np.float32] | NDArray[np.float64]
 
 _KEPT: Final = tuple(DTYPES.values())
 _MAX_AXES: Final = 2
-_MAX_DIGITS: Final = 12
 _NPY_FRONT: Final = 16 * 1024
 
 
@@ -49,27 +43,17 @@ def write_tensor(values: NDArray[np.float64], form: Form) -> bytes:
 
 
 def _read_raw(data: Body, manner: Manner) -> Table:
-    dtype = DTYPES.get((manner.dtype or b"").strip().lower())
-    if dtype is None:
-        message = f"X-Tensor-Dtype must be {' or '.join(name.decode() for name in DTYPES)}."
-        raise _refused("bad_header", message, "X-Tensor-Dtype")
-    shape = _shape(manner.shape or b"")
-    size = dtype.itemsize
-    for axis in shape:
-        size *= axis
+    if manner.dtype is None or manner.shape is None:
+        name = "X-Tensor-Dtype" if manner.dtype is None else "X-Tensor-Shape"
+        raise bad_header(name, f"A raw tensor needs the header {name}.")
+    size = manner.dtype.itemsize * prod(manner.shape)
     if size != len(data):
-        text = " × ".join(map(str, shape))
-        message = f"The body has {len(data)} bytes; {text} numbers of {dtype.itemsize} bytes are {size}."
+        text = " × ".join(map(str, manner.shape))
+        message = (
+            f"The body has {len(data)} bytes; {text} numbers of {manner.dtype.itemsize} bytes are {size}."
+        )
         raise _refused("wrong_length", message, "X-Tensor-Shape")
-    return np.frombuffer(data, dtype).reshape(shape)
-
-
-def _shape(text: bytes) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(b",")]
-    if len(parts) > _MAX_AXES or not all(part.isdigit() and len(part) <= _MAX_DIGITS for part in parts):
-        message = "X-Tensor-Shape must be the number of columns, or of rows and columns: 64, or 10000,64."
-        raise _refused("bad_header", message, "X-Tensor-Shape")
-    return tuple(map(int, parts))
+    return np.frombuffer(data, manner.dtype).reshape(manner.shape)
 
 
 def _read_npy(data: Body) -> Table:

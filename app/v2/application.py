@@ -18,17 +18,25 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from app.api import health
-from app.api.problem import Headers, Problem, internal_problem, method_not_allowed, problem_of
+from app.api.problem import (
+    NO_STORE,
+    Headers,
+    Problem,
+    internal_problem,
+    method_not_allowed,
+    problem_of,
+    short,
+)
 from app.api.request_id import HEADER, request_id_for
 from app.api.runtime import Runtime
 from app.domain.entities import ApiKey
 from app.domain.errors import Overloaded, ServiceError
-from app.serving.access import authorise
 from app.serving.body import Body, Receive, Scope, Send, declared_length, read_buffer
 from app.serving.held import HeldBytes, most_bytes
 from app.serving.inflate import inflate
 from app.serving.served import INLINE_BYTES, ServedStudent
 from app.serving.several import students_of
+from app.serving.witness import is_audited
 from app.v2 import compression
 from app.v2.decision import answer, encode
 from app.v2.inference import Inference, read_inference
@@ -44,6 +52,9 @@ EXTENSIONS: Final = ["binary_tensor_data", "model_repository", "parameters", "st
 
 INLINE_WORK: Final = 1 << 20
 """Rows times basis values beyond which a decision is made in a thread."""
+
+CHANGES: Final = frozenset({"load", "unload"})
+"""Verbs that change something, if only what is in memory."""
 
 _THREADS: Final = 2
 _JSON: Final = b"application/json"
@@ -69,6 +80,8 @@ class _Visit:
     """What is known of the request under way, for its answer and its count."""
 
     headers: Mapping[bytes, bytes]
+    scope: Scope
+    request_id: bytes
     place: Place = field(default_factory=lambda: Place("server"))
     served: ServedStudent | None = None
     started: int = field(default_factory=time.perf_counter_ns)
@@ -86,6 +99,7 @@ class InferenceProtocol:
     def __init__(self, runtime: Runtime, queries: InFlight) -> None:
         self._settings = runtime.settings
         self._gate, self._cache, self._metrics = runtime.gate, runtime.cache, runtime.metrics
+        self._witness = runtime.witness
         self._queries = queries
         self._is_ready = lambda: health.is_ready(health.look(runtime))
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-v2")
@@ -99,11 +113,12 @@ class InferenceProtocol:
         return scope["type"] == "http" and scope["raw_path"][:4] in (b"/v2", b"/v2/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        visit = _Visit(dict(scope["headers"]))
+        headers = dict(scope["headers"])
+        visit = _Visit(headers, scope, request_id_for(headers.get(HEADER)))
         self._queries.inflight += 1
         try:
             reply = await self._reply(scope, receive, visit)
-            await _send(send, reply, request_id_for(visit.headers.get(HEADER)))
+            await _send(send, reply, visit.request_id)
         finally:
             self._queries.inflight -= 1
             self._queries.held.give_back(visit.held)
@@ -133,8 +148,8 @@ class InferenceProtocol:
             return _json({"ready": ready, "live": True}, 200 if ready else 503)
         if self._queries.inflight > self._settings.max_inflight_queries:
             raise Overloaded(f"{self._settings.max_inflight_queries} queries are under way already.")
-        caller = self._gate.caller_of(visit.headers)
-        authorise(caller, "train" if place.verb in ("load", "unload") else "query", place.model or None)
+        needed = "train" if place.verb in CHANGES else "query"
+        caller = self._gate.admit(visit.scope, needed, place.model or None, visit.headers)
         if place.verb == "infer":
             return await self._infer(receive, visit)
         return _json(await self._other(caller, receive, visit))
@@ -150,7 +165,10 @@ class InferenceProtocol:
         body = bytes(await self._body(receive, visit))
         if place.verb == "index":
             return await repository.index(caller, body)
-        return await (repository.load if place.verb == "load" else repository.unload)(place, body)
+        done = await (repository.load if place.verb == "load" else repository.unload)(place, body)
+        request_id, action = visit.request_id.decode("ascii"), f"student.{place.verb}"
+        await self._in_thread(self._witness.did, visit.scope, request_id, caller, action, place.name)
+        return done
 
     async def _stats(self, caller: ApiKey, place: Place) -> Any:
         if place.verb == "model_stats":
@@ -204,8 +222,10 @@ class InferenceProtocol:
             self._statistics.failed(model, visit.served.version, visit.elapsed)
         if visit.place.verb == "infer":
             self._metrics.refused(model, problem.status)
+        if is_audited(problem) or visit.place.verb in CHANGES:
+            self._witness.refused(visit.scope, problem.code, visit.request_id.decode("ascii"))
         headers = [header for header in problem.headers() if header[0] != b"content-type"]
-        return _json({"error": problem.detail}, problem.status, headers)
+        return _json({"error": short(problem.detail)}, problem.status, headers)
 
     async def _in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
@@ -252,6 +272,7 @@ def _json(document: Any, status: int = 200, headers: Headers | None = None) -> _
 async def _send(send: Send, reply: _Reply, request_id: bytes) -> None:
     headers = [
         *reply.headers,
+        *(() if any(name == b"cache-control" for name, _ in reply.headers) else (NO_STORE,)),
         (b"content-length", b"%d" % len(reply.body)),
         (HEADER, request_id),
     ]

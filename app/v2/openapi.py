@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
+
+import numpy as np
 
 from app.v2.inference import CLASS, OUTPUTS
 from app.v2.tensors import DTYPES
+from core.checks import MAX_MAGNITUDE, largest_value
 
 Json = dict[str, Any]
 
@@ -28,19 +32,51 @@ def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-_INPUT: Final = _object(
-    {
-        "name": _SAFE_TEXT,
-        "shape": _list({"type": "integer", "minimum": 1}, minItems=1, maxItems=2),
-        "datatype": {"type": "string", "enum": [*DTYPES, "BYTES"]},
-        "parameters": _FREE,
-        "data": {
-            "type": "array",
-            "description": "Row-major, flat or nested as the shape. Left out where binary data follow.",
-        },
-    },
-    *("name", "shape", "datatype", "data"),
-)
+_NOT_WITH_JSON: Final = ("binary_data_size", "shared_memory_region", "classification")
+
+
+def _parameters(*never: str, **known: Json) -> Json:
+    """What may be said beside: free, but for what is known and what is never taken."""
+    return {"type": ["object", "null"], "properties": {**known, **dict.fromkeys(never, False)}}
+
+
+def _input(datatypes: Iterable[str], value: Json, name: Json, *, nested: bool = True) -> Json:
+    """An input in JSON, its data of one kind: a flat list, or one of rows."""
+    flat = _list(value)
+    data = {"oneOf": [flat, _list({**flat, "minItems": 1}, minItems=1)]} if nested else flat
+    described = {
+        "name": name,
+        "shape": _list({"type": "integer", "minimum": 1, "maximum": 2**31}, minItems=1, maxItems=2),
+        "datatype": {"type": "string", "enum": list(datatypes)},
+        "parameters": _parameters(*_NOT_WITH_JSON),
+        "data": data,
+    }
+    return _object(described, "name", "shape", "datatype", "data")
+
+
+def _bounds(dtype: np.dtype[Any]) -> Json:
+    """Of the numbers that are usable once they are rounded to a float ``dtype``."""
+    largest = largest_value(dtype)
+    if float(largest) >= MAX_MAGNITUDE:
+        return {"minimum": -MAX_MAGNITUDE, "maximum": MAX_MAGNITUDE}
+    # Half a step beyond the largest number rounding gives infinity.
+    beyond = float(largest) + (float(largest) - float(np.nextafter(largest, largest / 2))) / 2
+    return {"exclusiveMinimum": -beyond, "exclusiveMaximum": beyond}
+
+
+def _numbers() -> Json:
+    """The input of rows: row-major, flat or nested as its shape, each datatype within its bounds."""
+    bounds: dict[str, Json] = {"BOOL": {"type": "boolean"}}
+    for name, dtype in DTYPES.items():
+        if dtype.kind in "iu":
+            most = np.iinfo(dtype)
+            bounds[name] = {"type": "integer", "minimum": int(most.min), "maximum": int(most.max)}
+        elif dtype.kind == "f":
+            bounds[name] = {"type": "number", **_bounds(dtype)}
+    return {"oneOf": [_input([name], value, _SAFE_TEXT) for name, value in bounds.items()]}
+
+
+_TARGET: Final = _input(["BYTES"], {"type": "string", "minLength": 1}, {"const": CLASS}, nested=False)
 _OUTPUT: Final = _object(
     {
         "name": {"type": "string", "enum": list(OUTPUTS)},
@@ -57,6 +93,34 @@ _TENSOR: Final = _object(
 )
 _DURATION: Final = _object({"count": _COUNT, "ns": _COUNT}, "count", "ns")
 _PARTS: Final = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
+
+_CLASS: Final[Json] = {"type": "string", "minLength": 1, "description": "The target class."}
+
+
+def _request(known: Json, inputs: list[Json], *required: str) -> Json:
+    """A request with these inputs, in this order. required: parameters."""
+    parameters = _parameters(**known, binary_data_output={"type": "boolean"})
+    if required:
+        parameters |= {"type": "object", "required": list(required)}
+    wish = _object(
+        {
+            "name": {"type": "string", "enum": list(OUTPUTS)},
+            "parameters": _parameters(*_NOT_WITH_JSON[1:], binary_data={"type": "boolean"}),
+        },
+        "name",
+    )
+    described = {
+        "id": {"type": ["string", "null"]},
+        "parameters": parameters,
+        "inputs": {"type": "array", "prefixItems": inputs, "minItems": len(inputs), "maxItems": len(inputs)},
+        "outputs": {
+            "type": ["array", "null"],
+            "items": wish,
+            "description": "Each name once; null: the usual.",
+        },
+    }
+    return _object(described, "inputs", *(["parameters"] if required else []))
+
 
 SCHEMAS: Final[Json] = {
     "InferenceError": _object({"error": _SAFE_TEXT}, "error"),
@@ -86,26 +150,16 @@ SCHEMAS: Final[Json] = {
         },
         *("name", "versions", "platform", "inputs", "outputs", "parameters"),
     ),
-    "InferenceRequest": _object(
-        {
-            "id": {"type": ["string", "null"]},
-            "parameters": {
-                "type": ["object", "null"],
-                "properties": {
-                    CLASS: {"type": "string", "minLength": 1, "description": "The target class."},
-                    "binary_data_output": {"type": "boolean"},
-                },
-            },
-            "inputs": _list(_INPUT, minItems=1, maxItems=2),
-            "outputs": {
-                "type": ["array", "null"],
-                "items": _object(
-                    {"name": {"type": "string", "enum": list(OUTPUTS)}, "parameters": _FREE}, "name"
-                ),
-            },
-        },
-        "inputs",
-    ),
+    "InferenceRows": _numbers(),
+    "InferenceTarget": {**_TARGET, "description": "The target class, one for all rows or one for each."},
+    "InferenceRequest": {
+        "description": "The class is named once: in the path, by a parameter or by an input.",
+        "anyOf": [
+            _request({CLASS: False}, [_ref("InferenceRows")]),
+            _request({CLASS: _CLASS}, [_ref("InferenceRows")], CLASS),
+            _request({CLASS: False}, [_ref("InferenceRows"), _ref("InferenceTarget")]),
+        ],
+    },
     "InferenceAnswer": _object(
         {
             "model_name": _SAFE_TEXT,
@@ -116,6 +170,10 @@ SCHEMAS: Final[Json] = {
         *("model_name", "model_version", "outputs"),
     ),
     "InferenceRepositoryOptions": _object({"parameters": _FREE}),
+    "InferenceLoadOptions": {
+        **_object({"parameters": {**_FREE, "maxProperties": 0}}),
+        "description": "A model is loaded as it was published: there is nothing to choose.",
+    },
     "InferenceRepositoryIndex": _list(
         _object(
             {"name": _SAFE_TEXT, "version": _SAFE_TEXT, "state": _SAFE_TEXT, "reason": _SAFE_TEXT},
@@ -148,6 +206,13 @@ _MODEL: Final = (
 )
 _BINARY: Final[Json] = {
     "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+}
+_HEADER_LENGTH: Final[Json] = {
+    "name": "Inference-Header-Content-Length",
+    "in": "header",
+    "required": False,
+    "description": "Bytes of JSON at the front of the body; 0: none, the body is rows of FP64.",
+    "schema": {"type": "integer", "minimum": 0},
 }
 _INFER_DOC: Final = (
     "Asks for the class in the model's name, in the parameter `class`, or in the BYTES input `class`, which "
@@ -193,6 +258,7 @@ def _infer(name: str, path: str) -> Json:
     operation = _operation(
         name, "Is it the class?", "InferenceAnswer", path, description=_INFER_DOC, requestBody=body
     )
+    operation["parameters"] = [*operation["parameters"], _HEADER_LENGTH]
     operation["responses"]["200"]["content"].update(_BINARY)
     return operation
 
@@ -214,9 +280,13 @@ def _paths() -> Json:
             "post": _operation("index", index, "InferenceRepositoryIndex", "", requestBody=options)
         },
     }
-    for verb, summary in (("load", "Read a model's students ahead."), ("unload", "Free what is loaded.")):
+    nothing = {"required": False, "content": _json("InferenceLoadOptions")}
+    for verb, summary, body in (
+        ("load", "Read a model's students ahead.", nothing),
+        ("unload", "Free what is loaded.", options),
+    ):
         path = f"/v2/repository/models/{{model}}/{verb}"
-        paths[path] = {"post": _operation(verb, summary, None, path, requestBody=options)}
+        paths[path] = {"post": _operation(verb, summary, None, path, requestBody=body)}
     for suffix, where in (("", "/v2/models/{model}"), ("_version", "/v2/models/{model}/versions/{version}")):
         about = _operation(f"model{suffix}", "Inputs, outputs and classes.", "InferenceModel", where)
         paths[where] = {"get": about}

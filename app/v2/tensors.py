@@ -43,6 +43,7 @@ _DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
     "i": msgspec.json.Decoder(list[int]),
     "f": msgspec.json.Decoder(list[float]),
 }
+_WHOLE_OR_NOT: Final = msgspec.json.Decoder(list[int | float])
 _TEXTS: Final = msgspec.json.Decoder(list[str | list[str]])
 _NESTED: Final = re.compile(rb"\[\s*\[")
 _GAP: Final = re.compile(rb"\s*,?\s*")
@@ -113,8 +114,7 @@ class Tensor:
         filled = 0
         for row in rows:
             try:
-                values = _DECODERS[dtype.kind].decode(row)
-                part = np.array(values, dtype=dtype)
+                part = np.array(_values(row, dtype.kind), dtype=dtype)
             except msgspec.ValidationError as error:
                 raise self.error(_PATH.sub("", f"cannot be read as {self.datatype}: {error}")) from error
             except (msgspec.DecodeError, RecursionError) as error:
@@ -187,6 +187,21 @@ class Tensor:
     def _bad_form(self) -> InvalidRequest:
         shape = " × ".join(map(str, self.shape))
         return self.error(f"must be a list of numbers, flat or nested as its shape {shape}")
+
+
+def _values(data: bytes, kind: str) -> list[Any]:
+    """A JSON list as numbers of a kind of type. Raises DecodeError."""
+    try:
+        values: list[Any] = _DECODERS[kind].decode(data)
+    except msgspec.ValidationError:
+        if kind not in "iu":
+            raise
+        # In JSON 1.0 is a whole number, too.
+        numbers = _WHOLE_OR_NOT.decode(data)
+        if not all(float(number).is_integer() for number in numbers):
+            raise
+        return list(map(int, numbers))
+    return values
 
 
 def datatype_of(array: Array) -> str:

@@ -50,11 +50,11 @@ def queue() -> RememberingQueue:
 
 
 @pytest.fixture
-def make_settings(tmp_path: Path, sqlite_address: str) -> Callable[..., Settings]:
+def make_settings(tmp_path: Path, database_address: str) -> Callable[..., Settings]:
     """Settings over the fresh database, with what a test wants different."""
 
     def make(**changed: Any) -> Settings:
-        return Settings(data_dir=tmp_path, **changed)
+        return Settings.model_validate({"data_dir": tmp_path, "database_url": database_address, **changed})
 
     return make
 
@@ -78,11 +78,6 @@ def make_client(
 @pytest.fixture
 def client(make_client: Callable[..., Client]) -> Client:
     return make_client()
-
-
-@pytest.fixture
-def store(sqlite_store: Store) -> Store:
-    return sqlite_store
 
 
 @pytest.fixture

@@ -66,6 +66,18 @@ def test_what_is_no_form_is_refused():
         boundary_of("multipart/form-data")
 
 
+@pytest.mark.parametrize("name", [b"X-A: " + b"a" * 9000, b"A" * 9000 + b": b", b"X-A: b\r\n" * 2000])
+def test_headers_of_a_part_are_bounded(name: bytes):
+    with pytest.raises(InvalidRequest, match="Maximum header (size|count) exceeded"):
+        read(b"--abc\r\n" + name, b"abc", 1000)
+
+
+def test_parts_are_bounded_even_if_they_are_one_field():
+    part = b'--abc\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n'
+    with pytest.raises(InvalidRequest, match="more than 100 parts"):
+        read(part * 101, b"abc")
+
+
 def test_a_form_without_boundary_or_file_is_a_problem(client, problem):
     headers = {"content-type": "multipart/form-data"}
     problem(client.post("/v1/datasets", content=b"x", headers=headers), 400, "malformed_form")

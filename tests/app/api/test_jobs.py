@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from app.domain.entities import JobState, StudentRow, StudentState, Worker
+from app.services.keys import create_key
 from app.store.unit_of_work import Store
 
 Check = Callable[..., dict[str, Any]]
@@ -109,6 +110,15 @@ def test_a_queued_job_is_cancelled_once_and_can_be_retried(client, submit, queue
     retried = client.post(f"{path}/retry")
     assert (retried.status_code, retried.json()["state"], retried.json()["attempt"]) == (202, "queued", 1)
     assert len(queue.enqueued) == 2
+
+
+def test_a_job_is_deleted_when_it_has_ended(client, submit, problem: Check):
+    path = f"/v1/training-jobs/{submit().json()['id']}"
+    problem(client.delete(path), 409, "job_not_ended")
+    client.post(f"{path}/cancel")
+    assert client.delete(path).status_code == 204
+    problem(client.delete(path), 404, "job_not_found")
+    problem(client.get(path), 404, "job_not_found")
 
 
 def test_unknown_jobs_are_404(client, problem: Check):
@@ -232,10 +242,74 @@ def test_a_last_event_id_that_is_no_number_is_refused(client, submit, problem: C
     problem(client.get(f"{path}/events", headers=headers), 400, "bad_last_event_id")
 
 
-def test_workers_are_shown_with_whether_they_are_alive(client, store: Store):
+def test_workers_are_shown_with_whether_they_are_alive_and_what_they_do(client, store: Store):
     now = time.time()
+    unit = {
+        "job_id": "job_1",
+        "unit": 3,
+        "kind": "chunk",
+        "classes": 7,
+        "since": 1_700_000_000.5,
+        "solver_pid": 42,
+    }
     with store.begin() as uow:
-        uow.workers.beat(Worker("w1", "here", 1, now - 100, now))
+        uow.workers.beat(Worker("w1", "here", 1, now - 100, now, slots=2, threads=4, units=(unit,)))
         uow.workers.beat(Worker("w2", "here", 2, now - 100, now - 90))
-    alive = {worker["id"]: worker["alive"] for worker in client.get("/v1/workers").json()["data"]}
-    assert alive == {"w1": True, "w2": False}
+        uow.workers.beat(Worker("w3", "here", 3, now - 100, now))
+        uow.workers.give_up("w3", now)
+    found = {worker["id"]: worker for worker in client.get("/v1/workers").json()["data"]}
+    assert {name: worker["alive"] for name, worker in found.items()} == {"w1": True, "w2": False, "w3": False}
+    assert (found["w1"]["slots"], found["w1"]["threads"]) == (2, 4)
+    assert found["w1"]["units"] == [unit | {"since": "2023-11-14T22:13:20.500Z"}]
+    assert found["w3"]["units"] == []
+
+
+def test_a_job_says_who_works_on_it(client, submit, store: Store):
+    path = submit().headers["location"]
+    job_id = path.rpartition("/")[2]
+    before = client.get(path)
+    assert before.json()["workers"] == []
+    with store.begin() as uow:
+        uow.jobs.move(job_id, JobState.RUNNING)
+        uow.units.add(job_id, 0, 0, tenant="anonymous", level=1)
+    idle = client.get(path)
+    with store.begin() as uow:
+        uow.units.start(job_id, 0, 0, "w1", 1.0)
+    running = client.get(path, headers={"if-none-match": idle.headers["etag"]})
+    assert running.status_code == 200, "who works on a job is part of its state"
+    assert running.json()["workers"] == ["w1"]
+    assert client.get(path, headers={"if-none-match": running.headers["etag"]}).status_code == 304
+    listed = client.get("/v1/training-jobs").json()["data"]
+    assert [job["workers"] for job in listed] == [["w1"]]
+
+
+@pytest.mark.parametrize("priority", ["low", "normal", "high"])
+def test_a_job_has_the_priority_it_asks_for(client, dataset_id: str, priority: str):
+    body = {"dataset_id": dataset_id, "model": "numbers", "priority": priority}
+    response = client.post("/v1/training-jobs", json=body)
+    assert (response.status_code, response.json()["priority"]) == (202, priority)
+
+
+def test_high_priority_is_for_administrators(client, dataset_id: str, store: Store, problem: Check):
+    _, admin = create_key(store, "root", {"admin"})
+    _, trainer = create_key(store, "trainer", {"train"})
+    client.refresh()
+    body = {"dataset_id": dataset_id, "model": "numbers", "priority": "high"}
+
+    def ask(key: str, **changed: str) -> Any:
+        headers = {"authorization": f"Bearer {key}"}
+        return client.post("/v1/training-jobs", json=body | changed, headers=headers)
+
+    problem(ask(trainer), 403, "scope_required")
+    assert ask(trainer, priority="low").status_code == 202
+    assert ask(admin).status_code == 202
+    problem(ask(trainer, priority="urgent"), 422, "invalid_body")
+
+
+def test_a_key_may_not_fill_the_queue(make_client, dataset_id: str, problem: Check):
+    client = make_client(max_queued_jobs_per_key=1)
+    body = {"dataset_id": dataset_id, "model": "numbers"}
+    assert client.post("/v1/training-jobs", json=body).status_code == 202
+    refused = client.post("/v1/training-jobs", json=body)
+    problem(refused, 429, "too_many_queued_jobs")
+    assert int(refused.headers["retry-after"]) >= 1

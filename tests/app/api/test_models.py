@@ -97,3 +97,36 @@ def test_an_alias_that_is_not_there_yet_needs_no_condition(client, pets):
 )
 def test_aliases_that_cannot_be_are_refused(client, pets, path: str, body: dict[str, Any], status: int):
     assert client.put(path, json=body).status_code == status
+
+
+def test_a_version_without_an_alias_is_deleted_and_asked_no_more(client, pets, publish_again, problem: Check):
+    publish_again(alias=None)
+    path, asked = "/v1/models/pets/versions/2", "/v1/models/pets@2/classes/cat:query"
+    before = client.get("/v1/models/pets").headers["etag"]
+    client.refresh()
+    assert client.post(asked, json=ROW).status_code == 200
+    assert client.delete(path).status_code == 204
+    problem(client.post(asked, json=ROW), 404, "version_not_found")
+    assert client.post("/v1/models/pets@1/classes/cat:query", json=ROW).status_code == 200
+    assert client.get("/v1/models/pets").headers["etag"] != before
+    problem(client.get(path), 404, "version_not_found")
+    problem(client.delete(path), 404, "version_not_found")
+    problem(client.delete("/v1/models/pets/versions/1"), 409, "version_has_alias")
+    publish_again(alias=None)
+    assert client.get("/v1/models/pets/versions/3").status_code == 200
+
+
+def test_an_alias_is_deleted_in_the_state_that_was_read(client, pets, problem: Check):
+    path = "/v1/models/pets/aliases/latest"
+    problem(client.delete(path), 428, "if_match_required")
+    problem(client.delete(path, headers={"if-match": '"7"'}), 412, "precondition_failed")
+    tag = client.get(path).headers["etag"]
+    assert client.delete(path, headers={"if-match": tag}).status_code == 204
+    problem(client.get(path), 404, "alias_not_found")
+    problem(client.delete(path, headers={"if-match": tag}), 404, "alias_not_found")
+    made = client.put(path, json={"version": 1})
+    assert made.headers["etag"] != tag, "what was read before it was deleted does not fit"
+    assert client.delete(path, headers={"if-match": made.headers["etag"]}).status_code == 204
+    assert client.delete("/v1/models/pets/versions/1").status_code == 204
+    problem(client.get("/v1/models/pets"), 404, "model_not_found")
+    problem(client.post("/v1/models/pets/classes/cat:query", json=ROW), 404, "model_not_found")

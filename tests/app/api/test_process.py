@@ -19,7 +19,6 @@ import pytest
 from app.domain.errors import Unavailable
 from app.main import SchemaOutdated, UnsafeExposure, run_api
 from app.settings import Settings
-from app.store.unit_of_work import Store
 
 SERVER = """
 import sys, threading, json
@@ -39,11 +38,16 @@ def free_port() -> int:
 
 
 class Server:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: str) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-c", SERVER, str(folder), str(self.port)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3])
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[3],
+            env=os.environ | {"STMS_DATABASE_URL": database},
+        )
 
     def wait(self) -> None:
         deadline = time.monotonic() + 60
@@ -65,8 +69,8 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path: Path, sqlite_address: str) -> Iterator[Server]:
-    started = Server(tmp_path)
+def server(tmp_path: Path, database_address: str) -> Iterator[Server]:
+    started = Server(tmp_path, database_address)
     try:
         started.wait()
         yield started
@@ -112,7 +116,7 @@ def test_an_upload_cut_off_on_the_wire_leaves_nothing(server: Server):
     assert httpx.get(f"{server.url}/v1/datasets", trust_env=False).json()["data"] == []
 
 
-def test_a_job_is_followed_live_until_it_ends(server: Server, sqlite_store: Store, csv: bytes):
+def test_a_job_is_followed_live_until_it_ends(server: Server, csv: bytes):
     with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
         dataset = client.post("/v1/datasets", content=csv, headers={"content-type": "text/csv"}).json()
         body = {"dataset_id": dataset["id"], "model": "m"}
@@ -147,9 +151,10 @@ def test_a_server_refuses_to_start_without_tables(tmp_path: Path):
         run_api(Settings(data_dir=tmp_path))
 
 
-def test_a_server_refuses_to_start_for_the_world_without_keys(tmp_path: Path, sqlite_address: str):
+def test_a_server_refuses_to_start_for_the_world_without_keys(tmp_path: Path, database_address: str):
+    settings = {"data_dir": tmp_path, "host": "0.0.0.0", "database_url": database_address}
     with pytest.raises(UnsafeExposure):
-        run_api(Settings(data_dir=tmp_path, host="0.0.0.0"))
+        run_api(Settings.model_validate(settings))
 
 
 def test_a_server_refuses_to_start_when_its_database_cannot_be_reached():

@@ -230,6 +230,16 @@ def test_an_alias_is_moved_from_where_it_was_read(client, written):
     assert second.json == {"version": 2}
 
 
+def test_versions_and_aliases_are_deleted_as_they_were_read(client, written):
+    written.on("GET", "/v1/models/pets/aliases/best", {"revision": 7})
+    written.on("DELETE", "/v1/models/pets/aliases/best", None, 204)
+    written.on("DELETE", "/v1/models/pets/versions/3", None, 204)
+    client.delete_alias("pets", "best")
+    assert written.requests[-1].headers["If-Match"] == '"7"'
+    client.delete_version("pets", 3)
+    assert written.requests[-1].method == "DELETE"
+
+
 def test_jobs_are_submitted_with_a_key_of_their_own(client, written):
     written.on("POST", "/v1/training-jobs", {"id": "j1"}, 202)
     written.on("GET", "/v1/training-jobs", {"data": [{"id": "j1"}]})
@@ -247,6 +257,8 @@ def test_jobs_are_submitted_with_a_key_of_their_own(client, written):
     assert written.requests[-1].path == "/v1/training-jobs?status=running"
     assert client.job("j1") == {"id": "j1"}
     assert list(client.students("j1")) == [{"label": "a"}]
+    written.on("DELETE", "/v1/training-jobs/j1", None, 204)
+    client.delete_job("j1")
     assert client.cancel_job("j1") == {"state": "cancelling"}
     assert client.retry_job("j1") == {"state": "queued"}
 
@@ -347,3 +359,25 @@ def test_events_are_read_from_their_lines():
     lines = [": heartbeat", "", "id: 7", "event: job_started", 'data: {"a":', "data: 1}", "", "id: 8", ""]
     assert list(parse_events(lines)) == [JobEvent("7", "job_started", {"a": 1})]
     assert json.dumps(list(parse_events([]))) == "[]"
+
+
+def test_a_key_is_rotated_and_not_twice(client, written):
+    written.on("POST", "/v1/keys/key_1/rotate", {"code": "unavailable", "detail": "away"}, status=503)
+    with pytest.raises(Unavailable):
+        client.rotate_key("key_1", overlap_seconds=5)
+    [request] = written.requests
+    assert request.json == {"overlap_seconds": 5}
+    written.answers.clear()
+    written.on("POST", "/v1/keys/key_1/rotate", {"key": "stms_new", "details": {}})
+    assert client.rotate_key("key_1")["key"] == "stms_new"
+
+
+def test_the_audit_log_is_read_page_by_page(client, written):
+    link = '</v1/audit?actor=a&after=aud_2>; rel="next"'
+    written.on("GET", "/v1/audit", {"data": [{"id": "aud_2"}], "has_more": True}, link=link)
+    written.on("GET", "/v1/audit", {"data": [{"id": "aud_1"}], "has_more": False})
+    assert [record["id"] for record in client.audit(actor="a", since=1.5)] == ["aud_2", "aud_1"]
+    assert [request.path for request in written.requests] == [
+        "/v1/audit?actor=a&since=1.5",
+        "/v1/audit?actor=a&after=aud_2",
+    ]

@@ -64,6 +64,23 @@ def test_no_keys_is_said(run, data_dir):
     assert "There are no keys." in run("keys", "list", "--data-dir", data_dir).stdout
 
 
+def test_what_is_old_is_counted_before_it_is_deleted(run, data_dir):
+    store = Store(open_engine(f"sqlite:///{data_dir}/stms.sqlite"))
+    with store.begin() as uow:
+        uow.blobs.put([bytes(2_000_000)])
+        uow.jobs.remember("me", "key", "0" * 64, "job_1")
+        for table in ("blobs", "idempotency_keys"):
+            uow.connection.exec_driver_sql(f"UPDATE {table} SET created_at = 1.0")
+    text = "0 old jobs, 1 idempotency keys, 0 audit records, 1 unused blobs of 2.0 MB."
+    for _ in range(2):
+        counted = run("db", "clean", "--dry-run", "--data-dir", data_dir)
+        assert f"Would delete: {text}" in counted.stdout
+    assert f"Deleted: {text}" in run("db", "clean", "--data-dir", data_dir).stdout
+    with store.read() as uow:
+        assert uow.blobs.unused(2e12, limit=10) == []
+    store.dispose()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

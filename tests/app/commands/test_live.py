@@ -222,6 +222,13 @@ def test_a_job_can_be_started_without_waiting_and_cancelled(ask, trained, csv_fi
     again = ask("jobs", "retry", found[1])
     assert again.exit_code == 0
     assert ask("jobs", "wait", found[1]).exit_code == 0
+    assert "Delete that first" in ask("jobs", "delete", found[1]).stderr
+    refused = ask("models", "delete", "other", "1")
+    assert (refused.exit_code, "Move it first" in refused.stderr) == (1, True)
+    for arguments in (("models", "unalias", "other", "latest"), ("models", "delete", "other", "1")):
+        assert ask(*arguments).exit_code == 0
+    assert ask("jobs", "delete", found[1]).exit_code == 0
+    assert "There is no training job" in ask("jobs", "show", found[1]).stderr
 
 
 def test_training_can_be_asked_for_as_json(ask, trained):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from app.domain.errors import NotAuthenticated
-from app.services.keys import create_key, list_keys, revoke_key
+from app.domain.acting import UNKNOWN, Actor, Deed, acting
+from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited
+from app.services.keys import create_key, list_keys, revoke_key, rotate_key
 from app.serving import access
 from app.serving.access import ANONYMOUS, KeyGate, UnsafeExposure, check_exposure, is_loopback
 from app.settings import Settings
@@ -98,3 +101,119 @@ def test_the_nameless_caller_of_an_open_server_is_not_remembered(sqlite_store: S
     gate.replace(list_keys(sqlite_store))
     with pytest.raises(NotAuthenticated):
         gate.caller(bearer("stms_whatever"))
+
+
+def asked(text: str | None, client: str = "192.0.2.1") -> dict[str, object]:
+    """The scope of a request."""
+    return {"headers": [] if text is None else bearer(text), "client": (client, 1)}
+
+
+def test_who_is_admitted_is_the_actor_of_what_is_under_way(sqlite_store: Store):
+    key, text = create_key(sqlite_store, "one", {"train"})
+    gate = KeyGate(Settings())
+    gate.replace(list_keys(sqlite_store))
+    with acting(Deed()) as deed:
+        assert gate.admit(asked(text), "train") == key
+    assert deed.actor == Actor(key.id, "one", "train")
+    assert gate.actor_of(bearer(text)) == deed.actor
+    assert gate.actor_of(bearer(text + "x")) == UNKNOWN
+    with pytest.raises(NotAuthorised):
+        gate.admit(asked(text), "admin")
+
+
+def test_a_key_that_asks_too_often_waits_and_others_do_not(sqlite_store: Store):
+    _, text = create_key(sqlite_store, "busy", {"query"}, rate_limit=0.001, rate_burst=3)
+    _, other = create_key(sqlite_store, "other", {"query"})
+    gate = KeyGate(Settings())
+    gate.replace(list_keys(sqlite_store))
+    for _ in range(3):
+        gate.admit(asked(text), "query")
+    with pytest.raises(RateLimited) as caught:
+        gate.admit(asked(text), "query")
+    assert caught.value.quota == 3
+    for _ in range(10):
+        gate.admit(asked(other), "query")
+
+
+def test_anonymous_callers_are_counted_by_address():
+    gate = KeyGate(Settings(rate_limit=0.001, trusted_proxies="10.0.0.1"))
+    gate.replace([])
+    gate.admit(asked(None), "query")
+    with pytest.raises(RateLimited, match="This address"):
+        gate.admit(asked(None), "query")
+    gate.admit(asked(None, "192.0.2.2"), "query")
+    behind = {"headers": [(b"x-forwarded-for", b"192.0.2.3")], "client": ("10.0.0.1", 1)}
+    gate.admit(behind, "query")
+    with pytest.raises(RateLimited):
+        gate.admit(behind, "query")
+
+
+def test_guessing_is_slowed_down_and_the_right_key_is_not(sqlite_store: Store):
+    _, text = create_key(sqlite_store, "one", {"query"})
+    gate = KeyGate(Settings(auth_failure_rate=0.001))
+    gate.replace(list_keys(sqlite_store))
+    wrong = text[:-1] + ("x" if text[-1] != "x" else "y")
+    with pytest.raises(NotAuthenticated):
+        gate.admit(asked(wrong), "query")
+    for _ in range(3):
+        with pytest.raises(RateLimited) as caught:
+            gate.admit(asked(wrong), "query")
+        assert caught.value.reason == "too_many_failures"
+        gate.admit(asked(text), "query")
+    with pytest.raises(NotAuthenticated, match="needed"):
+        gate.admit(asked(None), "query")
+    with pytest.raises(NotAuthenticated):
+        gate.admit(asked(wrong, "192.0.2.9"), "query")
+
+
+def test_a_remembered_header_is_good_no_longer_than_its_key(sqlite_store: Store, monkeypatch):
+    ends = time.time() + 100
+    _, text = create_key(sqlite_store, "short", {"query"}, expires_at=ends)
+    gate = KeyGate(Settings())
+    gate.replace(list_keys(sqlite_store))
+    gate.caller(bearer(text))
+    monkeypatch.setattr("time.time", lambda: ends - 0.01)
+    gate.caller(bearer(text))
+    monkeypatch.setattr("time.time", lambda: ends)
+    with pytest.raises(NotAuthenticated) as caught:
+        gate.caller(bearer(text))
+    assert caught.value.reason == "expired_key"
+
+
+def test_the_old_text_of_a_rotated_key_is_good_for_the_overlap(sqlite_store: Store, monkeypatch):
+    key, old = create_key(sqlite_store, "one", {"query"})
+    rotated, new = rotate_key(sqlite_store, key.id, 50)
+    gate = KeyGate(Settings())
+    gate.replace(list_keys(sqlite_store))
+    assert gate.caller(bearer(old)) == gate.caller(bearer(new)) == rotated
+    monkeypatch.setattr("time.time", lambda: rotated.previous_until)
+    assert gate.caller(bearer(new)) == rotated
+    for _ in range(2):
+        with pytest.raises(NotAuthenticated):
+            gate.caller(bearer(old))
+
+
+def test_uses_of_keys_are_seen_without_the_warm_path(sqlite_store: Store):
+    key, text = create_key(sqlite_store, "one", {"query"})
+    gate = KeyGate(Settings())
+    gate.replace(list_keys(sqlite_store))
+    assert gate.uses() == {}
+    before = time.time()
+    for _ in range(3):
+        gate.caller(bearer(text))
+    [(used, at)] = gate.uses().items()
+    assert used == key.id
+    assert before <= at <= time.time()
+    assert gate.uses() == {}
+    gate.caller(bearer(text))
+    assert set(gate.uses()) == {key.id}
+
+
+def test_an_expired_key_does_not_open_the_world(sqlite_store: Store, monkeypatch):
+    ends = time.time() + 100
+    create_key(sqlite_store, "root", {"admin"}, expires_at=ends)
+    world = Settings(host="0.0.0.0")
+    check_exposure(world, sqlite_store)
+    monkeypatch.setattr("time.time", lambda: ends + 1)
+    with pytest.raises(UnsafeExposure):
+        check_exposure(world, sqlite_store)

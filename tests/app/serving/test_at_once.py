@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -29,7 +30,9 @@ class Both:
         self.let_go = asyncio.Event()
         self.let_go.set()
 
-    def at_once(self, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> Any:
+    def at_once(
+        self, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes, client: Any = None
+    ) -> Any:
         self.offered.append(target)
         if b"cat" not in target:
             return None
@@ -118,8 +121,9 @@ def test_an_answer_at_once_passes_no_application_and_looks_like_any_other():
         async with running() as up:
             headers, body = await up.ask(QUICK)
             assert (body, headers["x-way"]) == (b"short", "short")
-            assert set(headers) == {"date", "content-length", "x-way"}
-            assert set((await up.ask(SLOW))[0]) == {"date", "content-length"}
+            common = {"date", "x-content-type-options", "referrer-policy"}
+            assert set(headers) == {*common, "content-length", "x-way"}
+            assert set((await up.ask(SLOW))[0]) == {*common, "content-length"}
             assert up.both.passed == [("/v1/models/pets/classes/dog:query", BODY)]
             assert (await up.ask(QUICK))[1] == b"short"
             assert (up.connection.answered, up.server.server_state.total_requests) == (2, 3)
@@ -133,8 +137,8 @@ def test_an_answer_at_once_passes_no_application_and_looks_like_any_other():
         QUICK.replace(b"POST", b"GET"),
         QUICK.replace(b":query", b":query?explain=true"),
         QUICK.replace(b"HTTP/1.1", b"HTTP/1.0"),
-        QUICK.replace(b"host: x", b"connection: close"),
-        QUICK.replace(b"host: x", b"connection: upgrade\r\nupgrade: h2c"),
+        QUICK.replace(b"host: x", b"host: x\r\nconnection: close"),
+        QUICK.replace(b"host: x", b"host: x\r\nconnection: upgrade\r\nupgrade: h2c"),
     ],
 )
 def test_requests_out_of_the_ordinary_are_not_even_offered(request_bytes):
@@ -149,7 +153,7 @@ def test_requests_out_of_the_ordinary_are_not_even_offered(request_bytes):
 def test_a_client_that_waits_for_100_continue_gets_it():
     async def story() -> None:
         async with running() as up:
-            up.writer.write(QUICK.replace(b"host: x", b"expect: 100-continue"))
+            up.writer.write(QUICK.replace(b"host: x", b"host: x\r\nexpect: 100-continue"))
             assert (await up.reader.readuntil(b"\r\n\r\n")) == b"HTTP/1.1 100 Continue\r\n\r\n"
             assert (await up.answer())[1] == b"long"
 
@@ -249,14 +253,15 @@ def test_who_was_answered_may_fall_silent_and_who_began_another_request_may_not(
     async def story() -> None:
         async with running() as up:
             await up.ask(QUICK)
-            for _ in range(3):
-                up.connection.close_if_silent()
+            now = time.monotonic()
+            for later in range(3):
+                up.connection.look(now + 60 * later)
             assert (await up.ask(QUICK))[1] == b"short"
             up.writer.write(QUICK[:10])
             await asyncio.sleep(0.02)
-            for _ in range(2):
-                up.connection.close_if_silent()
-            assert await up.closed()
+            for later in range(3):
+                up.connection.look(now + 60 * later)
+            assert (await asyncio.wait_for(up.reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
 
     run(story)
 

@@ -47,15 +47,20 @@ class Shelf(ModelSource):
 
     def resolve(self, reference: str) -> ModelVersion:
         self._read(reference)
-        name, _, suffix = reference.partition("@")
-        number = int(suffix) if suffix.isdigit() else self.latest
-        if name != "pets" or number not in self.versions:
+        found = self._meant(reference)
+        if found is None:
             raise NotFound(f"There is no {reference}.")
-        return self.versions[number]
+        return found
 
     def resolve_all(self, references: Iterable[str]) -> dict[str, ModelVersion]:
         self._read("all")
-        return {name: self.versions[self.latest] for name in references if self.latest in self.versions}
+        found = {reference: self._meant(reference) for reference in references}
+        return {reference: version for reference, version in found.items() if version is not None}
+
+    def _meant(self, reference: str) -> ModelVersion | None:
+        name, _, suffix = reference.partition("@")
+        number = int(suffix) if suffix.isdigit() else self.latest
+        return self.versions.get(number) if name == "pets" else None
 
     def student(self, found: ModelVersion, label: str) -> tuple[PackedStudent, int]:
         self._read((found.version, label))
@@ -245,12 +250,19 @@ def test_a_class_that_the_new_version_lacks_is_gone_with_the_move(shelf: Shelf):
     run(shelf, story)
 
 
-def test_a_fixed_version_is_never_asked_for_again(shelf: Shelf):
+def test_a_fixed_version_stays_what_it_is_until_it_is_deleted(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         await cache.student("pets@1", "cat")
         shelf.publish(2)
         await cache.refresh()
+        shelf.reads.clear()
         assert (await cache.student("pets@1", "cat")).version == 1
+        assert shelf.reads == []
+        del shelf.versions[1]
+        await cache.refresh()
+        assert cache.get("pets@1", "cat") is None
+        with pytest.raises(NotFound):
+            await cache.student("pets@1", "cat")
 
     run(shelf, story)
 

@@ -48,7 +48,7 @@ def test_what_a_body_may_become():
 
 
 class _Anybody:
-    def caller_of(self, headers: object) -> Any:
+    def admit(self, *given: object) -> Any:
         from app.serving.access import ANONYMOUS
 
         return ANONYMOUS
@@ -67,7 +67,7 @@ def test_a_large_query_beyond_the_budget_is_told_429_before_it_is_read(packed):
     async def story() -> None:
         settings = Settings(max_inflight_bytes=2**20)
         cache: ModelCache = _Nothing()  # type: ignore[assignment]
-        path = QueryPath(settings, _Anybody(), cache, Metrics())  # type: ignore[arg-type]
+        path = QueryPath(settings, _Anybody(), cache, Metrics(), None)  # type: ignore[arg-type]
         path.held.take(2**20)
         sent: list[Any] = []
         pieces = [

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from app.serving import http_server
+from app.serving import connection, http_server
 from app.serving.board import Board, State
 from app.serving.http_server import Server
 
@@ -352,7 +352,7 @@ def test_a_head_without_end_is_refused():
                     await writer.drain()
                     await asyncio.sleep(0.001)
             with contextlib.suppress(ConnectionError):
-                assert (await reader.read()).startswith(b"HTTP/1.1 400")
+                assert (await reader.read()).startswith(b"HTTP/1.1 431")
             assert up.service.asked == []
             assert (await ask(*await up.connect()))[0] == 200
 
@@ -360,7 +360,9 @@ def test_a_head_without_end_is_refused():
 
 
 def test_who_falls_silent_in_the_middle_is_hung_up_on(monkeypatch):
-    monkeypatch.setattr(http_server, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(http_server, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "BODY_SECONDS", 0.3)
 
     async def story() -> None:
         async with running() as up:
@@ -369,9 +371,9 @@ def test_who_falls_silent_in_the_middle_is_hung_up_on(monkeypatch):
             body[1].write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
             asked = asyncio.create_task(ask(*slow, "/slow"))
             await ask(*idle)
-            for reader, _ in (mute, head, body):
-                with contextlib.suppress(ConnectionResetError):
-                    assert await asyncio.wait_for(reader.read(), 5) == b""
+            assert await asyncio.wait_for(mute[0].read(), 5) == b""
+            for reader, _ in (head, body):
+                assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
             await asyncio.sleep(0.7)
             assert (await ask(*idle))[0] == 200
             up.service.let_go.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from app.domain.errors import InvalidRequest, UnsupportedFormat
@@ -14,7 +15,6 @@ from app.serving.manner import PLAIN, Form, manner_of
         {},
         {b"content-type": b"application/json"},
         {b"content-type": b"application/x-www-form-urlencoded", b"accept": b"*/*"},
-        {b"x-tensor-shape": b"3", b"accept": b"application/json"},
     ],
 )
 def test_what_nearly_every_query_is_costs_no_reading(headers: dict[bytes, bytes]):
@@ -70,3 +70,22 @@ def test_only_known_encodings_are_taken():
     assert manner_of({b"content-encoding": b"identity"}, b"").encoding is None
     with pytest.raises(UnsupportedFormat):
         manner_of({b"content-encoding": b"gzip, deflate"}, b"")
+
+
+def test_shape_and_type_of_a_tensor_are_read():
+    manner = manner_of({b"x-tensor-shape": b" 40 , 3", b"x-tensor-dtype": b" Float32 "}, b"")
+    assert (manner.shape, manner.dtype) == ((40, 3), np.float32)
+    assert manner_of({b"x-tensor-shape": b"7"}, b"").shape == (7,)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((b"x-tensor-shape", value) for value in (b"", b"-1", b"1,2,3", b"1.0", b"9" * 13, "٣".encode())),
+        *((b"x-tensor-dtype", value) for value in (b"", b"int8", b">f8")),
+    ],
+)
+def test_headers_of_a_tensor_are_checked_beside_json_too(name: bytes, value: bytes):
+    with pytest.raises(InvalidRequest) as refusal:
+        manner_of({name: value}, b"")
+    assert refusal.value.reason == "bad_header"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.entities import ModelVersion
-from app.domain.errors import InvalidRequest, ServiceError
+from app.domain.errors import InvalidRequest, ServiceError, TooLarge
 from app.serving.manner import PLAIN
 from app.serving.query import ask_class
 from app.serving.question import Limits
@@ -150,3 +150,47 @@ def test_scores_beyond_float64_are_refused_with_their_row():
     with pytest.raises(InvalidRequest) as caught:
         answer(huge, b'{"x": [1e90, 1e90]}')
     assert caught.value.reason == "out_of_range"
+
+
+def test_whole_numbers_may_be_written_with_a_point():
+    body = decode(DECODER, b'{"x": {"indices": [0, 2.0], "values": [1, 4]}}', 10)
+    assert body.x is not None
+    np.testing.assert_array_equal(dense_row(body.x, 3), [1, 0, 4])
+
+
+@pytest.mark.parametrize("text", ['{"x": %s}', '{"rows": [%s]}'])
+def test_a_column_that_is_no_whole_number_is_named(text: str):
+    with pytest.raises(InvalidRequest) as caught:
+        answer(SERVED, (text % '{"indices": [0, 1.5], "values": [1, 4]}').encode())
+    [fault] = caught.value.faults
+    assert (fault.field.partition(".")[2], fault.code, fault.row, fault.column) == (
+        "indices",
+        "wrong_type",
+        0,
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"rows": [' + b"[]," * 400_000 + b"[]]}",
+        b'{"rows": [' + b"1," * 1_100_000 + b"1]}",
+        b'{"rows": [[1],' + b"1," * 1_100_000 + b"1]}",
+        b'{"x": [' + b"1," * 1_100_000 + b"1]}",
+    ],
+)
+def test_a_body_that_would_become_far_too_many_objects_is_refused_as_text(body: bytes):
+    with pytest.raises(TooLarge) as caught:
+        decode(DECODER, body, 1000)
+    assert caught.value.reason == "too_many_parts"
+
+
+@pytest.mark.parametrize(
+    "row", [b"[1,2,3]", b'{"indices":[0,1,2],"values":[1,2,3]}', b"[" + b"1," * 99_999 + b"1]"]
+)
+def test_as_many_parts_as_rows_may_have_are_read(row: bytes):
+    count = min(100_000, 15_000_000 // len(row))
+    body = decode(DECODER, b'{"rows":[' + b",".join([row] * count) + b"]}", 100_000)
+    assert body.rows is not None
+    assert len(body.rows) == count

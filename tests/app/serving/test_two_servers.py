@@ -21,9 +21,10 @@ ROOT = Path(__file__).parents[3]
 NAMES = [f"c{number}" for number in range(300)]
 
 
-def _started(folder: Path) -> tuple[subprocess.Popen[bytes], httpx.Client]:
+def _started(folder: Path, database: str) -> tuple[subprocess.Popen[bytes], httpx.Client]:
     port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
+    environment["STMS_DATABASE_URL"] = database
     command = [sys.executable, "-m", "app.cli", "api", "--port", str(port), "--data-dir", str(folder)]
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
     client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30)
@@ -40,8 +41,8 @@ def _started(folder: Path) -> tuple[subprocess.Popen[bytes], httpx.Client]:
 
 
 @pytest.fixture
-def servers(tmp_path: Path, sqlite_address: str) -> Iterator[list[httpx.Client]]:
-    started = [_started(tmp_path) for _ in range(2)]
+def servers(tmp_path: Path, database_address: str) -> Iterator[list[httpx.Client]]:
+    started = [_started(tmp_path, database_address) for _ in range(2)]
     try:
         yield [client for _, client in started]
     finally:

@@ -44,12 +44,13 @@ def plain_client(settings: Settings) -> Client:
 
 
 @pytest.fixture
-def make_client(tmp_path: Path, sqlite_address: str) -> Iterator[Callable[..., Client]]:
+def make_client(tmp_path: Path, database_address: str) -> Iterator[Callable[..., Client]]:
     """Started servers over the fresh database; all are stopped after the test."""
     started: list[Client] = []
 
     def make(**changed: Any) -> Client:
-        started.append(plain_client(Settings(data_dir=tmp_path, **changed)))
+        wanted = {"data_dir": tmp_path, "database_url": database_address, **changed}
+        started.append(plain_client(Settings.model_validate(wanted)))
         return started[-1]
 
     yield make
@@ -64,7 +65,10 @@ def client(make_client: Callable[..., Client]) -> Client:
 
 @pytest.fixture(scope="module")
 def standing(_sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """One server for all tests of a module that only ask, with version 1 of "pets", uncalibrated."""
+    """One server for all tests of a module that only ask, with version 1 of "pets", uncalibrated.
+
+    What it says comes from memory: the database plays no part, so there is one only.
+    """
     folder = tmp_path_factory.mktemp("standing")
     shutil.copy(_sqlite_template, folder / "stms.sqlite")
     settings = Settings(data_dir=folder)
@@ -74,11 +78,6 @@ def standing(_sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -
     client = plain_client(settings)
     yield client
     client.close()
-
-
-@pytest.fixture
-def store(sqlite_store: Store) -> Store:
-    return sqlite_store
 
 
 @pytest.fixture

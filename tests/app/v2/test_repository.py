@@ -312,7 +312,8 @@ def test_the_openapi_document_describes_the_protocol(client):
     for path in ("/v2", "/v2/models/{model}/infer", "/v2/models/{model}/versions/{version}/stats"):
         assert path in paths
     infer = paths["/v2/models/{model}/versions/{version}/infer"]["post"]
-    assert [parameter["name"] for parameter in infer["parameters"]] == ["model", "version"]
+    parameters = [parameter["name"] for parameter in infer["parameters"]]
+    assert parameters == ["model", "version", "Inference-Header-Content-Length"]
     assert set(infer["requestBody"]["content"]) == {"application/json", "application/octet-stream"}
     identifiers = [operation["operationId"] for path in paths.values() for operation in path.values()]
     assert len(identifiers) == len(set(identifiers))

@@ -1,0 +1,56 @@
+"""``/v1/audit``: who did what, for administrators."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from app.api.auth import Administrator
+from app.api.paging import After, Limit, Page, link_next
+from app.api.runtime import RuntimeDep
+from app.api.schemas import AuditView
+from app.services import audit
+
+router = APIRouter(prefix="/v1/audit", tags=["operation"])
+
+_TEXT = r"^[^\x00-\x1f]*$"
+Actor = Annotated[
+    str | None, Query(max_length=100, pattern=_TEXT, description="Id of an API key, cli, system.")
+]
+Action = Annotated[str | None, Query(max_length=60, pattern=_TEXT, description="Such as dataset.delete.")]
+Object = Annotated[str | None, Query(max_length=500, pattern=_TEXT, description="Id of what it was done to.")]
+Moment = Annotated[float | None, Query(ge=0, le=253402300799, description="Seconds since the epoch.")]
+
+
+@router.get("")
+def list_audit(
+    request: Request,
+    response: Response,
+    runtime: RuntimeDep,
+    _caller: Administrator,
+    actor: Actor = None,
+    action: Action = None,
+    object: Object = None,  # noqa: A002 - its name on the wire
+    since: Moment = None,
+    until: Moment = None,
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[AuditView]:
+    """What was done and what was refused, newest first.
+
+    Refusals of one caller at one address are one record a second, with their number in the details.
+    """
+    found, has_more = audit.list_records(
+        runtime.store,
+        limit=limit,
+        after=after,
+        since=since,
+        until=until,
+        actor=actor,
+        action=action,
+        object=object,
+    )
+    if has_more:
+        link_next(request, response, found[-1].id)
+    return Page(data=[AuditView.of(record) for record in found], has_more=has_more)

@@ -1,0 +1,62 @@
+"""`stms audit`: who did what."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from app.commands.http import DEFAULT_SERVER, KeyOption, ServerOption, connect
+from app.commands.output import JsonOption, field, moment, print_json, print_table
+
+When = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])]
+
+
+def audit(
+    actor: Annotated[str | None, typer.Option(help="Id of an API key, or cli, system, unknown.")] = None,
+    action: Annotated[str | None, typer.Option(help="Such as dataset.delete or request.refused.")] = None,
+    object_: Annotated[str | None, typer.Option("--object", help="Id of what it was done to.")] = None,
+    since: When = None,
+    until: When = None,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Most records shown.")] = 100,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+) -> None:
+    """Who did what, and who was refused, newest first. Times are UTC; needs a key with the scope admin.
+
+    Example:  stms audit --action alias.move --since 2026-01-31
+    """
+    wanted = {
+        "actor": actor,
+        "action": action,
+        "object": object_,
+        "since": _seconds(since),
+        "until": _seconds(until),
+    }
+    with connect(server, api_key) as client:
+        records = list(islice(client.pages("/v1/audit", **wanted), limit))
+    if as_json:
+        print_json(records)
+        return
+    columns = [
+        moment("at"),
+        ("actor", _actor),
+        *map(field, ("action", "object", "outcome", "address")),
+        ("details", _details),
+    ]
+    print_table(columns, records, empty="There are no such records.")
+
+
+def _seconds(when: datetime | None) -> float | None:
+    return None if when is None else when.replace(tzinfo=UTC).timestamp()
+
+
+def _actor(record: Any) -> str:
+    return f"{record['actor_name']} ({record['actor']})" if record["actor_name"] else str(record["actor"])
+
+
+def _details(record: Any) -> str:
+    return ", ".join(f"{name}={value}" for name, value in record["details"].items())

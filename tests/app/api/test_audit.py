@@ -1,0 +1,265 @@
+"""Who did what, through HTTP: every request that changes something leaves a row, and so do refusals."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.services.audit import list_records
+from app.services.keys import create_key
+from app.store.unit_of_work import Store
+from tests.app.api.conftest import CSV, WEIGHTS
+from tests.app.started import Client
+
+SAFE = {"get", "head", "options"}
+QUERIES = {
+    "/v1/models/{model}/classes/{class}:query",
+    "/v1/models/{model}:query",
+    "/v1/models/{model}:predict",
+    "/v2/models/{model}/infer",
+    "/v2/models/{model}/versions/{version}/infer",
+    "/v2/repository/index",
+}
+
+
+def head() -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, weights=WEIGHTS, labels=np.array(["a", "b", "c", "d"]))
+    return buffer.getvalue()
+
+
+class World:
+    """A server that asks for keys, and what is needed to change something on it."""
+
+    def __init__(self, client: Client, store: Store, headers: dict[str, str]) -> None:
+        self.client, self.store, self.headers = client, store, headers
+
+    def ask(self, method: str, path: str, **options: Any) -> Any:
+        headers = self.headers | options.pop("headers", {})
+        return self.client.request(method, path, headers=headers, **options)
+
+    def rows(self, **equal: str) -> list[Any]:
+        self.client.run(self.client.runtime.witness.write())
+        return list(list_records(self.store, limit=1000, **equal)[0])
+
+    def dataset(self) -> str:
+        return str(self.ask("POST", "/v1/datasets?format=csv", content=CSV).json()["id"])
+
+    def job(self) -> str:
+        body = {"dataset_id": self.dataset(), "model": "m"}
+        return str(self.ask("POST", "/v1/training-jobs", json=body).json()["id"])
+
+    def key(self) -> str:
+        body = {"name": "k", "scopes": ["query"]}
+        return str(self.ask("POST", "/v1/keys", json=body).json()["details"]["id"])
+
+    def alias(self) -> dict[str, str]:
+        return {"if-match": self.ask("GET", "/v1/models/pets/aliases/latest").headers["etag"]}
+
+
+@pytest.fixture
+def world(client: Client, store: Store, pets) -> World:
+    _, text = create_key(store, "root", {"admin"})
+    client.refresh()
+    return World(client, store, {"authorization": f"Bearer {text}"})
+
+
+def cancelled(world: World) -> str:
+    job = world.job()
+    world.ask("POST", f"/v1/training-jobs/{job}/cancel")
+    return job
+
+
+def second_version(world: World) -> str:
+    world.ask("POST", "/v1/teachers?model=heads&alias=", content=head())
+    return "/v1/models/heads/versions/1"
+
+
+DEEDS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
+    ("post", "/v1/datasets"): (
+        "dataset.create",
+        lambda w: w.ask("POST", "/v1/datasets?format=csv", content=CSV),
+    ),
+    ("delete", "/v1/datasets/{dataset_id}"): (
+        "dataset.delete",
+        lambda w: w.ask("DELETE", f"/v1/datasets/{w.dataset()}"),
+    ),
+    ("post", "/v1/training-jobs"): (
+        "job.submit",
+        lambda w: w.ask("POST", "/v1/training-jobs", json={"dataset_id": w.dataset(), "model": "m"}),
+    ),
+    ("delete", "/v1/training-jobs/{job_id}"): (
+        "job.delete",
+        lambda w: w.ask("DELETE", f"/v1/training-jobs/{cancelled(w)}"),
+    ),
+    ("post", "/v1/training-jobs/{job_id}/cancel"): (
+        "job.cancel",
+        lambda w: w.ask("POST", f"/v1/training-jobs/{w.job()}/cancel"),
+    ),
+    ("post", "/v1/training-jobs/{job_id}/retry"): (
+        "job.retry",
+        lambda w: w.ask("POST", f"/v1/training-jobs/{cancelled(w)}/retry"),
+    ),
+    ("post", "/v1/teachers"): (
+        "model.import",
+        lambda w: w.ask("POST", "/v1/teachers?model=heads", content=head()),
+    ),
+    ("put", "/v1/models/{model}/aliases/{alias}"): (
+        "alias.move",
+        lambda w: w.ask("PUT", "/v1/models/pets/aliases/live", json={"version": 1}),
+    ),
+    ("delete", "/v1/models/{model}/aliases/{alias}"): (
+        "alias.delete",
+        lambda w: w.ask("DELETE", "/v1/models/pets/aliases/latest", headers=w.alias()),
+    ),
+    ("delete", "/v1/models/{model}/versions/{version}"): (
+        "version.delete",
+        lambda w: w.ask("DELETE", second_version(w)),
+    ),
+    ("post", "/v1/keys"): (
+        "key.create",
+        lambda w: w.ask("POST", "/v1/keys", json={"name": "k", "scopes": ["query"]}),
+    ),
+    ("post", "/v1/keys/{key_id}/rotate"): (
+        "key.rotate",
+        lambda w: w.ask("POST", f"/v1/keys/{w.key()}/rotate"),
+    ),
+    ("delete", "/v1/keys/{key_id}"): ("key.revoke", lambda w: w.ask("DELETE", f"/v1/keys/{w.key()}")),
+    ("post", "/v2/repository/models/{model}/load"): (
+        "student.load",
+        lambda w: w.ask("POST", "/v2/repository/models/pets/load"),
+    ),
+    ("post", "/v2/repository/models/{model}/unload"): (
+        "student.unload",
+        lambda w: w.ask("POST", "/v2/repository/models/pets/unload"),
+    ),
+}
+
+
+def test_there_is_a_deed_here_for_every_request_that_can_change_something(client):
+    changing = {
+        (method, path)
+        for path, operations in client.app.openapi()["paths"].items()
+        for method in operations
+        if method not in SAFE and path not in QUERIES
+    }
+    assert changing == set(DEEDS)
+
+
+@pytest.mark.parametrize(("method", "path"), DEEDS)
+def test_every_request_that_changes_something_leaves_a_row(world: World, method: str, path: str):
+    action, do = DEEDS[method, path]
+    response = do(world)
+    assert response.is_success, response.text
+    [row] = world.rows(action=action)[:1]
+    assert (row.actor_name, row.scope, row.outcome) == ("root", "admin", "done")
+    assert row.request_id == response.headers["x-request-id"]
+    assert row.address == "127.0.0.1"
+    assert row.object
+    assert world.rows(action="request.unchanged") == []
+
+
+@pytest.mark.parametrize(("method", "path"), DEEDS)
+def test_every_such_request_leaves_a_row_when_it_is_refused(world: World, method: str, path: str):
+    where = path.replace("{", "").replace("}", "").replace("/model/", "/pets/")
+    before = len(world.rows())
+    assert world.client.request(method.upper(), where).status_code == 401
+    _, text = create_key(world.store, "camera", {"query"}, {"cars"})
+    world.client.refresh()
+    response = world.client.request(method.upper(), where, headers={"x-api-key": text}, json={"version": 1})
+    assert response.status_code == 403, response.text
+    refused = world.rows(action="request.refused")
+    assert {row.outcome for row in refused} == {"key_required", "scope_required"}
+    assert {row.object for row in refused} == {f"{method.upper()} {where}"}
+    assert len(world.rows()) == before + 3, "no other rows than two, and that of the key"
+
+
+def test_what_changes_nothing_is_told_apart(world: World):
+    for _ in range(2):
+        assert world.ask("POST", "/v1/datasets?format=csv", content=CSV).is_success
+    [row] = world.rows(action="request.unchanged")
+    assert (row.object, row.outcome, row.actor_name) == ("POST /v1/datasets", "unchanged", "root")
+    world.ask("DELETE", "/v1/datasets/ds_none")
+    [row] = world.rows(action="request.refused")
+    assert (row.object, row.outcome) == ("DELETE /v1/datasets/ds_none", "dataset_not_found")
+    assert row.actor_name == "root"
+
+
+def test_looking_and_asking_leave_nothing(world: World):
+    before = len(world.rows())
+    body = {"x": [1, 2, 3]}
+    for method, path in (
+        ("GET", "/v1/models"),
+        ("GET", "/v1/audit"),
+        ("GET", "/v1/models/none"),
+        ("GET", "/livez"),
+        ("POST", "/v1/models/pets/classes/cat:query"),
+        ("POST", "/v1/models/pets/classes/none:query"),
+        ("POST", "/v1/models/pets:predict"),
+        ("POST", "/v2/repository/index"),
+    ):
+        world.ask(method, path, **({"json": body} if "pets" in path else {}))
+    assert len(world.rows()) == before
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/models"),
+        ("POST", "/v1/models/pets/classes/cat:query"),
+        ("GET", "/v2/models/pets"),
+        ("POST", "/v2/models/pets/infer"),
+        ("POST", "/v1/models/pets:predict"),
+    ],
+)
+def test_who_is_not_let_in_is_written_down_wherever_that_is(world: World, method: str, path: str):
+    for _ in range(3):
+        assert world.client.request(method, path, json={"x": [1, 2, 3]}).status_code == 401
+    [row] = world.rows(action="request.refused")
+    assert (row.object, row.details["count"], row.actor) == (f"{method} {path}", 3, "unknown")
+
+
+def test_a_database_that_is_away_costs_the_row_and_not_the_answer(world: World, monkeypatch, caplog):
+    world.ask("POST", "/v1/datasets?format=csv", content=CSV)
+    from app.domain.errors import Unavailable
+
+    def away() -> Any:
+        raise Unavailable("away")
+
+    monkeypatch.setattr(world.client.runtime.store, "begin", away)
+    assert world.ask("POST", "/v1/datasets?format=csv", content=CSV).status_code == 200
+    assert "is not in the audit log" in caplog.text
+
+
+def test_the_log_is_read_in_pages_and_by_filters(world: World, problem):
+    keys = [world.key() for _ in range(5)]
+    first = world.ask("GET", "/v1/audit", params={"limit": 3})
+    assert [row["object"] for row in first.json()["data"]] == keys[:1:-1]
+    assert first.json()["has_more"]
+    second = world.ask("GET", first.links["next"]["url"])
+    assert [row["object"] for row in second.json()["data"]][:2] == keys[1::-1]
+    one = world.ask("GET", "/v1/audit", params={"object": keys[2], "action": "key.create"}).json()["data"]
+    assert [row["object"] for row in one] == [keys[2]]
+    assert one[0]["at"].endswith("Z")
+    assert world.ask("GET", "/v1/audit", params={"actor": "nobody"}).json() == {"data": [], "has_more": False}
+    assert world.ask("GET", "/v1/audit", params={"since": 4e9}).json()["data"] == []
+    assert world.ask("GET", "/v1/audit", params={"until": 1.0}).json()["data"] == []
+    problem(world.ask("GET", "/v1/audit", params={"actor": "a\0b"}), 400, "invalid_parameter")
+    _, text = create_key(world.store, "trainer", {"train"})
+    world.client.refresh()
+    problem(world.client.get("/v1/audit", headers={"x-api-key": text}), 403, "scope_required")
+
+
+def test_the_address_is_that_of_the_client_behind_a_trusted_proxy(make_client, store: Store, pets):
+    _, text = create_key(store, "root", {"admin"})
+    forwarded = {"authorization": f"Bearer {text}", "x-forwarded-for": "6.6.6.6, 192.0.2.7"}
+    body = {"name": "k", "scopes": ["query"]}
+    for proxies, address in (("", "127.0.0.1"), ("127.0.0.1", "192.0.2.7")):
+        client = make_client(trusted_proxies=proxies)
+        made = client.post("/v1/keys", json=body, headers=forwarded).json()["details"]["id"]
+        [row] = list_records(store, limit=1, object=made)[0]
+        assert row.address == address

@@ -1,0 +1,97 @@
+"""`stms audit` and what `stms keys` leaves in the log."""
+
+from __future__ import annotations
+
+import getpass
+import json
+
+import pytest
+
+from app.commands.options import operator
+from app.services.audit import list_records
+from app.services.keys import KeyRing, list_keys
+from app.store.engine import open_engine
+from app.store.unit_of_work import Store
+
+RECORD = {
+    "id": "aud_1",
+    "at": "2026-01-02T03:04:05.000Z",
+    "actor": "key_1",
+    "actor_name": "root",
+    "scope": "admin",
+    "action": "alias.move",
+    "object": "pets@live",
+    "outcome": "done",
+    "request_id": "r-1",
+    "address": "192.0.2.1",
+    "details": {"version": 3},
+}
+
+
+@pytest.fixture
+def data_dir(run, tmp_path):
+    assert run("db", "upgrade", "--data-dir", str(tmp_path)).exit_code == 0
+    return str(tmp_path)
+
+
+@pytest.fixture
+def store(data_dir):
+    opened = Store(open_engine(f"sqlite:///{data_dir}/stms.sqlite"))
+    yield opened
+    opened.dispose()
+
+
+def test_records_are_shown_as_a_table_or_as_they_are(run, written):
+    written.on(
+        "GET", "/v1/audit", {"data": [RECORD, RECORD | {"actor_name": "", "actor": "cli"}], "has_more": False}
+    )
+    shown = run("audit", "--server", written.address).stdout
+    for text in ("root (key_1)", "cli", "alias.move", "pets@live", "192.0.2.1", "version=3"):
+        assert text in shown
+    assert json.loads(run("audit", "--json", "-n", "1", "--server", written.address).stdout) == [RECORD]
+
+
+def test_filters_are_passed_on(run, written):
+    written.on("GET", "/v1/audit", {"data": [], "has_more": False})
+    filters = ["--actor", "key_1", "--action", "a.b", "--object", "x", "--since", "2026-01-01"]
+    result = run("audit", *filters, "--until", "2026-01-01T01:00:00", "--server", written.address)
+    assert "There are no such records." in result.stdout
+    asked = written.requests[-1].path
+    for part in ("actor=key_1", "action=a.b", "object=x", "since=1767225600", "until=1767229200"):
+        assert part in asked
+
+
+def test_keys_are_made_with_limits_rotated_and_it_is_known_who_did_it(run, data_dir, store):
+    options = ["--expires-in-days", "2", "--rate-limit", "5", "--rate-burst", "7", "--data-dir", data_dir]
+    first = run("keys", "create", "camera", *options).stdout.splitlines()[-1]
+    [key] = list_keys(store)
+    assert (key.rate_limit, key.rate_burst) == (5.0, 7)
+    assert key.expires_at == pytest.approx(key.created_at + 2 * 86400, abs=60)
+    made = run("keys", "rotate", key.id, "--data-dir", data_dir)
+    assert made.exit_code == 0, made.output
+    second = made.stdout.splitlines()[-1]
+    ring = KeyRing(list_keys(store))
+    assert ring.authenticate(second).id == key.id
+    assert first != second
+    assert run("keys", "rotate", key.id, "--overlap", "60", "--data-dir", data_dir).exit_code == 0
+    assert list_keys(store)[0].previous_until is not None
+    assert run("keys", "revoke", key.id, "--data-dir", data_dir).exit_code == 0
+    refused = run("keys", "rotate", key.id, "--data-dir", data_dir)
+    assert refused.exit_code == 1
+    assert "useless for good" in refused.stderr
+    rows = list_records(store, limit=10)[0]
+    assert [row.action for row in rows] == ["key.revoke", "key.rotate", "key.rotate", "key.create"]
+    assert {(row.actor, row.actor_name) for row in rows} == {("cli", getpass.getuser())}
+    listed = json.loads(run("keys", "list", "--json", "--data-dir", data_dir).stdout)
+    assert listed[0]["expires_at"] > listed[0]["created_at"]
+    assert "digest" not in str(listed)
+    assert "camera" in run("keys", "list", "--data-dir", data_dir).stdout
+
+
+def test_a_user_without_a_name_has_a_number(monkeypatch):
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 10001")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    assert operator().id == "cli"
+    assert operator().name.isdigit()

@@ -1,0 +1,78 @@
+"""Secrets stay out of logs, whatever they got into."""
+
+from __future__ import annotations
+
+import io
+import logging
+import time
+
+import pytest
+
+from app.domain.masking import masked
+from app.logs import Masking, mask_logs
+
+ID = "key_" + "0a" * 12
+SECRET = "A-z_9" * 8 + "xyz"
+KEY = f"stms_{ID}_{SECRET}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"Bearer {KEY}", f"Bearer stms_{ID}_***"),
+        (f"GET /v1?key={KEY}&x=1", f"GET /v1?key=stms_{ID}_***&x=1"),
+        (f"{KEY[:60]}…", f"stms_{ID}_***…"),
+        (KEY.replace("_", "%5F"), f"stms%5F{ID.replace('_', '%5F')}_***"),
+        (f"b'{KEY}' and '{KEY}'", f"b'stms_{ID}_***' and 'stms_{ID}_***'"),
+        ("postgresql://stms:s3cr&t@db/stms", "postgresql://stms:***@db/stms"),
+        (
+            "postgresql+psycopg://stms:p%40ss:w@10.0.0.1:5432/x?y=1",
+            "postgresql+psycopg://stms:***@10.0.0.1:5432/x?y=1",
+        ),
+        ("host=db password=hunter2 user=x", "host=db password=*** user=x"),
+        ("PASSWORD='hunter 2', x", "PASSWORD=***, x"),
+        ('{"secret": "hunter2"}', '{"secret": ***}'),
+        ("secret: hunter2; next", "secret: ***; next"),
+        ("http://127.0.0.1:8000/docs", "http://127.0.0.1:8000/docs"),
+        (f"the key {ID} was revoked", f"the key {ID} was revoked"),
+        ("", ""),
+    ],
+)
+def test_secrets_are_masked_and_nothing_else(text: str, expected: str):
+    assert masked(text) == expected
+    assert masked(masked(text)) == masked(text)
+
+
+def test_a_long_text_is_masked_in_no_time():
+    started = time.process_time()
+    for text in ("stms_key_0a_", "stms_key_", "a://b:", "://", ":", "password=", "password='", 'secret="'):
+        assert len(masked(text * 20_000)) > 0
+    assert time.process_time() - started < 10
+
+
+def test_lines_arguments_and_tracebacks_are_masked():
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    logger = logging.getLogger("tests.masking")
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        mask_logs()
+        mask_logs()
+        assert isinstance(handler.formatter, Masking)
+        assert isinstance(logging.lastResort, logging.Handler)
+        assert isinstance(logging.lastResort.formatter, Masking)
+        logger.warning("the key %s is wrong", KEY)
+        try:
+            raise RuntimeError(f"postgresql://a:b@c {KEY}")
+        except RuntimeError:
+            logger.exception("it failed")
+    finally:
+        logger.removeHandler(handler)
+        logging.lastResort.setFormatter(None)
+    text = stream.getvalue()
+    assert SECRET not in text
+    assert "a:b@c" not in text
+    assert f"WARNING the key stms_{ID}_*** is wrong" in text
+    assert "RuntimeError: postgresql://a:***@c" in text
