@@ -1,0 +1,1 @@
+"""Attacks on a real server, each with the one answer that is right."""

@@ -1,0 +1,136 @@
+"""What an attack is, how single requests are told in one line, and what every answer is held to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from benchmarks.hostile.scene import Scene
+from benchmarks.hostile.wire import Answer, Header, chunked, exchange, head
+
+PROBLEM = "application/problem+json"
+_JSON = (b"Content-Type", b"application/json")
+
+QUERY = "/v1/models/pets/classes/cat:query"
+CLASSES = "/v1/models/pets:query"
+PREDICT = "/v1/models/pets:predict"
+INFER = "/v2/models/pets:cat/infer"
+DATASETS = "/v1/datasets"
+JOBS = "/v1/training-jobs"
+KEYS = "/v1/keys"
+
+Act: TypeAlias = Callable[[Scene], Answer]
+Body: TypeAlias = bytes | Callable[[], bytes | Iterable[bytes]]
+
+INSIDE = re.compile(
+    r"Traceback|File \"|site-packages|\.py\b|sqlalchemy|sqlite|psycopg|pydantic|SELECT |INSERT |arrow::"
+    r"|0x[0-9a-f]{8}|/proc/|stms-upload|numpy\.",
+    re.IGNORECASE,
+)
+"""What an answer says that knows the inside of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """status, code: of the one answer that is right; a status of 0 is a connection closed without a word.
+
+    code: None where there is no problem document: in answers of the protocol v2, and in none.
+    """
+
+    category: str
+    name: str
+    act: Act
+    status: int
+    code: str | None = None
+
+
+def attacks(category: str, *rows: tuple[str, Act, int, str | None]) -> list[Attack]:
+    """A table of one category."""
+    return [Attack(category, *row) for row in rows]
+
+
+def post(
+    target: bytes | str, body: Body = b"", *headers: Header, key: str = "query", method: str = "POST"
+) -> Act:
+    """One well-formed request with whatever body, JSON unless it says else. key: whose; empty: nobody's."""
+
+    def act(scene: Scene) -> Answer:
+        made = body() if callable(body) else body
+        whole = made if isinstance(made, bytes) else b"".join(made)
+        length = [(b"Content-Length", b"%d" % len(whole))] if whole or method != "GET" else []
+        kind = [] if any(name == b"Content-Type" for name, _ in headers) or not whole else [_JSON]
+        given = [*scene.authorization(key), *kind, *headers, *length]
+        return exchange(scene.address, [head(method, target, given), whole], method=method)
+
+    return act
+
+
+def get(target: bytes | str, *headers: Header, key: str = "query") -> Act:
+    """One GET."""
+    return post(target, b"", *headers, key=key, method="GET")
+
+
+def a_file(data: Body | str, kind: str = "application/octet-stream", query: str = "") -> Act:
+    """A data set on its way in."""
+    body = data.encode() if isinstance(data, str) else data
+    return post(f"{DATASETS}?{query}", body, (b"Content-Type", kind.encode()), key="train")
+
+
+def raw(*pieces: bytes, method: str = "POST", ends: bool = False) -> Act:
+    """Bytes as they are; ``{key}`` stands for the key of one who may train."""
+
+    def act(scene: Scene) -> Answer:
+        key = scene.keys["train"].encode()
+        filled = [piece.replace(b"{key}", key) for piece in pieces]
+        return exchange(scene.address, filled, method=method, ends=ends)
+
+    return act
+
+
+def in_chunks(
+    target: str, pieces: Callable[[], Iterable[bytes]], *headers: Header, key: str = "query"
+) -> Act:
+    """A body of unknown length."""
+
+    def act(scene: Scene) -> Answer:
+        given = [*scene.authorization(key), (b"Transfer-Encoding", b"chunked"), *headers]
+        return exchange(scene.address, [head("POST", target, given), *chunked(pieces())])
+
+    return act
+
+
+def complaints(attack: Attack, answer: Answer, private: Sequence[str]) -> list[str]:
+    """What is wrong with the answer to an attack. private: what no answer may hold."""
+    found = []
+    if answer.status != attack.status:
+        found.append(f"status {answer.status} instead of {attack.status}: {answer.body[:300]!r}")
+    if answer.status == 0:
+        return found
+    if answer.code != attack.code:
+        found.append(f"code {answer.code!r} instead of {attack.code!r}: {answer.body[:300]!r}")
+    found += _form(attack, answer)
+    document = answer.document
+    # The target is given back as it came.
+    said = {**document, "instance": ""} if isinstance(document, dict) else document
+    text = answer.body.decode(errors="replace") if said is None else str(said)
+    if (inside := INSIDE.search(text)) or any(word in text for word in private):
+        found.append(f"tells of the inside: {inside[0] if inside else text[:300]!r}")
+    return found
+
+
+def _form(attack: Attack, answer: Answer) -> list[str]:
+    kind, document = answer.headers.get("content-type", ""), answer.document
+    if attack.code is None:
+        good = kind == "application/json" and isinstance(document, dict) and document.get("error")
+        return [] if good else [f"no error of the protocol: {kind} {answer.body[:200]!r}"]
+    if kind != PROBLEM or not isinstance(document, dict):
+        return [f"no problem document: {kind} {answer.body[:200]!r}"]
+    missing = {"type", "title", "status", "detail", "instance", "code", "request_id"} - document.keys()
+    found = [f"the problem lacks {missing}"] if missing else []
+    if document.get("status") != answer.status:
+        found.append("the problem has another status")
+    if len(answer.body) > 64 * 1024:
+        found.append(f"the answer has {len(answer.body)} bytes")
+    return found

@@ -1,0 +1,193 @@
+"""All attacks on one server, and what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.hostile import bodies, containers, framing, places, slow, tables, tensors
+from benchmarks.hostile.archives import good_npz, npz, safetensors
+from benchmarks.hostile.attack import CLASSES, DATASETS, INFER, JOBS, PREDICT, QUERY, Attack, complaints
+from benchmarks.hostile.scene import ROWS, Resources, Scene, ask, resources, scene, settled, watch_peak
+from benchmarks.hostile.wire import Answer
+
+MAX_GROWTH = 50 * 1024**2
+"""Bytes of memory that all attacks together may cost the server for good."""
+_SLOWER = 2.0
+_SLOWER_SECONDS = 0.002
+"""How much slower a good query may be afterwards: the machine has other work, too."""
+_ROUNDS = 3
+_STUMBLE = "Traceback"
+_SHOWN = 3000
+
+
+@dataclass
+class Report:
+    """failures: by attack, what was wrong. before, after: what the server held. stumbled: the first
+    error of its own that it logged. seconds: of the whole run.
+
+    slowest, hungriest: seconds, and bytes that the server took for the time of it, by attack.
+    """
+
+    attacks: list[Attack] = field(default_factory=list)
+    failures: dict[str, list[str]] = field(default_factory=dict)
+    slowest: dict[str, float] = field(default_factory=dict)
+    hungriest: dict[str, int] = field(default_factory=dict)
+    before: Resources | None = None
+    after: Resources | None = None
+    p50_before: float = 0.0
+    p50_after: float = 0.0
+    alive: bool = False
+    same_answer: bool = False
+    stumbled: str = ""
+    seconds: float = 0.0
+
+    @property
+    def growth(self) -> int:
+        """Bytes that the server holds more than before."""
+        assert self.before is not None
+        assert self.after is not None
+        return self.after.rss - self.before.rss
+
+    def damage(self) -> list[str]:
+        """What is wrong with the server itself after all."""
+        assert self.before is not None
+        assert self.after is not None
+        found = [] if self.alive else ["the server is not ready any more"]
+        if not self.same_answer:
+            found.append("a good query is answered in another way")
+        if self.p50_after > _SLOWER * self.p50_before + _SLOWER_SECONDS:
+            found.append(f"a good query takes {self.p50_after:.6f} s instead of {self.p50_before:.6f} s")
+        if self.growth > MAX_GROWTH:
+            found.append(f"memory grew by {self.growth / 1e6:.1f} MB")
+        if self.after.files > self.before.files:
+            found.append(f"{self.after.files - self.before.files} files or connections are left open")
+        if self.stumbled:
+            found.append(f"the server stumbled: {self.stumbled}")
+        if self.after.left:
+            found.append(f"files are left: {self.after.left}")
+        return found
+
+    def figures(self) -> dict[str, Any]:
+        """The run in numbers."""
+        assert self.before is not None
+        assert self.after is not None
+        return {
+            "attacks": len(self.attacks),
+            "categories": dict(Counter(attack.category for attack in self.attacks)),
+            "as_expected": len(self.attacks) - len(self.failures),
+            "memory_growth_mb": round(self.growth / 1e6, 1),
+            "hungriest_attack_mb": round(max(self.hungriest.values()) / 1e6, 1),
+            "open_files_left": max(0, self.after.files - self.before.files),
+            "temporary_files_left": len(self.after.left),
+            "alive": self.alive and self.same_answer,
+            "p50_before_ms": round(self.p50_before * 1e3, 3),
+            "p50_after_ms": round(self.p50_after * 1e3, 3),
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def quick_attacks() -> list[Attack]:
+    """Those that are over at once, in order."""
+    groups = (
+        *(framing.smuggling, framing.chunks, framing.heads),
+        *(bodies.syntax, bodies.types, bodies.questions, bodies.jobs, bodies.hyperparameters, bodies.keys),
+        *(tensors.raw_tensors, tensors.npy_headers, tensors.bombs, tensors.v2, tensors.v2_requests),
+        *(tables.csv, tables.tables, tables.kinds, tables.svmlight, tables.columns),
+        *(containers.archives, containers.heads, containers.labels, containers.forms),
+        *(places.paths, places.aliases, places.pages, places.repeats, places.access, places.leave),
+    )
+    return [attack for group in groups for attack in group()]
+
+
+def run(folder: Path) -> Report:
+    """The whole run, on a server with its data in ``folder``. Raises AssertionError if the server breaks."""
+    report = Report()
+    with scene(folder) as place:
+        _warm_up(place)
+        answer, report.p50_before = ask(place)
+        report.before = resources(place)
+        began = time.monotonic()
+        _attack(place, report)
+        report.seconds = time.monotonic() - began
+        report.after = settled(place, report.before)
+        again, report.p50_after = ask(place)
+        report.same_answer = again == answer
+        with place.client("") as client:
+            report.alive = place.process.poll() is None and client.get("/readyz").status_code == 200
+    log = place.log.read_text(encoding="utf-8", errors="replace")
+    report.stumbled = log[log.find(_STUMBLE) :][:_SHOWN] if _STUMBLE in log else ""
+    return report
+
+
+def _attack(place: Scene, report: Report) -> None:
+    slow_ones, private = slow.slow(), place.private()
+    with ThreadPoolExecutor(len(slow_ones)) as threads:
+        waiting = [(attack, threads.submit(_judged, attack, place, private)) for attack in slow_ones]
+        for attack in quick_attacks():
+            began, held = time.monotonic(), watch_peak(place)
+            _note(report, attack, _judged(attack, place, private))
+            name = f"{attack.category}: {attack.name}"
+            report.slowest[name] = time.monotonic() - began
+            report.hungriest[name] = resources(place).peak - held
+        for attack, judged in waiting:
+            _note(report, attack, judged.result())
+
+
+def _judged(attack: Attack, place: Scene, private: list[str]) -> list[str]:
+    try:
+        answer: Answer = attack.act(place)
+    except (OSError, AssertionError) as error:
+        return [f"{type(error).__name__}: {error}"]
+    return complaints(attack, answer, private)
+
+
+def _note(report: Report, attack: Attack, found: list[str]) -> None:
+    report.attacks.append(attack)
+    if found:
+        report.failures[f"{attack.category}: {attack.name}"] = found
+
+
+def _warm_up(place: Scene) -> None:
+    """Use every reader and every way to ask as they are meant, up to their limits.
+
+    So what they load is loaded, and the memory that the allocator keeps for such requests is kept.
+    """
+    lines = ["a,b,label", *(f"{i},{i % 7},{'uv'[i % 2]}" for i in range(2000))]
+    large = "\n".join(",".join([f"{i % 1000}.25"] * 25) + f",{i % 2}" for i in range(ROWS - 1))
+    sent: list[tuple[str, str, bytes]] = [
+        (DATASETS, "text/csv", "\n".join(lines).encode()),
+        (DATASETS, "text/csv", large.encode()),
+        (DATASETS, "application/x-svmlight", b"1 1:2\n1 1:3\n2 1:4\n2 1:5\n"),
+        (DATASETS, "application/x-npz", npz(good_npz())),
+        (DATASETS, "application/vnd.apache.parquet", tables.a_parquet()),
+        ("/v1/teachers?model=head", "application/octet-stream", _head()),
+    ]
+    many = b'{"rows": [' + b"[1.25,2.25,3.25]," * (ROWS - 1) + b"[1,2,3]" + b" " * 14_000_000 + b"]}"
+    with place.client("train") as client:
+        for number in range(_ROUNDS):
+            for target, kind, data in sent:
+                given = data + b"\n" * number if kind.startswith("text") else data
+                client.post(target, content=given, headers={"content-type": kind}).raise_for_status()
+            for target in (QUERY, CLASSES + "?class=cat", PREDICT):
+                client.post(target, content=many).raise_for_status()
+            rows = {"name": "x", "shape": [ROWS, 3], "datatype": "FP64", "data": [1.25] * 3 * ROWS}
+            client.post(INFER, json={"inputs": [rows]}).raise_for_status()
+            for target in (DATASETS, JOBS, "/v1/models", "/openapi.json", "/metrics"):
+                client.get(target).raise_for_status()
+        place.dataset = client.get(DATASETS).json()["data"][-1]["id"]
+        job = client.post(JOBS, json={"dataset_id": place.dataset, "model": "warm"})
+        job.raise_for_status()
+        place.kept["job"] = job.json()["id"]
+
+
+def _head() -> bytes:
+    described = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
+    header = {"__metadata__": {"labels": '["a", "b"]'}, "weights": described}
+    return safetensors(header, np.ones(4, np.float32).tobytes())

@@ -1,0 +1,198 @@
+"""The server under attack: one real process on a database of its own, and what is known of its resources."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from app.services.keys import create_key, revoke_key
+from app.settings import Settings
+from app.store.engine import open_engine
+from app.store.migrate import upgrade
+from app.store.unit_of_work import Store
+from benchmarks.processes import family, free_port, wait_until_it_answers
+from benchmarks.published import linear_student, linear_teacher, publish
+
+STMS = Path(sys.executable).with_name("stms")
+MODEL_CLASSES = ("cat", "dog", "größe/1:x", "日本")
+WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -1.0, -1.0]])
+UPLOAD_BYTES = 24 * 1024**2
+"""Largest file: the attacks on limits need not send gigabytes to reach them."""
+DATASET_BYTES = 32 * 1024**2
+ROWS = 100_000
+COLUMNS = 200_000
+
+LIMITS = {
+    "STMS_MAX_UPLOAD_BYTES": str(UPLOAD_BYTES),
+    "STMS_MAX_HEAD_BYTES": str(UPLOAD_BYTES),
+    "STMS_MAX_DATASET_BYTES": str(DATASET_BYTES),
+    "STMS_MAX_ROWS": str(ROWS),
+    "STMS_MAX_COLUMNS": str(COLUMNS),
+    "STMS_MAX_CLASSES": "100000",
+    "STMS_AUTH_FAILURE_RATE": "40",
+}
+_SETTLE_SECONDS = 20.0
+_WARM_QUERIES = 400
+_QUESTION = {"x": [1.0, 2.0, 3.0]}
+
+
+@dataclass
+class Scene:
+    """address: of the server. keys: API keys by what they may. folder: of its data; temporary: of its files.
+
+    dataset: the id of a data set that is there. log: what the server writes.
+    """
+
+    process: subprocess.Popen[bytes]
+    address: tuple[str, int]
+    keys: dict[str, str]
+    folder: Path
+    dataset: str = ""
+    kept: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return "http://{}:{}".format(*self.address)
+
+    @property
+    def temporary(self) -> Path:
+        return self.folder / "temporary"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    def authorization(self, key: str) -> list[tuple[bytes, bytes]]:
+        """The header of one of `keys`; none for an empty name."""
+        return [(b"Authorization", b"Bearer " + self.keys[key].encode())] if key else []
+
+    def client(self, key: str) -> httpx.Client:
+        """A well-behaved client."""
+        headers = {name.decode(): value.decode() for name, value in self.authorization(key)}
+        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=60)
+
+    def private(self) -> list[str]:
+        """What no answer may tell."""
+        return [str(self.folder), *self.keys.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Of all processes of the server. rss, peak: bytes. files: open ones. left: temporary files."""
+
+    rss: int
+    peak: int
+    files: int
+    left: tuple[str, ...]
+
+
+@contextmanager
+def scene(folder: Path) -> Iterator[Scene]:
+    """A server that is up, for the length of the block. Raises AssertionError if it does not end well."""
+    keys = _prepare(folder)
+    port = free_port()
+    (folder / "temporary").mkdir()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
+    environ = inherited | LIMITS | {"TMPDIR": str(folder / "temporary")}
+    with (folder / "log").open("wb") as output:
+        process = subprocess.Popen(
+            [STMS, "api", "--port", str(port), "--data-dir", str(folder)],
+            env=environ,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+        )
+    try:
+        wait_until_it_answers(process, f"http://127.0.0.1:{port}/readyz", folder)
+        yield Scene(process, ("127.0.0.1", port), keys, folder)
+    finally:
+        process.terminate()
+        try:
+            code = process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+    log = (folder / "log").read_text(encoding="utf-8", errors="replace")
+    assert code == 0, f"The server ended with {code}:\n{log[-4000:]}"
+
+
+def resources(place: Scene) -> Resources:
+    """What the server holds now."""
+    rss = peak = files = 0
+    for pid in family(place.process.pid):
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        sizes = dict(line.split(":", 1) for line in status.splitlines())
+        rss += int(sizes["VmRSS"].split()[0]) * 1024
+        peak += int(sizes["VmHWM"].split()[0]) * 1024
+        files += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+    left = [path.name for path in place.temporary.iterdir()]
+    left += [path.name for path in place.folder.rglob("*.tmp")]
+    return Resources(rss, peak, files, tuple(sorted(left)))
+
+
+def watch_peak(place: Scene) -> int:
+    """Begin a new peak (proc(5), clear_refs); returns the bytes held now."""
+    for pid in family(place.process.pid):
+        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+    return resources(place).rss
+
+
+def settled(place: Scene, before: Resources) -> Resources:
+    """The same, once connections and files are closed again, or the patience for it is over."""
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while True:
+        now = resources(place)
+        if (now.files <= before.files and not now.left) or time.monotonic() > deadline:
+            return now
+        time.sleep(0.2)
+
+
+def ask(place: Scene) -> tuple[bytes, float]:
+    """The answer to a good query, and the median of its seconds over some hundred times."""
+    seconds = []
+    with place.client("query") as client:
+        for _ in range(_WARM_QUERIES):
+            began = time.perf_counter()
+            answer = client.post("/v1/models/pets/classes/cat:query", json=_QUESTION)
+            seconds.append(time.perf_counter() - began)
+            answer.raise_for_status()
+    return answer.content, statistics.median(seconds)
+
+
+def _prepare(folder: Path) -> dict[str, str]:
+    """A database with a model and keys; the keys by what they may."""
+    address = f"sqlite:///{folder / 'stms.sqlite'}"
+    upgrade(address)
+    store = Store(open_engine(Settings(data_dir=folder).app_database_url))
+    students = {
+        label: linear_student(label, row, threshold=0.5)
+        for label, row in zip(MODEL_CLASSES, WEIGHTS, strict=True)
+    }
+    for model in ("pets", "private"):
+        publish(store, model, students, linear_teacher(MODEL_CLASSES, WEIGHTS))
+    wanted: dict[str, tuple[str, set[str]]] = {
+        "admin": ("admin", set()),
+        "train": ("train", set()),
+        "other": ("train", set()),
+        "query": ("query", set()),
+        "limited": ("query", {"pets"}),
+        "revoked": ("query", set()),
+    }
+    keys = {}
+    for name, (scope, models) in wanted.items():
+        key, keys[name] = create_key(store, name, {scope}, models)
+        if name == "revoked":
+            revoke_key(store, key.id)
+    store.dispose()
+    return keys

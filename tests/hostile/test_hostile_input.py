@@ -1,0 +1,72 @@
+"""Five hundred attacks on one real server: each gets its one right answer, and the server is as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.hostile.attack import Attack, complaints
+from benchmarks.hostile.run import MAX_GROWTH, Report, quick_attacks, run
+from benchmarks.hostile.slow import slow
+from benchmarks.hostile.wire import Answer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return run(tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.mark.parametrize("name", [f"{attack.category}: {attack.name}" for attack in quick_attacks() + slow()])
+def test_an_attack_gets_its_one_right_answer(report: Report, name: str):
+    assert report.failures.get(name, []) == []
+
+
+def test_the_server_is_as_it_was(report: Report):
+    assert report.damage() == []
+    assert report.growth <= MAX_GROWTH
+    assert report.alive
+    assert report.same_answer
+
+
+def test_every_attack_is_another(report: Report):
+    names = [(attack.category, attack.name) for attack in report.attacks]
+    assert len(names) == len(set(names)) >= 500
+    assert len({category for category, _ in names}) >= 20
+
+
+PROBLEM = (
+    b'{"type":"about:blank","title":"Bad Request","status":400,"detail":"%s","instance":"/","code":"empty",'
+    b'"request_id":"1"}'
+)
+KIND = {"content-type": "application/problem+json"}
+
+
+def judge(answer: Answer, status: int = 400, code: str | None = "empty") -> list[str]:
+    attack = Attack("tests", "one", lambda scene: answer, status, code)
+    return complaints(attack, answer, ["/var/stms"])
+
+
+def test_a_good_answer_has_no_complaint():
+    assert judge(Answer(400, KIND, PROBLEM % b"The body is empty.")) == []
+    assert judge(Answer(0), 0, None) == []
+    assert judge(Answer(403, {"content-type": "application/json"}, b'{"error": "No."}'), 403, None) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer(0), "status 0"),
+        (Answer(500, KIND, PROBLEM % b"Oh."), "status 500"),
+        (Answer(400, {"content-type": "text/html"}, PROBLEM % b"Oh."), "no problem document"),
+        (Answer(400, KIND, b"<html>"), "no problem document"),
+        (Answer(400, KIND, b'{"code": "empty", "status": 400}'), "lacks"),
+        (Answer(400, KIND, PROBLEM % b"In /var/stms/a."), "tells of the inside"),
+        (Answer(400, KIND, PROBLEM % b"Traceback (most recent call last)"), "tells of the inside"),
+        (Answer(400, KIND, PROBLEM % b"<object at 0x7f0123456789>"), "tells of the inside"),
+        (Answer(400, KIND, PROBLEM % b"(sqlite3.OperationalError) no such table"), "tells of the inside"),
+        (Answer(400, KIND, PROBLEM % (b"a" * 70_000)), "bytes"),
+    ],
+)
+def test_what_an_answer_must_not_be_is_noticed(answer: Answer, words: str):
+    assert any(words in complaint for complaint in judge(answer))
