@@ -1,38 +1,58 @@
-# Built in one stage, run in another: no compiler, no pip cache and no source tree in what is shipped.
-FROM python:3.11-slim-bookworm AS build
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PYTHONDONTWRITEBYTECODE=1
-RUN python3 -m venv /opt/venv
-ENV PATH=/opt/venv/bin:$PATH
+# The first stage puts the finished root together; the second ships that root alone, so that installers, the caches and
+# what was cut out are gone and not merely hidden under another layer.
+#   docker build --tag stms .
+# Any base with Debian and Python 3.11 or newer will do; to pin one for good, name its digest:
+#   docker build --build-arg BASE=python:3.11-slim-bookworm@sha256:… --tag stms .
+ARG BASE=python:3.11-slim-bookworm
+
+FROM ${BASE} AS root
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_PYTHON=/opt/venv/bin/python3
 WORKDIR /src
 COPY requirements/runtime.txt requirements/runtime.txt
-RUN pip install --quiet --only-binary :all: --require-hashes -r requirements/runtime.txt
+COPY container/trim.py container/trim.py
+# Of the C tools only strip is used, and it does not stay.
+# hadolint ignore=DL3008
+RUN apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends binutils >/dev/null \
+ && python3 -m venv --without-pip /opt/venv \
+ && pip install --quiet --no-compile --only-binary :all: --require-hashes -r requirements/runtime.txt \
+ && python3 -B container/trim.py /opt/venv \
+ && apt-get purge -y -qq --auto-remove binutils >/dev/null
+COPY container/clean.sh container/warm.py container/
 COPY pyproject.toml README.md ./
 COPY core core
 COPY app app
 COPY migrations migrations
-RUN pip install --quiet --no-deps --no-build-isolation . \
- # Layers keep whole seconds only, and both byte code and compiled kernels are checked against the time of their source.
- && find /opt/venv -name '*.py' -exec touch --date=2026-01-01T00:00:00Z {} + \
- && python -m compileall -q /opt/venv/lib
-# Kernels compiled now are found on the first start by every machine with this processor; others compile their own.
-WORKDIR /tmp
-RUN mkdir -p /data/numba && NUMBA_CACHE_DIR=/data/numba python -c "from sklearn.datasets import load_digits; \
-    from core.dataset import LabelledData; from core.pipeline import train; \
-    train(LabelledData.from_arrays(*load_digits(return_X_y=True)))"
+# Compiled kernels are checked against the time and size of their source. Layers keep whole seconds only, and a new
+# build must have a new time: a volume may still hold kernels of the last one.
+RUN pip install --quiet --no-compile --no-deps --no-build-isolation . \
+ && find /opt/venv -path '*/site-packages/core/*' -name '*.py' -exec touch --date="$(date --utc +%Y-%m-%dT%H:%M:%SZ)" {} + \
+ && useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin stms \
+ && sh container/clean.sh
+# One run of the main job leaves the byte code of those modules that the service loads, the standard library's among
+# them, and the compiled kernels: they are found on the first start by machines with this processor, others compile their own.
+ENV PATH=/opt/venv/bin:$PATH PYTHONPYCACHEPREFIX=/opt/bytecode NUMBA_CACHE_DIR=/data/numba
+RUN python3 container/warm.py && rm -rf /src /tmp/*
 
-FROM python:3.11-slim-bookworm
-LABEL org.opencontainers.image.title="STMS" \
-      org.opencontainers.image.description="Single-teacher multi-student classification as a service"
-RUN useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin stms
-COPY --from=build /opt/venv /opt/venv
-COPY --from=build --chown=10001:10001 /data /data
+FROM scratch
+# hadolint ignore=DL3067
+COPY --from=root / /
 # /data is the one place that is written to (besides /tmp): mount a volume there and the root may be read-only.
-ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+RUN chown -R 10001:10001 /data
+ENV PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 \
+    PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPYCACHEPREFIX=/opt/bytecode \
     STMS_DATA_DIR=/data/stms NUMBA_CACHE_DIR=/data/numba
 USER 10001:10001
 WORKDIR /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["stms", "ping"]
+# Whatever the container runs: the server's readiness, the worker's heartbeat, or both.
+HEALTHCHECK --interval=30s --timeout=30s --start-period=60s --retries=3 CMD ["stms", "ping", "--container"]
 ENTRYPOINT ["stms"]
 CMD ["serve"]
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="STMS" \
+      org.opencontainers.image.description="Single-teacher multi-student classification as a service" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"

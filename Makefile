@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STMS   := $(BIN)/stms
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-serve
+.PHONY: help demo serve test lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-serve bench-cluster chaos hostile
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -55,6 +55,12 @@ bench-query: $(VENV)/.dev ## one warm query against an empty FastAPI route
 bench-serve: $(VENV)/.dev ## the server against a bare handler, FastAPI and MLServer; a million classes (needs wrk)
 	$(BIN)/python -m benchmarks.serve
 
+bench-cluster: $(VENV)/.dev ## two workers against one, job overhead, 10 000 classes, queries beside training (needs PostgreSQL)
+	$(BIN)/python -m benchmarks.cluster
+
+chaos: $(VENV)/.dev ## the whole service under 220 faults, then an audit; some quarter of an hour (needs PostgreSQL, best as root)
+	$(BIN)/python -m benchmarks.chaos
+
 bench-tuning: $(VENV)/.dev ## the paper's tuning protocol, exhaustive and by successive halving
 	$(BIN)/python -m benchmarks.tuning
 
@@ -63,6 +69,15 @@ bench-train: $(VENV)/.dev ## training against LIBLINEAR, LinearSVC and CVXPY; ti
 
 bench-compact: $(VENV)/.dev ## compact students: F against the cost of a query on letter, satimage and mnist
 	$(BIN)/python -m benchmarks.compact
+
+hostile: $(VENV)/.dev ## some five hundred attacks on a real server, each with its one right answer
+	$(BIN)/python -m benchmarks.hostile
+
+container-smoke: $(VENV)/.runtime ## build the image and do the main job in it (Docker or podman)
+	$(BIN)/python -m container.smoke
+
+compose-smoke: $(VENV)/.runtime ## bring the composition up, add and kill a worker, lose the database
+	$(BIN)/python -m container.compose_smoke
 
 lock: ## resolve the requirements anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build -o requirements/runtime.txt pyproject.toml

@@ -1,0 +1,11 @@
+#!/bin/sh
+# Takes out of the image's root what only its making needs: installers and build tools, package lists, manuals and
+# logs; and no program there may give itself another user's rights.
+set -eu
+for place in /usr/lib/python3 /usr/lib/python3.* /usr/local/lib/python3.* /opt/venv/lib /usr/share/python-wheels; do
+  [ ! -d "$place" ] || find "$place" -depth \( -name 'pip' -o -name 'pip-*' -o -name 'setuptools' -o -name 'setuptools-*' -o -name pkg_resources \
+    -o -name wheel -o -name 'wheel-*' -o -name '*.whl' -o -name _distutils_hack -o -name distutils-precedence.pth -o -name ensurepip \) -exec rm -rf {} +
+done
+rm -f /usr/bin/pip* /usr/local/bin/pip* /usr/bin/wheel /usr/local/bin/wheel
+rm -rf /usr/share/doc /usr/share/info /usr/share/locale /usr/share/man /var/cache/* /var/lib/apt/lists/* /var/log/* /root/.cache
+find / -xdev -type f -perm /6000 -exec chmod ug-s {} +

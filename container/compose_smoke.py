@@ -1,0 +1,239 @@
+"""The composition, brought up and mistreated: `make compose-smoke`.
+
+    python -m container.compose_smoke
+
+Database, migration, API and worker come up by the project's own file; a second worker is added and one is
+killed in the middle of a job; the database goes away under a load of queries; all is taken down and comes up
+again. The last line is a JSON object. Exit code 3: neither engine nor base images here.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.client import Client, Retry, StmsError
+from container import inside
+from container.compose import Compose, compose_for
+from container.containers import is_ready, until
+from container.engines import ROOT, engine_with
+from container.image import base_images, build
+from container.report import Refuted, Report, tell
+from container.samples import Digits, write_digits
+
+SMALL: Final[Mapping[str, Any]] = {"features": {"kind": "nystroem", "n_components": 150}}
+LARGE: Final[Mapping[str, Any]] = {
+    "features": {"kind": "nystroem", "n_components": 300},
+    "tuning": {"grid": {"C": [0.01, 0.1, 1, 10, 100, 1000], "margins": [0.3, 1.0], "floors": [0.3, 0.5]}},
+    "evaluation": {"baselines": ["svm"]},
+}
+OVERRIDE: Final = """
+services:
+  worker:
+    environment: {STMS_CLASSES_PER_CHUNK: "1", STMS_SOLVER_THREADS: "1"}
+"""
+"""Small units of work, so that a job of ten classes is shared."""
+
+JOB_SECONDS: Final = 240.0
+LOAD_AFTER_SECONDS: Final = 6.0
+
+
+def smoke(report: Report) -> None:
+    """Everything, one after the other. Raises Missing, Refuted, EngineFailed."""
+    engine = engine_with(base_images(composed=True))
+    image = build(engine)
+    report.figure(engine=engine.name, build_s=round(image.seconds, 1))
+    with tempfile.TemporaryDirectory() as folder:
+        override = Path(folder) / "override.yml"
+        override.write_text(OVERRIDE, encoding="utf-8")
+        port = _free_port()
+        environ = {
+            "STMS_IMAGE": image.name,
+            "STMS_PUBLISHED_PORT": str(port),
+            "POSTGRES_PASSWORD": secrets.token_hex(16),
+        }
+        compose = Compose(engine, compose_for(engine), (ROOT / "docker-compose.yml", override), environ)
+        compose.away()
+        try:
+            live(compose, f"http://127.0.0.1:{port}", write_digits(Path(folder)), report)
+        except BaseException:
+            for service in ("db", "api", "worker"):
+                for container in compose.containers(service):
+                    print(f"--- the end of what {container.name} said:\n{container.logs(25)}---", flush=True)
+            raise
+        finally:
+            compose.away()
+
+
+def live(compose: Compose, address: str, digits: Digits, report: Report) -> None:
+    """From nothing to a service that has been through something."""
+    key = first_start(compose, address, report)
+    with Client(address, key) as client:
+        data = client.upload_dataset(digits.file, name="digits")["id"]
+        started = time.monotonic()
+        client.wait_for_job(client.submit_job(data, "digits", SMALL)["id"])
+        report.figure(job_s=round(time.monotonic() - started, 1))
+        answers = ask(client, digits)
+        right = float(np.mean([found == (digits.y_test == label) for label, found in enumerate(answers)]))
+        report.holds(
+            right > 0.97, f"One worker trained the digits; {right:.1%} of the students' answers are right."
+        )
+        lose_a_worker(compose, client, data, report)
+        lose_the_database(compose, client, address, key, digits, report)
+        compose.run("down", "--remove-orphans")
+        running = [each.name for service in ("db", "api", "worker") for each in compose.containers(service)]
+        report.holds(running == [], "All is down.")
+        compose.run("up", "--detach")
+        until("the service is ready again", lambda: is_ready(address))
+        same = all(
+            np.array_equal(one, other) for one, other in zip(answers, ask(client, digits), strict=True)
+        )
+        report.holds(same, "Up again, the same key gets the same answers: the data has survived.")
+
+
+def first_start(compose: Compose, address: str, report: Report) -> str:
+    """Database first, then the tables, a key, and the rest; the key."""
+    started = time.monotonic()
+    compose.run("up", "--detach", "db")
+    until("the database is healthy", compose.container("db").is_healthy)
+    compose.run("run", "--rm", "migrate")
+    key = compose.run(
+        "run", "--rm", "--no-deps", "api", "keys", "create", "smoke", "--scope", "admin"
+    ).split()[-1]
+    compose.run("up", "--detach")
+    until("the API is ready", lambda: is_ready(address))
+    report.figure(up_s=round(time.monotonic() - started, 1))
+    for service in ("api", "worker"):
+        until(f"the {service} is healthy", compose.container(service).is_healthy)
+    report.say("Database, API and worker are up and healthy.")
+    return key
+
+
+def lose_a_worker(compose: Compose, client: Client, data: str, report: Report) -> None:
+    """A second worker, a larger job, and the death of one of them in the middle of it."""
+    compose.run("up", "--detach", "--scale", "worker=2", "--no-recreate")
+    until("two workers are at work", lambda: _alive(client) == 2)
+    report.say("A second worker has joined.")
+    job = client.submit_job(data, "digits-tuned", LARGE)["id"]
+    workers = compose.containers("worker")
+    until(
+        "the job is in its middle",
+        lambda: _finished(client, job) > 0 and bool(inside.busy(workers)),
+        JOB_SECONDS,
+    )
+    [victim, *_], finished = inside.busy(workers), _finished(client, job)
+    killed_at = time.time()
+    victim.kill("KILL")
+    report.say(f"{victim.name} is killed with {finished} of 20 students finished.")
+    events = list(client.follow_job(job))
+    ended = client.job(job)
+    takers = [event.data for event in events if event.type == "worker_took_over"]
+    report.holds(ended["state"] == "succeeded", "The job has succeeded.")
+    report.holds(len(takers) > 0, "A worker took over from a dead one.")
+    report.say(f"{takers[0]['by']} from {', '.join(takers[0]['from'])}.")
+    finished_once = [event.data["label"] for event in events if event.type == "student_finished"]
+    report.holds(len(finished_once) == 20, f"{len(finished_once)} students were finished, each once.")
+    report.figure(kill_to_end_s=round(time.time() - killed_at, 1), took_over=len(takers))
+
+
+def lose_the_database(
+    compose: Compose, client: Client, address: str, key: str, digits: Digits, report: Report
+) -> None:
+    """Loaded models are asked on and on while the database is stopped and started again."""
+    database, api, worker = compose.container("db"), compose.container("api"), compose.containers("worker")[0]
+    with load(address, key, digits) as asked:
+        compose.engine.run("stop", "--time=30", database.name)
+        until("the API says that it is not ready", lambda: not is_ready(address))
+        until("the worker's health check fails", lambda: not worker.is_healthy())
+        report.holds(not api.is_healthy(), "Without the database neither API nor worker is healthy.")
+        time.sleep(LOAD_AFTER_SECONDS)
+        compose.engine.run("start", database.name)
+        back = until("the API is ready again", lambda: is_ready(address))
+        until("the worker is healthy again", worker.is_healthy)
+    report.figure(queries_ok=len(asked.seconds), queries_failed=asked.failed, back_s=round(back, 1))
+    if asked.seconds:
+        report.figure(slowest_query_s=round(max(asked.seconds), 3))
+    report.holds(
+        asked.failed == 0 and len(asked.seconds) > 0,
+        f"While the database was away {len(asked.seconds)} queries on loaded models were answered, "
+        f"{asked.failed} were not.",
+    )
+    done = client.wait_for_job(
+        client.submit_job(client_data(client), "digits-again", SMALL)["id"], patience=120.0
+    )
+    report.holds(done["state"] == "succeeded", "Jobs go on afterwards.")
+
+
+def client_data(client: Client) -> str:
+    """Id of the data set that was uploaded last."""
+    return str(next(client.datasets())["id"])
+
+
+class Asked:
+    """How a load of queries went."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.failed = 0
+
+
+@contextmanager
+def load(address: str, key: str, digits: Digits) -> Iterator[Asked]:
+    """One query after the other, for the length of the block; none is tried twice."""
+    asked, over = Asked(), threading.Event()
+
+    def ask_on() -> None:
+        with Client(address, key, retry=Retry(attempts=1)) as client:
+            while not over.wait(0.01):
+                started = time.monotonic()
+                try:
+                    client.query("digits", "3", digits.X_test[0])
+                    asked.seconds.append(time.monotonic() - started)
+                except StmsError as error:
+                    print(f"(a query failed: {error})", file=sys.stderr)
+                    asked.failed += 1
+
+    thread = threading.Thread(target=ask_on)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        over.set()
+        thread.join()
+
+
+def ask(client: Client, digits: Digits) -> Sequence[NDArray[np.bool_]]:
+    """Every student about every row of the test part."""
+    return [np.asarray(client.query_rows("digits", str(label), digits.X_test).matches) for label in range(10)]
+
+
+def _finished(client: Client, job: str) -> int:
+    """Students of a job that is under way. Raises Refuted when it has ended."""
+    if client.job(job)["state"] not in {"queued", "running"}:
+        raise Refuted("The job ended before a worker could be killed in its middle.")
+    return sum(row["state"] == "succeeded" for row in client.students(job) if row["method"] != "teacher")
+
+
+def _alive(client: Client) -> int:
+    return sum(worker["alive"] for worker in client.pages("/v1/workers"))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(tell(smoke))

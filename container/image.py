@@ -1,0 +1,88 @@
+"""The image: built, and looked at from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from container.engines import ROOT, Engine, EngineFailed, bases
+
+IMAGE: Final = "localhost/stms:smoke"
+BUILD_SECONDS: Final = 1800.0
+MEGABYTE: Final = 1e6
+LARGEST_MB: Final = 700.0
+
+
+@dataclass(frozen=True)
+class Image:
+    """One that was built. seconds: how long that took, next to nothing where all was cached."""
+
+    name: str
+    size_mb: float
+    base_mb: float
+    seconds: float
+    config: dict[str, Any]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What it says about itself."""
+        return dict(self.config.get("Labels") or {})
+
+
+def project_version(root: Path = ROOT) -> str:
+    """The version that pyproject.toml names."""
+    version: str = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    return version
+
+
+def base_images(root: Path = ROOT, *, composed: bool = False) -> list[str]:
+    """What has to be there before anything can be built, and for compose also what is run beside it."""
+    compose = (root / "docker-compose.yml").read_text(encoding="utf-8") if composed else ""
+    return bases((root / "Dockerfile").read_text(encoding="utf-8"), compose)
+
+
+def build(engine: Engine, name: str = IMAGE, root: Path = ROOT) -> Image:
+    """Build the image of the tree at ``root``. Raises EngineFailed with the end of the log."""
+    arguments = [
+        "--build-arg",
+        f"VERSION={project_version(root)}",
+        "--build-arg",
+        f"REVISION={_revision(root)}",
+    ]
+    started = time.monotonic()
+    engine.run("build", *engine.build_flags, *arguments, "--tag", name, str(root), timeout=BUILD_SECONDS)
+    seconds = time.monotonic() - started
+    found = _inspect(engine, name)
+    [base] = base_images(root)
+    return Image(
+        name,
+        found["Size"] / MEGABYTE,
+        _inspect(engine, base)["Size"] / MEGABYTE,
+        seconds,
+        found["Config"] | {"Healthcheck": found["Config"].get("Healthcheck") or found.get("Healthcheck")},
+    )
+
+
+def _inspect(engine: Engine, image: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = json.loads(engine.run("image", "inspect", image))
+    if len(found) != 1:
+        raise EngineFailed(f"{len(found)} images are named {image}.")
+    return found[0]
+
+
+def _revision(root: Path) -> str:
+    """The commit that is checked out; unknown outside a repository."""
+    done = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "--verify", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
+    )
+    return done.stdout.strip() if done.returncode == 0 else "unknown"

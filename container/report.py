@@ -1,0 +1,71 @@
+"""What a run says: a line for each thing that was seen to hold, and one JSON object at the end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from container.engines import EngineFailed, Missing
+
+FAILED, MISSING = 1, 3
+
+
+class Refuted(Exception):
+    """Something that should hold does not."""
+
+
+class Report:
+    """Collects figures; ``holds`` stops the run at the first thing that is not as it should be."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, Any] = {}
+        self._started = time.monotonic()
+
+    def say(self, line: str) -> None:
+        """A line with the seconds so far."""
+        print(f"{time.monotonic() - self._started:7.1f} s  {line}", flush=True)
+
+    def holds(self, fact: bool, sentence: str) -> None:
+        """A fact that was looked at. Raises Refuted."""
+        if not fact:
+            raise Refuted(sentence)
+        self.say(sentence)
+
+    def figure(self, **values: Any) -> None:
+        """Numbers for the last line."""
+        self.figures |= values
+
+    @property
+    def seconds(self) -> float:
+        """Since the run began."""
+        return time.monotonic() - self._started
+
+
+def tell(run: Callable[[Report], None]) -> int:
+    """Exit code of a run: 0, 1 when something does not hold, 3 when there is nothing to run it on."""
+    report, code = Report(), 0
+    # Whoever ends the run still gets everything cleared away.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        run(report)
+        report.figure(ok=True)
+    except Missing as missing:
+        print(f"Cannot run here: {missing}", file=sys.stderr, flush=True)
+        report.figure(ok=False, missing=str(missing))
+        code = MISSING
+    except (Refuted, EngineFailed) as fault:
+        print(f"FAILED: {fault}", file=sys.stderr, flush=True)
+        report.figure(ok=False, failed=str(fault).splitlines()[0])
+        code = FAILED
+    except Exception as fault:  # noqa: BLE001 - the last line is owed in any case
+        traceback.print_exc()
+        report.figure(ok=False, failed=f"{type(fault).__name__}: {fault}")
+        code = FAILED
+    report.figure(total_s=round(report.seconds, 1))
+    print(json.dumps(report.figures), flush=True)
+    return code

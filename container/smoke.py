@@ -1,0 +1,232 @@
+"""The image, built and made to do the whole main job: `make container-smoke`.
+
+    python -m container.smoke
+
+Real data goes in in every format, every method trains, events are followed, answers are compared with
+scikit-learn's and with those after a restart on the same volume; and from inside it is seen that nothing more
+is there than is needed. The last line is a JSON object. Exit code 3: neither engine nor base images here.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import f1_score
+
+from app.client import Client
+from container import inside
+from container.containers import MEMORY, Container, is_ready, once, remove_volume, running, until
+from container.engines import Engine, engine_with
+from container.image import LARGEST_MB, Image, base_images, build, project_version
+from container.report import Report, tell
+from container.samples import Digits, write_digits, write_flowers
+from container.tools import lint
+
+NAME: Final = "stms-smoke"
+VOLUME: Final = "stms-smoke-data"
+OPEN: Final = {"STMS_HOST": "0.0.0.0"}
+"""Reached through a published port, hence with keys."""
+
+DIGITS: Final[Mapping[str, Any]] = {
+    "features": {"kind": "nystroem", "n_components": 150},
+    "evaluation": {"baselines": ["gsvm0", "svm"]},
+}
+"""The main job: a teacher, and for each class a gSVM student and two to compare with."""
+
+JOBS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "csv": {
+        "features": {"kind": "nystroem", "n_components": 30},
+        "tuning": {"grid": {"C": [1, 100], "margins": [1.0], "floors": [0.3, 0.5]}, "folds": 3},
+        "threshold": {"rule": "f1"},
+        "evaluation": {"test_fraction": 0.3},
+    },
+    "parquet": {
+        "features": {"kind": "nystroem", "n_components": 30},
+        "compact": {"n_landmarks": 5},
+        "calibration": {"kind": "sigmoid"},
+        "threshold": {"folds": 2},
+    },
+    "svmlight": {"features": {"scaling": "none"}, "student": {"method": "svm"}},
+    "npy": {
+        "features": {"kind": "fourier", "n_components": 50},
+        "student": {"solver": "mm_irls"},
+        "threshold": {"rule": "fpr", "folds": 2},
+        "calibration": {"kind": "isotonic"},
+    },
+    "npz": {"student": {"method": "gsvm0"}, "threshold": {"rule": "accuracy", "folds": 2}},
+}
+"""One job for each format, and among them every kind of training."""
+
+
+def smoke(report: Report) -> None:
+    """Everything, one after the other. Raises Missing, Refuted, EngineFailed."""
+    engine = engine_with(base_images())
+    report.figure(engine=engine.name)
+    report.say(f"{engine.name} works and has the base images.")
+    report.holds(lint() == "", "hadolint has nothing against the Dockerfile.")
+    image = build(engine)
+    look_at(image, report)
+    remove_volume(engine, VOLUME)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            main_job(engine, image, Path(folder), report)
+    finally:
+        remove_volume(engine, VOLUME)
+
+
+def look_at(image: Image, report: Report) -> None:
+    """What can be said without running it."""
+    size, base = round(image.size_mb, 1), round(image.base_mb, 1)
+    report.figure(image_mb=size, base_mb=base, build_s=round(image.seconds, 1))
+    report.holds(size <= LARGEST_MB, f"The image has {size:.0f} MB, its base image {base:.0f} MB.")
+    version = image.labels.get("org.opencontainers.image.version")
+    report.holds(version == project_version(), f"It is labelled version {version}.")
+    report.holds(image.config["User"] == "10001:10001", "It is made to run as user 10001.")
+    report.holds(bool(image.config["Healthcheck"]), "It has a health check.")
+
+
+def main_job(engine: Engine, image: Image, folder: Path, report: Report) -> None:
+    """From an empty volume to answers, and again after a restart."""
+    digits, flowers = write_digits(folder), write_flowers(folder)
+    once(engine, image.name, "db", "upgrade", volume=VOLUME)
+    key = once(engine, image.name, "keys", "create", "smoke", "--scope", "admin", volume=VOLUME).split()[-1]
+    report.say("An empty volume became a database, and a key was made.")
+    with serving(engine, image, key, report) as (container, client):
+        inside.examine(container, report)
+        before = train_and_ask(client, digits, report)
+        train_every_kind(client, flowers, report)
+        report.figure(memory_peak_mb=round(inside.memory_peak(container) / 1e6))
+        health(container, report)
+        end_in_order(container, client.address, key, digits.X_test, report)
+    with serving(engine, image, key, report) as (container, client):
+        after = ask(client, digits)
+        same = all(np.array_equal(before[label], after[label]) for label in before)
+        report.holds(same, "After a restart on the same volume every answer is the same.")
+        report.holds(len(list(client.models())) == 1 + len(JOBS), "All models are still there.")
+
+
+@contextmanager
+def serving(engine: Engine, image: Image, key: str, report: Report) -> Iterator[tuple[Container, Client]]:
+    """API and worker in a container, ready, and a client of it."""
+    started = time.monotonic()
+    with running(engine, NAME, image.name, volume=VOLUME, environ=OPEN) as container:
+        address = container.address()
+        until("the server is ready", lambda: is_ready(address))
+        ready = time.monotonic() - started
+        report.figure(ready_s=min(round(ready, 1), report.figures.get("ready_s", float("inf"))))
+        report.say(f"It is ready {ready:.1f} s after `run`.")
+        with Client(address, key) as client:
+            yield container, client
+
+
+def train_and_ask(client: Client, digits: Digits, report: Report) -> dict[str, NDArray[np.bool_]]:
+    """The main job: a file becomes a model that is asked. The answers by class."""
+    data = client.upload_dataset(digits.file, name="digits")
+    started = time.monotonic()
+    job = client.submit_job(data["id"], "digits", DIGITS)
+    events = [event.type for event in client.follow_job(job["id"])]
+    ended = client.job(job["id"])
+    report.figure(job_s=round(time.monotonic() - started, 1), events=len(events))
+    report.holds(
+        ended["state"] == "succeeded", f"The digits are trained: {len(events)} events were followed."
+    )
+    report.holds(events.count("student_finished") == 30, "Ten classes have three students each.")
+    answers = ask(client, digits)
+    scores = {label: f1_score(digits.y_test == int(label), found) for label, found in answers.items()}
+    ours = float(np.mean(list(scores.values())))
+    report.figure(
+        queries_ok=len(digits.y_test) * len(answers), f1=round(ours, 4), f1_sklearn=round(digits.their_f1, 4)
+    )
+    report.holds(
+        ours >= digits.their_f1 - 0.02,
+        f"Ten students have a mean F of {ours:.3f} on the test part, ten of LinearSVC {digits.their_f1:.3f}.",
+    )
+    return answers
+
+
+def ask(client: Client, digits: Digits) -> dict[str, NDArray[np.bool_]]:
+    """Every student about every row of the test part."""
+    return {
+        str(label): np.asarray(client.query_rows("digits", str(label), digits.X_test).matches)
+        for label in range(10)
+    }
+
+
+def train_every_kind(client: Client, files: Mapping[str, Path], report: Report) -> None:
+    """A job for each file format, at once; all students of all of them answer."""
+    started = time.monotonic()
+    jobs = {
+        kind: client.submit_job(
+            client.upload_dataset(file, file_format=kind)["id"], f"iris-{kind}", JOBS[kind]
+        )
+        for kind, file in files.items()
+    }
+    for kind, job in jobs.items():
+        ended = client.wait_for_job(job["id"])
+        version = client.model(ended["model"])["versions"][0]
+        row = [5.0, 3.4, 1.5, 0.2]
+        decisions = client.query_classes(ended["model"], version["classes"], row)
+        report.holds(
+            len(decisions) == 3,
+            f"A {kind} file became model {ended['model']}, and its three students answer.",
+        )
+    report.figure(formats=len(jobs), formats_s=round(time.monotonic() - started, 1))
+
+
+def health(container: Container, report: Report) -> None:
+    """The health check says what is, also of the worker."""
+    until("the container is healthy", container.is_healthy)
+    report.say("The health check says healthy.")
+    if container.engine.name != "podman":
+        return
+    inside.signal_worker(container, "SIGSTOP")
+    found = until("a frozen worker is seen", lambda: not container.is_healthy())
+    inside.signal_worker(container, "SIGCONT")
+    until("it is healthy again", container.is_healthy)
+    report.say(
+        f"With its worker frozen it says unhealthy ({found:.0f} s later), and healthy again afterwards."
+    )
+
+
+def end_in_order(
+    container: Container, address: str, key: str, rows: NDArray[np.float64], report: Report
+) -> None:
+    """SIGTERM while a request is under way: it is answered, and the exit code is 0."""
+    where = urlsplit(address)
+    connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=30)
+    body = json.dumps({"rows": rows.tolist()}).encode()
+    connection.putrequest("POST", "/v1/models/digits/classes/3:query")
+    for name, value in (("Authorization", f"Bearer {key}"), ("Content-Type", "application/json")):
+        connection.putheader(name, value)
+    connection.putheader("Content-Length", str(len(body)))
+    connection.endheaders(body[: len(body) // 2])
+    time.sleep(0.3)
+    container.kill("SIGTERM")
+    time.sleep(0.5)
+    connection.send(body[len(body) // 2 :])
+    response = connection.getresponse()
+    answered = len(json.loads(response.read()).get("results", ()))
+    connection.close()
+    report.holds(
+        (response.status, answered) == (200, len(rows)), "A request under way at SIGTERM is answered in full."
+    )
+    started = time.monotonic()
+    code = container.wait()
+    report.figure(exit_code=code, drain_s=round(time.monotonic() - started, 1))
+    report.holds(code == 0, "After SIGTERM the exit code is 0.")
+    report.holds(not container.state().get("OOMKilled", False), f"The memory limit of {MEMORY} was enough.")
+
+
+if __name__ == "__main__":
+    sys.exit(tell(smoke))
