@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from safetensors.numpy import load
 
-from app.ingest.canonical import digest_of, parse, pieces
+from app.ingest.canonical import parse, pieces
 from core.dataset import LabelledData
 
 
@@ -25,7 +23,7 @@ def data(*, sparse: bool, dtype: type, n: int = 7) -> LabelledData:
 def test_data_come_back_as_they_were(sparse: bool, dtype: type, with_test: bool) -> None:
     parts = data(sparse=sparse, dtype=dtype), data(sparse=sparse, dtype=dtype, n=5) if with_test else None
     content = b"".join(pieces(*parts))
-    assert digest_of(pieces(*parts)) == (hashlib.sha256(content).hexdigest(), len(content))
+    assert max(map(len, pieces(*parts))) <= 1024**2
     for part, again in zip(parts, parse(bytearray(content)), strict=True):
         assert (part is None) == (again is None)
         if part is None or again is None:

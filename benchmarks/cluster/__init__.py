@@ -1,0 +1,1 @@
+"""Many workers on PostgreSQL: ``python -m benchmarks.cluster``, see `__main__`."""

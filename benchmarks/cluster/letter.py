@@ -1,0 +1,136 @@
+"""letter (26 classes) on one worker and on two: how much faster, and what is not the solver's time.
+
+fanout_speedup           wall time of the job of `benchmarks.accuracy` on one worker : that on two, one solver
+                         thread each; from the start of the job to its end, medians of the rounds
+fanout_speedup_default   the same of a job with the default hyper-parameters
+job_overhead             on one worker, the part of the wall time, from submission to the end, in which no
+                         solver works on features, teacher or students
+overhead_s               where it goes, in seconds of the last job
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from app.client import Client
+from benchmarks.accuracy import FEATURES, GRIDS, data_folder
+from benchmarks.cluster.service import Cluster, cluster, run_job
+
+_SOLVING = ("features", "teacher", "scores")
+
+
+@dataclass(frozen=True, slots=True)
+class LetterSize:
+    """rows: of the training part, at most. rounds: of each count of workers."""
+
+    rows: int = 15_000
+    rounds: int = 3
+    landmarks: int = 1000
+
+
+def measure(size: LetterSize, *, fanout: bool, overhead: bool) -> dict[str, Any]:
+    """The figures that are asked for."""
+    walls: dict[tuple[str, int], list[float]] = {}
+    shares: dict[str, list[float]] = {}
+    breakdown: dict[str, Any] = {}
+    counts = [1, 2] if fanout else [1]
+    for number in range(size.rounds):
+        for workers in counts if number % 2 == 0 else reversed(counts):
+            with cluster(workers) as service, service.client() as client:
+                dataset = _upload(service, client, size)
+                for name, given in _jobs(size).items():
+                    job, events = run_job(client, dataset, name, given)
+                    walls.setdefault((name, workers), []).append(_seconds(job, "started_at"))
+                    if workers == 1:
+                        found = spent(job, events)
+                        breakdown[name] = found
+                        shares.setdefault(name, []).append(found["overhead"])
+                    _tell(name, workers, job)
+    result: dict[str, Any] = {
+        "walls_s": {f"{name} on {n}": _rounded(values) for (name, n), values in walls.items()}
+    }
+    if fanout:
+        for name, key in (("accuracy", "fanout_speedup"), ("default", "fanout_speedup_default")):
+            medians = {n: statistics.median(walls[name, n]) for n in (1, 2)}
+            result[key] = round(medians[1] / medians[2], 3)
+    if overhead:
+        result["job_overhead"] = round(statistics.median(shares["accuracy"]), 4)
+        result["job_overhead_default"] = round(statistics.median(shares["default"]), 4)
+        result["overhead_s"] = breakdown
+    return result
+
+
+def spent(job: dict[str, Any], events: list[dict[str, Any]]) -> dict[str, float]:
+    """Where the time of a job on one worker with one thread went, in seconds; overhead: as a share of all."""
+    at = {event["type"]: _moment(event["at"]) for event in events}
+    first: dict[str, float] = {}
+    for event in events:
+        first.setdefault(event["type"], _moment(event["at"]))
+    teacher = next(event["data"] for event in events if event["type"] == "teacher_finished")
+    stages = {name: float(seconds) for name, seconds in teacher["stage_seconds"].items() if name in _SOLVING}
+    students = [event["data"] for event in events if event["type"] == "student_finished"]
+    solving = sum(stages.values()) + sum(float(student["seconds"]) for student in students)
+    wall = _seconds(job, "created_at")
+    begun = first["teacher_finished"]
+    return {
+        "wall": round(wall, 2),
+        "solving": round(solving, 2),
+        "overhead": round((wall - solving) / wall, 4),
+        "queued": round(first["job_started"] - first["job_queued"], 3),
+        "preparing_without_solving": round(begun - first["job_started"] - sum(stages.values()), 3),
+        "students_without_solving": round(
+            at["student_finished"] - begun - sum(float(student["seconds"]) for student in students), 3
+        ),
+        "finishing": round(_moment(job["finished_at"]) - at["student_finished"], 3),
+        **{f"stage_{name}": round(seconds, 2) for name, seconds in stages.items()},
+    }
+
+
+def _jobs(size: LetterSize) -> dict[str, dict[str, Any]]:
+    C = GRIDS["open grid"]
+    features = FEATURES["letter"] | {"n_components": size.landmarks}
+    accuracy = {
+        "features": features,
+        "teacher": {"C": C[0]},
+        "student": {"method": "gsvm", "C": C[1]},
+        "evaluation": {"baselines": ["svm", "gsvm0"]},
+    }
+    # A small one first: what is compiled once is compiled, and the data are known to the workers.
+    return {
+        "first": {"teacher": {"max_epochs": 2}, "student": {"max_epochs": 2}},
+        "accuracy": accuracy,
+        "default": {},
+    }
+
+
+def _upload(service: Cluster, client: Client, size: LetterSize) -> str:
+    source = data_folder() / "letter.npz"
+    if not source.exists():
+        raise RuntimeError(f"{source} is needed: name its folder by STMS_DATA.")
+    file = service.folder / "letter.npz"
+    with np.load(source, allow_pickle=False) as data:
+        given = {name: data[name] for name in ("X_train", "y_train", "X_test", "y_test")}
+    given["X_train"], given["y_train"] = given["X_train"][: size.rows], given["y_train"][: size.rows]
+    np.savez(file, **given)
+    return str(client.upload_dataset(file)["id"])
+
+
+def _seconds(job: dict[str, Any], since: str) -> float:
+    return _moment(job["finished_at"]) - _moment(job[since])
+
+
+def _moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _rounded(values: list[float]) -> list[float]:
+    return [round(value, 2) for value in values]
+
+
+def _tell(name: str, workers: int, job: dict[str, Any]) -> None:
+    print(f"  {name:10} {workers} workers  {_seconds(job, 'started_at'):8.2f} s", flush=True)

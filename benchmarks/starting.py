@@ -1,0 +1,30 @@
+"""Starting programs that do not outlive the one that started them, even when that is killed."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from app.commands.supervisor import end_with_parent
+
+
+class Starter:
+    """A thread that starts processes: on Linux they end with the thread that made them, so this one stays."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
+
+    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """A process in a session of its own. options: of subprocess.Popen. Raises OSError."""
+
+        def begin() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                command,
+                start_new_session=True,
+                preexec_fn=end_with_parent(),  # noqa: PLW1509 - it calls nothing but the kernel
+                **options,
+            )
+
+        return self._thread.submit(begin).result()

@@ -1,0 +1,668 @@
+"""The chaos benchmark in miniature, and that it finds what it looks for: each wrong thing is planted once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from app.client import Client
+from app.domain.entities import JobState
+from app.store.engine import open_engine
+from benchmarks.chaos import __main__ as program
+from benchmarks.chaos.audit import Audit
+from benchmarks.chaos.customers import Accepted
+from benchmarks.chaos.faults import LONG_OUTAGE, SHARED, Faults, Kind
+from benchmarks.chaos.house import House, Member
+from benchmarks.chaos.journal import Journal, Spans
+from benchmarks.chaos.machinery import Clock, Disk, Network, NotPossible
+from benchmarks.chaos.orphans import Orphans
+from benchmarks.chaos.plan import carry_out, plan
+from benchmarks.chaos.programs import MARK, Keeper, Program, descendants, is_alive, marked
+from benchmarks.chaos.proxy import Proxy
+from benchmarks.chaos.readiness import Look, Readiness
+from benchmarks.chaos.recipes import Recipe, Reference
+from benchmarks.chaos.stages import Outcome, quantile
+from benchmarks.chaos.takeovers import Takeovers
+from benchmarks.postgres import NoPostgres, Postgres, Shutdown, postgres
+
+
+def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds} s in vain")
+        time.sleep(0.02)
+    return value
+
+
+def house_of(journal: Journal, *programs: Program, **more: Any) -> House:
+    """A house with programs that need not be the service's."""
+    members = [Member(each, Spans(journal)) for each in programs]
+    made = House(journal, "mark", "", [], members, {}, Spans(journal), Spans(journal))
+    made.programs = list(programs)
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with (tmp_path / "progress").open("w") as progress:
+        made = Journal(tmp_path / "timeline.jsonl", progress=progress)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def sleeper(journal: Journal, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    """Programs that do nothing, by name."""
+    made = []
+
+    def make(name: str, code: str = "import time; time.sleep(600)") -> Program:
+        program = Program(name, [sys.executable, "-c", code], {MARK: "mark"}, tmp_path, journal)
+        made.append(program)
+        program.start()
+        return program
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+# The whole
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_dozen_faults_lose_nothing(tmp_path: Path):
+    timeline = tmp_path / "timeline.jsonl"
+    command = [sys.executable, "-m", "benchmarks.chaos", "shared", "--quick", "--faults", "12"]
+    command += ["--minutes", "0.5", "--jobs", "4", "--timeline", str(timeline)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=850)
+    if done.returncode == 2:
+        pytest.skip(done.stderr)
+    result = json.loads(done.stdout.splitlines()[-1])
+    stage = result["stages"]["shared"]
+    assert done.returncode == 0, done.stderr
+    assert (result["lost"], result["duplicated"], result["corrupt"], result["orphans"]) == (0, 0, 0, 0)
+    assert result["faults"] >= 10
+    assert result["kinds"] >= 6
+    assert result["jobs"] >= 4
+    assert stage["queries"] > 100
+    assert stage["query_failures_of_warm_servers"] == {}
+    assert stage["students_identical"] == stage["students_compared"] > 0
+    assert sum(json.loads(line)["what"] == "fault" for line in timeline.read_text().splitlines()) >= 10
+
+
+def test_the_exit_code_tells_of_anything_that_is_wrong():
+    good = Outcome(faults=Counter(kill_worker=2, kill_solver=1), jobs=3, takeovers=[5.0, 6.0])
+    result = program.result_of({"shared": good})
+    assert (result["faults"], result["kinds"], result["jobs"], result["takeover_p95_s"]) == (3, 2, 3, 5.95)
+    assert not program.failed(result)
+    for name in ("lost", "duplicated", "corrupt", "orphans", "broken"):
+        assert program.failed(program.result_of({"shared": good, "embedded": Outcome(**{name: ["x"]})})), name
+    assert program.failed(program.result_of({"shared": Outcome(takeovers=[11.0])}))
+
+
+def test_without_postgres_it_says_so(monkeypatch, capsys):
+    def missing(*_: object) -> Outcome:
+        raise NoPostgres("initdb is not installed")
+
+    monkeypatch.setitem(program.STAGES, "shared", missing)
+    assert program.main(["shared"]) == 2
+    assert "initdb is not installed" in capsys.readouterr().err
+
+
+def test_stages_share_what_is_asked_for(capsys):
+    found = program.sizes(program.parser().parse_args(["--faults", "200", "--jobs", "30"]))
+    assert found["shared"].faults + found["embedded"].faults == 200
+    assert found["shared"].jobs + found["embedded"].jobs == 30
+    assert program.sizes(program.parser().parse_args(["embedded", "--faults", "9"]))["embedded"].faults == 9
+    with pytest.raises(SystemExit):
+        program.main(["upstairs"])
+    assert "there is no stage upstairs" in capsys.readouterr().err
+
+
+def test_a_quantile_of_nothing_is_none():
+    assert quantile([], 0.5) is None
+    assert quantile([1.0, 2.0, 3.0], 0.5) == 2.0
+
+
+# The plan
+
+
+def test_a_plan_has_every_kind_and_is_the_same_again():
+    planned = plan(SHARED, 60, 180.0, seed=3)
+    assert planned == plan(SHARED, 60, 180.0, seed=3)
+    assert planned != plan(SHARED, 60, 180.0, seed=4)
+    counts = Counter(each.kind for each in planned)
+    assert set(counts) == {kind.name for kind in SHARED}
+    assert counts[LONG_OUTAGE] == 1
+    assert [each.at for each in planned] == sorted(each.at for each in planned)
+    assert 0 <= planned[0].at <= planned[-1].at < 180.0
+    (place,) = [n for n, each in enumerate(planned) if each.kind == LONG_OUTAGE]
+    assert 14 <= place <= 45
+
+
+def test_where_one_fault_is_not_possible_another_is_made(journal: Journal):
+    class Some(Faults):
+        def inject(self, kind: str, rng: random.Random) -> bool:
+            if kind == "works":
+                self.done[kind] += 1
+            if kind == "breaks":
+                raise RuntimeError("no such file")
+            return kind == "works"
+
+    faults = Some(house_of(journal))
+    kinds = [Kind("never", 1), Kind("works", 1000)]
+    carry_out(faults, plan(kinds, 3, 0.2, 0), kinds, journal)
+    assert faults.done == {"works": 3}
+    carry_out(faults, plan([Kind("breaks", 1)], 1, 0.1, 0), [Kind("breaks", 1)], journal)
+    assert faults.broken == ["breaks: RuntimeError('no such file')"]
+
+
+# Programs, faults, orphans
+
+
+def test_a_program_that_dies_is_started_again_and_its_trouble_is_known(journal: Journal, sleeper):
+    program = sleeper("one")
+    keeper = Keeper([program], 0)
+    house = house_of(journal, program)
+    before = program.pid
+    faults = Faults(house)
+    assert faults.inject("kill_worker", random.Random(0))
+    until(lambda: program.pid not in {before, None})
+    keeper.stop()
+    assert program.starts == 2
+    assert faults.done == {"kill_worker": 1}
+    assert program.troubled.touching(0.0, journal.now)
+    assert not program.troubled.touching(journal.now + 1, journal.now + 2)
+
+
+def test_a_stopped_worker_goes_on_after_a_while(journal: Journal, sleeper, monkeypatch):
+    program = sleeper("one")
+    states = []
+
+    def state() -> str:
+        return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    def look(_seconds: float) -> None:
+        # The signal takes a moment to arrive.
+        until(lambda: state() == "T")
+        states.append(state())
+
+    monkeypatch.setattr("benchmarks.chaos.faults.time", SimpleNamespace(sleep=look))
+    assert Faults(house_of(journal, program)).inject("stop_worker", random.Random(0))
+    assert states == ["T"]
+    until(lambda: state() != "T")
+
+
+def test_nothing_to_harm_is_no_fault(journal: Journal):
+    faults = Faults(house_of(journal))
+    kinds = ["kill_worker", "kill_server", "kill_solver", "cut_network", "reset_connections", "clock_step"]
+    assert not any(faults.inject(kind, random.Random(0)) for kind in kinds)
+    assert not faults.done
+
+
+def test_a_program_that_lets_its_child_live_is_found(journal: Journal, sleeper, tmp_path: Path):
+    note = tmp_path / "child"
+    code = (
+        "import subprocess, sys, time, pathlib;"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
+        f"pathlib.Path({str(note)!r}).write_text(str(child.pid)); time.sleep(600)"
+    )
+    program = sleeper("careless", code)
+    child = int(until(lambda: note.exists() and note.read_text()))
+    house = house_of(journal, program)
+    orphans = Orphans(house)
+    assert descendants(program.pid) == [child]
+    assert set(marked("mark")) == {program.pid, child}
+    try:
+        program.stop()
+        until(lambda: child in orphans.found)
+        orphans.stop()
+        assert set(orphans.left()) == {child}
+    finally:
+        os.kill(child, 9)
+    until(lambda: not is_alive(child))
+    assert not marked("mark")
+
+
+def test_programs_end_with_the_one_that_started_them_however_it_ends(tmp_path: Path):
+    note = tmp_path / "child"
+    code = (
+        "import sys, threading, pathlib, time; from benchmarks.starting import Starter; starter = Starter();"
+        "start = lambda: pathlib.Path(sys.argv[1]).write_text("
+        "str(starter.start([sys.executable, '-c', 'import time; time.sleep(600)']).pid));"
+        "thread = threading.Thread(target=start); thread.start(); thread.join(); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(note)])
+    child = int(until(lambda: note.exists() and note.read_text()))
+    time.sleep(0.2)
+    # The thread that asked for it is over, and it lives.
+    assert is_alive(child)
+    parent.kill()
+    parent.wait()
+    until(lambda: not is_alive(child))
+
+
+# Time
+
+
+def test_spans_know_what_they_cover(journal: Journal):
+    spans = Spans(journal)
+    first = spans.begin("a")
+    first.begin, first.end = 1.0, 3.0
+    second = spans.begin("b")
+    second.begin, second.end = 2.0, 5.0
+    assert spans.within(0.0, 10.0) == 4.0
+    assert spans.within(2.5, 2.75) == 0.25
+    assert [span.why for span in spans.touching(4.0, 9.0)] == ["b"]
+    assert not spans.touching(5.5, 6.0)
+    assert spans.touching(5.5, 6.0, after=1.0) == [second]
+    spans.begin("open").begin = 7.0
+    assert spans.within(6.0, 9.0) == 2.0
+
+
+def test_readiness_is_held_against_what_was_true(journal: Journal, sleeper):
+    program = sleeper("api")
+    program.troubled = Spans(journal)
+    house = house_of(journal)
+    house.apis = [Member(program, Spans(journal), "http://127.0.0.1:1")]
+    away = house.away.begin("database")
+    away.begin, away.end = 100.0, 130.0
+    stopped = program.troubled.begin("stopped")
+    stopped.begin, stopped.end = 200.0, 205.0
+    readiness = Readiness(house)
+    readiness.stop()
+    readiness.looks = [
+        Look(50.0, 50.1, "api", 200, ()),
+        Look(101.0, 101.1, "api", 200, ()),
+        Look(110.0, 110.1, "api", 200, ()),
+        Look(111.0, 111.1, "api", 503, ("database: no",)),
+        Look(132.0, 132.1, "api", 503, ("database: no",)),
+        Look(150.0, 150.1, "api", 503, ("database: no",)),
+        Look(202.0, 217.0, "api", 0, ()),
+        Look(250.0, 265.0, "api", 0, ()),
+    ]
+    assert [look.began for look in readiness.ready_without_database()] == [110.0]
+    assert [look.began for look in readiness.not_ready_with_database()] == [150.0, 250.0]
+    assert readiness.truths() == 5
+
+
+# Machinery
+
+
+def test_a_stepped_clock_moves_the_time_of_day_alone(tmp_path: Path):
+    try:
+        library = Clock.build(tmp_path)
+    except NotPossible as reason:
+        pytest.skip(str(reason))
+    clock = Clock(tmp_path / "clock", library)
+    tell = "input(); print(time.time(), time.monotonic());"
+    code = f"import time; {tell} {tell}"
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", code],
+        env=os.environ | clock.environ(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def read() -> tuple[float, float]:
+        process.stdin.write("\n")
+        process.stdin.flush()
+        wall, steady = map(float, process.stdout.readline().split())
+        return wall - time.time(), steady - time.monotonic()
+
+    first = read()
+    clock.step(-3600.5)
+    second = read()
+    process.communicate()
+    assert abs(first[0]) < 5
+    assert abs(second[0] + 3600.5) < 5
+    assert abs(second[1]) < 5
+
+
+def test_a_full_disk_takes_nothing_until_it_is_freed(tmp_path: Path):
+    try:
+        disk = Disk(tmp_path / "disk", 1)
+    except NotPossible as reason:
+        pytest.skip(str(reason))
+    try:
+        disk.fill()
+        with pytest.raises(OSError, match="No space left"):
+            (disk.folder / "file").write_bytes(bytes(4096))
+        disk.free()
+        (disk.folder / "file").write_bytes(bytes(4096))
+    finally:
+        disk.close()
+    assert not (tmp_path / "disk" / "file").exists()
+
+
+def test_a_pulled_cable_lets_nothing_through():
+    try:
+        network = Network()
+    except NotPossible as reason:
+        pytest.skip(str(reason))
+    reach = [
+        *network.enter(),
+        sys.executable,
+        "-c",
+        "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)",
+    ]
+    with socket.create_server((network.host, 0)) as listener:
+        command = [*reach, network.host, str(listener.getsockname()[1])]
+        try:
+            assert subprocess.run(command, capture_output=True).returncode == 0
+            network.pull()
+            assert subprocess.run(command, capture_output=True).returncode == 1
+            network.plug()
+            until(lambda: subprocess.run(command, capture_output=True).returncode == 0)
+        finally:
+            network.close()
+
+
+def test_a_proxy_passes_on_stalls_and_resets():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def echo() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+        def serve(connection: socket.socket) -> None:
+            with connection:
+                try:
+                    while data := connection.recv(100):
+                        connection.sendall(data)
+                except ConnectionError:
+                    return
+
+        threading.Thread(target=echo, daemon=True).start()
+        proxy = Proxy(listener.getsockname()[1])
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as client:
+            client.sendall(b"one")
+            assert client.recv(10) == b"one"
+            proxy.stall()
+            client.sendall(b"two")
+            client.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                client.recv(10)
+            proxy.resume()
+            client.settimeout(5)
+            assert client.recv(10) == b"two"
+            assert proxy.reset() == 1
+            with pytest.raises(ConnectionResetError):
+                client.recv(10)
+        proxy.close()
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_proxy_tells_one_side_that_the_other_broke_off():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        proxy = Proxy(listener.getsockname()[1])
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as client:
+            connection, _ = listener.accept()
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+            with contextlib.suppress(ConnectionResetError):
+                assert client.recv(10) == b""
+        proxy.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    try:
+        with postgres() as running:
+            yield running
+    except NoPostgres as reason:
+        pytest.skip(str(reason))
+
+
+def test_postgres_comes_back_after_a_crash_with_what_was_committed(server: Postgres):
+    address = server.create_database("some")
+    with psycopg.connect(address) as connection:
+        connection.execute("CREATE TABLE kept (n int)")
+    with psycopg.connect(address) as connection:
+        connection.execute("INSERT INTO kept VALUES (7)")
+    server.stop(Shutdown.IMMEDIATE)
+    assert not server.running
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(address, connect_timeout=2)
+    server.start()
+    with psycopg.connect(address) as connection:
+        assert connection.execute("SELECT n FROM kept").fetchall() == [(7,)]
+
+
+def test_the_time_of_a_takeover_goes_until_the_work_is_somebody_elses(
+    server: Postgres, journal: Journal, sleeper
+):
+    address = server.create_database("work")
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA dbos")
+        connection.execute(
+            "CREATE TABLE dbos.workflow_status (workflow_uuid text, executor_id text, status text)"
+        )
+        connection.execute("CREATE TABLE workers (pid int, executor_id text)")
+        connection.execute("INSERT INTO workers VALUES (11, 'a'), (22, 'b'), (33, 'c')")
+        connection.execute(
+            "INSERT INTO dbos.workflow_status VALUES"
+            " ('u1', 'a', 'PENDING'), ('u2', 'a', 'PENDING'), ('u3', 'b', 'PENDING')"
+        )
+        worker = sleeper("worker")
+        connection.execute("INSERT INTO workers VALUES (%s, 'd')", [worker.pid])
+        takeovers = Takeovers(house_of(journal, worker, database=address))
+        try:
+            first = until(lambda: takeovers.begin("kill_worker", "one", 11))
+            second = takeovers.begin("stop_worker", "two", 22)
+            assert takeovers.begin("kill_worker", "three", 33) is None
+            assert takeovers.begin("kill_worker", "nobody", 44) is None
+            assert takeovers.begin("stop_worker", "one", 11) is None
+            connection.execute("UPDATE dbos.workflow_status SET executor_id = 'c' WHERE workflow_uuid = 'u1'")
+            takeovers.came_back(second)
+            until(lambda: second.outcome)
+            assert not first.outcome
+            assert takeovers.never() == [first]
+            connection.execute(
+                "UPDATE dbos.workflow_status SET status = 'SUCCESS' WHERE workflow_uuid = 'u2'"
+            )
+            until(lambda: first.outcome)
+        finally:
+            takeovers.stop()
+    assert (first.outcome, second.outcome) == ("taken_over", "came_back")
+    assert first.held == {"u1", "u2"}
+    assert takeovers.seconds() == [first.seconds]
+    assert 0 < first.seconds < journal.now
+
+
+# The audit
+
+
+BLOBS = {name: name.encode() for name in ("one", "two")}
+
+
+@pytest.fixture
+def books(sqlite_address: str) -> Iterator[sa.Connection]:
+    """A database in which the undisturbed job ``ref`` and the accepted job ``job`` are as they must be."""
+    from hashlib import sha256
+
+    engine = open_engine(sqlite_address)
+    with engine.connect() as connection:
+        for data in BLOBS.values():
+            digest = sha256(data).hexdigest()
+            run(
+                connection,
+                "INSERT INTO blobs (digest, size, created_at, complete) VALUES (:d, :n, 0, 1)",
+                d=digest,
+                n=len(data),
+            )
+            run(
+                connection,
+                "INSERT INTO blob_chunks (digest, position, data) VALUES (:d, 0, :b)",
+                d=digest,
+                b=data,
+            )
+        for job in ("ref", "job"):
+            add_job(connection, job)
+            for index, data in enumerate(BLOBS.values()):
+                digest = sha256(data).hexdigest()
+                run(
+                    connection,
+                    "INSERT INTO job_students (job_id, class_index, method, label, state, metrics, digest)"
+                    " VALUES (:j, :i, 'gsvm', :l, 'succeeded', '{}', :d)",
+                    j=job,
+                    i=index,
+                    l=str(index),
+                    d=digest,
+                )
+        connection.commit()
+        yield connection
+    engine.dispose()
+
+
+def run(connection: sa.Connection, statement: str, **values: Any) -> None:
+    connection.execute(sa.text(statement), values)
+
+
+def add_job(connection: sa.Connection, job: str, state: str = "succeeded", model: str = "m") -> None:
+    run(
+        connection,
+        "INSERT INTO jobs (id, dataset_id, model, spec, state, attempt, stage, progress_done, progress_total,"
+        " created_at, created_by, provenance, revision)"
+        " VALUES (:j, 'd', :m, '{}', :s, 0, 'x', 0, 1, 0, 'k', '{}', 0)",
+        j=job,
+        s=state,
+        m=f"{model}-{job}",
+    )
+    events = [("job_queued", "{}"), ("student_finished", '{"class_index": 0, "method": "gsvm"}')]
+    events += [("student_finished", '{"class_index": 1, "method": "gsvm"}'), ("job_succeeded", "{}")]
+    for seq, (kind, data) in enumerate(events, 1):
+        run(
+            connection,
+            "INSERT INTO job_events (job_id, seq, at, type, data) VALUES (:j, :n, 0, :t, :d)",
+            j=job,
+            n=seq,
+            t=kind,
+            d=data,
+        )
+    teacher = connection.execute(sa.text("SELECT digest FROM blobs LIMIT 1")).scalar()
+    run(
+        connection,
+        "INSERT INTO model_versions (model, version, job_id, method, classes, class_count, columns,"
+        " teacher_digest, metrics, created_at) VALUES (:m, 1, :j, 'gsvm', '[]', 2, 2, :t, '{}', 0)",
+        m=f"{model}-{job}",
+        j=job,
+        t=teacher,
+    )
+
+
+SCORES = {"0": np.array([1.0, -1.0]), "1": np.array([0.5, 2.0])}
+
+
+def audit(connection: sa.Connection, **job: Any) -> Audit:
+    connection.commit()
+    recipe = Recipe("digits", "d", {}, np.zeros((2, 2)))
+    references = {"digits": Reference(recipe, "m-ref", 1, "ref", SCORES, {"0": 0.0, "1": 0.0})}
+    given = {"id": "job", "tenant": "n", "model": "m-job", "recipe": "digits", "story": "plain", "key": "k"}
+    accepted = Accepted(**given | job)
+    address = connection.engine.url.render_as_string(hide_password=False)
+    return Audit(address, {accepted.id: accepted}, references)
+
+
+def test_an_audit_of_what_is_right_finds_nothing(books: sa.Connection):
+    found = audit(books).found
+    assert (found.lost, found.duplicated, found.corrupt) == ([], [], [])
+    assert (found.identical, found.compared, found.blobs) == (2, 2, 2)
+
+
+PLANTED = {
+    "a job that still runs": ("UPDATE jobs SET state = 'running' WHERE id = 'job'", "lost"),
+    "a student nobody was told of": ("DELETE FROM job_events WHERE job_id = 'job' AND seq = 3", "lost"),
+    "a student told and not kept": (
+        "DELETE FROM job_students WHERE job_id = 'job' AND class_index = 1",
+        "lost",
+    ),
+    "a student told twice": (
+        "INSERT INTO job_events SELECT 'job', 5, 0, type, data FROM job_events WHERE seq = 2 LIMIT 1",
+        "duplicated",
+    ),
+    "a second end": (
+        "INSERT INTO job_events VALUES ('job', 5, 0, 'job_cancelled', '{}')",
+        "duplicated",
+    ),
+    "a blob of other bytes": (
+        "UPDATE blob_chunks SET data = X'78' WHERE data = CAST('two' AS BLOB)",
+        "corrupt",
+    ),
+    "a blob that is not whole": ("DELETE FROM blob_chunks WHERE data = CAST('one' AS BLOB)", "corrupt"),
+    "a job without its version": ("DELETE FROM model_versions WHERE job_id = 'job'", "corrupt"),
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_an_audit_finds(books: sa.Connection, what: str):
+    statement, kind = PLANTED[what]
+    run(books, statement)
+    assert getattr(audit(books).found, kind)
+
+
+def test_a_job_that_failed_in_part_may_have_a_version_and_a_cancelled_one_not(books: sa.Connection):
+    run(books, "UPDATE jobs SET state = 'partially_succeeded' WHERE id = 'job'")
+    assert not audit(books).found.corrupt
+    run(books, "UPDATE jobs SET state = 'cancelled' WHERE id = 'job'")
+    assert audit(books, wanted="cancelled").found.corrupt == ["job is cancelled with 1 versions"]
+
+
+def test_a_job_that_nobody_asked_for_is_a_double(books: sa.Connection):
+    add_job(books, "twin")
+    assert audit(books).found.duplicated == ["twin (m-twin) was accepted by nobody"]
+
+
+def test_a_cancelled_job_that_succeeded_is_lost(books: sa.Connection):
+    assert audit(books, wanted="cancelled").found.lost == [
+        "job (digits, plain) is succeeded, not cancelled; x"
+    ]
+    assert audit(books, id="gone").found.lost[0] == "gone (plain) is not there"
+
+
+def test_a_model_that_answers_otherwise_is_corrupt(books: sa.Connection, monkeypatch):
+    answers = {label: scores.copy() for label, scores in SCORES.items()}
+    monkeypatch.setattr("benchmarks.chaos.audit.ask_all", lambda *_: (answers, {"0": 0.0, "1": 0.0}))
+    with Client("http://127.0.0.1:1") as client:
+        right = audit(books)
+        right.ask(client)
+        assert right.found.corrupt == []
+        answers["1"][1] += 1e-9
+        wrong = audit(books)
+        wrong.ask(client)
+    assert wrong.found.corrupt == ["m-job@1, class 1: differs by 1e-09"]
+
+
+def test_the_states_a_client_takes_for_the_end_are_those_of_the_service():
+    from benchmarks.chaos.customers import ENDED
+
+    assert {state.value for state in JobState if state.ended} == ENDED

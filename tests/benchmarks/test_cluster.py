@@ -1,0 +1,129 @@
+"""The cluster benchmark in miniature: what it counts, and that its parts run on real processes."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.cluster import __main__ as program
+from benchmarks.cluster import letter, many, queries
+from benchmarks.cluster.letter import LetterSize, spent
+from benchmarks.cluster.many import ManySize
+from benchmarks.cluster.queries import QuerySize
+from benchmarks.postgres import NoPostgres
+
+
+def at(second: float) -> str:
+    return f"2026-01-01T00:00:{second:06.3f}Z"
+
+
+def event(kind: str, second: float, **data: Any) -> dict[str, Any]:
+    return {"type": kind, "at": at(second), "data": data}
+
+
+# What is told
+
+
+def test_overhead_is_what_no_solver_worked_for():
+    job = {"created_at": at(0), "started_at": at(1), "finished_at": at(21)}
+    events = [
+        event("job_queued", 0),
+        event("job_started", 1),
+        event(
+            "teacher_finished", 7, stage_seconds={"data": 1.0, "features": 1.0, "teacher": 2.5, "scores": 0.5}
+        ),
+        event("student_finished", 12, seconds=4.0),
+        event("student_finished", 20, seconds=8.0),
+        event("job_succeeded", 21),
+    ]
+    found = spent(job, events)
+    assert (found["wall"], found["solving"]) == (21.0, 16.0)
+    assert found["overhead"] == round(5 / 21, 4)
+    parts = ("queued", "preparing_without_solving", "students_without_solving", "finishing")
+    assert [found[name] for name in parts] == [1.0, 2.0, 1.0, 1.0]
+
+
+def test_missed_targets_are_told_and_what_was_not_measured_is_not():
+    result = {"fanout_speedup": 1.5, "job_overhead": 0.05, "status_p99_ms": None, "query_p99_ratio": 5.5}
+    assert list(program.missed(result)) == [
+        "fanout_speedup is 1.5; at least 1.6 is wanted",
+        "query_p99_ratio is 5.5; at most 5 is wanted",
+    ]
+
+
+def test_parts_are_selected_and_a_broken_one_is_told(monkeypatch, capsys):
+    asked: list[Any] = []
+
+    def measured(size: LetterSize, **which: bool) -> dict[str, Any]:
+        asked.append(which)
+        return {"job_overhead": 0.01}
+
+    def breaks(_size: object) -> dict[str, Any]:
+        raise NoPostgres("initdb is not installed")
+
+    monkeypatch.setattr(program.letter, "measure", measured)
+    monkeypatch.setattr(program.many, "measure", breaks)
+    assert program.main(["--parts", "overhead,many"]) == 1
+    out, err = capsys.readouterr()
+    result = json.loads(out.splitlines()[-1])
+    assert asked == [{"fanout": False, "overhead": True}]
+    assert (result["job_overhead"], result["query_p99_ratio"]) == (0.01, None)
+    assert "many could not be measured: initdb is not installed" in err
+    with pytest.raises(SystemExit):
+        program.main(["--parts", "speed"])
+
+
+def test_quick_makes_everything_small():
+    parts = program._parts(set(program.PARTS), SimpleNamespace(quick=True, rounds=3, classes=10_000))
+    assert list(parts) == ["letter", "many", "queries"]
+
+
+# The parts, on real processes
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.timeout(600)
+def test_letter_on_one_worker_and_on_two():
+    try:
+        found = letter.measure(LetterSize(rows=1500, rounds=1, landmarks=60), fanout=True, overhead=True)
+    except NoPostgres as reason:
+        pytest.skip(str(reason))
+    except RuntimeError as reason:
+        if "is needed" in str(reason):
+            pytest.skip(str(reason))
+        raise
+    assert found["fanout_speedup"] > 0
+    assert 0 < found["job_overhead"] < 1
+    assert set(found["walls_s"]) >= {"accuracy on 1", "accuracy on 2", "default on 1", "default on 2"}
+    assert set(found["overhead_s"]) == {"first", "accuracy", "default"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_many_classes_are_watched_while_they_are_trained():
+    try:
+        found = many.measure(ManySize(classes=300))
+    except NoPostgres as reason:
+        pytest.skip(str(reason))
+    assert found["many_students"] == found["many_classes"] == 300
+    assert found["status_calls"] > 0
+    assert found["status_p99_ms"] >= found["status_p50_ms"] > 0
+    assert found["small_jobs"] >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_queries_are_timed_beside_training_and_without():
+    try:
+        found = queries.measure(QuerySize(rate=50.0, seconds=2.0, rounds=1))
+    except NoPostgres as reason:
+        pytest.skip(str(reason))
+    assert found["query_p99_us"] > 0
+    assert found["query_p99_ratio"] == pytest.approx(
+        found["query_p99_us"] / found["query_idle_p99_us"], rel=0.05
+    )
+    assert found["training_cores"] > 0
