@@ -1,10 +1,14 @@
-"""No secrets in logs, whatever they got into: a message, an argument, the traceback of an error."""
+"""Logs without secrets, whatever they got into (message, argument, traceback), and without floods."""
 
 from __future__ import annotations
 
 import logging
+import time
+from typing import Final
 
 from app.domain.masking import masked
+
+_REMEMBERED: Final = 1000
 
 
 class Masking(logging.Formatter):
@@ -17,6 +21,27 @@ class Masking(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line, or lines."""
         return masked(self._inner.format(record))
+
+
+class Repeats(logging.Filter):
+    """Lets a line pass that was not written in the last ``seconds``: what waits says so often."""
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._written: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written. Tracebacks always are."""
+        if record.exc_info:
+            return True
+        line, now = (record.name, record.getMessage()), time.monotonic()
+        if now - self._written.get(line, float("-inf")) < self._seconds:
+            return False
+        if len(self._written) >= _REMEMBERED:
+            self._written.clear()
+        self._written[line] = now
+        return True
 
 
 def mask_logs() -> None:

@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +164,9 @@ def postgres_address(postgres_server: str, _postgres_template: str) -> Iterator[
 
 
 @pytest.fixture(scope="session")
-def session_database(postgres_server: str) -> Iterator[str]:
-    """Address of an empty PostgreSQL database for a service that lives as long as the session."""
-    yield from _copied_database(postgres_server, "template0")
+def new_database(postgres_server: str) -> Callable[[], AbstractContextManager[str]]:
+    """Gives the address of an empty PostgreSQL database, which is gone after the block."""
+    return lambda: contextmanager(_copied_database)(postgres_server, "template0")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -33,7 +33,7 @@ from app.jobs.queue import DbosQueue
 from app.jobs.reconciler import Reconciler
 from app.jobs.under_way import UnderWay
 from app.jobs.workflow import Training
-from app.logs import mask_logs
+from app.logs import Repeats, mask_logs
 from app.services.retention import Cleaner
 from app.settings import Settings
 from app.store.engine import open_database
@@ -74,8 +74,10 @@ class Worker:
         self._identity = claim_identity(settings)
         me = self._identity.worker
         # Each running workflow may hold a connection, and the heartbeat must never wait for one.
+        # Frozen in a transaction, this worker must not keep its rows from who takes over.
+        pool_size = 2 * settings.worker_concurrency + _SPARE_CONNECTIONS
         self._store = Store(
-            open_database(settings, "worker", pool_size=2 * settings.worker_concurrency + _SPARE_CONNECTIONS)
+            open_database(settings, "worker", pool_size=pool_size, idle=settings.takeover_seconds)
         )
         self._queue = DbosQueue(settings)
         self._heartbeat = Heartbeat(
@@ -223,6 +225,8 @@ def run_worker(settings: Settings) -> int:
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
     mask_logs()
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Repeats())
     stop, lost = threading.Event(), threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:

@@ -46,10 +46,18 @@ PATIENT = Patience(statement=0.0, lock=0.0, idle=0.0)
 """For migrations, which take the time they take."""
 
 
-def open_database(settings: Settings, part: str, *, pool_size: int | None = None) -> Engine:
-    """The engine of a process of the service. part: what it is, as the database lists its connections."""
+def open_database(
+    settings: Settings, part: str, *, pool_size: int | None = None, idle: float | None = None
+) -> Engine:
+    """The engine of a process of the service. part: what it is, as the database lists its connections.
+
+    idle: as in `Patience`, if it is to be less than what is set.
+    """
+    most = settings.database_idle_seconds
     patience = Patience(
-        settings.database_statement_seconds, settings.database_lock_seconds, settings.database_idle_seconds
+        settings.database_statement_seconds,
+        settings.database_lock_seconds,
+        most if idle is None else min(most or idle, idle),
     )
     size = settings.database_pool_size if pool_size is None else pool_size
     return open_engine(settings.app_database_url, pool_size=size, patience=patience, part=part)

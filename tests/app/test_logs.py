@@ -9,7 +9,7 @@ import time
 import pytest
 
 from app.domain.masking import masked
-from app.logs import Masking, mask_logs
+from app.logs import Masking, Repeats, mask_logs
 
 ID = "key_" + "0a" * 12
 SECRET = "A-z_9" * 8 + "xyz"
@@ -76,3 +76,25 @@ def test_lines_arguments_and_tracebacks_are_masked():
     assert "a:b@c" not in text
     assert f"WARNING the key stms_{ID}_*** is wrong" in text
     assert "RuntimeError: postgresql://a:***@c" in text
+
+
+def test_a_line_is_not_written_again_and_again(monkeypatch: pytest.MonkeyPatch):
+    now = [100.0]
+    monkeypatch.setattr("app.logs.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("app.logs._REMEMBERED", 3)
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(Repeats(10.0))
+    logger = logging.Logger("waiting")
+    logger.addHandler(handler)
+    for moment in (100.0, 101.0, 109.9, 110.1):
+        now[0] = moment
+        logger.warning("job %s waits", "a")
+        logger.warning("job %s waits", "b")
+    assert stream.getvalue().splitlines() == ["job a waits", "job b waits"] * 2
+    for number in range(5):
+        logger.warning("line %d", number)
+    assert stream.getvalue().count("line") == 5
+    for _ in range(2):
+        logger.warning("failed", exc_info=ValueError("why"))
+    assert stream.getvalue().count("ValueError: why") == 2

@@ -119,8 +119,14 @@ def make_keys(service: Service) -> None:
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """API and worker on both databases, in a folder of their own; asks for API keys. Must end with 0."""
-    folder = tmp_path_factory.mktemp("service")
-    database = request.getfixturevalue("session_database") if request.param == "postgresql" else None
+    if request.param == "sqlite":
+        yield from running_service(tmp_path_factory.mktemp("service"), None)
+        return
+    with request.getfixturevalue("new_database")() as database:
+        yield from running_service(tmp_path_factory.mktemp("service"), database)
+
+
+def running_service(folder: Path, database: str | None) -> Iterator[Service]:
     (folder / "tmp").mkdir()
     port = free_port()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}

@@ -202,7 +202,7 @@ def test_compact_students_at_their_goal_are_told(store: ResultStore):
 def test_the_table_of_the_curve_starts_with_the_teacher(full: Gathered):
     table = part_tables.compact(full.curves)
     assert table.rows[0][:3] == ("letter", "teacher", "95.00")
-    assert table.rows[1][1:6] == ("25", "80.00 [79.05, 80.95]", "98.00", "0.125", "0.250")
+    assert table.rows[1][1:6] == ("25", "80.00 [79.10, 81.00]", "98.00", "0.125", "0.250")
     assert "100 training rows and 50 test rows" in table.footnotes[0]
 
 

@@ -68,7 +68,7 @@ def test_what_is_no_form_is_refused():
 
 @pytest.mark.parametrize("name", [b"X-A: " + b"a" * 9000, b"A" * 9000 + b": b", b"X-A: b\r\n" * 2000])
 def test_headers_of_a_part_are_bounded(name: bytes):
-    with pytest.raises(InvalidRequest, match="Maximum header (size|count) exceeded"):
+    with pytest.raises(InvalidRequest, match=r"Maximum header (size|count) exceeded"):
         read(b"--abc\r\n" + name, b"abc", 1000)
 
 
