@@ -32,7 +32,7 @@ from app.serving.cache import ModelCache
 from app.serving.hot_path import QueryPath
 from app.serving.http_server import Server
 from app.serving.limits import Limits, TrustedProxies
-from app.serving.memory import keep_freed_memory
+from app.serving.memory import FreedMemory, keep_freed_memory
 from app.serving.metrics import Metrics
 from app.serving.refresher import Refresher
 from app.serving.served import serve_student
@@ -80,6 +80,7 @@ class StmsApi(FastAPI):
         self.inference_protocol: InferenceProtocol | None = None
         self.stopping: Callable[[], bool] = lambda: False
         self._published = 0.0
+        self._freed_memory = FreedMemory()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         # Not async itself: whoever answers is awaited by the server, with nobody in between.
@@ -95,11 +96,12 @@ class StmsApi(FastAPI):
         """What the query path can say at once to a POST request, see `app.serving.at_once`."""
         return None if self.query_path is None else self.query_path.at_once(target, headers, body, client)
 
-    def publish_metrics(self) -> None:
-        """Let the other processes know this one's numbers, twice a second however often it is called."""
+    def tick(self) -> None:
+        """Twice a second, however often it is called: publish the numbers, give memory back."""
         if time.monotonic() - self._published >= _PUBLISH_SECONDS:
             self._published = time.monotonic()
             self.metrics.publish()
+            self._freed_memory.look()
 
     def openapi(self) -> dict[str, Any]:
         """The API's description, with what the framework does not see."""
@@ -191,7 +193,7 @@ def run_api(settings: Settings, place: Place | None = None) -> int:
         grace=settings.drain_seconds,
         max_connections=settings.max_connections,
         log_level=settings.log_level,
-        tick=app.publish_metrics,
+        tick=app.tick,
         at_once=app.at_once,
         max_connections_per_address=settings.max_connections_per_address,
         proxies=TrustedProxies(settings.proxies),

@@ -45,3 +45,27 @@ def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(memory.sys, "platform", "linux")
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda _name: object())
     assert memory.keep_freed_memory() is False
+    assert memory.FreedMemory().look() is False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the GNU C library")
+def test_much_freed_memory_is_given_back_after_a_while(monkeypatch: pytest.MonkeyPatch):
+    now, sizes, trims = [100.0], [50 << 20], []
+    monkeypatch.setattr(memory.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(memory, "resident_bytes", lambda: sizes[0])
+    freed = memory.FreedMemory()
+    freed._trim = trims.append
+    sizes[0] = 100 << 20
+    assert not freed.look()
+    now[0] += 6
+    assert freed.look()
+    assert trims == [0]
+    now[0] += 6
+    assert not freed.look()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the GNU C library")
+def test_what_is_resident_is_what_the_system_says():
+    before = memory.resident_bytes()
+    kept = b"x" * (64 << 20)
+    assert memory.resident_bytes() - before > len(kept) // 2
