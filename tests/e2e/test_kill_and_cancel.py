@@ -278,7 +278,7 @@ def test_another_worker_takes_over_from_a_dead_one(postgres_address: str, tmp_pa
         dead.wait()
         killed = time.monotonic()
         wait_for(lambda: not any(map(is_alive, solvers)), 2.0)
-        # Had its unit ended in the moment before, there is nothing to take over: the job goes on all the same.
+        # Had its unit ended in the moment before, there is nothing to take over: the job goes on.
         wait_for(lambda: house.events(job, "worker_took_over") or house.state(job).ended)
         took = time.monotonic() - killed
         wait_for(lambda: house.state(job).ended)
