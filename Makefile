@@ -29,7 +29,7 @@ serve: $(VENV)/.runtime ## API and worker together on SQLite
 	$(STMS) serve
 
 test: $(VENV)/.dev ## all tests with branch coverage, which has a floor
-	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/python tests/coverage_floor.py core=95 app=90
 
 lint: $(VENV)/.dev ## formatting, lint and types

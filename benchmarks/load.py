@@ -134,6 +134,8 @@ def constant_rate(
     ]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     request = np.frombuffer("\r\n".join([*lines, "", ""]).encode() + body, dtype=np.uint8)
+    # Compiled before anybody connects: who is connected and silent for long is hung up on.
+    _send_all(np.zeros(1, np.int64), request, 1e9 / rate, 0)
     with ExitStack() as sockets:
         files = np.zeros(connections, np.int64)
         for c in range(connections):

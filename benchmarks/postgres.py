@@ -53,7 +53,7 @@ class Postgres:
         networks: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._programs = _programs()
+        self._programs = programs()
         self._identity = _unprivileged()
         self._folder = folder
         self._hosts = tuple(hosts)
@@ -151,8 +151,8 @@ def postgres(**options: Any) -> Iterator[Postgres]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _programs() -> Path:
-    """Folder of initdb and postgres: $STMS_PG_BIN, then PATH, then Debian's newest."""
+def programs() -> Path:
+    """Folder of initdb and postgres: $STMS_PG_BIN, then PATH, then Debian's newest. Raises NoPostgres."""
     named, found = os.environ.get("STMS_PG_BIN"), shutil.which("initdb")
     candidates = [Path(named)] if named else []
     candidates += [Path(found).parent] if found else []

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import shutil
-import signal
-import subprocess
-import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -21,105 +14,39 @@ import pytest
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
-from benchmarks.processes import free_port
-
-_START_SECONDS = 60.0
+from benchmarks.postgres import NoPostgres, postgres, programs
 
 
-def _postgres_binaries() -> Path | None:
-    """Folder of initdb and postgres: $STMS_PG_BIN, then PATH, then Debian's newest."""
-    candidates = [
-        os.environ.get("STMS_PG_BIN"),
-        shutil.which("initdb") and Path(str(shutil.which("initdb"))).parent,
-    ]
-    candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    for folder in candidates:
-        if folder and all((Path(folder) / name).exists() for name in ("initdb", "postgres")):
-            return Path(folder)
-    return None
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that in the end no process waits for another's long file."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
-def _unprivileged_user() -> dict[str, Any]:
-    """Popen arguments that leave root, as PostgreSQL demands; nothing for other users."""
-    if os.geteuid() != 0:
-        return {}
-    for name in ("postgres", "nobody"):
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
-    pytest.skip("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
-
-
-def _wait_until_up(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            psycopg.connect(address).close()
-        except psycopg.OperationalError:
-            if server.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"PostgreSQL did not start:\n{log.read_text(errors='replace')}")
-            time.sleep(0.05)
-        else:
-            return
+@pytest.fixture(scope="session", autouse=True)
+def _no_spare_solvers() -> Iterator[None]:
+    """A solver kept ready for the next job costs seconds of a core: only tests of its own have one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STMS_SPARE_SOLVER", "false")
+        yield
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """Address ``postgresql://…/`` of a private server (append a database); ends with the test session."""
-    binaries = _postgres_binaries()
-    if binaries is None:
-        pytest.skip("PostgreSQL's initdb and postgres were not found (set STMS_PG_BIN to their folder)")
-    user = _unprivileged_user()
-    home = Path(tempfile.mkdtemp(prefix="stms-pg-"))
-    if user:
-        os.chown(home, user["user"], user["group"])
-    data, log, port = home / "data", home / "log", free_port()
-    subprocess.run(
-        [
-            binaries / "initdb",
-            "-D",
-            data,
-            "-U",
-            "stms",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            "--no-sync",
-        ],
-        check=True,
-        capture_output=True,
-        cwd=home,
-        **user,
-    )
-    options = ["-F", "-c", "max_connections=200", "-c", f"unix_socket_directories={home}"]
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            [binaries / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), *options],
-            stdout=output,
-            stderr=output,
-            cwd=home,
-            **user,
-        )
-    address = f"postgresql://stms@127.0.0.1:{port}/"
     try:
-        _wait_until_up(address + "postgres", server, log)
-        yield address
-    finally:
-        server.send_signal(signal.SIGINT)  # its "fast" shutdown
-        server.wait(30)
-        shutil.rmtree(home)
+        # Nothing here outlives a fall of the machine: no need to wait for the disk.
+        with postgres(settings={"fsync": "off", "max_connections": "200"}) as server:
+            yield server.address("")
+    except NoPostgres as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")
-def postgres_tools() -> Path:
+def postgres_tools(postgres_server: str) -> Path:
     """Folder of pg_dump and pg_restore, of the version of `postgres_server`."""
-    found = _postgres_binaries()
-    folder = None if found is None else (found / "initdb").resolve().parent
-    if folder is None or not (folder / "pg_dump").exists():
+    folder = (programs() / "initdb").resolve().parent
+    if not (folder / "pg_dump").exists():
         pytest.skip("PostgreSQL's pg_dump was not found beside initdb")
     return folder
 

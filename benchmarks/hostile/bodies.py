@@ -152,69 +152,66 @@ def questions() -> list[Attack]:
     )
 
 
+def _wish(hyperparameters: Any = None, **more: Any) -> Act:
+    """A job with these hyper-parameters."""
+    given = {"dataset_id": "ds_none", "model": "evil", "hyperparameters": hyperparameters or {}} | more
+    return post(JOBS, json.dumps(given).encode(), _JSON, key="train")
+
+
+def _text(body: str | bytes) -> Act:
+    """A job as these very words."""
+    return post(JOBS, body.encode() if isinstance(body, str) else body, _JSON, key="train")
+
+
 def jobs() -> list[Attack]:
     """Wishes for training that are none."""
-
-    def wish(hyperparameters: Any = None, **more: Any) -> Act:
-        given = {"dataset_id": "ds_none", "model": "evil", "hyperparameters": hyperparameters or {}} | more
-        return post(JOBS, json.dumps(given).encode(), _JSON, key="train")
-
-    def text(body: str | bytes) -> Act:
-        return post(JOBS, body.encode() if isinstance(body, str) else body, _JSON, key="train")
 
     invalid = (422, "invalid_body")
     return attacks(
         "jobs",
-        ("nested 100 000 deep", text("[" * _MANY + "]" * _MANY), 400, "malformed_json"),
-        ("50 000 keys", text(json.dumps({f"k{i}": i for i in range(50_000)})), *invalid),
+        ("nested 100 000 deep", _text("[" * _MANY + "]" * _MANY), 400, "malformed_json"),
+        ("50 000 keys", _text(json.dumps({f"k{i}": i for i in range(50_000)})), *invalid),
         (
             "NaN as C",
-            text('{"dataset_id": "a", "model": "m", "hyperparameters": {"student": {"C": NaN}}}'),
+            _text('{"dataset_id": "a", "model": "m", "hyperparameters": {"student": {"C": NaN}}}'),
             *invalid,
         ),
         (
             "1e999 as C",
-            text('{"dataset_id": "a", "model": "m", "hyperparameters": {"student": {"C": 1e999}}}'),
+            _text('{"dataset_id": "a", "model": "m", "hyperparameters": {"student": {"C": 1e999}}}'),
             *invalid,
         ),
         (
             "a seed of 5000 digits",
-            text('{"dataset_id": "a", "model": "m", "hyperparameters": {"seed": ' + "9" * 5000 + "}}"),
+            _text('{"dataset_id": "a", "model": "m", "hyperparameters": {"seed": ' + "9" * 5000 + "}}"),
             400,
             "bad_request",
         ),
         (
             "the wrong types everywhere",
-            wish({"features": [], "teacher": 1, "student": "a", "seed": {}, "publish": []}),
+            _wish({"features": [], "teacher": 1, "student": "a", "seed": {}, "publish": []}),
             *invalid,
         ),
-        ("a state of one's own", wish(state="succeeded"), *invalid),
-        ("a model that is a path", wish(model="../../etc/passwd"), *invalid),
-        ("a model with a zero-width space", wish(model="pe\u200bts"), *invalid),
-        ("a model of Cyrillic letters", wish(model="реts"), *invalid),
-        ("a data set that is SQL", wish(dataset_id="x' OR '1'='1"), *invalid),
-        ("a data set that is none", wish(), 404, "dataset_not_found"),
+        ("a state of one's own", _wish(state="succeeded"), *invalid),
+        ("a model that is a path", _wish(model="../../etc/passwd"), *invalid),
+        ("a model with a zero-width space", _wish(model="pe\u200bts"), *invalid),
+        ("a model of Cyrillic letters", _wish(model="реts"), *invalid),
+        ("a data set that is SQL", _wish(dataset_id="x' OR '1'='1"), *invalid),
+        ("a data set that is none", _wish(), 404, "dataset_not_found"),
     )
 
 
 def hyperparameters() -> list[Attack]:
     """Hyper-parameters that are none."""
 
-    def wish(hyperparameters: Any = None, **more: Any) -> Act:
-        given = {"dataset_id": "ds_none", "model": "evil", "hyperparameters": hyperparameters or {}} | more
-        return post(JOBS, json.dumps(given).encode(), _JSON, key="train")
-
-    def text(body: str | bytes) -> Act:
-        return post(JOBS, body.encode() if isinstance(body, str) else body, _JSON, key="train")
-
     invalid = (422, "invalid_body")
     return attacks(
         "jobs",
-        ("an alias that is a path", wish({"alias": "../latest"}), *invalid),
-        ("an alias that is a number", wish({"alias": "3"}), *invalid),
+        ("an alias that is a path", _wish({"alias": "../latest"}), *invalid),
+        ("an alias that is a number", _wish({"alias": "3"}), *invalid),
         (
             "a grid of 125 000 points",
-            wish(
+            _wish(
                 {
                     "tuning": {
                         "grid": {k: [0.01 + i / 100 for i in range(50)] for k in ("C", "margins", "floors")}
@@ -223,12 +220,12 @@ def hyperparameters() -> list[Attack]:
             ),
             *invalid,
         ),
-        ("a million components", wish({"features": {"kind": "nystroem", "n_components": 10**6}}), *invalid),
-        ("no epochs", wish({"teacher": {"max_epochs": 0}}), *invalid),
-        ("a class that is half a pair", wish({"classes": ["\ud800"]}), *invalid),
+        ("a million components", _wish({"features": {"kind": "nystroem", "n_components": 10**6}}), *invalid),
+        ("no epochs", _wish({"teacher": {"max_epochs": 0}}), *invalid),
+        ("a class that is half a pair", _wish({"classes": ["\ud800"]}), *invalid),
         ("a class with NUL", _wish_for_class("a\0"), 400, "unknown_class"),
         ("a class with a line end", _wish_for_class("a\r\nSet-Cookie: b"), 400, "unknown_class"),
-        ("two MB", text(b" " * 2_000_000), 413, "body_too_large"),
+        ("two MB", _text(b" " * 2_000_000), 413, "body_too_large"),
         (
             "a form",
             post(

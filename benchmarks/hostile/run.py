@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from app.store.engine import POOL_SIZE
 from benchmarks.hostile import bodies, containers, framing, places, slow, tables, tensors
 from benchmarks.hostile.archives import good_npz, npz, safetensors
 from benchmarks.hostile.attack import CLASSES, DATASETS, INFER, JOBS, PREDICT, QUERY, Attack, complaints
@@ -68,6 +69,8 @@ class Report:
             found.append(f"memory grew by {self.growth / 1e6:.1f} MB")
         if self.after.files > self.before.files:
             found.append(f"{self.after.files - self.before.files} files or connections are left open")
+        if self.after.connections > POOL_SIZE:
+            found.append(f"{self.after.connections} connections to the database are open")
         if self.stumbled:
             found.append(f"the server stumbled: {self.stumbled}")
         if self.after.left:
@@ -85,6 +88,7 @@ class Report:
             "memory_growth_mb": round(self.growth / 1e6, 1),
             "hungriest_attack_mb": round(max(self.hungriest.values()) / 1e6, 1),
             "open_files_left": max(0, self.after.files - self.before.files),
+            "database_connections": self.after.connections,
             "temporary_files_left": len(self.after.left),
             "alive": self.alive and self.same_answer,
             "p50_before_ms": round(self.p50_before * 1e3, 3),

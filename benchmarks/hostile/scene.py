@@ -7,8 +7,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from app.services.keys import create_key, revoke_key
 from app.settings import Settings
-from app.store.engine import open_engine
+from app.store.engine import POOL_SIZE, open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
 from benchmarks.processes import family, free_port, wait_until_it_answers
@@ -26,6 +27,7 @@ from benchmarks.published import linear_student, linear_teacher, publish
 STMS = Path(sys.executable).with_name("stms")
 MODEL_CLASSES = ("cat", "dog", "größe/1:x", "日本")
 WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -1.0, -1.0]])
+DATABASE = "stms.sqlite"
 UPLOAD_BYTES = 24 * 1024**2
 """Largest file: the attacks on limits need not send gigabytes to reach them."""
 DATASET_BYTES = 32 * 1024**2
@@ -88,11 +90,16 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Of all processes of the server. rss, peak: bytes. files: open ones. left: temporary files."""
+    """Of all processes of the server. rss, peak: bytes. left: temporary files.
+
+    files: open files and sockets without those of the database. connections: to the database, which a pool
+    keeps open, as many as were once needed together.
+    """
 
     rss: int
     peak: int
     files: int
+    connections: int
     left: tuple[str, ...]
 
 
@@ -129,16 +136,29 @@ def scene(folder: Path) -> Iterator[Scene]:
 
 def resources(place: Scene) -> Resources:
     """What the server holds now."""
-    rss = peak = files = 0
+    rss = peak = 0
+    opened: Counter[str] = Counter()
+    database = place.folder / DATABASE
     for pid in family(place.process.pid):
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
         sizes = dict(line.split(":", 1) for line in status.splitlines())
         rss += int(sizes["VmRSS"].split()[0]) * 1024
         peak += int(sizes["VmHWM"].split()[0]) * 1024
-        files += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+        opened.update(_open_files(pid))
+    of_database = {target for target in opened if ".sqlite" in Path(target).name}
     left = [path.name for path in place.temporary.iterdir()]
     left += [path.name for path in place.folder.rglob("*.tmp")]
-    return Resources(rss, peak, files, tuple(sorted(left)))
+    files = sum(number for target, number in opened.items() if target not in of_database)
+    return Resources(rss, peak, files, opened[str(database)], tuple(sorted(left)))
+
+
+def _open_files(pid: int) -> list[str]:
+    """What the descriptors of a process lead to; those that are closed meanwhile are left out."""
+    targets = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            targets.append(str(descriptor.readlink()))
+    return targets
 
 
 def watch_peak(place: Scene) -> int:
@@ -153,7 +173,8 @@ def settled(place: Scene, before: Resources) -> Resources:
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
         now = resources(place)
-        if (now.files <= before.files and not now.left) or time.monotonic() > deadline:
+        quiet = now.files <= before.files and now.connections <= POOL_SIZE and not now.left
+        if quiet or time.monotonic() > deadline:
             return now
         time.sleep(0.2)
 
@@ -172,7 +193,7 @@ def ask(place: Scene) -> tuple[bytes, float]:
 
 def _prepare(folder: Path) -> dict[str, str]:
     """A database with a model and keys; the keys by what they may."""
-    address = f"sqlite:///{folder / 'stms.sqlite'}"
+    address = f"sqlite:///{folder / DATABASE}"
     upgrade(address)
     store = Store(open_engine(Settings(data_dir=folder).app_database_url))
     students = {

@@ -31,6 +31,8 @@ from benchmarks.serve import bulk, fleet, rounds, single, students, swap, target
 from benchmarks.serve.rounds import Pace, in_turns, ratio, sound
 from benchmarks.serve.service import Service
 
+pytestmark = pytest.mark.slow
+
 SMALL = Pace(rounds=1, seconds=1, swap_requests=300)
 
 

@@ -20,7 +20,7 @@ SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 HERE = Path(__file__).parent
 SECONDS = 600
 
-pytestmark = pytest.mark.timeout(700)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]
 
 
 def run(service: Any, folder: Path, *options: str) -> str:

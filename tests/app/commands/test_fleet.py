@@ -27,6 +27,8 @@ from app.serving.board import Board, State
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 
+pytestmark = pytest.mark.slow
+
 MEMBER = """
 import os, signal, sys, time
 from app.serving.board import Board, State

@@ -14,6 +14,8 @@ from app.settings import Settings
 from app.store.unit_of_work import Store
 from tests.app.jobs.conftest import FakeSolver, Service, open_service, wait_for
 
+pytestmark = pytest.mark.slow
+
 CHUNK = 10
 
 

@@ -36,6 +36,8 @@ from core.pipeline import train
 from core.tuning import OPEN_GRID, PAPER_GRID, TuningSpec
 from core.types import Progress
 
+pytestmark = pytest.mark.slow
+
 
 def register(store: Store, folder: Path, name: str, **arrays: Any) -> Dataset:
     file = folder / f"{name}.npz"

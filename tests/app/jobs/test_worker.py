@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 
@@ -17,7 +20,7 @@ from app.domain.errors import Unavailable
 from app.jobs import worker as module
 from app.jobs.engine import engine_url, quiet_engine_log
 from app.jobs.queue import DbosQueue
-from app.jobs.worker import Worker, run_worker
+from app.jobs.worker import Worker
 from app.services.training import cancel_job
 from app.settings import Settings
 from app.store.engine import open_engine
@@ -34,23 +37,27 @@ def test_a_worker_refuses_a_database_without_the_tables(tmp_path):
     assert refused.value.reason == "schema_outdated"
 
 
-def test_a_worker_runs_until_it_is_told_to_stop(service, solver, monkeypatch):
-    monkeypatch.setattr(module, "Worker", lambda settings, on_lost: Worker(settings, solver.command, on_lost))
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+WITH_ANOTHER_SOLVER = """
+import functools, json, sys
+from app.jobs import worker
+from app.settings import Settings
+
+worker.Worker = functools.partial(worker.Worker, solver_command=json.loads(sys.argv[1]))
+sys.exit(worker.run_worker(Settings()))
+"""
+
+
+def test_a_worker_runs_until_it_is_told_to_stop(service, solver):
+    command = [sys.executable, "-P", "-c", WITH_ANOTHER_SOLVER, json.dumps(solver.command)]
+    environment = os.environ | {"STMS_DATA_DIR": str(service.settings.data_dir)}
     job = service.submit()
-
-    def stop_when_done() -> None:
-        wait_for(lambda: service.job(job).state.ended)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=stop_when_done)
-    thread.start()
-    try:
-        assert run_worker(service.settings) == 0
-    finally:
-        thread.join()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    with subprocess.Popen(command, env=environment) as process:
+        try:
+            service.ended(job)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
     assert service.job(job).state is JobState.SUCCEEDED
 
 

@@ -57,7 +57,9 @@ def test_who_says_nothing_is_hung_up_on_without_a_word_and_line_ends_are_nothing
             await answered[0].readuntil(b"hi")
             chatter = [asyncio.create_task(drip(writer, b"\r\n" * 200)) for _, writer in (lines, answered)]
             for reader, _ in (silent, lines, answered):
-                assert await asyncio.wait_for(reader.read(), 10) == b""
+                # To who talks at that very moment the kernel says it by a reset.
+                with contextlib.suppress(ConnectionResetError):
+                    assert await asyncio.wait_for(reader.read(), 10) == b""
             for task in chatter:
                 task.cancel()
             assert wire.refused == {"slow_head": 2, "slow_next": 1}
