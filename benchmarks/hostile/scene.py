@@ -44,6 +44,7 @@ LIMITS = {
     "STMS_AUTH_FAILURE_RATE": "40",
 }
 _SETTLE_SECONDS = 20.0
+_SETTLED_GROWTH = 10 * 1024**2
 _WARM_QUERIES = 400
 _QUESTION = {"x": [1.0, 2.0, 3.0]}
 
@@ -169,12 +170,12 @@ def watch_peak(place: Scene) -> int:
 
 
 def settled(place: Scene, before: Resources) -> Resources:
-    """The same, once connections and files are closed again, or the patience for it is over."""
+    """The same, once connections and files are closed and memory is given back, or the patience is over."""
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
         now = resources(place)
-        quiet = now.files <= before.files and now.connections <= POOL_SIZE and not now.left
-        if quiet or time.monotonic() > deadline:
+        closed = now.files <= before.files and now.connections <= POOL_SIZE and not now.left
+        if (closed and now.rss <= before.rss + _SETTLED_GROWTH) or time.monotonic() > deadline:
             return now
         time.sleep(0.2)
 

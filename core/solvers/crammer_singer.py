@@ -12,8 +12,9 @@ where rows are dense:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ from core.threads import one_blas_thread
 from core.types import CancelCheck, FloatArray, ProgressCallback
 
 __all__ = ["CrammerSingerProblem", "solve_crammer_singer"]
+
+R = TypeVar("R")
 
 _BLOCK_ENTRIES = 2_000_000
 _LANE_ENTRIES = 700_000
@@ -211,9 +214,7 @@ class _BlockDescent:
             )
             return *found, _losses(scores[:, problem.n_classes :], labels)
 
-        for block_losses, block_worst, block_scale, block_mean in self.pool.map(
-            screen, row_blocks(problem.features)
-        ):
+        for block_losses, block_worst, block_scale, block_mean in self._of_blocks(screen):
             poll()
             losses += block_losses
             mean_losses += block_mean
@@ -232,12 +233,15 @@ class _BlockDescent:
         """W(α) in float64, summed in the order of the blocks whoever works on them."""
         features = self.problem.features
         W: FloatArray = np.zeros(self.value.shape)
-        for part in self.pool.map(
-            lambda block: combine_block(features, self.dual, block), row_blocks(features)
-        ):
+        for part in self._of_blocks(lambda block: combine_block(features, self.dual, block)):
             poll()
             W += part
         return W
+
+    def _of_blocks(self, function: Callable[[slice], R]) -> Iterator[R]:
+        """``function`` of each block of rows, in order, on both threads; a single block needs none."""
+        blocks = list(row_blocks(self.problem.features))
+        return map(function, blocks) if len(blocks) == 1 else self.pool.map(function, blocks)
 
     def _consider(self, W: FloatArray, losses: float) -> None:
         """Keep the better primal point."""

@@ -74,16 +74,9 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, number):
     while "Uploading" not in demo.stdout.readline():
         assert demo.poll() is None
     assert started_by(tmp_path)
-    output = ""
-    for _ in range(3):
-        demo.send_signal(number)
-        try:
-            output, _ = demo.communicate(timeout=25)
-            break
-        except subprocess.TimeoutExpired:
-            # Python loses an interrupt that comes while an import or a destructor runs: then once more.
-            continue
-    assert demo.poll(), output
+    demo.send_signal(number)
+    demo.communicate(timeout=60)
+    assert demo.returncode != 0
     assert not list(tmp_path.iterdir())
     assert not started_by(tmp_path)
 

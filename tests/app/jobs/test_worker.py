@@ -151,6 +151,8 @@ def test_a_thread_that_hangs_does_not_keep_the_process(monkeypatch):
     monkeypatch.setattr(module.time, "monotonic", iter([0.0, 5.0, 5.0, 5.0, 5.0]).__next__)
     monkeypatch.setattr(module.logging, "shutdown", lambda: None)
     thread = threading.Thread(target=release.wait, name="stuck")
+    # Other tests of this process may have left threads of their own.
+    monkeypatch.setattr(module.threading, "enumerate", lambda: [threading.current_thread(), thread])
     thread.start()
     try:
         module._leave_no_thread_behind()
