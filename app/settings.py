@@ -127,7 +127,7 @@ class Settings(BaseSettings):
         None, ge=1, description="Units of work that the jobs of one API key have under way; empty: no limit."
     )
     heartbeat_seconds: float = Field(1.0, gt=0, description="How often a worker says that it is alive.")
-    takeover_seconds: float = Field(5.0, gt=0, description="Silence after which another worker takes over.")
+    takeover_seconds: float = Field(4.0, gt=0, description="Silence after which another worker takes over.")
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level logged.")
 

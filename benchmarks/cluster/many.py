@@ -22,7 +22,11 @@ from benchmarks.cluster.service import Cluster, cluster, events, run_job
 
 _PAUSE_SECONDS = 0.02
 _SMALL_PAUSE_SECONDS = 5.0
-_FEW = {"teacher": {"tolerance": 0.1, "max_epochs": 2}, "student": {"tolerance": 0.1, "max_epochs": 3}}
+_FEW = {
+    "features": {"kind": "linear"},
+    "teacher": {"tolerance": 0.1, "max_epochs": 2},
+    "student": {"tolerance": 0.1, "max_epochs": 3},
+}
 
 
 @dataclass(frozen=True, slots=True)

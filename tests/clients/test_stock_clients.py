@@ -14,7 +14,8 @@ from benchmarks.peers.environments import Offline, environment
 HERE = Path(__file__).parent
 SECONDS = 60
 
-pytestmark = pytest.mark.timeout(400)
+# Cold, the environments take minutes.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 SCORES = {"cat": [1.0, 0.25], "dog": [5.0, -1.0]}
 CAT = {"match": [True, False], "score": [1.0, 0.25], "threshold": [0.5, 0.5]}

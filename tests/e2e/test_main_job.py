@@ -78,7 +78,7 @@ def as_parquet(X: Any, labels: Any) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def followed(http: httpx.Client, submit: Call, flowers: Json, flowers_data: Json) -> tuple[Json, Any, Any]:
     """The job behind version 2 of "flowers", and its events: three from a stream that was then left, and the
     others from one opened where the first was left and read until the server closed it.
@@ -89,7 +89,7 @@ def followed(http: httpx.Client, submit: Call, flowers: Json, flowers_data: Json
     return http.get(path_of(job)).json(), first, rest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def second(followed: tuple[Json, Any, Any]) -> Json:
     job = followed[0]
     assert (job["state"], job["version"]) == ("succeeded", 2)

@@ -21,7 +21,7 @@ RANDOM_ALL_OVER = {
 """Landmarks, folds, the held-out part and the order of the solvers' steps: all drawn from the seed."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def repeat(
     http: httpx.Client, train: Callable[..., Json], upload: Callable[..., Json], csv: Any, iris: Any
 ) -> Callable[[int], tuple[Json, list[Json]]]:
