@@ -1,4 +1,4 @@
-"""How good a yes/no answer is, by scikit-learn. What is undefined is None with a reason, never NaN."""
+"""How good a yes/no answer is. What is undefined is None with a reason, never NaN."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, roc_auc_score, roc_curve
+from sklearn.metrics import auc, roc_curve
 
 from core.errors import Fault, InvalidProblem
 from core.types import BoolArray, FloatArray
@@ -69,14 +69,14 @@ def binary_metrics(truth: BoolArray, decision: BoolArray, score: FloatArray) -> 
     Raises InvalidProblem for empty or unequal lengths, or scores that are not finite.
     """
     _check_lengths(truth, decision, score)
-    tn, fp, fn, tp = (
-        int(count) for count in confusion_matrix(truth, decision, labels=[False, True]).reshape(-1)
-    )
+    tp = int(np.count_nonzero(truth & decision))
+    fp, fn = int(np.count_nonzero(decision)) - tp, int(np.count_nonzero(truth)) - tp
+    tn = len(truth) - tp - fp - fn
     has_positive, has_negative = tp + fn > 0, tn + fp > 0
     return BinaryMetrics(
-        accuracy=float(accuracy_score(truth, decision)),
-        f1=float(f1_score(truth, decision)) if has_positive else None,
-        auc=float(roc_auc_score(truth, score)) if has_positive and has_negative else None,
+        accuracy=(tp + tn) / len(truth),
+        f1=2 * tp / (2 * tp + fp + fn) if has_positive else None,
+        auc=float(auc(*roc_curve(truth, score)[:2])) if has_positive and has_negative else None,
         tp=tp,
         fp=fp,
         tn=tn,

@@ -26,7 +26,8 @@ SILENCE_SECONDS = 15.0
 
 _FIRST_LOOK_SECONDS = 0.02
 _LAST_LOOK_SECONDS = 1.0
-_SLOWER = 1.4
+_LOOKS_SHARE = 0.04
+"""Of the time that nothing has ended: so much later than a unit elsewhere does its coordinator know."""
 _LIMIT_SECONDS = 0.2
 
 
@@ -61,7 +62,7 @@ class Coordinator:
         self._run = run
         self._waiting: dict[int, Unit] = {}
         self._seen = 0
-        self._pause = _FIRST_LOOK_SECONDS
+        self._ended_at = time.monotonic()
 
     def train(self) -> None:
         """Raises UnitLost, and what the watch raises."""
@@ -111,12 +112,11 @@ class Coordinator:
         ended = self._forget_ended()
         while len(self._waiting) >= window:
             before = self._seen
-            self._seen = self._under_way.wait_for_an_end(self._seen, self._pause)
+            self._seen = self._under_way.wait_for_an_end(self._seen, self._pause())
             self._watch()
-            # Of a unit that ended here the engine knows in a moment, of one elsewhere nobody tells.
-            self._pause = (
-                _FIRST_LOOK_SECONDS if self._seen > before else min(_SLOWER * self._pause, _LAST_LOOK_SECONDS)
-            )
+            if self._seen > before:
+                # Of a unit that ended here the engine knows in a moment, of one elsewhere nobody tells.
+                self._ended_at = time.monotonic()
             ended |= self._forget_ended()
         return ended
 
@@ -135,8 +135,12 @@ class Coordinator:
             self._watch.patiently(lambda: self._forget(list(ended)))
             for number in ended:
                 del self._waiting[number]
-            self._pause = _FIRST_LOOK_SECONDS
+            self._ended_at = time.monotonic()
         return ended
+
+    def _pause(self) -> float:
+        share = _LOOKS_SHARE * (time.monotonic() - self._ended_at)
+        return min(max(share, _FIRST_LOOK_SECONDS), _LAST_LOOK_SECONDS)
 
     def _forget(self, numbers: list[int]) -> None:
         with self._ledger.store.begin() as uow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, TypedDict
 
 from dbos import DBOSPortableJSONSerializer, Serializer, _sys_db, _utils
@@ -25,6 +26,8 @@ SCHEMA = "dbos"
 COORDINATORS = 64
 """Jobs that one worker coordinates at once; it waits most of the time."""
 _POLL_SECONDS = 0.1
+_BUSY_POLL_SECONDS = 0.3
+_LIMITS_SECONDS = 5.0
 _LONGEST_NAP_SECONDS = 2.0
 
 
@@ -77,6 +80,26 @@ def nap_shortly() -> None:
 def wait_for_room() -> None:
     """Have the engine try again what a full disk kept SQLite from writing, as it does with a locked file."""
     setattr(_sys_db, "retriable_sqlite_exception", _may_pass)  # noqa: B010 - a name it imports for itself
+
+
+def look_lightly(engine: Any, is_busy: Callable[[], bool]) -> None:
+    """Have the engine's threads cost less for looking into the queues: they would read limits each time.
+
+    While this worker is at a unit it looks for new jobs less often: its core is the solver's.
+    """
+    read: Callable[..., Any] = engine.get_queue
+    known: dict[str, tuple[float, Any]] = {}
+
+    def get_queue(name: str, **options: Any) -> Any:
+        now = time.monotonic()
+        if name not in known or now - known[name][0] > _LIMITS_SECONDS:
+            known[name] = (now, read(name, **options))
+        queue = known[name][1]
+        if queue is not None and name == JOB_QUEUE:
+            queue._polling_interval_sec = _BUSY_POLL_SECONDS if is_busy() else _POLL_SECONDS
+        return queue
+
+    engine.get_queue = get_queue
 
 
 def _may_pass(error: Exception) -> bool:

@@ -49,6 +49,15 @@ def step_back(niceness: int) -> None:
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
 
 
+def has_idle_core() -> bool:
+    """Whether this machine has fewer threads that want to run than cores, just now; False if nobody knows."""
+    if sys.platform != "linux":
+        return False
+    runnable = Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[0]
+    # The one who asks runs, too.
+    return int(runnable) - 1 < (os.cpu_count() or 1)
+
+
 def _threads() -> list[int]:
     """On Linux priorities are of threads; later ones have those of the thread that starts them."""
     if sys.platform == "linux":

@@ -1,6 +1,7 @@
 """A worker's solver processes: each stays with its job, for the job's next unit on this worker.
 
-One more is kept that has no job yet: it has loaded all that a solver needs, so that a job need not wait.
+One more is kept that has no job yet: it has loaded all that a solver needs, so that a job need not wait. That
+takes seconds of a core, so it is started when no job is here or a core has nothing to do.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.jobs.lifeline import has_idle_core
 from app.jobs.solver_process import Order, Solver, SolverHandle, Watch
 
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.2
 _SPARE_SECONDS = 2.0
-"""After one was taken: the job that took it is on its way then."""
+"""After one was taken: whoever took it has been given it by then."""
+
+_BORED_LOOKS = 5
+"""In a row that found a core with nothing to do."""
 
 Run = tuple[str, int]
 """(job id, attempt)."""
@@ -63,6 +68,7 @@ class SolverPool:
         self._is_wanted = is_wanted
         self._start = start
         self._has_spare = has_spare
+        self._bored = 0
         self._spare: SolverHandle | None = None
         self._spare_at = time.monotonic()
         self._idle: list[_Idle] = []
@@ -138,11 +144,21 @@ class SolverPool:
     def _run(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS):
             self._end(self._is_over)
-            if self._has_spare and self._spare is None and time.monotonic() >= self._spare_at:
+            if self._wants_spare():
                 # Only this thread makes one, so there is never a second.
                 spare = self._starter.submit(self._start, spare=True).result()
+                self._bored = 0
                 with self._lock:
                     self._spare = spare
+
+    def _wants_spare(self) -> bool:
+        if not self._has_spare or self._spare is not None or time.monotonic() < self._spare_at:
+            return False
+        with self._lock:
+            if not self._at_work and not self._idle:
+                return True
+        self._bored = self._bored + 1 if has_idle_core() else 0
+        return self._bored >= _BORED_LOOKS
 
     def _is_over(self, idle: _Idle) -> bool:
         too_long = time.monotonic() - idle.since > self._idle_seconds

@@ -47,6 +47,10 @@ class UnderWay:
                 self._ended += 1
                 self._changed.notify_all()
 
+    def is_busy(self) -> bool:
+        """Whether a unit runs here."""
+        return bool(self._units)
+
     def snapshot(self) -> tuple[Json, ...]:
         """JSON-ready: which units run, since when, and in which process their solver."""
         with self._changed:

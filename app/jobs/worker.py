@@ -21,6 +21,7 @@ from app.jobs.engine import (
     APPLICATION_VERSION,
     SCHEMA,
     engine_url,
+    look_lightly,
     nap_shortly,
     quiet_engine_log,
     serializer,
@@ -120,7 +121,7 @@ class Worker:
         self._queue.register_queues()
         # The engine recovers this name's unfinished work when launched: the peers must see it alive by then.
         self._heartbeat.beat()
-        DBOS(
+        engine = DBOS(
             config=DBOSConfig(
                 name=APPLICATION,
                 system_database_url=url,
@@ -148,6 +149,7 @@ class Worker:
         )
         self._training.register()
         DBOS.launch()
+        look_lightly(engine._sys_db, self._under_way.is_busy)
         self._heartbeat.start()
         self._reconciler.start()
         logger.info("worker %s takes jobs", self.executor_id)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 
+from app.jobs.lifeline import has_idle_core
 from app.jobs.solver_pool import SolverPool
 from app.jobs.solver_process import Order, SolverHandle
 from tests.app.jobs.conftest import FakeSolver, is_alive, wait_for
@@ -150,14 +152,40 @@ def test_a_closed_pool_keeps_nothing(pools: Pools):
         wait_for(lambda: not is_alive(pid))
 
 
-def test_a_job_takes_the_spare_solver_and_another_gets_ready(pools: Pools, monkeypatch: pytest.MonkeyPatch):
+def test_a_job_takes_the_spare_solver_and_another_gets_ready_after_it(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("app.jobs.solver_pool._SPARE_SECONDS", 0.1)
-    pool = pools.open(spare=True)
+    monkeypatch.setattr("app.jobs.solver_pool.has_idle_core", lambda: False)
+    over = threading.Event()
+    pool = pools.open(spare=True, wanted=lambda _job, _attempt: not over.is_set())
     wait_for(lambda: pool._spare is not None and pool._spare.has_said_something)
     (spare,) = pools.solver.pids()
     assert prepare(pool, "job_1") == spare
+    time.sleep(0.6)
+    assert pools.solver.done().count("spare") == 1
+    over.set()
     wait_for(lambda: pools.solver.done().count("spare") == 2)
     assert "start" not in pools.solver.done()
+
+
+def test_a_spare_solver_gets_ready_beside_a_job_where_a_core_has_nothing_to_do(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("app.jobs.solver_pool._SPARE_SECONDS", 0.1)
+    monkeypatch.setattr("app.jobs.solver_pool.has_idle_core", lambda: True)
+    pool = pools.open(spare=True)
+    wait_for(lambda: pool._spare is not None and pool._spare.has_said_something)
+    with pool.borrowed("job_1", 0, ORDER, at_ease) as solver:
+        solver.prepare([0], at_ease)
+        wait_for(lambda: pools.solver.done().count("spare") == 2)
+
+
+def test_a_core_is_idle_where_fewer_threads_run_than_there_are_cores(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.jobs.lifeline.os.cpu_count", lambda: 10**6)
+    assert has_idle_core() is (sys.platform == "linux")
+    monkeypatch.setattr("app.jobs.lifeline.os.cpu_count", lambda: -1)
+    assert not has_idle_core()
 
 
 def test_who_finds_no_spare_solver_does_not_wait_for_one(pools: Pools):
