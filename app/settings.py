@@ -110,7 +110,7 @@ class Settings(BaseSettings):
 
     solver_threads: int = Field(0, ge=0, description="Threads of one solver process; 0: all cores.")
     solver_niceness: int = Field(
-        10, ge=0, le=19, description="Priority of solver processes, 19 the lowest; what answers has 0."
+        19, ge=0, le=19, description="Priority of solver processes, 19 the lowest; what answers has 0."
     )
     idle_solvers: int = Field(
         1, ge=0, le=64, description="Solvers a worker keeps with a job's data in memory beside those at work."

@@ -8,7 +8,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 START_SECONDS = 90.0
@@ -58,8 +58,10 @@ def family(pid: int) -> list[int]:
     """A process and all that come from it."""
     found = [pid]
     for parent in found:
-        children = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii")
-        found += map(int, children.split())
+        # The kernel lists children by the thread that started them.
+        for thread in Path(f"/proc/{parent}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, (thread / "children").read_text(encoding="ascii").split())
     return found
 
 
