@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypedDict
 
+import sqlalchemy as sa
 from dbos import DBOSPortableJSONSerializer, Serializer, _sys_db, _utils
 from dbos._error import DBOSAwaitedWorkflowCancelledError
 from sqlalchemy.engine import make_url
@@ -25,6 +26,7 @@ TRAIN_UNIT = "train_unit"
 SCHEMA = "dbos"
 COORDINATORS = 64
 """Jobs that one worker coordinates at once; it waits most of the time."""
+_ENQUEUED = "ENQUEUED"
 _POLL_SECONDS = 0.1
 _BUSY_POLL_SECONDS = 0.3
 _LIMITS_SECONDS = 5.0
@@ -83,11 +85,16 @@ def wait_for_room() -> None:
 
 
 def look_lightly(engine: Any, is_busy: Callable[[], bool]) -> None:
-    """Have the engine's threads cost less for looking into the queues: they would read limits each time.
+    """Have the engine's threads cost less for looking into the queues.
 
+    They would read limits each time, and take long to find what a question tells: that nothing waits.
     While this worker is at a unit it looks for new jobs less often: its core is the solver's.
     """
     read: Callable[..., Any] = engine.get_queue
+    claim: Callable[..., Any] = engine.start_queued_workflows
+    table = engine.tables.workflow_status
+    of_queue = (table.c.queue_name == sa.bindparam("queue"), table.c.status == _ENQUEUED)
+    one_waits = sa.select(sa.literal(1)).where(*of_queue).limit(1)
     known: dict[str, tuple[float, Any]] = {}
 
     def get_queue(name: str, **options: Any) -> Any:
@@ -99,7 +106,13 @@ def look_lightly(engine: Any, is_busy: Callable[[], bool]) -> None:
             queue._polling_interval_sec = _BUSY_POLL_SECONDS if is_busy() else _POLL_SECONDS
         return queue
 
+    def start_queued_workflows(queue: Any, *arguments: Any, **options: Any) -> Any:
+        with engine.engine.connect() as connection:
+            waits = connection.execute(one_waits, {"queue": queue.name}).first()
+        return ([], None) if waits is None else claim(queue, *arguments, **options)
+
     engine.get_queue = get_queue
+    engine.start_queued_workflows = start_queued_workflows
 
 
 def _may_pass(error: Exception) -> bool:

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS = 0.4
 _WAIT_SECONDS = 1.0
 
 
@@ -37,7 +37,7 @@ class WorkflowOver(BaseException):
 
 
 class JobWatch:
-    """Call it often: it looks at the job's state at most every 0.2 s. Raises JobStopped and WorkerStopping.
+    """Call it often: it looks at the job's state at most every 0.4 s. Raises JobStopped and WorkerStopping.
     A database that cannot be reached stops nothing: the solver works on until there is an answer.
     """
 

@@ -49,6 +49,7 @@ _SPARE_CONNECTIONS = 12
 """For heartbeat, reconciler and coordinators, which ask often and shortly."""
 _IDLE_SECONDS = 10.0
 """A worker that is frozen in the middle of a transaction loses it, and its locks."""
+_NEWS_SECONDS = 0.5
 _NICENESS = 2
 """What answers queries goes first; a worker that is not heard of is taken for dead, so not far behind."""
 
@@ -131,6 +132,8 @@ class Worker:
                 serializer=serializer(),
                 log_level="WARNING",
                 sys_db_idle_transaction_timeout_sec=_IDLE_SECONDS,
+                # Nobody waits for such news; to look for it would wake a core 100 times a second.
+                notification_coalesce_sec=_NEWS_SECONDS,
                 sys_db_pool_size=2 * settings.worker_concurrency + _SPARE_CONNECTIONS,
             )
         )
