@@ -1,10 +1,15 @@
 """letter (26 classes) on one worker and on two: how much faster, and what is not the solver's time.
 
-fanout_speedup           wall time of the job of `benchmarks.accuracy` on one worker : that on two, one solver
-                         thread each; from the start of the job to its end, medians of the rounds
-fanout_speedup_default   the same of a job with the default hyper-parameters
-job_overhead             on one worker, the part of the wall time, from submission to the end, in which no
-                         solver works on features, teacher or students
+fanout_speedup           wall time of a job with a search for the hyper-parameters of every student on one
+                         worker : that on two, one solver thread each; from the start of the job to its end,
+                         medians of the rounds
+fanout_speedup_accuracy  the same of the job of `benchmarks.accuracy`, half a minute long, without a search
+fanout_speedup_default   the same of a job with the default hyper-parameters, seconds long
+two_processes_speedup    for comparison what this machine gives two processes that fit the students of the job
+                         of `benchmarks.accuracy` side by side without any service, against one that is alone;
+                         median of the rounds
+job_overhead             the job of `benchmarks.accuracy` on one worker: the part of the wall time, from
+                         submission to the end, in which no solver works on features, teacher or students
 overhead_s               where it goes, in seconds of the last job
 """
 
@@ -19,9 +24,18 @@ import numpy as np
 
 from app.client import Client
 from benchmarks.accuracy import FEATURES, GRIDS, data_folder
+from benchmarks.cluster.limit import two_processes_speedup
 from benchmarks.cluster.service import Cluster, cluster, run_job
 
-_SOLVING = ("features", "teacher", "scores")
+_SOLVING = ("features", "teacher", "scores", "tuning_teacher")
+_SPEEDUP = {"tuned": "", "accuracy": "_accuracy", "default": "_default"}
+_OVERHEAD = {"tuned": "_tuned", "accuracy": "", "default": "_default"}
+_LANDMARKS_OF_SEARCH = 300
+_SEARCH = {
+    "grid": {"C": [1e4, 1e5, 1e6], "margins": [1.0], "floors": [0.1, 0.3]},
+    "strategy": "exhaustive",
+    "folds": 3,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +48,28 @@ class LetterSize:
     rows: int = 15_000
     rounds: int = 3
     landmarks: int = 1000
-    jobs: tuple[str, ...] = ("first", "accuracy", "default")
+    jobs: tuple[str, ...] = ("first", "tuned", "accuracy", "default")
+    students_side_by_side: int = 12
 
 
 def measure(size: LetterSize, *, fanout: bool, overhead: bool) -> dict[str, Any]:
-    """The figures that are asked for."""
+    """The figures that are asked for. Raises RuntimeError without the data."""
+    if not (source := data_folder() / "letter.npz").exists():
+        raise RuntimeError(f"{source} is needed: name its folder by STMS_DATA.")
     walls: dict[tuple[str, int], list[float]] = {}
     shares: dict[str, list[float]] = {}
     breakdown: dict[str, Any] = {}
+    limits: list[float] = []
     counts = [1, 2] if fanout else [1]
     for number in range(size.rounds):
+        if fanout:
+            limits.append(two_processes_speedup(size.rows, _features(size), size.students_side_by_side))
         for workers in counts if number % 2 == 0 else reversed(counts):
             with cluster(workers) as service, service.client() as client:
                 dataset = _upload(service, client, size)
                 for name, given in _jobs(size).items():
+                    # As between jobs that do not follow each other at once: a solver is ready everywhere.
+                    service.until_idle()
                     job, events = run_job(client, dataset, name, given)
                     walls.setdefault((name, workers), []).append(_seconds(job, "started_at"))
                     if workers == 1:
@@ -58,12 +80,14 @@ def measure(size: LetterSize, *, fanout: bool, overhead: bool) -> dict[str, Any]
     result: dict[str, Any] = {
         "walls_s": {f"{name} on {n}": _rounded(values) for (name, n), values in walls.items()}
     }
-    for name, suffix in (("accuracy", ""), ("default", "_default")):
-        if fanout and name in size.jobs:
+    if fanout:
+        result["two_processes_speedup"] = round(statistics.median(limits), 3)
+    for name in _SPEEDUP.keys() & size.jobs:
+        if fanout:
             medians = {n: statistics.median(walls[name, n]) for n in (1, 2)}
-            result[f"fanout_speedup{suffix}"] = round(medians[1] / medians[2], 3)
-        if overhead and name in size.jobs:
-            result[f"job_overhead{suffix}"] = round(statistics.median(shares[name]), 4)
+            result["fanout_speedup" + _SPEEDUP[name]] = round(medians[1] / medians[2], 3)
+        if overhead:
+            result["job_overhead" + _OVERHEAD[name]] = round(statistics.median(shares[name]), 4)
     if overhead:
         result["overhead_s"] = breakdown
     return result
@@ -97,7 +121,7 @@ def spent(job: dict[str, Any], events: list[dict[str, Any]]) -> dict[str, float]
 
 def _jobs(size: LetterSize) -> dict[str, dict[str, Any]]:
     C = GRIDS["open grid"]
-    features = FEATURES["letter"] | {"n_components": size.landmarks}
+    features = _features(size)
     accuracy = {
         "features": features,
         "teacher": {"C": C[0]},
@@ -106,18 +130,24 @@ def _jobs(size: LetterSize) -> dict[str, dict[str, Any]]:
     }
     known = {
         "first": {"teacher": {"max_epochs": 2}, "student": {"max_epochs": 2}},
+        "tuned": {
+            "features": features | {"n_components": min(size.landmarks, _LANDMARKS_OF_SEARCH)},
+            "teacher": {"C": C[0]},
+            "tuning": _SEARCH,
+        },
         "accuracy": accuracy,
         "default": {},
     }
     return {name: known[name] for name in size.jobs}
 
 
+def _features(size: LetterSize) -> dict[str, Any]:
+    return FEATURES["letter"] | {"n_components": size.landmarks}
+
+
 def _upload(service: Cluster, client: Client, size: LetterSize) -> str:
-    source = data_folder() / "letter.npz"
-    if not source.exists():
-        raise RuntimeError(f"{source} is needed: name its folder by STMS_DATA.")
     file = service.folder / "letter.npz"
-    with np.load(source, allow_pickle=False) as data:
+    with np.load(data_folder() / "letter.npz", allow_pickle=False) as data:
         given = {name: data[name] for name in ("X_train", "y_train", "X_test", "y_test")}
     given["X_train"], given["y_train"] = given["X_train"][: size.rows], given["y_train"][: size.rows]
     np.savez(file, **given)

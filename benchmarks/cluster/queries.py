@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from app.client import Client
-from benchmarks.cluster.service import Cluster, cluster, cores, family_cpu_seconds, run_job
+from benchmarks.cluster.service import Cluster, cluster, cores, run_job
 from benchmarks.load import constant_rate
 from benchmarks.peers import json_body
 from benchmarks.processes import two_cores
@@ -30,9 +30,6 @@ _ENDLESS = {
 }
 _UNDER_WAY_SECONDS = 120.0
 _WARM_UP_SECONDS = 2.0
-_QUIET_LOOKS = 3
-_QUIET_CORES = 0.15
-"""Of a worker with nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +52,14 @@ def measure(size: QuerySize) -> dict[str, Any]:
         client.query("asked", label, [0.0] * _COLUMNS)
         idle, busy, used = [], [], []
         for _ in range(size.rounds):
-            _until_idle(service)
+            service.until_idle()
             idle.append(_ask(service, url, size))
             jobs = [client.submit_job(big, f"busy-{n}", _ENDLESS)["id"] for n in range(cores())]
             try:
                 _until_busy(client, jobs)
-                before, started = _spent(service), time.monotonic()
+                before, started = service.workers_cpu_seconds(), time.monotonic()
                 busy.append(_ask(service, url, size))
-                used.append((_spent(service) - before) / (time.monotonic() - started))
+                used.append((service.workers_cpu_seconds() - before) / (time.monotonic() - started))
             finally:
                 _cancel(client, jobs)
             print(
@@ -87,21 +84,6 @@ def _ask(service: Cluster, url: str, size: QuerySize) -> float:
     if load.failed:
         raise RuntimeError(f"{load.failed} of {load.requests} queries failed.")
     return load.p99_us
-
-
-def _spent(service: Cluster) -> float:
-    return sum(family_cpu_seconds(worker) for worker in service.workers)
-
-
-def _until_idle(service: Cluster) -> None:
-    """Until the workers have been quiet for a while: after a job they get a solver ready for the next one."""
-    deadline, quiet = time.monotonic() + _UNDER_WAY_SECONDS, 0
-    while quiet < _QUIET_LOOKS:
-        if time.monotonic() > deadline:
-            raise RuntimeError("The workers do not get quiet.")
-        before = _spent(service)
-        time.sleep(1.0)
-        quiet = quiet + 1 if abs(_spent(service) - before) < _QUIET_CORES * len(service.workers) else 0
 
 
 def _until_busy(client: Client, jobs: list[str]) -> None:

@@ -20,9 +20,13 @@ from app.store.unit_of_work import Store
 from benchmarks.chaos.journal import Journal
 from benchmarks.chaos.programs import Program
 from benchmarks.postgres import postgres
-from benchmarks.processes import free_port, wait_for_port
+from benchmarks.processes import cpu_seconds, family, free_port, wait_for_port
 
 _START_SECONDS = 90.0
+_IDLE_SECONDS = 120.0
+_QUIET_LOOKS = 3
+_QUIET_CORES = 0.15
+"""Of a worker with nothing to do."""
 _ROOT = Path(__file__).parents[2]
 
 
@@ -39,6 +43,24 @@ class Cluster:
     def client(self, tenant: str = "one") -> Client:
         """Of a tenant."""
         return Client(self.url, self.keys[tenant], timeout=600)
+
+    def workers_cpu_seconds(self) -> float:
+        """Processor time of the workers and their solvers that still run."""
+        return sum(_family_cpu_seconds(worker) for worker in self.workers)
+
+    def until_idle(self) -> None:
+        """Until the workers have been quiet for a while: after a job they get a solver ready for the next.
+
+        Raises RuntimeError.
+        """
+        deadline, quiet = time.monotonic() + _IDLE_SECONDS, 0
+        while quiet < _QUIET_LOOKS:
+            if time.monotonic() > deadline:
+                raise RuntimeError("The workers do not get quiet.")
+            before = self.workers_cpu_seconds()
+            time.sleep(1.0)
+            spent = abs(self.workers_cpu_seconds() - before)
+            quiet = quiet + 1 if spent < _QUIET_CORES * len(self.workers) else 0
 
 
 @contextmanager
@@ -87,10 +109,7 @@ def events(client: Client, job_id: str) -> list[dict[str, Any]]:
     return list(client.pages(f"/v1/training-jobs/{job_id}/events", limit=1000))
 
 
-def family_cpu_seconds(program: Program) -> float:
-    """Processor time of a program and all that it has started and that still runs."""
-    from benchmarks.processes import cpu_seconds, family
-
+def _family_cpu_seconds(program: Program) -> float:
     pid = program.pid
     if pid is None:
         return 0.0
@@ -98,7 +117,7 @@ def family_cpu_seconds(program: Program) -> float:
         return cpu_seconds(family(pid))
     except OSError:
         # A solver ended between the list and the look: the next look is as good.
-        return family_cpu_seconds(program)
+        return _family_cpu_seconds(program)
 
 
 def cores() -> int:

@@ -89,7 +89,7 @@ def test_quick_makes_everything_small():
 @pytest.mark.timeout(600)
 def test_letter_on_one_worker_and_on_two():
     try:
-        size = LetterSize(rows=1500, rounds=1, landmarks=60, jobs=("accuracy",))
+        size = LetterSize(rows=1500, rounds=1, landmarks=60, jobs=("accuracy",), students_side_by_side=2)
         found = letter.measure(size, fanout=True, overhead=True)
     except NoPostgres as reason:
         pytest.skip(str(reason))
@@ -97,7 +97,8 @@ def test_letter_on_one_worker_and_on_two():
         if "is needed" in str(reason):
             pytest.skip(str(reason))
         raise
-    assert found["fanout_speedup"] > 0
+    assert found["fanout_speedup_accuracy"] > 0
+    assert found["two_processes_speedup"] > 0
     assert 0 < found["job_overhead"] < 1
     assert set(found["walls_s"]) == {"accuracy on 1", "accuracy on 2"}
     assert set(found["overhead_s"]) == {"accuracy"}
