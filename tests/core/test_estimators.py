@@ -16,7 +16,14 @@ from core.estimators import GatedSVMClassifier, STMSClassifier, StructuralSVMCla
 from core.tuning import Grid, TuningSpec
 
 
-@parametrize_with_checks([StructuralSVMClassifier(), GatedSVMClassifier(), STMSClassifier()])
+# The default C is meant for thousands of rows; on the checks' few it makes every fit ten times as long.
+@parametrize_with_checks(
+    [
+        StructuralSVMClassifier(C=100.0),
+        GatedSVMClassifier(C=100.0, teacher_C=100.0),
+        STMSClassifier(C=100.0, teacher_C=100.0),
+    ]
+)
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 

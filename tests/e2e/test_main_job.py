@@ -325,10 +325,11 @@ def test_twin_requests_at_the_same_time_make_one_job(service, http, follow, flow
 def test_a_cancelled_job_keeps_its_students_and_a_retry_trains_the_rest(
     http, problem, submit, follow, slow_data, slow
 ):
-    job = submit(slow_data["id"], "retried", **slow)
-    running = streamed_until(http, job, "student_finished")
+    # Folds enough that it lasts from its first student until it is cancelled.
+    job = submit(slow_data["id"], "retried", **slow | {"threshold": {"rule": "f1", "folds": 15}})
     waiting = submit(slow_data["id"], "waiting", **slow)
     assert http.post(path_of(waiting, "cancel")).json()["state"] == "cancelled"
+    running = streamed_until(http, job, "student_finished")
     assert "version" not in running
     asked = http.post(path_of(job, "cancel"))
     assert (asked.status_code, asked.json()["state"]) == (202, "cancelling")

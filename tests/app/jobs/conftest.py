@@ -31,7 +31,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     while not (value := condition()):
         if time.monotonic() > deadline:
             pytest.fail(f"waited {seconds} s in vain")
-        time.sleep(0.02)
+        time.sleep(0.05)
     return value
 
 
