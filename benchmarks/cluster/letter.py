@@ -28,8 +28,7 @@ from benchmarks.cluster.limit import two_processes_speedup
 from benchmarks.cluster.service import Cluster, cluster, run_job
 
 _SOLVING = ("features", "teacher", "scores", "tuning_teacher")
-_SPEEDUP = {"tuned": "", "accuracy": "_accuracy", "default": "_default"}
-_OVERHEAD = {"tuned": "_tuned", "accuracy": "", "default": "_default"}
+_WARM_UP = "first"
 _LANDMARKS_OF_SEARCH = 300
 _SEARCH = {
     "grid": {"C": [1e4, 1e5, 1e6], "margins": [1.0], "floors": [0.1, 0.3]},
@@ -43,12 +42,13 @@ class LetterSize:
     """rows: of the training part, at most. rounds: of each count of workers. jobs: done one after the other.
 
     A small one first: what is compiled once is compiled, and the data are known to the workers.
+    students_side_by_side: that each process fits for two_processes_speedup.
     """
 
     rows: int = 15_000
     rounds: int = 3
     landmarks: int = 1000
-    jobs: tuple[str, ...] = ("first", "tuned", "accuracy", "default")
+    jobs: tuple[str, ...] = (_WARM_UP, "tuned", "accuracy", "default")
     students_side_by_side: int = 12
 
 
@@ -82,15 +82,20 @@ def measure(size: LetterSize, *, fanout: bool, overhead: bool) -> dict[str, Any]
     }
     if fanout:
         result["two_processes_speedup"] = round(statistics.median(limits), 3)
-    for name in _SPEEDUP.keys() & size.jobs:
+    for name in filter(_WARM_UP.__ne__, size.jobs):
         if fanout:
             medians = {n: statistics.median(walls[name, n]) for n in (1, 2)}
-            result["fanout_speedup" + _SPEEDUP[name]] = round(medians[1] / medians[2], 3)
+            result[_figure("fanout_speedup", name, "tuned")] = round(medians[1] / medians[2], 3)
         if overhead:
-            result["job_overhead" + _OVERHEAD[name]] = round(statistics.median(shares[name]), 4)
+            result[_figure("job_overhead", name, "accuracy")] = round(statistics.median(shares[name]), 4)
     if overhead:
         result["overhead_s"] = breakdown
     return result
+
+
+def _figure(figure: str, job: str, main: str) -> str:
+    """Name of a figure of one job; that of the main one has no suffix."""
+    return figure if job == main else f"{figure}_{job}"
 
 
 def spent(job: dict[str, Any], events: list[dict[str, Any]]) -> dict[str, float]:
@@ -129,7 +134,7 @@ def _jobs(size: LetterSize) -> dict[str, dict[str, Any]]:
         "evaluation": {"baselines": ["svm", "gsvm0"]},
     }
     known = {
-        "first": {"teacher": {"max_epochs": 2}, "student": {"max_epochs": 2}},
+        _WARM_UP: {"teacher": {"max_epochs": 2}, "student": {"max_epochs": 2}},
         "tuned": {
             "features": features | {"n_components": min(size.landmarks, _LANDMARKS_OF_SEARCH)},
             "teacher": {"C": C[0]},
