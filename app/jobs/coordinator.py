@@ -26,6 +26,8 @@ SILENCE_SECONDS = 15.0
 
 _FIRST_LOOK_SECONDS = 0.02
 _LAST_LOOK_SECONDS = 1.0
+_LOOK_AMONG_SEVERAL_SECONDS = 0.15
+"""While more units than one are left every worker has its next one waiting: nobody waits for the news."""
 _LOOKS_SHARE = 0.04
 """Of the time that nothing has ended: so much later than a unit elsewhere does its coordinator know."""
 _LIMIT_SECONDS = 0.2
@@ -140,7 +142,8 @@ class Coordinator:
 
     def _pause(self) -> float:
         share = _LOOKS_SHARE * (time.monotonic() - self._ended_at)
-        return min(max(share, _FIRST_LOOK_SECONDS), _LAST_LOOK_SECONDS)
+        least = _FIRST_LOOK_SECONDS if len(self._waiting) == 1 else _LOOK_AMONG_SEVERAL_SECONDS
+        return min(max(share, least), _LAST_LOOK_SECONDS)
 
     def _forget(self, numbers: list[int]) -> None:
         with self._ledger.store.begin() as uow:

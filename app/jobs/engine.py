@@ -108,6 +108,8 @@ def look_lightly(engine: Any, is_busy: Callable[[], bool]) -> None:
 
     def start_queued_workflows(queue: Any, *arguments: Any, **options: Any) -> Any:
         with engine.engine.connect() as connection:
+            # One question needs no transaction, whose begin and end are as long a way as the question.
+            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
             waits = connection.execute(one_waits, {"queue": queue.name}).first()
         return ([], None) if waits is None else claim(queue, *arguments, **options)
 

@@ -1,8 +1,8 @@
 """letter (26 classes) on one worker and on two: how much faster, and what is not the solver's time.
 
-fanout_speedup           wall time of a job with a search for the hyper-parameters of every student on one
-                         worker : that on two, one solver thread each; from the start of the job to its end,
-                         medians of the rounds
+fanout_speedup           wall time of a job with the default search for the hyper-parameters of every student
+                         on one worker : that on two, one solver thread each; from the start of the job to its
+                         end, medians of the rounds
 fanout_speedup_accuracy  the same of the job of `benchmarks.accuracy`, half a minute long, without a search
 fanout_speedup_default   the same of a job with the default hyper-parameters, seconds long
 two_processes_speedup    for comparison what this machine gives two processes that fit the students of the job
@@ -29,12 +29,6 @@ from benchmarks.cluster.service import Cluster, cluster, run_job
 
 _SOLVING = ("features", "teacher", "scores", "tuning_teacher")
 _WARM_UP = "first"
-_LANDMARKS_OF_SEARCH = 300
-_SEARCH = {
-    "grid": {"C": [1e4, 1e5, 1e6], "margins": [1.0], "floors": [0.1, 0.3]},
-    "strategy": "exhaustive",
-    "folds": 3,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +129,7 @@ def _jobs(size: LetterSize) -> dict[str, dict[str, Any]]:
     }
     known = {
         _WARM_UP: {"teacher": {"max_epochs": 2}, "student": {"max_epochs": 2}},
-        "tuned": {
-            "features": features | {"n_components": min(size.landmarks, _LANDMARKS_OF_SEARCH)},
-            "teacher": {"C": C[0]},
-            "tuning": _SEARCH,
-        },
+        "tuned": {"tuning": {}},
         "accuracy": accuracy,
         "default": {},
     }
