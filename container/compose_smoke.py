@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from app.client import Client, Retry, StmsError
 from container import inside
 from container.compose import Compose, compose_for
-from container.containers import is_ready, until
+from container.containers import Container, is_ready, until
 from container.engines import ROOT, engine_with
 from container.image import base_images, build
 from container.report import Refuted, Report, tell
@@ -35,7 +35,11 @@ from container.samples import Digits, write_digits
 SMALL: Final[Mapping[str, Any]] = {"features": {"kind": "nystroem", "n_components": 150}}
 LARGE: Final[Mapping[str, Any]] = {
     "features": {"kind": "nystroem", "n_components": 300},
-    "tuning": {"grid": {"C": [0.01, 0.1, 1, 10, 100, 1000], "margins": [0.3, 1.0], "floors": [0.3, 0.5]}},
+    "tuning": {
+        "grid": {"C": [0.01, 0.1, 1, 10, 100, 1000], "margins": [0.3, 0.6, 1.0], "floors": [0.3, 0.5]},
+        "strategy": "exhaustive",
+        "folds": 20,
+    },
     "evaluation": {"baselines": ["svm"]},
 }
 OVERRIDE: Final = """
@@ -126,15 +130,17 @@ def lose_a_worker(compose: Compose, client: Client, data: str, report: Report) -
     until("two workers are at work", lambda: _alive(client) == 2)
     report.say("A second worker has joined.")
     job = client.submit_job(data, "digits-tuned", LARGE)["id"]
-    workers = compose.containers("worker")
-    until(
-        "the job is in its middle",
-        lambda: _finished(client, job) > 0 and bool(inside.busy(workers)),
-        JOB_SECONDS,
-    )
-    [victim, *_], finished = inside.busy(workers), _finished(client, job)
-    killed_at = time.time()
+    workers, busy = compose.containers("worker"), list[Container]()
+
+    def in_its_middle() -> bool:
+        if _finished(client, job) > 0:
+            busy[:] = inside.busy(workers)
+        return bool(busy)
+
+    until("the job is in its middle", in_its_middle, JOB_SECONDS)
+    victim, killed_at = busy[0], time.time()
     victim.kill("KILL")
+    finished = _finished(client, job)
     report.say(f"{victim.name} is killed with {finished} of 20 students finished.")
     events = list(client.follow_job(job))
     ended = client.job(job)

@@ -62,6 +62,10 @@ def remarks(gathered: Gathered) -> list[str]:
             _others(gathered),
         ),
         ("Calibrated probabilities are no better than the share of the class on", _no_skill(gathered)),
+        (
+            "Taken from an earlier report's files, made by the same plan with the same seed:",
+            gathered.shelved,
+        ),
     ):
         found = list(named)
         if found:

@@ -29,7 +29,7 @@ _CLASS_BY_CLASS = ("news20_bydate",)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a reader needs to do it again. history: the commands that have filled the work folder."""
+    """What a reader needs to do it again. history: the commands that have made the results."""
 
     command: str
     seed: int
@@ -43,7 +43,7 @@ class Facts:
         others = [one for one in self.history if one != self.command]
         return [
             f"Command: {self.command}",
-            *(f"The work folder was filled by, too: {one}" for one in others),
+            *(f"Results were made by, too: {one}" for one in others),
             f"Seed {self.seed}; {self.replicates} bootstrap replicates over test rows.",
             f"Versions: {libraries}.",
             f"Machine: {os.cpu_count()} cores ({platform.machine()}); {self.threads} fits at the same time.",

@@ -20,6 +20,16 @@ def recipe_of(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Put a file there, in the place of what was, whole or not at all; makes its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, prefix=".", suffix=".part", delete=False, encoding="utf-8"
+    ) as part:
+        part.write(text)
+    os.replace(part.name, path)  # noqa: PTH105  the name is text
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Where the results of one data set, grid and split belong."""
@@ -58,13 +68,7 @@ class ResultStore:
     def write(self, run: Run, name: str, recipe: str, record: Record) -> None:
         """Put a record there whole or not at all. Raises ValueError for what JSON cannot hold, as NaN."""
         path = self._path(run, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        body = json.dumps({"format": _FORMAT, "recipe": recipe, **record}, allow_nan=False)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=".", suffix=".part", delete=False, encoding="utf-8"
-        ) as part:
-            part.write(body)
-        os.replace(part.name, path)  # noqa: PTH105  the name is text
+        write_whole(path, json.dumps({"format": _FORMAT, "recipe": recipe, **record}, allow_nan=False))
 
     def runs(self) -> Iterator[Run]:
         """All runs that have a folder here, in order."""

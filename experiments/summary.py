@@ -42,9 +42,10 @@ class Outcome:
     """Everything known of one data set with one grid.
 
     cells: by method, statistic and measure. replicates: the bootstrap behind them, (replicates,), averaged
-    over splits; those of two methods belong together. runs: the splits that are complete. per_class: the
-    records of the first of them, by method. setting, inference: its other records. joint: whether the
-    classes of a method share one point. tried: on all splits. seconds: wall time of all records.
+    over splits; those of two methods belong together; from the shelf only those of mean F. runs: the splits
+    that are complete. per_class: the records of the first of them, by method. setting, inference: its other
+    records. joint: whether the classes of a method share one point. tried: on all splits. seconds: wall time
+    of all records.
     """
 
     data_set: str

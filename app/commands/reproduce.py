@@ -67,7 +67,9 @@ def reproduce(
 
     Results are kept record by record: the command can be stopped at any
     time and called again. The report shows what is complete in the work
-    folder, of both grids, and lists what is not. Data sets that are not in
+    folder, of both grids, and lists what is not. What it shows is kept in
+    small files beside it, in the folder reproduction: a later report takes
+    from there what its work folder does not have. Data sets that are not in
     --data are passed over, unless they are asked for by name.
 
     Examples:
@@ -119,14 +121,25 @@ def _make_records(
 
 
 def _write_report(store: ResultStore, effort: Effort, command: str, out: Path) -> None:
-    from experiments.gathered import gather
-    from experiments.history import remembered
+    from experiments.gathered import gather, keep
+    from experiments.history import remember, remembered
     from experiments.report import Facts, write_report
+    from experiments.shelf import Shelf
 
-    replicates = effort.resampling.replicates
-    facts = Facts(command, effort.seed, replicates, effort.n_threads, remembered(store.root))
-    for path in write_report(gather(store), facts, out):
+    shelf = Shelf(out / "reproduction", effort)
+    try:
+        gathered = gather(store, shelf)
+    except ValueError as error:
+        raise CommandFailed(str(error)) from error
+    for earlier in remembered(store.root):
+        remember(shelf.root, earlier)
+    facts = Facts(
+        command, effort.seed, effort.resampling.replicates, effort.n_threads, remembered(shelf.root)
+    )
+    for path in write_report(gathered, facts, out):
         say(f"Written: {path}")
+    keep(gathered, shelf)
+    say(f"Kept for later reports: {shelf.root}")
 
 
 def _names(given: str | None, known: Sequence[Name], option: str) -> tuple[Name, ...]:

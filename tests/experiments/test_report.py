@@ -377,7 +377,7 @@ def test_the_commands_that_filled_the_work_folder_are_named(tmp_path: Path):
     lines = Facts("stms reproduce --grid open", 0, 500, 2, history).lines()
     assert lines[:2] == [
         "Command: stms reproduce --grid open",
-        "The work folder was filled by, too: stms reproduce --grid paper",
+        "Results were made by, too: stms reproduce --grid paper",
     ]
 
 
