@@ -12,6 +12,7 @@ from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.iterate import Certificate, iterate
 from core.solvers.products import Poll, entries_per_row
 from core.solvers.proximal_newton import MAX_NEWTON_STEPS, proximal_step
+from core.threads import one_blas_thread
 from core.types import CancelCheck, FloatArray, ProgressCallback
 
 _BLOCK_ENTRIES = 2_000_000
@@ -46,15 +47,16 @@ def solve_dual_cd(
 
     Raises InvalidProblem for arguments out of range and Cancelled when asked to stop.
     """
-    method = _DualCoordinateDescent(problem, seed, initial_dual)
-    return iterate(
-        method,
-        stage="dual_cd",
-        tolerance=tolerance,
-        max_iterations=max_epochs,
-        progress=progress,
-        should_cancel=should_cancel,
-    )
+    # Many small products, one after the other: a second BLAS thread is waited for longer than it helps.
+    with one_blas_thread():
+        return iterate(
+            _DualCoordinateDescent(problem, seed, initial_dual),
+            stage="dual_cd",
+            tolerance=tolerance,
+            max_iterations=max_epochs,
+            progress=progress,
+            should_cancel=should_cancel,
+        )
 
 
 class _DualCoordinateDescent:

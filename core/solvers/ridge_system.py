@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 import scipy.sparse.linalg
+from scipy.linalg import lapack
 
 from core.jit import is_sparse
 from core.solvers.products import Poll, combine, project, row_blocks, take
@@ -40,7 +43,9 @@ def solve_ridge_system(
     if n == 0:
         return rhs.copy()
     if m <= 2 * n and m <= _DIRECT_LIMIT:  # the n × n form needs the rows in one piece beside its matrix
-        return _solve_positive(_feature_gram(features, weights, index, poll), rhs)
+        if is_sparse(features):
+            return _solve_positive(_sparse_gram(features, weights, index, poll), rhs)
+        return _solve_packed(_packed_gram(features, weights, index, poll), rhs)
     if index is not None:
         features = features[index]
     if min(n, m) > _DIRECT_LIMIT:
@@ -51,22 +56,45 @@ def solve_ridge_system(
     return rhs - combine(features, root * inner, poll)
 
 
-def _feature_gram(features: Matrix, weights: FloatArray, index: IntArray | None, poll: Poll) -> FloatArray:
-    """I + Φᵀ diag(q) Φ, shape (m, m), lower triangle only."""
+def _packed_gram(features: Matrix, weights: FloatArray, index: IntArray | None, poll: Poll) -> FloatArray:
+    """I + Φᵀ diag(q) Φ of dense rows, (m (m + 1) / 2,): half of what a square takes, and no slower.
+
+    Rectangular full packed format, upper triangle, not transposed (Gustavson et al. 2010).
+    """
     m = features.shape[1]
-    gram = np.eye(m)
-    root = np.sqrt(weights)
+    gram = np.zeros(m * (m + 1) // 2)
+    gram[_packed_diagonal(m)] = 1.0
+    for rows in _scaled_rows(features, weights, index, poll):
+        # Transposed: LAPACK counts by columns, and so adds to ``gram`` in place.
+        gram = lapack.dsfrk(m, len(rows), 1.0, rows.T, 1.0, gram, overwrite_c=True)
+    return gram
+
+
+def _packed_diagonal(m: int) -> IntArray:
+    """Where the m diagonal entries stand in rectangular full packed format, in no order that matters."""
+    half, column = m // 2, m + 1 - m % 2
+    lower = np.arange(m - half) * (column + 1) + half
+    return np.concatenate((lower, lower[:half] + 1))
+
+
+def _sparse_gram(features: Matrix, weights: FloatArray, index: IntArray | None, poll: Poll) -> FloatArray:
+    """I + Φᵀ diag(q) Φ of sparse rows, (m, m)."""
+    gram = np.eye(features.shape[1])
+    for rows in _scaled_rows(features, weights, index, poll):
+        gram += sp.csr_array(rows.T @ rows).toarray()
+    return gram
+
+
+def _scaled_rows(
+    features: Matrix, weights: FloatArray, index: IntArray | None, poll: Poll
+) -> Iterator[Matrix]:
+    """√q_i φ_i, a few rows at a time."""
+    root, m = np.sqrt(weights), features.shape[1]
     size = max(1, min(_BLOCK_PRODUCTS // (4 * m**2), _BLOCK_ENTRIES // m))
     for start in range(0, len(root), size):
         poll()
         block = slice(start, min(start + size, len(root)))
-        rows = features[block] if index is None else features[index[block]]
-        scaled = _scale_rows(rows, root[block])
-        if is_sparse(scaled):
-            gram += (scaled.T @ scaled).toarray()
-        else:  # both transposed: BLAS counts by columns, and so adds to ``gram`` in place
-            gram = scipy.linalg.blas.dsyrk(1.0, scaled.T, beta=1.0, c=gram.T, overwrite_c=True).T
-    return gram
+        yield _scale_rows(features[block] if index is None else features[index[block]], root[block])
 
 
 def _example_gram(features: Matrix, root: FloatArray, poll: Poll) -> FloatArray:
@@ -74,7 +102,7 @@ def _example_gram(features: Matrix, root: FloatArray, poll: Poll) -> FloatArray:
     n = features.shape[0]
     rows = take(features, slice(0, n))
     gram = np.zeros((n, n))
-    for block in row_blocks(features, _BLOCK_PRODUCTS // n):
+    for block in row_blocks(features, min(_BLOCK_PRODUCTS // n, 2 * _BLOCK_ENTRIES)):
         poll()
         product = rows[block] @ rows[: block.stop].T
         gram[block, : block.stop] = product.toarray() if is_sparse(product) else product
@@ -93,13 +121,30 @@ def _scale_rows(rows: Matrix, scale: FloatArray) -> Matrix:
 
 def _solve_positive(gram: FloatArray, rhs: FloatArray) -> FloatArray:
     """Solve by Cholesky; only the lower triangle of ``gram`` (C order) is read, and it is overwritten."""
-    # With weights near 1/eps rounding can eat the identity; a ridge of a few units in the last place of the
-    # diagonal keeps the factorisation positive, and a larger H is still a majoriser.
-    diagonal = np.diag_indices_from(gram)
-    gram[diagonal] *= 1.0 + 4.0 * np.finfo(np.float64).eps * len(gram)
+    gram[np.diag_indices_from(gram)] *= _ridge(len(gram))
     factor = scipy.linalg.cho_factor(gram.T, lower=False, overwrite_a=True, check_finite=False)
     solution: FloatArray = scipy.linalg.cho_solve(factor, rhs, check_finite=False)
     return solution
+
+
+def _solve_packed(gram: FloatArray, rhs: FloatArray) -> FloatArray:
+    """Solve by Cholesky; ``gram`` as ``_packed_gram`` makes it is overwritten."""
+    m = len(rhs)
+    gram[_packed_diagonal(m)] *= _ridge(m)
+    factor, not_positive = lapack.dpftrf(m, gram, overwrite_a=True)
+    if not_positive:
+        raise np.linalg.LinAlgError(f"the leading minor of order {not_positive} is not positive")
+    solution, _ = lapack.dpftrs(m, factor, rhs)
+    return np.asarray(solution).reshape(m)
+
+
+def _ridge(m: int) -> float:
+    """What diagonals of m entries are multiplied by.
+
+    With weights near 1/eps rounding can eat the identity; a ridge of a few units in the last place of the
+    diagonal keeps the factorisation positive, and a larger H is still a majoriser.
+    """
+    return 1.0 + 4.0 * float(np.finfo(np.float64).eps) * m
 
 
 def _conjugate_gradients(

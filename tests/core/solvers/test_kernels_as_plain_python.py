@@ -27,7 +27,8 @@ signs = np.where(labels == 0, 1.0, -1.0)
 answers = []
 for matrix in (features, sp.csr_array(features)):
     answers.append(solve_dual_cd(GatedHingeProblem.svm(matrix, signs, C=5.0)).objective)
-    answers.append(solve_crammer_singer(CrammerSingerProblem(matrix, labels, 3, 0.5)).objective)
+    problem = CrammerSingerProblem(matrix, labels, 3, 0.5)
+    answers.append(solve_crammer_singer(problem, tolerance=1e-7).objective)
 print(json.dumps(answers))
 """
 
@@ -45,14 +46,19 @@ def test_kernels_give_the_same_answers_when_they_are_not_compiled():
         timeout=120,
     )
     student = solve_dual_cd(GatedHingeProblem.svm(features, signs, C=5.0)).objective
-    teacher = solve_crammer_singer(CrammerSingerProblem(features, labels, 3, 0.5)).objective
+    teacher = solve_crammer_singer(CrammerSingerProblem(features, labels, 3, 0.5), tolerance=1e-7).objective
     assert json.loads(finished.stdout) == pytest.approx([student, teacher] * 2, rel=1e-6)
 
 
 def test_kernels_run_step_by_step_in_this_process_too(monkeypatch, make_gated, make_multiclass):
     """Where a debugger and the coverage measurement can follow them."""
     student, teacher = make_gated(30, 4, 5.0, 10), make_multiclass(30, 4, 3, 0.5)
-    compiled = solve_dual_cd(student).objective, solve_crammer_singer(teacher).objective
+
+    def objectives() -> tuple[float, float]:
+        # Tighter than the comparison: where the steps end differs by machine, as rounding does.
+        return solve_dual_cd(student).objective, solve_crammer_singer(teacher, tolerance=1e-7).objective
+
+    compiled = objectives()
     kernels = [
         (dual_cd, "sweep"),
         (crammer_singer, "_sweep"),
@@ -65,8 +71,7 @@ def test_kernels_run_step_by_step_in_this_process_too(monkeypatch, make_gated, m
     for module, name in kernels:
         kernel = getattr(module, name)
         monkeypatch.setattr(module, name, getattr(kernel, "py_func", kernel))
-    plain = solve_dual_cd(student).objective, solve_crammer_singer(teacher).objective
-    assert plain == pytest.approx(compiled, rel=1e-6)
+    assert objectives() == pytest.approx(compiled, rel=1e-6)
 
 
 def test_the_lanes_are_added_up_alike_when_they_are_not_compiled():

@@ -18,7 +18,7 @@ def problem(n, m):
 
 
 @pytest.mark.parametrize("as_matrix", [np.asarray, sp.csr_array])
-@pytest.mark.parametrize("shape", [(40, 7), (7, 40), (10, 10), (1, 3)])
+@pytest.mark.parametrize("shape", [(40, 7), (40, 8), (3, 2), (3, 1), (7, 40), (10, 10), (1, 3)])
 @pytest.mark.parametrize("direct", [True, False])
 def test_every_form_solves_the_same_system(shape, as_matrix, direct, monkeypatch):
     if not direct:
@@ -39,6 +39,13 @@ def test_huge_weights_do_not_break_the_factorisation():
     features[:, 1] = features[:, 0]
     solution = solve_ridge_system(features, np.full(30, 1e17), rhs, no_poll)
     assert np.isfinite(solution).all()
+
+
+def test_a_system_that_is_not_positive_is_an_error_and_no_answer():
+    features, weights, rhs = problem(30, 5)
+    features[0, 0] = np.nan
+    with pytest.raises(np.linalg.LinAlgError, match="not positive"):
+        solve_ridge_system(features, weights, rhs, no_poll)
 
 
 @pytest.mark.parametrize("as_matrix", [np.asarray, sp.csr_array])
