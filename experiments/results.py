@@ -20,6 +20,19 @@ def recipe_of(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+def read_whole(path: Path, form: str) -> Record | None:
+    """The object in a JSON file, None without one. Raises ValueError if its ``format`` is not ``form``."""
+    if not path.exists():
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(record, dict) or record.get("format") != form:
+        raise ValueError(f"{path} is not a result of this program")
+    return record
+
+
 def write_whole(path: Path, text: str) -> None:
     """Put a file there, in the place of what was, whole or not at all; makes its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,16 +67,10 @@ class ResultStore:
 
         Raises ValueError for a file that is not a record: it was not written here, and is not overwritten.
         """
-        path = self._path(run, name)
-        if not path.exists():
-            return None
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path} is not JSON: {error}") from error
-        if not isinstance(record, dict) or record.get("format") != _FORMAT:
-            raise ValueError(f"{path} is not a result of this program")
-        return record if recipe is None or record.get("recipe") == recipe else None
+        record = read_whole(self._path(run, name), _FORMAT)
+        if record is None or recipe is None or record.get("recipe") == recipe:
+            return record
+        return None
 
     def write(self, run: Run, name: str, recipe: str, record: Record) -> None:
         """Put a record there whole or not at all. Raises ValueError for what JSON cannot hold, as NaN."""

@@ -26,7 +26,7 @@ from experiments.plans import DATA_SETS, GRIDS, GridName, plan_for
 from experiments.plots import hardest_classes
 from experiments.probabilities import GRID as CALIBRATED_GRID
 from experiments.reliabilities import DataSetProbabilities
-from experiments.results import Record, Run, write_whole
+from experiments.results import Record, Run, read_whole, write_whole
 from experiments.summary import Cell, Key, Outcome, Summary, Tried
 
 _FORMAT = "stms.reproduction.shelf.1"
@@ -95,17 +95,11 @@ class Shelf:
 
     def _read(self, name: str, what: object) -> Record | None:
         """None without the file, or when it was made otherwise. Raises ValueError for what is not ours."""
-        path = self.root / f"{name}.json"
-        if not path.exists():
+        found = read_whole(self.root / f"{name}.json", _FORMAT)
+        if found is None or found["made_by"] != self._made_by(what):
             return None
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path} is not JSON: {error}") from error
-        if not isinstance(found, dict) or found.get("format") != _FORMAT:
-            raise ValueError(f"{path} is not a result of this program")
         result: Record = found["result"]
-        return result if found["made_by"] == self._made_by(what) else None
+        return result
 
     def _write(self, name: str, what: object, result: Record) -> None:
         text = {"format": _FORMAT, "made_by": self._made_by(what)}
