@@ -37,7 +37,7 @@ from app.jobs.workflow import Training
 from app.logs import Repeats, mask_logs
 from app.services.retention import Cleaner
 from app.settings import Settings
-from app.store.engine import open_database
+from app.store.engine import open_database, use_wal
 from app.store.migrate import schema_is_current
 from app.store.unit_of_work import Store
 
@@ -47,8 +47,6 @@ _DRAIN_SECONDS = 5.0
 _LISTED_SECONDS = 60.0
 _SPARE_CONNECTIONS = 12
 """For heartbeat, reconciler and coordinators, which ask often and shortly."""
-_IDLE_SECONDS = 10.0
-"""A worker that is frozen in the middle of a transaction loses it, and its locks."""
 _NEWS_SECONDS = 0.5
 _NICENESS = 2
 """What answers queries goes first; a worker that is not heard of is taken for dead, so not far behind."""
@@ -95,6 +93,7 @@ class Worker:
             self._store, self._queue, self._adopt, let_go=Cleaner(self._store, settings)
         )
         self._training: Training | None = None
+        self._taken_over: set[tuple[str, str]] = set()
 
     @property
     def executor_id(self) -> str:
@@ -117,7 +116,7 @@ class Worker:
         wait_for_room()
         url = engine_url(settings)
         if url.startswith("sqlite"):
-            _use_wal(url)
+            _use_wal_at(url)
         DBOS.migrate(url, schema=SCHEMA)
         self._queue.register_queues()
         # The engine recovers this name's unfinished work when launched: the peers must see it alive by then.
@@ -131,7 +130,8 @@ class Worker:
                 executor_id=self.executor_id,
                 serializer=serializer(),
                 log_level="WARNING",
-                sys_db_idle_transaction_timeout_sec=_IDLE_SECONDS,
+                # Frozen in a transaction of the engine, it loses that one, too.
+                sys_db_idle_transaction_timeout_sec=settings.takeover_seconds,
                 # Nobody waits for such news; to look for it would wake a core 100 times a second.
                 notification_coalesce_sec=_NEWS_SECONDS,
                 sys_db_pool_size=2 * settings.worker_concurrency + _SPARE_CONNECTIONS,
@@ -205,16 +205,27 @@ class Worker:
         """
         for executor_id in lost:
             handles = DBOS._recover_pending_workflows([executor_id])
-            job_ids = {handle.get_workflow_id().partition(".")[0] for handle in handles}
-            with self._store.begin() as uow:
-                for job_id in sorted(job_ids):
-                    told = {"from": [executor_id], "by": self.executor_id}
-                    uow.events.append(job_id, "worker_took_over", told)
+            jobs = {handle.get_workflow_id().partition(".")[0] for handle in handles}
+            self._taken_over |= {(job_id, executor_id) for job_id in jobs}
+        self._tell_of_takeovers()
         before = time.time() - _LISTED_SECONDS
         with self._store.begin() as uow:
             for worker in uow.workers.all():
                 if worker.lost_at is not None and worker.lost_at < before:
                     uow.workers.forget(worker.executor_id)
+
+    def _tell_of_takeovers(self) -> None:
+        """What cannot be told now, as the lost worker still holds the job's row, is told the next time."""
+        for pair in sorted(self._taken_over):
+            self._taken_over.discard(pair)
+            job_id, executor_id = pair
+            try:
+                with self._store.begin() as uow:
+                    told = {"from": [executor_id], "by": self.executor_id}
+                    uow.events.append(job_id, "worker_took_over", told)
+            except Unavailable:
+                self._taken_over.add(pair)
+                raise
 
     def _adopt(self) -> None:
         """Take over work under names that no worker has: of lost ones that are not listed any more."""
@@ -276,14 +287,14 @@ def _leave_no_thread_behind() -> None:
                 os._exit(0)
 
 
-def _use_wal(url: str) -> None:
-    """Write-ahead logging, kept in the file: readers and the one writer do not wait for each other."""
+def _use_wal_at(url: str) -> None:
+    """For the engine's own database, too."""
     path = make_url(url).database
     if path is None:
         raise Unavailable(f"{url} names no file.")
     connection = sqlite3.connect(path, timeout=30.0)
     try:
-        connection.execute("PRAGMA journal_mode=WAL")
+        use_wal(connection)
     finally:
         connection.close()
 

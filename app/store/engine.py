@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ POOL_SIZE = 8
 """Connections that stay open; as many more are opened when those are taken."""
 
 _BUSY_SECONDS = 30
+_AGAIN_SECONDS = 0.02
 _CONNECT_SECONDS = 5
 _POOL_SECONDS = 10
 _KEEPALIVE = {"keepalives": 1, "keepalives_idle": 4, "keepalives_interval": 2, "keepalives_count": 3}
@@ -112,6 +115,23 @@ def _postgresql_arguments(url: URL, patience: Patience, part: str) -> dict[str, 
     return found | said | {"options": " ".join(options)}
 
 
+def use_wal(connection: sqlite3.Connection) -> None:
+    """Write-ahead logging, kept in the file: readers and the one writer do not wait for each other.
+
+    Processes that open a new file together refuse each other the change at once, whatever the busy timeout.
+    """
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_AGAIN_SECONDS)
+        else:
+            return
+
+
 def _to_json(value: Any) -> str:
     # NaN is no JSON: PostgreSQL refuses it, and SQLite would hand it to clients.
     return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
@@ -131,7 +151,7 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
-        cursor.execute("PRAGMA journal_mode=WAL")
+        use_wal(connection)
         cursor.execute("PRAGMA synchronous=NORMAL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()

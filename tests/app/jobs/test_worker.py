@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import pytest
 from dbos._error import DBOSAwaitedWorkflowCancelledError
@@ -24,6 +25,7 @@ from app.jobs.worker import Worker
 from app.services.training import cancel_job
 from app.settings import Settings
 from app.store.engine import open_engine
+from app.store.repositories.events import Events
 from app.store.unit_of_work import Store
 from tests.app.jobs.conftest import open_service, wait_for
 
@@ -77,7 +79,16 @@ def test_a_job_submitted_before_the_first_worker_is_not_lost(service, solver):
         assert service.ended(job).state is JobState.SUCCEEDED
 
 
-def test_a_worker_takes_over_what_a_dead_one_left(service, solver):
+def test_a_worker_takes_over_what_a_dead_one_left_and_tells_it_if_not_at_once(service, solver, monkeypatch):
+    append, refused = Events.append, list[str]()
+
+    def refuse_once(self: Events, job_id: str, event: str, data: Any) -> Any:
+        if event == "worker_took_over" and not refused:
+            refused.append(job_id)
+            raise Unavailable("The dead one still has the row.", code="database_busy")
+        return append(self, job_id, event, data)
+
+    monkeypatch.setattr(Events, "append", refuse_once)
     solver.plan(student_seconds=0.3)
     service.settings.heartbeat_seconds, service.settings.takeover_seconds = 0.1, 1.0
     with service.worker(solver) as first:
@@ -91,6 +102,7 @@ def test_a_worker_takes_over_what_a_dead_one_left(service, solver):
             assert service.ended(job).state is JobState.SUCCEEDED
     finally:
         blocker.release()
+    assert refused == [job.id]
     assert service.events(job, "worker_took_over") == [
         ("worker_took_over", {"from": ["local-0"], "by": "local-1"})
     ]
@@ -205,7 +217,7 @@ def test_a_cancelled_workflow_is_no_error_in_the_log(caplog):
 
 def test_a_jobs_address_without_a_file_is_refused():
     with pytest.raises(Unavailable):
-        module._use_wal("sqlite://")
+        module._use_wal_at("sqlite://")
 
 
 def test_stopping_is_prompt(service, solver):

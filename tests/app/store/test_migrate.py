@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import sqlite3
 import threading
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from app.store.engine import open_engine
+from app.store.engine import open_engine, use_wal
 from app.store.migrate import downgrade, schema_is_current, upgrade
 from app.store.tables import aliases, blobs, metadata, model_versions
 from app.store.unit_of_work import Store
@@ -89,3 +92,16 @@ def test_versions_and_aliases_survive_the_way_to_imported_heads_and_back(
         assert uow.models.names(limit=5) == (["old"], False), "an older program knows no imported versions"
         assert uow.connection.execute(sa.select(blobs.c.digest)).scalars().all() == [teacher]
     store.dispose()
+
+
+def test_a_file_that_somebody_writes_to_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("CREATE TABLE t (x)")
+        other.execute("BEGIN EXCLUSIVE")
+        end = threading.Timer(0.3, lambda: other.execute("COMMIT"))
+        end.start()
+        with closing(sqlite3.connect(path, timeout=0)) as connection:
+            use_wal(connection)
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        end.join()
