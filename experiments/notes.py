@@ -8,8 +8,9 @@ NOTES: dict[str, str] = {
     "vowel": (
         "the protocol for vowel was revised after its test part had been looked at (some 56 combinations in"
         " an exploratory session; then two other threshold rules of joint tuning, and the change noted for"
-        " satimage): its cells are not those of a test part seen once. Its test speakers are not among the"
-        " training speakers."
+        " satimage; then more folds to drop points on and a smaller gap, as another machine's rounding had"
+        " given its cells other values): its cells are not those of a test part seen once. Its test speakers"
+        " are not among the training speakers."
     ),
     "satimage": (
         "the score that settings and points are chosen by was changed after this test part had been looked at"

@@ -27,7 +27,8 @@ class Plan:
     for the best ``metric``, decided at 0; ``"joint"`` one point for all classes, decided where
     ``class_thresholds`` says. strategy: of a class's search on split 0; later ones are searched by halving.
     folds: of the students' cross-validation. splits: how many are averaged.
-    by_groups: whether rows that belong together share a fold, where a data set has such.
+    by_groups: whether rows that belong together share a fold, where a data set has such. tolerance: relative
+    duality gap of the students that are measured on the test part.
     """
 
     data_set: str
@@ -40,6 +41,7 @@ class Plan:
     metric: Metric
     splits: int
     by_groups: bool
+    tolerance: float = 1e-5
 
     def strategy_of(self, split: int) -> Strategy:
         """How the students of a split are searched."""

@@ -46,10 +46,10 @@ def chosen_point(student: Record) -> dict[str, float]:
     return {name: float(student["chosen"][name]) for name in ("C", "margin", "floor")}
 
 
-def chosen_spec(student: Record) -> StudentSpec:
-    """The student of a record. Raises InvalidProblem for values out of bounds."""
+def chosen_spec(student: Record, tolerance: float) -> StudentSpec:
+    """The student of a record. tolerance: of its plan. Raises InvalidProblem for values out of bounds."""
     point = chosen_point(student)
-    return StudentSpec(METHOD, point["C"], point["margin"], point["floor"])
+    return StudentSpec(METHOD, point["C"], point["margin"], point["floor"], tolerance=tolerance)
 
 
 class Probabilities(Resumable):
@@ -90,8 +90,9 @@ class Probabilities(Resumable):
         )
         preparation, examination = room.preparation, room.examination
         with one_blas_thread():
-            lesson = preparation.lesson(code, floor=tuned.spec.floor)
-            fitted = fit_student(preparation.features, lesson, tuned.spec, seed=effort.seed)
+            lesson = preparation.lesson(code, floor=point["floor"])
+            spec = chosen_spec(student, self._plan.tolerance)
+            fitted = fit_student(preparation.features, lesson, spec, seed=effort.seed)
             score = fitted.scores(examination.features)
         positives = int(lesson.positive.sum())
         enough = min(positives, len(lesson.positive) - positives) >= ISOTONIC_NEEDS

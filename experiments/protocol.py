@@ -113,7 +113,9 @@ class Protocol(Resumable):
             chosen = {**tuned["chosen"], "threshold": tuned["thresholds"][target]}
         else:
             chosen = {**self._tune_class(target, method), "threshold": 0.0}
-        spec = StudentSpec(method, chosen["C"], chosen["margin"], chosen["floor"])
+        spec = StudentSpec(
+            method, chosen["C"], chosen["margin"], chosen["floor"], tolerance=self._plan.tolerance
+        )
         lesson = preparation.lesson(target, floor=spec.floor)
         with one_blas_thread():
             fitted = fit_student(preparation.features, lesson, spec, seed=self._effort.seed)

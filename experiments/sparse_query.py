@@ -73,7 +73,7 @@ class SparseQuery(Resumable):
         record = stored_student(self._store, self.run, _CLASS, self._protocol)
         setting = stored_setting(self._store, self.run, self._protocol)
         room = Classroom(self._plan, self._data, setting, self._effort)
-        return train_student(room.preparation, _CLASS, chosen_spec(record)).packed
+        return train_student(room.preparation, _CLASS, chosen_spec(record, self._plan.tolerance)).packed
 
 
 def query_seconds(student: PackedStudent, X: sp.csr_array) -> dict[str, Floats]:

@@ -7,9 +7,9 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from core.errors import Cancelled, InvalidProblem
-from core.tuning import Grid, make_folds, tune_jointly
+from core.tuning import Grid, joint, make_folds, tune_jointly
+from core.tuning.joint import _EXACT as EXACT
 from core.tuning.path import FoldPath
-from core.tuning.search import EXACT
 
 METHODS = ("gsvm", "gsvm0", "svm")
 
@@ -43,7 +43,8 @@ def test_a_grid_that_is_small_is_searched_wholly_and_the_best_point_is_chosen(fo
     assert all(point.folds == folds.n_folds and point.standard_error >= 0.0 for point in tuned.trace)
 
 
-def test_most_points_of_a_large_grid_are_dropped_on_two_folds(folds):
+def test_most_points_of_a_large_grid_are_dropped_on_a_few_folds(folds, monkeypatch):
+    monkeypatch.setattr(joint, "_SCOUTED_FOLDS", 2)
     grid = Grid(C=(0.1, 1.0, 10.0, 100.0, 1e3), margins=(0.0, 0.5, 1.0), floors=(0.2, 0.5))
     tuned = tune_jointly(folds, (0, 1, 2), "gsvm", grid)
     assert [point.folds for point in tuned.trace].count(2) == 26
@@ -57,11 +58,7 @@ def test_the_held_out_scores_are_those_of_students_that_have_not_seen_the_row(fo
     for place, target in enumerate(tuned.targets):
         for fold in range(folds.n_folds):
             path = FoldPath(folds, fold, target, "gsvm0", 0)
-            alone = (
-                path.walk([(10.0, 0.5, 1.0)], EXACT, None)
-                if False
-                else path.walk(Grid(C=(10.0,), margins=(0.5,)).points("gsvm0"), EXACT, None)
-            )
+            alone = path.walk(Grid(C=(10.0,), margins=(0.5,)).points("gsvm0"), EXACT, None)
             np.testing.assert_allclose(
                 tuned.held_out_scores[place, path.held_out], alone.scores[0], rtol=1e-6
             )
