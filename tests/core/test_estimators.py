@@ -120,10 +120,12 @@ def test_the_packed_teacher_scores_like_the_estimator(iris):
 
 def test_sparse_rows_are_accepted(iris):
     X, y = iris
-    dense = StructuralSVMClassifier(scaling="none", tolerance=1e-6).fit(X, y)
-    sparse = StructuralSVMClassifier(scaling="none", tolerance=1e-6).fit(sp.csr_matrix(X), y)
+    # Well conditioned and solved tightly: at the default C solutions this near in objective lie far apart.
+    settings = {"C": 100.0, "scaling": "none", "tolerance": 1e-8}
+    dense = StructuralSVMClassifier(**settings).fit(X, y)
+    sparse = StructuralSVMClassifier(**settings).fit(sp.csr_matrix(X), y)
     np.testing.assert_allclose(
-        sparse.decision_function(sp.csr_array(X)), dense.decision_function(X), rtol=0.05, atol=0.05
+        sparse.decision_function(sp.csr_array(X)), dense.decision_function(X), rtol=0.01, atol=0.01
     )
 
 
