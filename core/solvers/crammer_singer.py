@@ -1,13 +1,14 @@
 """Crammer and Singer's problem, Eq. (1) and (2), by dual block descent.
 
 One block is one example's K variables. Its sub-problem is solved exactly by sorting (Keerthi et al. 2008);
-examples and classes that sit at their bounds are left out between certificates. Two measures make it fast
+examples and classes that sit at their bounds are left out between certificates. Three measures make it fast
 where rows are dense:
 
 - Sweeps and W run in float32 as long as that resolves the violations that are left (α, certificates and the
   last stretch are float64).
 - Two lanes descend from the same W on rows of their own for a short while; an exact line search then adds
   up what they found. There are two lanes on any machine, so the number of threads never shows in the answer.
+- Where W has few entries, proximal Newton steps come in when descent crawls, as it does at a large C.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from core.jit import Rows, as_rows, compiled, is_sparse, loaded_axpy, loaded_dot, row_load, row_norms2
+from core.jit import Rows, as_rows, is_sparse, row_norms2
 from core.solution import Solution
+from core.solvers.block_sweeps import direction, losses_of, merge, screen, sweep
 from core.solvers.iterate import Certificate, iterate
 from core.solvers.multiclass_hinge import CrammerSingerProblem
 from core.solvers.products import Poll, combine_block, entries_per_row, row_blocks, take
-from core.solvers.sorted_block import solve_block
+from core.solvers.proximal_block_newton import proximal_block_step
+from core.solvers.proximal_point import MAX_NEWTON_STEPS, Width
 from core.threads import one_blas_thread
 from core.types import CancelCheck, FloatArray, ProgressCallback
 
@@ -40,6 +43,12 @@ _FEWEST_EPOCHS_PER_ROUND = 3
 # Of the worst violation: classes further than this from moving are left out until the next certificate.
 _SLACK_SHARE = 0.02
 _IDLE_ROUNDS = 12
+# A round is slow when it leaves more than this share of the gap.
+_SLOW = 0.5
+# Rounds of block descent in a row that may be slow: they are cheap beside a Newton step.
+_PATIENCE = 8
+# Entries of W, K m: Newton's system has their square.
+_MOST_NEWTON_WEIGHTS = 2000
 # Scores in float32 carry an error of some 1e-7 of the largest; violations near that need float64.
 _SINGLE_RESOLUTION = 1e-4
 
@@ -57,9 +66,9 @@ def solve_crammer_singer(
     """Minimise Eq. (1): value W (K, m), dual α (n, K).
 
     tolerance: relative duality gap at which to stop. max_epochs: limit for passes over the (remaining)
-    examples. seed: order of the examples. initial_dual: (n, K), made feasible; the dual of a neighbouring
-    problem is a warm start. progress: called after each certificate with stage ``"crammer_singer"``.
-    should_cancel: asked every few milliseconds.
+    examples plus Newton steps. seed: order of the examples. initial_dual: (n, K), made feasible; the dual of
+    a neighbouring problem is a warm start. progress: called after each certificate with stage
+    ``"crammer_singer"``. should_cancel: asked every few milliseconds.
 
     Raises InvalidProblem for arguments out of range and Cancelled when asked to stop.
     """
@@ -107,6 +116,8 @@ class _BlockDescent:
         self.slack = np.inf
         self.iterations = 0
         self.best_bound, self.idle = -np.inf, 0
+        self.may_newton = not is_sparse(problem.features) and self.W.size <= _MOST_NEWTON_WEIGHTS
+        self.newton_next, self.slow, self.width = False, 0, Width()
 
     def _settle_zero_rows(self) -> None:
         """A row without entries has loss 1 whatever W is: own α at the bound, another class's at minus it."""
@@ -117,18 +128,50 @@ class _BlockDescent:
         self.dual[empty, (labels + 1) % self.problem.n_classes] = -self.problem.bound
 
     def advance(self, poll: Poll) -> Certificate:
-        """A few epochs, more as they get cheaper than a pass over everything, then the certificate."""
+        """A round of block descent, or a Newton step after some slow rounds; then the certificate."""
+        newton, gap = self.newton_next, self.gap
+        steps = self._newton(poll) if newton else self._descend(poll)
+        self.iterations += steps
+        certificate = self._certify(poll)
+        slow = self.gap > _SLOW * gap
+        if newton:
+            self.width.adapt(struggled=steps >= MAX_NEWTON_STEPS or self.gap > 0.999 * gap)
+            self.slow, self.newton_next = 0, not slow
+        else:
+            self.slow = self.slow + 1 if slow else 0
+            self.newton_next = self.may_newton and self.slow >= _PATIENCE
+        return certificate
+
+    @property
+    def gap(self) -> float:
+        return self.objective - self.best_bound
+
+    def _newton(self, poll: Poll) -> int:
+        step = proximal_block_step(
+            self.problem,
+            self.dual,
+            self.problem.weights_of(self.dual, poll),
+            self.active,
+            width=self.width.value,
+            accuracy=1e-3 * self.gap,
+            poll=poll,
+        )
+        self.dual[self.active] = step.alpha
+        self.mean = step.point
+        return max(1, step.newton_steps)
+
+    def _descend(self, poll: Poll) -> int:
+        """A few epochs, more as they get cheaper than a pass over everything."""
         budget = self.problem.features.shape[0] * self.problem.n_classes
         self.mean[:], weights = 0.0, 0.0
         for epoch in range(1, _MAX_EPOCHS_PER_ROUND + 1):
             budget -= self._epoch(poll)
-            self.iterations += 1
             self.mean += epoch * self.W
             weights += epoch
             if (budget <= 0 and epoch >= _FEWEST_EPOCHS_PER_ROUND) or not len(self.active):
                 break
         self.mean /= weights
-        return self._certify(poll)
+        return epoch
 
     def _epoch(self, poll: Poll) -> int:
         """One pass over the active examples in random order; answers with the row products it took."""
@@ -160,7 +203,7 @@ class _BlockDescent:
 
     def _sweep(self, order: NDArray[np.int64], W: FloatArray) -> tuple[int, float]:
         problem = self.problem
-        return _sweep(
+        return sweep(
             self.rows,
             self.labels,
             problem.bound,
@@ -184,10 +227,10 @@ class _BlockDescent:
         other = self.pool.submit(self._sweep, second, two)
         work, own = self._sweep(first, one)
         other_work, other_own = other.result()
-        slope, curvature = _direction(self.W, one, two)
+        slope, curvature = direction(self.W, one, two)
         slope += own + other_own
         share = 1.0 if curvature <= slope else max(0.0, slope / curvature)
-        _merge(self.W, one, two, share)
+        merge(self.W, one, two, share)
         if share < 1.0:
             self.dual[both] = before + share * (self.dual[both] - before)
         return work + other_work
@@ -200,10 +243,10 @@ class _BlockDescent:
 
         both = np.concatenate((W, self.mean)).T
 
-        def screen(block: slice) -> tuple[float, float, float, float]:
+        def look(block: slice) -> tuple[float, float, float, float]:
             scores = take(problem.features, block) @ both
             labels = self.labels[block]
-            found = _screen(
+            found = screen(
                 scores[:, : problem.n_classes],
                 labels,
                 problem.bound,
@@ -212,9 +255,9 @@ class _BlockDescent:
                 self.classes[block],
                 self.counts[block],
             )
-            return *found, _losses(scores[:, problem.n_classes :], labels)
+            return *found, losses_of(scores[:, problem.n_classes :], labels)
 
-        for block_losses, block_worst, block_scale, block_mean in self._of_blocks(screen):
+        for block_losses, block_worst, block_scale, block_mean in self._of_blocks(look):
             poll()
             losses += block_losses
             mean_losses += block_mean
@@ -253,141 +296,3 @@ class _BlockDescent:
         """W without the rounding of the last round, in float32 if that is, and ever was, exact enough."""
         self.W = W.astype(np.float32 if single and self.W.dtype == np.float32 else np.float64)
         self.lanes = (self.W.copy(), self.W.copy())
-
-
-@compiled
-def _screen(
-    scores: FloatArray,
-    labels: NDArray[np.int64],
-    bound: float,
-    slack: float,
-    alpha: FloatArray,
-    classes: NDArray[np.int32],
-    counts: NDArray[np.int32],
-) -> tuple[float, float, float]:
-    """Losses, largest KKT violation and largest score of a block of rows; refills its active classes.
-
-    With g_k = w_k·φ + e_k, an example is optimal when no g_k exceeds the smallest g_j of the classes below
-    their bound. A class at its bound is active unless its g is more than ``slack`` below that.
-    """
-    losses = 0.0
-    worst = 0.0
-    scale = 0.0
-    for i in range(scores.shape[0]):
-        own = labels[i]
-        top = -np.inf
-        low = np.inf
-        for k in range(scores.shape[1]):
-            upper = bound if k == own else 0.0
-            scores[i, k] += 0.0 if k == own else 1.0
-            top = max(top, scores[i, k])
-            scale = max(scale, abs(scores[i, k]))
-            if alpha[i, k] < upper:
-                low = min(low, scores[i, k])
-        losses += top - scores[i, own]
-        worst = max(worst, top - low)
-        count = 0
-        for k in range(scores.shape[1]):
-            upper = bound if k == own else 0.0
-            if alpha[i, k] < upper or scores[i, k] >= low - slack:
-                classes[i, count] = k
-                count += 1
-        counts[i] = count
-    return losses, worst, scale
-
-
-@compiled
-def _losses(scores: FloatArray, labels: NDArray[np.int64]) -> float:
-    """Σ_i max_k (e_ik + s_ik − s_i,y_i) of a block of scores."""
-    losses = 0.0
-    for i in range(scores.shape[0]):
-        top = scores[i, labels[i]] - 1.0
-        for k in range(scores.shape[1]):
-            if k != labels[i]:
-                top = max(top, scores[i, k])
-        losses += top + 1.0 - scores[i, labels[i]]
-    return losses
-
-
-@compiled
-def _direction(W: FloatArray, one: FloatArray, two: FloatArray) -> tuple[float, float]:
-    """−⟨W, ΔW⟩ and ‖ΔW‖² of the lanes' joint step ΔW = (W₁ − W) + (W₂ − W)."""
-    slope = 0.0
-    curvature = 0.0
-    for k in range(W.shape[0]):
-        for j in range(W.shape[1]):
-            step = np.float64(one[k, j] - W[k, j]) + np.float64(two[k, j] - W[k, j])
-            slope -= np.float64(W[k, j]) * step
-            curvature += step * step
-    return slope, curvature
-
-
-@compiled
-def _merge(W: FloatArray, one: FloatArray, two: FloatArray, share: float) -> None:
-    """W ← W + share · ΔW, for both lanes too."""
-    for k in range(W.shape[0]):
-        for j in range(W.shape[1]):
-            step = (one[k, j] - W[k, j]) + (two[k, j] - W[k, j])
-            W[k, j] += share * step
-            one[k, j] = W[k, j]
-            two[k, j] = W[k, j]
-
-
-@compiled
-def _sweep(
-    rows: Rows,
-    labels: NDArray[np.int64],
-    bound: float,
-    norms: FloatArray,
-    order: NDArray[np.int64],
-    classes: NDArray[np.int32],
-    counts: NDArray[np.int32],
-    slack: float,
-    alpha: FloatArray,
-    W: FloatArray,
-) -> tuple[int, float]:
-    """Exact block steps for the examples in ``order``, keeping W = W(α); drops classes like ``_screen``.
-
-    Answers with the row products it took and with Σ_i Δα_i,y_i.
-    """
-    K = alpha.shape[1]
-    row = np.empty(W.shape[1], dtype=W.dtype)
-    gained = 0.0
-    g, linear, upper, scratch, x = np.empty(K), np.empty(K), np.empty(K), np.empty(K), np.empty(K)
-    work = 0
-    for i in order:
-        count = counts[i]
-        work += count
-        top = -np.inf
-        low = np.inf
-        row_load(rows, i, row)
-        for p in range(count):
-            k = classes[i, p]
-            own = k == labels[i]
-            upper[p] = bound if own else 0.0
-            g[p] = loaded_dot(rows, i, row, W[k]) + (0.0 if own else 1.0)
-            top = max(top, g[p])
-            if alpha[i, k] < upper[p]:
-                low = min(low, g[p])
-        kept = 0
-        for p in range(count):
-            k = classes[i, p]
-            if alpha[i, k] < upper[p] or g[p] >= low - slack:
-                classes[i, kept] = k
-                linear[kept] = g[p] - norms[i] * alpha[i, k]
-                upper[kept] = upper[p]
-                kept += 1
-        counts[i] = kept
-        if kept < 2 or top <= low:
-            continue
-        solve_block(norms[i], linear, upper, bound, kept, scratch, x)
-        for p in range(kept):
-            k = classes[i, p]
-            step = x[p] - alpha[i, k]
-            if step != 0.0:
-                alpha[i, k] = x[p]
-                loaded_axpy(rows, i, row, step, W[k])
-                work += 1
-                if k == labels[i]:
-                    gained += step
-    return work, gained

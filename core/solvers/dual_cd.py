@@ -11,7 +11,8 @@ from core.solvers.box_descent import may_move, push_of, sweep
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.iterate import Certificate, iterate
 from core.solvers.products import Poll, entries_per_row
-from core.solvers.proximal_newton import MAX_NEWTON_STEPS, proximal_step
+from core.solvers.proximal_newton import proximal_step
+from core.solvers.proximal_point import MAX_NEWTON_STEPS, Width
 from core.threads import one_blas_thread
 from core.types import CancelCheck, FloatArray, ProgressCallback
 
@@ -19,8 +20,6 @@ _BLOCK_ENTRIES = 2_000_000
 _MAX_EPOCHS_PER_ROUND = 20
 # A round is slow when it leaves more than this share of the gap.
 _SLOW = 0.5
-# Widths of the proximal steps, in units of the mean target. Below the smallest, rounding of the slacks shows.
-_FIRST_WIDTH, _LAST_WIDTH, _WIDTH_FACTOR = 1.0, 1e-6, 10.0
 _IDLE_ROUNDS = 12
 
 
@@ -75,8 +74,7 @@ class _DualCoordinateDescent:
         self.block = max(1, int(_BLOCK_ENTRIES / entries_per_row(problem.features)))
         self.iterations = 0
         self.idle = 0
-        self.scale = float(np.mean(np.abs(problem.targets))) or 1.0
-        self.width = _FIRST_WIDTH * self.scale
+        self.width = Width(float(np.mean(np.abs(problem.targets))) or 1.0)
         self.newton_next = False
 
     def _settle_zero_rows(self) -> None:
@@ -98,7 +96,7 @@ class _DualCoordinateDescent:
         self.idle = self.idle + 1 if idle else 0
         slow = self.gap > _SLOW * gap
         if newton:
-            self._choose_width(struggled=steps >= MAX_NEWTON_STEPS or idle)
+            self.width.adapt(struggled=steps >= MAX_NEWTON_STEPS or idle)
         self.newton_next = slow != newton
         return Certificate(self.objective, self.dual_objective, stalled=self.idle >= _IDLE_ROUNDS)
 
@@ -128,7 +126,7 @@ class _DualCoordinateDescent:
             self.problem,
             self.dual,
             self.theta,
-            width=self.width,
+            width=self.width.value,
             accuracy=1e-3 * self.gap,
             poll=poll,
             active=self.active,
@@ -136,11 +134,6 @@ class _DualCoordinateDescent:
         self.dual, self.theta = step.alpha, step.theta
         self._consider(step.point, self.problem.slacks(step.point, poll))
         return max(1, step.newton_steps)
-
-    def _choose_width(self, *, struggled: bool) -> None:
-        """Longer proximal steps while they are solved easily, shorter ones after trouble."""
-        wanted = self.width * _WIDTH_FACTOR if struggled else self.width / _WIDTH_FACTOR
-        self.width = max(wanted, _LAST_WIDTH * self.scale)
 
     def _certify(self, poll: Poll) -> None:
         # θ has gathered the rounding of every step since the last certificate; the bound must not.

@@ -74,10 +74,7 @@ class CrammerSingerProblem:
         return float(own.sum() - 0.5 * np.sum(W * W))
 
     def feasible_start(self, initial_dual: FloatArray | None) -> FloatArray:
-        """A dual point (n, K) to start from: zeros, or ``initial_dual`` made feasible for this problem.
-
-        The other classes' α are cut at 0, each row is scaled into the bound, and the own class balances it.
-        """
+        """A dual point (n, K) to start from: zeros, or ``initial_dual`` made feasible for this problem."""
         shape = (self.features.shape[0], self.n_classes)
         if initial_dual is None:
             return np.zeros(shape)
@@ -85,9 +82,16 @@ class CrammerSingerProblem:
         if alpha.shape != shape or not np.isfinite(alpha).all():
             message = f"initial_dual must be finite, of shape {shape}; its shape is {alpha.shape}"
             raise InvalidProblem(Fault("initial_dual", "wrong_shape", message))
-        labels = self.labels[:, None]
-        np.put_along_axis(alpha, labels, 0.0, axis=1)
-        alpha = np.minimum(alpha, 0.0)
+        return self.balanced(alpha, self.labels)
+
+    def balanced(self, alpha: FloatArray, labels: IntArray) -> FloatArray:
+        """Nearly feasible α (a, K) of examples with ``labels`` (a,), made feasible in place.
+
+        The other classes' α are cut at 0, each row is scaled into the bound, and the own class balances it.
+        """
+        own = labels[:, None]
+        np.put_along_axis(alpha, own, 0.0, axis=1)
+        np.minimum(alpha, 0.0, out=alpha)
         alpha *= self.bound / np.maximum(-alpha.sum(axis=1, keepdims=True), self.bound)
-        np.put_along_axis(alpha, labels, -alpha.sum(axis=1, keepdims=True), axis=1)
+        np.put_along_axis(alpha, own, np.minimum(-alpha.sum(axis=1, keepdims=True), self.bound), axis=1)
         return alpha

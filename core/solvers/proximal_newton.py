@@ -17,17 +17,16 @@ I + Σ_free (U_i/σ) φ_i φ_iᵀ.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.products import Poll, project_some
+from core.solvers.proximal_point import MAX_NEWTON_STEPS, best_share, exact_step
 from core.solvers.ridge_system import solve_ridge_system
 from core.types import FloatArray, IntArray
-
-MAX_NEWTON_STEPS = 30
-_MAX_LINE_STEPS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,8 @@ def proximal_step(
         direction = -solve_ridge_system(features, steepness[free], gradient, poll, index=active[free])
         drift = signs * project_some(features, direction, active, poll)
         unclipped = before + steepness * slacks
-        step = _exact_step(point - fixed, direction, unclipped, steepness * drift, drift, bounds)
+        derivative = _derivative(point - fixed, direction, unclipped, steepness * drift, drift, bounds)
+        step = exact_step(derivative)
         if step <= 0.0:  # the direction is below rounding
             break
         point += step * direction
@@ -89,21 +89,23 @@ def proximal_step(
         steps += 1
     change = np.zeros(len(start))
     change[active] = alpha - before
-    share = _best_share(problem, change, theta, target - theta)
+    share = best_share(
+        float(change @ problem.targets - theta @ (target - theta)), float(np.sum((target - theta) ** 2))
+    )
     # start + 1.0 · change may leave the box by one rounding
     alpha = np.clip(start + share * change, 0.0, problem.bounds)
     return ProximalStep(alpha, theta + share * (target - theta), point, steps)
 
 
-def _exact_step(
+def _derivative(
     point: FloatArray,
     direction: FloatArray,
     unclipped: FloatArray,
     unclipped_change: FloatArray,
     slack_change: FloatArray,
     bounds: FloatArray,
-) -> float:
-    """Minimise along point + s·direction: the root of the increasing, piecewise linear derivative.
+) -> Callable[[float], float]:
+    """The increasing, piecewise linear derivative of the step's primal along point + s·direction.
 
     point: less what the rows that stay contribute to θ.
     """
@@ -113,34 +115,4 @@ def _exact_step(
         alpha = np.clip(unclipped + s * unclipped_change, 0.0, bounds)
         return float(linear + s * quadratic + slack_change @ alpha)
 
-    at_zero = derivative(0.0)
-    if at_zero >= 0.0:
-        return 0.0
-    low, high = 0.0, 1.0
-    below, above = at_zero, derivative(high)
-    while above < 0.0:
-        low, below = high, above
-        high *= 2.0
-        above = derivative(high)
-    for attempt in range(_MAX_LINE_STEPS):
-        if above <= -1e-3 * at_zero:
-            return high
-        # false position, every third time bisection so that neither end can stay for good
-        middle = (low * above - high * below) / (above - below) if attempt % 3 else 0.5 * (low + high)
-        value = derivative(middle)
-        if value < 0.0:
-            low, below = middle, value
-        else:
-            high, above = middle, value
-    return high
-
-
-def _best_share(
-    problem: GatedHingeProblem, move: FloatArray, theta: FloatArray, theta_move: FloatArray
-) -> float:
-    """How far to go along a dual step, 0 to 1, so that D never falls however inexact Newton was."""
-    slope = float(move @ problem.targets - theta @ theta_move)
-    curvature = float(theta_move @ theta_move)
-    if slope <= 0.0:
-        return 0.0
-    return 1.0 if curvature <= slope else slope / curvature
+    return derivative

@@ -10,7 +10,14 @@ import sys
 import numpy as np
 import pytest
 
-from core.solvers import crammer_singer, dual_cd, products, sorted_block
+from core.solvers import (
+    block_sweeps,
+    crammer_singer,
+    dual_cd,
+    products,
+    proximal_block_newton,
+    sorted_block,
+)
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
@@ -61,10 +68,12 @@ def test_kernels_run_step_by_step_in_this_process_too(monkeypatch, make_gated, m
     compiled = objectives()
     kernels = [
         (dual_cd, "sweep"),
-        (crammer_singer, "_sweep"),
-        (crammer_singer, "_screen"),
-        (crammer_singer, "_losses"),
-        (crammer_singer, "solve_block"),
+        (crammer_singer, "sweep"),
+        (crammer_singer, "screen"),
+        (crammer_singer, "losses_of"),
+        (block_sweeps, "solve_block"),
+        (proximal_block_newton, "solve_block"),
+        (proximal_block_newton, "_respond"),
         (sorted_block, "water_level"),
         (products, "_dots"),
     ]
@@ -78,9 +87,9 @@ def test_the_lanes_are_added_up_alike_when_they_are_not_compiled():
     W, one, two = np.random.default_rng(0).normal(size=(3, 2, 4))
     step = one + two - 2 * W
     expected = -(W * step).sum(), (step**2).sum()
-    for kernel in (crammer_singer._direction, crammer_singer._direction.py_func):
+    for kernel in (block_sweeps.direction, block_sweeps.direction.py_func):
         assert kernel(W, one, two) == pytest.approx(expected)
-    for kernel in (crammer_singer._merge, crammer_singer._merge.py_func):
+    for kernel in (block_sweeps.merge, block_sweeps.merge.py_func):
         merged, first, second = W.copy(), one.copy(), two.copy()
         kernel(merged, first, second, 0.5)
         for result in (merged, first, second):
