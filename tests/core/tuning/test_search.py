@@ -7,7 +7,8 @@ from sklearn.metrics import f1_score
 
 from core.errors import Cancelled, InvalidProblem
 from core.selection import choose_threshold
-from core.tuning import PAPER_GRID, Grid, tune_student
+from core.tuning import PAPER_GRID, Grid, make_folds, tune_student
+from tests.core.tuning.conftest import overlapping
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +40,12 @@ def test_the_score_is_that_of_the_held_out_scores(folds, exhaustive):
     assert tuned.threshold == 0.0
 
 
-def test_halving_comes_within_one_standard_error_of_the_best(folds, exhaustive):
-    for target, best in exhaustive.items():
+def test_halving_comes_within_one_standard_error_of_the_best():
+    # Of 160 rows the first rung sees too few for that to be sure.
+    features, codes = overlapping(n=400)
+    folds = make_folds(features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0, 100.0), n_folds=5)
+    for target in (0, 1):
+        best = tune_student(folds, target, "gsvm", PAPER_GRID, strategy="exhaustive")
         tuned = tune_student(folds, target, "gsvm", PAPER_GRID, strategy="halving")
         chosen = (tuned.spec.C, tuned.spec.margin, tuned.spec.floor)
         found = next(p for p in best.trace if (p.C, p.margin, p.floor) == chosen)
