@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from core.jit import compiled
 from core.solvers.multiclass_hinge import CrammerSingerProblem
@@ -75,10 +75,13 @@ def proximal_block_step(
         gradient = point - fixed - rows.combined(alpha)
         if 0.5 * np.vdot(gradient, gradient) <= accuracy or steps == MAX_NEWTON_STEPS:
             break
-        direction = -_solve(rows.hessian(alpha < upper, steepness), gradient)
+        try:
+            direction = -_solve(rows.hessian(alpha < upper, steepness), gradient)
+        except LinAlgError:  # the 1 on the diagonal is below rounding: a shorter step may do better
+            break
         drift = rows.scores(direction)
-        derivative = _derivative(point - fixed, direction, before, scores, drift, labels, bound, steepness)
-        step = exact_step(derivative)
+        along = _derivative(point - fixed, direction, before, scores, drift, labels, bound, steepness, poll)
+        step = exact_step(along)
         if step <= 0.0:  # the direction is below rounding
             break
         point += step * direction
@@ -162,6 +165,7 @@ def _derivative(
     labels: NDArray[np.int64],
     bound: float,
     steepness: float,
+    poll: Poll,
 ) -> Callable[[float], float]:
     """The increasing, piecewise linear derivative of the step's primal along point + s·direction.
 
@@ -171,6 +175,7 @@ def _derivative(
     alpha = np.empty_like(before)
 
     def derivative(s: float) -> float:
+        poll()
         _respond(before, scores + s * drift, labels, bound, steepness, alpha)
         return linear + s * quadratic - float(np.vdot(alpha, drift))
 

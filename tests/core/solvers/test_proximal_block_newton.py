@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.linalg import LinAlgError
 
 from core.errors import Cancelled
+from core.solvers import proximal_block_newton
 from core.solvers.crammer_singer import CrammerSingerProblem
 from core.solvers.proximal_block_newton import proximal_block_step
 from core.solvers.proximal_point import MAX_NEWTON_STEPS
@@ -55,6 +57,22 @@ def test_a_step_ends_when_its_direction_is_below_rounding(make_multiclass):
         problem, start, problem.weights_of(start), np.arange(30), width=1.0, accuracy=never, poll=lambda: None
     )
     assert step.newton_steps < MAX_NEWTON_STEPS
+
+
+def test_a_system_that_cannot_be_factored_ends_the_step(make_multiclass, monkeypatch):
+    """Which one that is hangs on the machine's rounding, so it is said instead of made."""
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise LinAlgError("not positive definite")
+
+    monkeypatch.setattr(proximal_block_newton, "cho_factor", refuse)
+    problem = make_multiclass(bound=1e3)
+    start = some_dual(problem)
+    W = problem.weights_of(start)
+    step = proximal_block_step(problem, start, W, np.arange(60), width=1.0, accuracy=0.0, poll=lambda: None)
+    assert step.newton_steps == 0
+    after = problem.dual_objective_at(step.alpha, problem.weights_of(step.alpha))
+    assert after >= problem.dual_objective_at(start, W)
 
 
 def test_a_step_without_examples_changes_nothing(make_multiclass):
