@@ -47,8 +47,8 @@ _IDLE_ROUNDS = 12
 _SLOW = 0.5
 # Rounds of block descent in a row that may be slow: they are cheap beside a Newton step.
 _PATIENCE = 8
-# Entries of W, K m: Newton's system has their square.
-_MOST_NEWTON_WEIGHTS = 2000
+# Entries of W, K m: Newton's system has their square, and is slower than descent with twice as many.
+_MOST_NEWTON_WEIGHTS = 700
 # Scores in float32 carry an error of some 1e-7 of the largest; violations near that need float64.
 _SINGLE_RESOLUTION = 1e-4
 
