@@ -27,7 +27,7 @@ from core.solvers.iterate import Certificate, iterate
 from core.solvers.multiclass_hinge import CrammerSingerProblem
 from core.solvers.products import Poll, combine_block, entries_per_row, row_blocks, take
 from core.solvers.proximal_block_newton import proximal_block_step
-from core.solvers.proximal_point import MAX_NEWTON_STEPS, Width
+from core.solvers.proximal_point import MAX_NEWTON_STEPS, Width, best_share
 from core.threads import one_blas_thread
 from core.types import CancelCheck, FloatArray, ProgressCallback
 
@@ -229,7 +229,7 @@ class _BlockDescent:
         other_work, other_own = other.result()
         slope, curvature = direction(self.W, one, two)
         slope += own + other_own
-        share = 1.0 if curvature <= slope else max(0.0, slope / curvature)
+        share = best_share(slope, curvature)
         merge(self.W, one, two, share)
         if share < 1.0:
             self.dual[both] = before + share * (self.dual[both] - before)
