@@ -19,9 +19,9 @@ from app.commands import (
     keys,
     models,
     ping,
+    processes,
     query,
     reproduce,
-    serving,
     train,
     workers,
 )
@@ -57,9 +57,9 @@ def build() -> typer.Typer:
         name="stms", help=_ABOUT, cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False
     )
     home, remote = "On this machine", "On a running server"
-    app.command(rich_help_panel=home)(serving.serve)
-    app.command(rich_help_panel=home)(serving.api)
-    app.command(rich_help_panel=home)(serving.worker)
+    app.command(rich_help_panel=home)(processes.serve)
+    app.command(rich_help_panel=home)(processes.api)
+    app.command(rich_help_panel=home)(processes.worker)
     app.command(rich_help_panel=home)(demo.demo)
     app.add_typer(database.commands, name="db", help="The database of the service.", rich_help_panel=home)
     app.add_typer(keys.commands, name="keys", help="API keys.", rich_help_panel=home)

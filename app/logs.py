@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Final
 
-from app.domain.masking import masked
+from app.domain.redaction import masked
 
 _REMEMBERED: Final = 1000
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -17,38 +15,37 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Receive, Scope, Send
 
 from app.api import audit, datasets, docs, health, jobs, keys, models, openapi, predict, teachers, workers
+from app.api.dependencies import Runtime
 from app.api.errors import install_error_handlers
-from app.api.gate import RequestGate
-from app.api.runtime import Runtime
+from app.api.middleware import RequestGate
+from app.auth.audit_writer import Witness
+from app.auth.authenticator import KeyGate, UnsafeExposure, check_exposure
+from app.auth.rate_limit import Limits, TrustedProxies
 from app.domain.entities import JobState
 from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
 from app.logs import mask_logs
-from app.serving.access import KeyGate, UnsafeExposure, check_exposure
-from app.serving.at_once import Client, HeaderList
-from app.serving.blas import one_blas_thread_for_good
-from app.serving.board import Board, Seat, State
+from app.processes.blas import one_blas_thread_for_good
+from app.processes.listener import ProcessContext
+from app.processes.metrics import Metrics
+from app.processes.scoreboard import Board, State
+from app.processes.tuning import FreedMemory, keep_freed_memory
+from app.server.fast_path import Client, HeaderList
+from app.server.server import Server
 from app.serving.cache import ModelCache
-from app.serving.hot_path import QueryPath
-from app.serving.http_server import Server
-from app.serving.limits import Limits, TrustedProxies
-from app.serving.memory import FreedMemory, keep_freed_memory
-from app.serving.metrics import Metrics
+from app.serving.loader import DatabaseSource
+from app.serving.open_inference import openapi as inference_openapi
+from app.serving.open_inference.handler import InferenceProtocol
+from app.serving.query.handler import QueryPath
 from app.serving.refresher import Refresher
-from app.serving.served import serve_student
-from app.serving.source import DatabaseSource
-from app.serving.witness import Witness
+from app.serving.servable import serve_student
 from app.settings import Settings
-from app.store.disk import PackedFiles
+from app.store.blob_cache import PackedFiles
 from app.store.engine import open_database
 from app.store.migrate import schema_is_current
 from app.store.unit_of_work import Store
-from app.v2 import openapi as inference_openapi
-from app.v2.application import InferenceProtocol
 
 __all__ = [
-    "CannotListen",
-    "Place",
     "SchemaOutdated",
     "StmsApi",
     "UnsafeExposure",
@@ -60,7 +57,6 @@ __all__ = [
 logger = logging.getLogger("uvicorn.error")
 """The server's own log, which it sets up."""
 
-_BACKLOG = 2048
 _PUBLISH_SECONDS = 0.5
 
 
@@ -93,7 +89,7 @@ class StmsApi(FastAPI):
     def at_once(
         self, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes, client: Client = None
     ) -> tuple[HeaderList, bytes] | None:
-        """What the query path can say at once to a POST request, see `app.serving.at_once`."""
+        """What the query path can say at once to a POST request, see `app.server.fast_path`."""
         return None if self.query_path is None else self.query_path.at_once(target, headers, body, client)
 
     def tick(self) -> None:
@@ -110,10 +106,13 @@ class StmsApi(FastAPI):
         return self.openapi_schema
 
 
-def create_app(settings: Settings, *, queue: JobQueue | None = None, place: Place | None = None) -> StmsApi:
+def create_app(
+    settings: Settings, *, queue: JobQueue | None = None, process: ProcessContext | None = None
+) -> StmsApi:
     """The application; it opens the database and the queue when its lifespan begins.
 
-    queue: where jobs go; by default the job engine of ``settings``. place: if there are other processes.
+    queue: where jobs go; by default the job engine of ``settings``.
+    process: listener and slot, if there are other server processes.
     """
 
     @asynccontextmanager
@@ -124,8 +123,8 @@ def create_app(settings: Settings, *, queue: JobQueue | None = None, place: Plac
 
     app = StmsApi(
         settings,
-        Metrics(place.board, place.seat) if place else Metrics(),
-        place.board if place else None,
+        Metrics(process.board, process.seat) if process else Metrics(),
+        process.board if process else None,
         title="STMS",
         description=openapi.DESCRIPTION,
         version=metadata.version("stms"),
@@ -141,50 +140,19 @@ def create_app(settings: Settings, *, queue: JobQueue | None = None, place: Plac
     return app
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a server process works: the listening socket, and its seat on the board of all processes."""
-
-    listener: socket.socket
-    board: Board
-    seat: Seat
-
-    @classmethod
-    def alone(cls, settings: Settings) -> Place:
-        """For the only process of a service. Raises CannotListen."""
-        board = Board.alone()
-        return cls(listen(settings.host, settings.port), board, board.seats[0])
-
-    @classmethod
-    def inherited(cls, listener: int, board: int, seat: int) -> Place:
-        """From the parent: open files by number. Raises BoardMismatch."""
-        opened = Board.inherited(board)
-        return cls(socket.socket(fileno=listener), opened, opened.seats[seat])
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises CannotListen."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        reason = error.strerror or error
-        raise CannotListen(f"Cannot listen at {host} port {port}: {reason}.") from error
-
-
-def run_api(settings: Settings, place: Place | None = None) -> int:
+def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
-    place: given by a parent that runs several processes; by default this is the only one.
+    process: given by a parent that runs several processes; by default this is the only one.
     Raises UnsafeExposure when the address needs API keys and there are none, Unavailable when that cannot be
     found out, SchemaOutdated when the database was not upgraded, and CannotListen.
     """
     check_database(settings)
     keep_freed_memory()
     one_blas_thread_for_good()
-    here = place or Place.alone(settings)
+    here = process or ProcessContext.single(settings)
     here.seat.take(State.STARTING)
-    app = create_app(settings, place=here)
+    app = create_app(settings, process=here)
     server = Server(
         app,
         here.listener,
@@ -206,10 +174,6 @@ def run_api(settings: Settings, place: Place | None = None) -> int:
     return 0 if server.started else 1
 
 
-class CannotListen(Exception):
-    """Somebody else listens at the address, or it is none of this machine's."""
-
-
 class SchemaOutdated(Exception):
     """The database has an older schema, or none."""
 
@@ -220,7 +184,7 @@ async def _open(app: StmsApi, queue: JobQueue | None, stack: AsyncExitStack) -> 
     store = Store(open_database(settings, "api"))
     stack.callback(store.dispose)
     if queue is None:
-        from app.jobs.queue import DbosQueue
+        from app.jobs.engine.client import DbosQueue
 
         opened = DbosQueue(settings)
         stack.callback(opened.close)

@@ -22,10 +22,10 @@ from rich.table import Table
 
 from app.commands.datasets import send_file
 from app.commands.demo.report import METHODS, means
-from app.commands.demo.server import short_server, sigterm_as_exit
-from app.commands.following import follow, job_path, report_end
-from app.commands.http import Server, connect
+from app.commands.demo.temporary_server import short_server, sigterm_as_exit
+from app.commands.job_progress import follow, job_path, report_end
 from app.commands.output import CommandFailed, percent, print_failure
+from app.commands.remote import Server, connect
 
 # Feature vectors as in the paper; ε = 1 and ϵ = 0.3 are the defaults.
 FEATURES = {

@@ -27,15 +27,15 @@ import numpy as np
 from joblib import Parallel, cpu_count, delayed
 
 from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
-from core.config import TrainingConfig
-from core.dataset import LabelledData
-from core.evaluation import Examination
-from core.features import FeatureSpec
-from core.metrics import binary_metrics
+from core.data.dataset import LabelledData
+from core.data.scaling import Scaling
+from core.features.maps import FeatureSpec
+from core.model_selection.metrics import binary_metrics
 from core.packed import PackedStudent, PackedTeacher
-from core.pipeline import TrainedStudent, prepare, train_student
-from core.scaling import Scaling
-from core.threads import one_blas_thread
+from core.solvers.threads import one_blas_thread
+from core.training.config import TrainingConfig
+from core.training.evaluation import Examination
+from core.training.pipeline import TrainedStudent, prepare, train_student
 
 SIZES = (25, 50, 100, 200, 400)
 TARGETS = {"letter": {"100": 90.0, "200": 93.0}}

@@ -20,11 +20,11 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.preprocessing import scale
 from sklearn.svm import LinearSVC
 
-from core.solution import Solution
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.mm_irls import solve_mm_irls
+from core.solvers.solution import Solution
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from app.commands.supervisor import end_with_parent
+from app.processes.supervisor import end_with_parent
 
 
 class Starter:

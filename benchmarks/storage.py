@@ -26,7 +26,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from app.commands.demo.server import ShortServer, short_server
+from app.commands.demo.temporary_server import ShortServer, short_server
 
 COLUMNS = 100
 _BLOCK = 10_000

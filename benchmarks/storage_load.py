@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.services.datasets import load_dataset
 from app.settings import Settings
-from app.store.disk import PackedFiles
+from app.store.blob_cache import PackedFiles
 from app.store.engine import open_database
 from app.store.unit_of_work import Store
 from benchmarks.storage import memory, watched

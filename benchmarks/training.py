@@ -34,16 +34,16 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
-from core.config import TrainingConfig
-from core.dataset import LabelledData
-from core.difficulty import ScoreRanks, difficulty_degrees
-from core.features import FeatureSpec, fit_feature_map
-from core.solution import Solution
+from core.data.dataset import LabelledData
+from core.features.maps import FeatureSpec, fit_feature_map
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
+from core.solvers.solution import Solution
+from core.solvers.threads import one_blas_thread
+from core.students.difficulty import ScoreRanks, difficulty_degrees
 from core.teachers.linear import LinearTeacher
-from core.threads import one_blas_thread
+from core.training.config import TrainingConfig
 from core.types import FloatArray, IntArray
 
 T = TypeVar("T")

@@ -21,10 +21,10 @@ from typing import Any, TypeVar, get_args
 
 import numpy as np
 
-from core.dataset import LabelledData
-from core.features import FeatureSpec, fit_feature_map
+from core.data.dataset import LabelledData
+from core.features.maps import FeatureSpec, fit_feature_map
+from core.model_selection import PAPER_GRID, Strategy, Tuned, TuningFolds, make_folds, tune_student
 from core.students import Method
-from core.tuning import PAPER_GRID, Strategy, Tuned, TuningFolds, make_folds, tune_student
 
 T = TypeVar("T")
 

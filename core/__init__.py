@@ -15,15 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
-    from core.dataset import LabelledData
-    from core.difficulty import difficulty_degrees
+    from core.data.dataset import LabelledData
+    from core.data.scaling import Scaling
     from core.errors import Cancelled, CoreError, Fault, InvalidPackage, InvalidProblem
-    from core.estimators import GatedSVMClassifier, STMSClassifier, StructuralSVMClassifier
-    from core.evaluation import Evaluation, Examination
-    from core.features import FeatureSpec
-    from core.metrics import BinaryMetrics, binary_metrics, roc
+    from core.estimators.classifiers import GatedSVMClassifier, STMSClassifier, StructuralSVMClassifier
+    from core.features.maps import FeatureSpec
+    from core.model_selection import Grid, SearchReport, TuningSpec
+    from core.model_selection.metrics import BinaryMetrics, binary_metrics, roc
+    from core.model_selection.threshold import choose_threshold, held_out_scores
     from core.packed import PackedStudent, PackedTeacher
-    from core.pipeline import (
+    from core.solvers.solution import Solution, Status, Summary
+    from core.students import StudentSpec
+    from core.students.difficulty import difficulty_degrees
+    from core.training.evaluation import Evaluation, Examination
+    from core.training.pipeline import (
         Preparation,
         TrainedModel,
         TrainedStudent,
@@ -33,55 +38,50 @@ if TYPE_CHECKING:
         train,
         train_student,
     )
-    from core.scaling import Scaling
-    from core.selection import choose_threshold, held_out_scores
-    from core.solution import Solution, Status, Summary
-    from core.students import StudentSpec
-    from core.tuning import Grid, SearchReport, TuningSpec
     from core.types import Progress
 
 _HOME = {
-    "BinaryMetrics": "core.metrics",
+    "BinaryMetrics": "core.model_selection.metrics",
     "Cancelled": "core.errors",
     "CompactRows": "core.compact",
     "CompactSpec": "core.compact",
     "CoreError": "core.errors",
-    "Evaluation": "core.evaluation",
-    "Examination": "core.evaluation",
+    "Evaluation": "core.training.evaluation",
+    "Examination": "core.training.evaluation",
     "Fault": "core.errors",
-    "FeatureSpec": "core.features",
-    "GatedSVMClassifier": "core.estimators",
-    "Grid": "core.tuning",
+    "FeatureSpec": "core.features.maps",
+    "GatedSVMClassifier": "core.estimators.classifiers",
+    "Grid": "core.model_selection",
     "InvalidPackage": "core.errors",
     "InvalidProblem": "core.errors",
-    "LabelledData": "core.dataset",
+    "LabelledData": "core.data.dataset",
     "PackedStudent": "core.packed",
     "PackedTeacher": "core.packed",
-    "Preparation": "core.pipeline",
+    "Preparation": "core.training.pipeline",
     "Progress": "core.types",
-    "STMSClassifier": "core.estimators",
-    "Scaling": "core.scaling",
-    "SearchReport": "core.tuning",
-    "Solution": "core.solution",
-    "Status": "core.solution",
-    "StructuralSVMClassifier": "core.estimators",
+    "STMSClassifier": "core.estimators.classifiers",
+    "Scaling": "core.data.scaling",
+    "SearchReport": "core.model_selection",
+    "Solution": "core.solvers.solution",
+    "Status": "core.solvers.solution",
+    "StructuralSVMClassifier": "core.estimators.classifiers",
     "StudentSpec": "core.students",
-    "Summary": "core.solution",
+    "Summary": "core.solvers.solution",
     "TrainedCompact": "core.compact",
-    "TrainedModel": "core.pipeline",
-    "TrainedStudent": "core.pipeline",
-    "TrainingConfig": "core.pipeline",
-    "TuningSpec": "core.tuning",
-    "binary_metrics": "core.metrics",
-    "choose_threshold": "core.selection",
-    "difficulty_degrees": "core.difficulty",
-    "evaluate": "core.pipeline",
-    "held_out_scores": "core.selection",
-    "prepare": "core.pipeline",
-    "roc": "core.metrics",
-    "train": "core.pipeline",
+    "TrainedModel": "core.training.pipeline",
+    "TrainedStudent": "core.training.pipeline",
+    "TrainingConfig": "core.training.pipeline",
+    "TuningSpec": "core.model_selection",
+    "binary_metrics": "core.model_selection.metrics",
+    "choose_threshold": "core.model_selection.threshold",
+    "difficulty_degrees": "core.students.difficulty",
+    "evaluate": "core.training.pipeline",
+    "held_out_scores": "core.model_selection.threshold",
+    "prepare": "core.training.pipeline",
+    "roc": "core.model_selection.metrics",
+    "train": "core.training.pipeline",
     "train_compact_student": "core.compact",
-    "train_student": "core.pipeline",
+    "train_student": "core.training.pipeline",
 }
 
 __all__ = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from core.config import TrainingConfig
-from core.evaluation import Examination
-from core.preparation import Preparation, prepare
-from core.tuning import TuningFolds, make_folds
+from core.model_selection import TuningFolds, make_folds
+from core.training.config import TrainingConfig
+from core.training.evaluation import Examination
+from core.training.preparation import Preparation, prepare
 from experiments.data import Split
 from experiments.effort import Effort
 from experiments.folds import folds_of

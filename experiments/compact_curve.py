@@ -16,14 +16,14 @@ from typing import Any
 from joblib import Parallel, delayed
 
 from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
-from core.config import TrainingConfig
-from core.dataset import LabelledData
-from core.evaluation import Examination
-from core.features import FeatureSpec
-from core.metrics import binary_metrics
-from core.preparation import Preparation, data_digest, prepare
-from core.scaling import Scaling
-from core.threads import one_blas_thread
+from core.data.dataset import LabelledData
+from core.data.scaling import Scaling
+from core.features.maps import FeatureSpec
+from core.model_selection.metrics import binary_metrics
+from core.solvers.threads import one_blas_thread
+from core.training.config import TrainingConfig
+from core.training.evaluation import Examination
+from core.training.preparation import Preparation, data_digest, prepare
 from experiments.data import Split
 from experiments.effort import Effort
 from experiments.resampling import rounded

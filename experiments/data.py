@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from core.dataset import LabelledData
-from core.text import unit_term_frequencies
+from core.data.dataset import LabelledData
+from core.data.text import unit_term_frequencies
 from core.types import IntArray, Matrix
 
 TEXT_SETS = frozenset({"news20_bydate", "reuters_r8"})

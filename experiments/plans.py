@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from core.features import FeatureSpec
-from core.scaling import Scaling
-from core.tuning import OPEN_GRID, PAPER_GRID, Grid, Metric, Strategy
+from core.data.scaling import Scaling
+from core.features.maps import FeatureSpec
+from core.model_selection import OPEN_GRID, PAPER_GRID, Grid, Metric, Strategy
 from experiments.setting import Search
 
 GridName: TypeAlias = Literal["paper", "open"]

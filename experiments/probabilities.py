@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from core.calibration import CalibrationKind, fit_calibration, reliability
-from core.metrics import binary_metrics
+from core.model_selection import Grid, tune_student
+from core.model_selection.calibration import CalibrationKind, fit_calibration, reliability
+from core.model_selection.metrics import binary_metrics
+from core.solvers.threads import one_blas_thread
 from core.students import Method, StudentSpec, fit_student
-from core.threads import one_blas_thread
-from core.tuning import Grid, tune_student
 from experiments.classroom import Classroom
 from experiments.data import Split
 from experiments.effort import Effort

@@ -11,11 +11,11 @@ from typing import get_args
 
 import numpy as np
 
-from core.metrics import binary_metrics, roc
-from core.preparation import data_digest
+from core.model_selection import JointlyTuned, Tuned, tune_jointly, tune_student
+from core.model_selection.metrics import binary_metrics, roc
+from core.solvers.threads import one_blas_thread
 from core.students import Method, StudentSpec, fit_student
-from core.threads import one_blas_thread
-from core.tuning import JointlyTuned, Tuned, tune_jointly, tune_student
+from core.training.preparation import data_digest
 from core.types import BoolArray, FloatArray, IntArray
 from experiments.classroom import Classroom
 from experiments.cuts import class_thresholds

@@ -26,7 +26,7 @@ class PooledBin:
 
 @dataclass(frozen=True, slots=True)
 class ClassProbability:
-    """One class: see ``core.calibration.Reliability``. positives: training rows of the class."""
+    """One class: see ``calibration.Reliability``. positives: training rows of the class."""
 
     label: str
     positives: int
@@ -39,7 +39,7 @@ class ClassProbability:
 class Calibrated:
     """One data set with one kind of calibration, for the classes that have it; means over these classes.
 
-    brier, base_brier, error: as of ``core.calibration.Reliability``. pooled_error: of the pooled bins.
+    brier, base_brier, error: as of ``calibration.Reliability``. pooled_error: of the pooled bins.
     """
 
     kind: str

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
-from core.dataset import LabelledData
-from core.difficulty import ScoreRanks
-from core.features import FeatureSpec, fit_feature_map, scale_rule
-from core.metrics import binary_metrics
-from core.scaling import Scaling, fit_standardisation
+from core.data.dataset import LabelledData
+from core.data.scaling import Scaling, fit_standardisation
+from core.features.maps import FeatureSpec, fit_feature_map, scale_rule
+from core.model_selection import overall_score
+from core.model_selection.metrics import binary_metrics
+from core.solvers.threads import one_blas_thread
+from core.students.difficulty import ScoreRanks
 from core.teachers.ssvm import LinearTeacher, fit_ssvm
-from core.threads import one_blas_thread
-from core.tuning import overall_score
 from core.types import BoolArray, FloatArray, IntArray, Matrix
 from experiments.folds import folds_of
 

@@ -11,8 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from core.packed import PackedStudent
-from core.pipeline import train_student
-from core.threads import one_blas_thread
+from core.solvers.threads import one_blas_thread
+from core.training.pipeline import train_student
 from core.types import IntArray
 from experiments.classroom import Classroom
 from experiments.data import TEXT_SETS, Split

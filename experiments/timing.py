@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from core.dataset import LabelledData
-from core.jit import compiled
+from core.data.dataset import LabelledData
 from core.packed import PackedMap, PackedStudent, PackedTeacher
-from core.preparation import Preparation
-from core.threads import one_blas_thread
+from core.solvers.jit import compiled
+from core.solvers.threads import one_blas_thread
+from core.training.preparation import Preparation
 from experiments.results import Record
 
 Floats: TypeAlias = NDArray[np.float64]

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api.auth import Administrator
+from app.api.dependencies import RuntimeDep
 from app.api.paging import After, Limit, Page, link_next
-from app.api.runtime import RuntimeDep
 from app.api.schemas import AuditView
 from app.services import audit
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from app.api.runtime import RuntimeDep
+from app.api.dependencies import RuntimeDep
 from app.domain.entities import ApiKey
 
 

@@ -9,12 +9,12 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api import upload_openapi
 from app.api.auth import Trainer
-from app.api.conditional import etag, not_modified
+from app.api.dependencies import RuntimeDep
+from app.api.etags import etag, not_modified
 from app.api.paging import After, Limit, Page, link_next
-from app.api.runtime import RuntimeDep
 from app.api.schemas import DatasetView
-from app.api.upload import Upload, received
-from app.domain.titles import MAX_TITLE
+from app.api.uploads import Upload, received
+from app.domain.names import MAX_TITLE
 
 # The use cases are imported when first used: they bring the readers of files and SciPy, which a process that
 # only answers queries never needs.

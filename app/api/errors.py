@@ -12,8 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import compile_path
 
-from app.api.problem import Problem, method_not_allowed, problem_of
 from app.domain.errors import InputFault, ServiceError
+from app.http.problem import Problem, method_not_allowed, problem_of
 
 _NOT_SHOWN = ("body", "query", "header", "path")
 

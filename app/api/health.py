@@ -10,10 +10,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.api.runtime import Runtime, RuntimeDep
+from app.api.dependencies import Runtime, RuntimeDep
 from app.api.schemas import View
 from app.domain.errors import ServiceError
-from app.serving import metrics
+from app.processes import metrics
 from app.store.migrate import schema_is_current
 
 router = APIRouter(tags=["operation"])

@@ -13,14 +13,14 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from app.api.auth import Trainer
-from app.api.conditional import etag, not_modified
+from app.api.dependencies import Runtime, RuntimeDep
+from app.api.etags import etag, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
-from app.api.runtime import Runtime, RuntimeDep
 from app.api.schemas import EventView, JobView, StudentView, SubmitJob, TraceView
 from app.api.sse import event_stream, last_event_id
+from app.auth.authenticator import authorise
 from app.domain.entities import Event, Job, JobState, Priority
 from app.services import retention, training
-from app.serving.access import authorise
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"])
 

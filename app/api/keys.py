@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path
 from starlette.concurrency import run_in_threadpool
 
 from app.api.auth import Administrator
+from app.api.dependencies import RuntimeDep
 from app.api.paging import Page
-from app.api.runtime import RuntimeDep
 from app.api.schemas import CreateKey, KeyView, NewKeyView, RotateKey
 from app.services import keys
 

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api.auth import Reader, Trainer
-from app.api.conditional import CONDITIONS, etag, expected_revision, not_modified
+from app.api.dependencies import RuntimeDep
+from app.api.etags import CONDITIONS, etag, expected_revision, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
-from app.api.runtime import RuntimeDep
 from app.api.schemas import AliasView, ClassView, ModelSummaryView, ModelView, PointAlias, VersionView
-from app.domain.spec import ALIAS
+from app.auth.authenticator import authorise
+from app.domain.training_spec import ALIAS
 from app.services import models
-from app.serving.access import authorise
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from app.api import query_openapi
-from app.api.problem import CONTENT_TYPE
-from app.api.query_openapi import object_of
+from app.http.problem import CONTENT_TYPE
+from app.serving.query import openapi
+from app.serving.query.openapi import object_of
 
 Json = dict[str, Any]
 
@@ -58,12 +58,12 @@ _SECURITY: Final[Json] = {
 
 def complete(document: Json) -> Json:
     """Add to the framework's document what it does not know, and take out what is not so."""
-    document["paths"] |= query_openapi.PATHS
+    document["paths"] |= openapi.PATHS
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas |= query_openapi.SCHEMAS | _SCHEMAS
+    schemas |= openapi.SCHEMAS | _SCHEMAS
     components["responses"] = {"Problem": _PROBLEM}
     components["securitySchemes"] = _SECURITY
     # The empty alternative: a server without keys asks for none.

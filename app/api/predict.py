@@ -11,15 +11,15 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 
-from app.api import query_openapi
 from app.api.auth import Reader
-from app.api.runtime import RuntimeDep
+from app.api.dependencies import RuntimeDep
+from app.auth.authenticator import authorise
 from app.domain.errors import NotFound, TooLarge
-from app.serving.access import authorise
 from app.serving.cache import ServedTeacher
-from app.serving.manner import Form, Manner, manner_of
-from app.serving.question import MAX_SCORES, Limits, Question, tensor_question, unpacked
-from app.serving.rows import QueryBody, decode
+from app.serving.query import openapi
+from app.serving.query.negotiation import Form, Manner, manner_of
+from app.serving.query.requests import MAX_SCORES, Limits, Question, tensor_question, unpacked
+from app.serving.query.rows import QueryBody, decode
 from core.errors import InvalidProblem
 
 router = APIRouter(tags=["queries"])
@@ -57,8 +57,8 @@ _DECODER: Final = msgspec.json.Decoder(PredictBody)
 @router.post(
     "/v1/models/{model}:predict",
     openapi_extra={
-        "requestBody": query_openapi.body_of("PredictRequest"),
-        "parameters": query_openapi.TENSOR_PARAMETERS,
+        "requestBody": openapi.body_of("PredictRequest"),
+        "parameters": openapi.TENSOR_PARAMETERS,
     },
     responses=_ANSWER,  # type: ignore[arg-type]
     response_class=Response,

@@ -7,10 +7,10 @@ from typing import Final
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Scope
 
-from app.api.problem import Problem
-from app.api.runtime import Runtime
-from app.domain.acting import Deed
-from app.serving.witness import is_audited, what_of
+from app.api.dependencies import Runtime
+from app.auth.audit_writer import is_audited, what_of
+from app.domain.audit_context import Deed
+from app.http.problem import Problem
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _QUERY: Final = ":predict"

@@ -9,11 +9,11 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api import upload_openapi
 from app.api.auth import Trainer
-from app.api.runtime import RuntimeDep
+from app.api.dependencies import RuntimeDep
 from app.api.schemas import VersionView
-from app.api.upload import received
-from app.domain.spec import ALIAS, Name
-from app.services.heads import import_head
+from app.api.uploads import received
+from app.domain.training_spec import ALIAS, Name
+from app.services.head_import import import_head
 from app.services.models import DEFAULT_ALIAS
 from core.packed.head import Kind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from app.domain.titles import MAX_TITLE, TITLE
+from app.domain.names import MAX_TITLE, TITLE
 
 Json = dict[str, Any]
 

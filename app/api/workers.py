@@ -7,8 +7,8 @@ import time
 from fastapi import APIRouter
 
 from app.api.auth import Administrator
+from app.api.dependencies import RuntimeDep
 from app.api.paging import Page
-from app.api.runtime import RuntimeDep
 from app.api.schemas import UnitView, WorkerView
 
 router = APIRouter(prefix="/v1/workers", tags=["operation"])

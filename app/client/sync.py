@@ -12,11 +12,11 @@ import httpx
 
 from app.client import calls
 from app.client.calls import Call, Row, Rows
-from app.client.connecting import PIECE_BYTES, STREAM_TIMEOUT, UPLOAD_TIMEOUT, options
 from app.client.errors import JobNotSucceeded, NotFound, StmsError, problem_of, unreachable
 from app.client.events import ENDED, Following, parse_events
 from app.client.results import Decision, Decisions, JobEvent, Json
 from app.client.retries import Retry
+from app.client.transport import PIECE_BYTES, STREAM_TIMEOUT, UPLOAD_TIMEOUT, options
 
 T = TypeVar("T")
 

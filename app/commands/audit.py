@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.http import DEFAULT_SERVER, KeyOption, ServerOption, connect
 from app.commands.output import JsonOption, field, moment, print_json, print_table
+from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect
 
 When = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])]
 

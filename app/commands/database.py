@@ -12,7 +12,7 @@ import typer
 
 from app.commands.options import DataOption, operator, read_settings
 from app.commands.output import CommandFailed, say
-from app.domain.acting import Deed, acting
+from app.domain.audit_context import Deed, acting
 
 if TYPE_CHECKING:
     from app.store.unit_of_work import Store

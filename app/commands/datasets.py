@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from app.commands.http import DEFAULT_SERVER, KeyOption, Server, ServerOption, connect, segment
 from app.commands.output import (
     Json,
     JsonOption,
@@ -21,6 +20,7 @@ from app.commands.output import (
     size,
     upload_progress,
 )
+from app.commands.remote import DEFAULT_SERVER, KeyOption, Server, ServerOption, connect, segment
 
 commands = typer.Typer(no_args_is_help=True)
 

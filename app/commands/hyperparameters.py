@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from rich.markup import escape
 
 from app.commands.output import Json, JsonOption, print_json, say
-from app.domain.spec import TrainingSpec
+from app.domain.training_spec import TrainingSpec
 
 SetOption = Annotated[
     list[str],

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.following import describe_event, follow, job_path, report_end
-from app.commands.http import DEFAULT_SERVER, KeyOption, Server, ServerOption, connect
+from app.commands.job_progress import describe_event, follow, job_path, report_end
 from app.commands.output import (
     Column,
     CommandFailed,
@@ -23,6 +22,7 @@ from app.commands.output import (
     print_table,
     say,
 )
+from app.commands.remote import DEFAULT_SERVER, KeyOption, Server, ServerOption, connect
 
 commands = typer.Typer(no_args_is_help=True)
 

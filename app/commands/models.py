@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.http import DEFAULT_SERVER, KeyOption, ServerOption, connect, segment
 from app.commands.output import (
     JsonOption,
     field,
@@ -21,6 +20,7 @@ from app.commands.output import (
     say,
     upload_progress,
 )
+from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect, segment
 
 commands = typer.Typer(no_args_is_help=True)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.domain.acting import Actor
+from app.domain.audit_context import Actor
 from app.settings import Settings
 
 DataOption = Annotated[

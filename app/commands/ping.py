@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from app.commands.database import open_store
-from app.commands.http import connect
 from app.commands.options import read_settings
 from app.commands.output import CommandFailed, say
-from app.commands.serving import own_address
+from app.commands.processes import own_address
+from app.commands.remote import connect
 from app.settings import Settings
 
 _SERVES = {"serve", "api"}

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from app.commands.http import DEFAULT_SERVER, KeyOption, ServerOption, connect, segment
 from app.commands.output import Json, JsonOption, field, print_json, print_table, say, text
+from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect, segment
 
 _NUMBERS = ("score", "threshold", "probability", "gate", "rejection")
 

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from app.commands.datasets import FormatOption, LabelOption, send_file
-from app.commands.following import follow, report_end
-from app.commands.http import DEFAULT_SERVER, KeyOption, ServerOption, connect
 from app.commands.hyperparameters import ParamsOption, SetOption, TuneOption, read_hyperparameters
+from app.commands.job_progress import follow, report_end
 from app.commands.output import JsonOption, error_console, print_json, say
+from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect
 
 
 def train(

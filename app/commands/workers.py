@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.commands.http import DEFAULT_SERVER, KeyOption, ServerOption, connect
 from app.commands.output import JsonOption, field, moment, print_json, print_table
+from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect
 
 
 def workers(

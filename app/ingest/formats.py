@@ -77,23 +77,23 @@ def read(path: Path, file_format: FileFormat, limits: Limits, label_column: str 
     # Imported here: a process that only loads stored data sets needs none of the readers.
     match file_format:
         case FileFormat.CSV:
-            from app.ingest.csv_file import read_csv
+            from app.ingest.csv.reader import read_csv
 
             return read_csv(path, limits, label_column)
         case FileFormat.SVMLIGHT:
-            from app.ingest.svmlight_file import read_svmlight
+            from app.ingest.svmlight import read_svmlight
 
             return read_svmlight(path, limits)
         case FileFormat.NPZ:
-            from app.ingest.npz_file import read_npz
+            from app.ingest.npz import read_npz
 
             return read_npz(path, limits)
         case FileFormat.NPY:
-            from app.ingest.npz_file import read_npy
+            from app.ingest.npz import read_npy
 
             return read_npy(path, limits, label_column)
         case FileFormat.PARQUET:
-            from app.ingest.parquet_file import read_parquet
+            from app.ingest.parquet import read_parquet
 
             return read_parquet(path, limits, label_column)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from app.domain.errors import TooLarge, UnsupportedFormat
-from app.ingest.npy_stream import Declared, read_header
+from app.ingest.npy import Declared, read_header
 from app.ingest.raw import unusable
 
 _MAX_ARRAYS = 1000

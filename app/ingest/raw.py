@@ -17,7 +17,7 @@ MAX_FAULTS = 10
 class Limits:
     """What a reader accepts. max_bytes: of the arrays in memory, however small the file is.
 
-    scratch: folder for arrays that are put down on disk, see `app.ingest.scratch`.
+    scratch: folder for arrays that are put down on disk, see `app.ingest.mapped_arrays`.
     """
 
     max_rows: int

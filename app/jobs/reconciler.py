@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 from app.domain.entities import Job, JobState
 from app.domain.errors import Conflict, ServiceError
-from app.jobs import steps
-from app.jobs.queue import DbosQueue, WorkflowState, why_ended
+from app.jobs.engine.client import DbosQueue, WorkflowState, why_ended
+from app.jobs.workflow import steps
 from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,8 @@ from dbos import DBOS, DBOSConfig, SQLAlchemyDatasource
 from sqlalchemy.engine import make_url
 
 from app.domain.errors import Unavailable
-from app.jobs.engine import (
+from app.jobs.engine.client import DbosQueue
+from app.jobs.engine.config import (
     APPLICATION,
     APPLICATION_VERSION,
     SCHEMA,
@@ -29,12 +30,11 @@ from app.jobs.engine import (
 )
 from app.jobs.heartbeat import Heartbeat
 from app.jobs.identity import claim_identity
-from app.jobs.lifeline import yield_to_others
-from app.jobs.queue import DbosQueue
 from app.jobs.reconciler import Reconciler
-from app.jobs.under_way import UnderWay
-from app.jobs.workflow import Training
+from app.jobs.workflow.running_units import UnderWay
+from app.jobs.workflow.workflows import Training
 from app.logs import Repeats, mask_logs
+from app.processes.os_process import yield_to_others
 from app.services.retention import Cleaner
 from app.settings import Settings
 from app.store.engine import open_database, use_wal

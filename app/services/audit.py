@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from app.domain.acting import Deed
+from app.domain.audit_context import Deed
 from app.domain.entities import AuditRecord
 from app.store.unit_of_work import Store
 

@@ -10,18 +10,18 @@ from pathlib import Path, PurePath
 
 from app.domain.entities import Dataset, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, Unavailable
-from app.domain.titles import MAX_TITLE, is_title
-from app.ingest.assemble import assemble, summarise
-from app.ingest.canonical import parse, pieces
+from app.domain.names import MAX_TITLE, is_title
+from app.ingest.dataset_format import parse, pieces
 from app.ingest.formats import detect, named, read
 from app.ingest.raw import Limits, RawData
 from app.ingest.spool import Spooled, spooled
+from app.ingest.validate import assemble, summarise
 from app.services.models import open_blob
 from app.settings import Settings
-from app.store.disk import PackedFiles
-from app.store.steps import CHUNK_BYTES, delete_by_steps, store_by_steps
+from app.store.blob_cache import PackedFiles
+from app.store.large_blobs import CHUNK_BYTES, delete_by_steps, store_by_steps
 from app.store.unit_of_work import Store
-from core.dataset import LabelledData
+from core.data.dataset import LabelledData
 from core.errors import InvalidPackage
 
 

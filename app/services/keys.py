@@ -19,8 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.domain.entities import ApiKey, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotAuthenticated
-from app.domain.spec import Name
-from app.domain.titles import is_title
+from app.domain.names import is_title
+from app.domain.training_spec import Name
 from app.store.unit_of_work import Store
 
 SCOPES = frozenset({"admin", "train", "query"})

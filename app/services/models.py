@@ -17,8 +17,8 @@ from app.domain.errors import (
     PreconditionRequired,
     Unavailable,
 )
-from app.domain.spec import AliasName
-from app.store.disk import CachedFile, PackedFiles
+from app.domain.training_spec import AliasName
+from app.store.blob_cache import CachedFile, PackedFiles
 from app.store.unit_of_work import Store, UnitOfWork
 from core.errors import InvalidPackage
 from core.packed import PackedHead, PackedLabels

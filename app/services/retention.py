@@ -11,7 +11,7 @@ from math import inf
 
 from app.domain.errors import Conflict, ServiceError
 from app.settings import Settings
-from app.store.steps import delete_by_steps
+from app.store.large_blobs import delete_by_steps
 from app.store.unit_of_work import Store, UnitOfWork
 
 logger = logging.getLogger(__name__)

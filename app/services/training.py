@@ -32,12 +32,12 @@ from app.domain.errors import (
     Unprocessable,
 )
 from app.domain.ports import JobQueue
-from app.domain.spec import Name, TrainingSpec
-from app.services.head_teacher import fixed_teacher
+from app.domain.training_spec import Name, TrainingSpec
+from app.services.imported_teacher import fixed_teacher
 from app.services.training_checks import check_data
 from app.services.training_plan import methods_of, targets_of, units_of
 from app.settings import Settings
-from app.store.disk import PackedFiles
+from app.store.blob_cache import PackedFiles
 from app.store.unit_of_work import Store, UnitOfWork
 
 logger = logging.getLogger(__name__)

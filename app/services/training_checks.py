@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.domain.entities import Dataset
 from app.domain.errors import InputFault, InvalidRequest, Unprocessable
-from app.domain.spec import TrainingSpec
+from app.domain.training_spec import TrainingSpec
 from app.store.unit_of_work import UnitOfWork
 
 

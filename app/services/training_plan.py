@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.domain.errors import InputFault, InvalidRequest
-from app.domain.spec import ServedMethod, TrainingSpec
+from app.domain.training_spec import ServedMethod, TrainingSpec
 
 
 def methods_of(spec: TrainingSpec) -> tuple[ServedMethod, ...]:

@@ -19,9 +19,9 @@ from typing import Any, TypeVar, cast
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import NotFound
+from app.serving.loader import ModelSource, Teacher
 from app.serving.lru import LruCache, Part
-from app.serving.served import ServedStudent
-from app.serving.source import ModelSource, Teacher
+from app.serving.servable import ServedStudent
 from core.packed import LinearBasis, PackedHead, PackedStudent
 
 logger = logging.getLogger(__name__)

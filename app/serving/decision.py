@@ -12,7 +12,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.checks import QUIET, out_of_range
+from core.data.checks import QUIET, out_of_range
 from core.packed import PackedStudent
 from core.packed.forms import linear_forms, rows_for
 from core.packed.student import finite_scores

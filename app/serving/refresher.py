@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from app.auth.authenticator import KeyGate
 from app.domain.entities import ApiKey
-from app.serving.access import KeyGate
 from app.serving.cache import ModelCache
 
 logger = logging.getLogger(__name__)

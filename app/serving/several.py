@@ -8,7 +8,7 @@ from typing import Final
 
 from app.domain.errors import InputFault, NotFound
 from app.serving.cache import ModelCache
-from app.serving.served import ServedStudent
+from app.serving.servable import ServedStudent
 
 _NO_STUDENT: Final = ("class_not_found", "student_not_found")
 _NAMED: Final = 10

@@ -11,8 +11,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.store.blobs import DatabaseBlobs
+from app.store.db_errors import translated
 from app.store.engine import READ_ONLY
-from app.store.faults import translated
 from app.store.repositories.audit import Audit
 from app.store.repositories.datasets import Datasets
 from app.store.repositories.events import Events

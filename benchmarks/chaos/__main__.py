@@ -32,7 +32,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.commands.demo.server import sigterm_as_exit
+from app.commands.demo.temporary_server import sigterm_as_exit
 from benchmarks.chaos.journal import Journal
 from benchmarks.chaos.stages import Outcome, Size, embedded, quantile, shared
 from benchmarks.postgres import NoPostgres

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from app.client import StmsError
-from app.commands.demo.server import sigterm_as_exit
+from app.commands.demo.temporary_server import sigterm_as_exit
 from benchmarks.cluster import letter, many, queries
 from benchmarks.cluster.letter import LetterSize
 from benchmarks.cluster.many import ManySize

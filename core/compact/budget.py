@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from core.compact.course import Course
 from core.errors import Fault, InvalidProblem
 from core.packed import PackedMap
-from core.preparation import Preparation
-from core.stages import Stages
 from core.students.compact import DEFAULT_LANDMARKS, MAX_LANDMARKS, CompactSpec, Floats
+from core.training.preparation import Preparation
+from core.training.stages import Stages
 
 SIZES = (12, 25, 50, 100, 200, 400)
 """Numbers of landmarks tried, rising, for a budget of F."""

@@ -7,8 +7,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from core.compact.rows import CompactRows
 from core.errors import Fault, InvalidProblem
-from core.metrics import binary_metrics
-from core.selection import choose_threshold, held_out_scores
+from core.model_selection.metrics import binary_metrics
+from core.model_selection.threshold import choose_threshold, held_out_scores
 from core.students.base import Lesson
 from core.students.compact import CompactSpec, FittedCompact, Floats, Singles, fit_compact
 from core.types import CancelCheck, ProgressCallback

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from core.checks import row_blocks
-from core.dataset import LabelledData
+from core.data.checks import row_blocks
+from core.data.dataset import LabelledData
+from core.data.scaling import Standardisation, column_moments, fit_standardisation
 from core.errors import Fault, InvalidProblem
-from core.features import scale_rule
-from core.preparation import Preparation, data_digest
-from core.scaling import Standardisation, column_moments, fit_standardisation
-from core.stages import Stages
+from core.features.maps import scale_rule
+from core.solvers.threads import one_blas_thread
 from core.students.compact import Floats, Singles, neighbour_distance
-from core.threads import one_blas_thread
+from core.training.preparation import Preparation, data_digest
+from core.training.stages import Stages
 from core.types import CancelCheck, ProgressCallback
 
 

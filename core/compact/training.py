@@ -11,8 +11,8 @@ from core.compact.course import Course
 from core.compact.rows import CompactRows
 from core.packed import PackedStudent, RbfBasis
 from core.packed.calibration import Calibration
+from core.solvers.threads import one_blas_thread
 from core.students.compact import CompactSpec, FittedCompact, Floats
-from core.threads import one_blas_thread
 from core.types import CancelCheck, ProgressCallback
 
 

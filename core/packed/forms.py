@@ -13,7 +13,15 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.checks import MAX_MAGNITUDE, QUIET, as_dense, out_of_range, row_blocks, value_faults, wrong_columns
+from core.data.checks import (
+    MAX_MAGNITUDE,
+    QUIET,
+    as_dense,
+    out_of_range,
+    row_blocks,
+    value_faults,
+    wrong_columns,
+)
 from core.errors import Fault, InvalidProblem
 from core.packed.maps import Floats, PackedMap
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from core.jit import Rows, compiled, loaded_axpy, loaded_dot, row_load
+from core.solvers.jit import Rows, compiled, loaded_axpy, loaded_dot, row_load
 from core.solvers.sorted_block import solve_block
 from core.types import FloatArray
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from core.jit import Rows, compiled, row_axpy, row_dot
+from core.solvers.jit import Rows, compiled, row_axpy, row_dot
 from core.types import FloatArray
 
 

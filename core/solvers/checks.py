@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import Fault
-from core.jit import is_sparse
+from core.solvers.jit import is_sparse
 from core.solvers.products import row_blocks
 from core.types import FloatArray, Matrix
 

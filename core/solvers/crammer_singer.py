@@ -20,15 +20,15 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from core.jit import Rows, as_rows, is_sparse, row_norms2
-from core.solution import Solution
 from core.solvers.block_sweeps import direction, losses_of, merge, screen, sweep
 from core.solvers.iterate import Certificate, iterate
+from core.solvers.jit import Rows, as_rows, is_sparse, row_norms2
 from core.solvers.multiclass_hinge import CrammerSingerProblem
 from core.solvers.products import Poll, combine_block, entries_per_row, row_blocks, take
 from core.solvers.proximal_block_newton import proximal_block_step
 from core.solvers.proximal_point import MAX_NEWTON_STEPS, Width, best_share
-from core.threads import one_blas_thread
+from core.solvers.solution import Solution
+from core.solvers.threads import one_blas_thread
 from core.types import CancelCheck, FloatArray, ProgressCallback
 
 __all__ = ["CrammerSingerProblem", "solve_crammer_singer"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from core.jit import Rows, as_rows, row_norms2
-from core.solution import Solution
 from core.solvers.box_descent import may_move, push_of, sweep
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.iterate import Certificate, iterate
+from core.solvers.jit import Rows, as_rows, row_norms2
 from core.solvers.products import Poll, entries_per_row
 from core.solvers.proximal_newton import proximal_step
 from core.solvers.proximal_point import MAX_NEWTON_STEPS, Width
-from core.threads import one_blas_thread
+from core.solvers.solution import Solution
+from core.solvers.threads import one_blas_thread
 from core.types import CancelCheck, FloatArray, ProgressCallback
 
 _BLOCK_ENTRIES = 2_000_000

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from core.errors import Cancelled, Fault, InvalidProblem
-from core.solution import Solution, Status
 from core.solvers.products import Poll
+from core.solvers.solution import Solution, Status
 from core.types import CancelCheck, FloatArray, Progress, ProgressCallback
 
 

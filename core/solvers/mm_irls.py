@@ -24,12 +24,12 @@ from collections import deque
 import numpy as np
 
 from core.errors import InvalidProblem
-from core.solution import Solution
 from core.solvers.checks import positive_fault
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.iterate import Certificate, iterate
 from core.solvers.products import Poll, project
 from core.solvers.ridge_system import solve_ridge_system
+from core.solvers.solution import Solution
 from core.types import CancelCheck, FloatArray, ProgressCallback
 
 _MEMORY = 3

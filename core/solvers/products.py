@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from core.jit import Rows, as_rows, compiled, is_sparse, row_dot
+from core.solvers.jit import Rows, as_rows, compiled, is_sparse, row_dot
 from core.types import FloatArray, IntArray, Matrix
 
 Poll: TypeAlias = Callable[[], None]

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from core.jit import compiled
+from core.solvers.jit import compiled
 from core.solvers.multiclass_hinge import CrammerSingerProblem
 from core.solvers.products import Poll, entries_per_row
 from core.solvers.proximal_point import MAX_NEWTON_STEPS, best_share, exact_step

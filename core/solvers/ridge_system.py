@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg
 from scipy.linalg import lapack
 
-from core.jit import is_sparse
+from core.solvers.jit import is_sparse
 from core.solvers.products import Poll, combine, project, row_blocks, take
 from core.types import FloatArray, IntArray, Matrix
 

@@ -11,7 +11,7 @@ and β follows from the D_k in descending order in O(K log K).
 
 from __future__ import annotations
 
-from core.jit import compiled
+from core.solvers.jit import compiled
 from core.types import FloatArray
 
 

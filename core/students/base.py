@@ -7,12 +7,12 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from core.bounds import not_whole, out_of_bounds, refuse, unknown_choice
-from core.solution import Solution
+from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.mm_irls import solve_mm_irls
 from core.solvers.products import project
+from core.solvers.solution import Solution
 from core.types import BoolArray, CancelCheck, FloatArray, IntArray, Matrix, ProgressCallback
 
 Method: TypeAlias = Literal["gsvm", "gsvm0", "svm"]

@@ -25,13 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
-from core.bounds import not_whole, out_of_bounds, refuse
-from core.checks import row_blocks
+from core.data.bounds import not_whole, out_of_bounds, refuse
+from core.data.checks import row_blocks
 from core.errors import Cancelled, Fault, InvalidProblem
-from core.landmarks import choose_landmarks
+from core.features.landmarks import choose_landmarks
+from core.solvers.rbf_network import Network, NetworkProblem, descend, rbf_values
+from core.solvers.threads import one_blas_thread
 from core.students.base import Lesson
-from core.students.rbf_network import Network, NetworkProblem, descend, rbf_values
-from core.threads import one_blas_thread
 from core.types import BoolArray, CancelCheck, FloatArray, Progress, ProgressCallback
 
 Floats = NDArray[np.float64]

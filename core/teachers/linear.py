@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.solution import Summary
 from core.solvers.products import Poll, project
+from core.solvers.solution import Summary
 from core.types import FloatArray, IntArray, Matrix
 
 

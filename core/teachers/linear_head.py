@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from core.errors import Fault, InvalidProblem
-from core.features import FeatureMap, LinearMap
+from core.features.maps import FeatureMap, LinearMap
 from core.packed.maps import Floats, frozen_array
 from core.teachers.linear import LinearTeacher
 

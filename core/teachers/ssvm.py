@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.bounds import not_whole, out_of_bounds, refuse
+from core.data.bounds import not_whole, out_of_bounds, refuse
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.teachers.linear import LinearTeacher
 from core.types import CancelCheck, IntArray, Matrix, ProgressCallback

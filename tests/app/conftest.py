@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from app.domain.entities import Dataset, Job, JobState, new_id
-from app.domain.spec import TrainingSpec
+from app.domain.training_spec import TrainingSpec
 from app.store.unit_of_work import UnitOfWork
 
 AddJob = Callable[..., Job]

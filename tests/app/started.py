@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from app.api.runtime import Runtime
+from app.api.dependencies import Runtime
 from app.main import StmsApi
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from app.domain.masking import masked
+from app.domain.redaction import masked
 from app.logs import Masking, Repeats, mask_logs
 
 ID = "key_" + "0a" * 12

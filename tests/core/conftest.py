@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.dataset import LabelledData
+from core.data.dataset import LabelledData
 
 
 def blobs(n: int, K: int = 4, d: int = 5, *, seed: int = 0, spread: float = 1.3):

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.dataset import LabelledData
-from core.features import FeatureSpec
-from core.pipeline import TrainedModel, TrainingConfig, train
+from core.data.dataset import LabelledData
+from core.features.maps import FeatureSpec
+from core.training.pipeline import TrainedModel, TrainingConfig, train
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("STMS_DATA", ROOT.parent / "shared" / "data"))

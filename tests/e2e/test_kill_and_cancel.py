@@ -20,12 +20,12 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from app.domain.entities import Job, JobState
-from app.domain.spec import TrainingSpec
-from app.jobs.queue import DbosQueue
+from app.domain.training_spec import TrainingSpec
+from app.jobs.engine.client import DbosQueue
 from app.services.datasets import register_dataset
 from app.services.training import cancel_job, get_job, job_events, retry_job, submit_job
 from app.settings import Settings
-from app.store.disk import PackedFiles
+from app.store.blob_cache import PackedFiles
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.features import FeatureSpec
-from core.tuning import Grid
+from core.features.maps import FeatureSpec
+from core.model_selection import Grid
 from experiments import reproduce as reproduce_module
 from experiments.compact_curve import TEACHER, point_name, run_of
 from experiments.effort import Effort

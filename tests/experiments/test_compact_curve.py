@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.dataset import LabelledData
-from core.features import FeatureSpec
-from core.scaling import Scaling
+from core.data.dataset import LabelledData
+from core.data.scaling import Scaling
+from core.features.maps import FeatureSpec
 from experiments.compact_curve import CURVES, CompactCurve, CurvePlan, _part, point_name, run_of
 from experiments.curves import read_curve, read_curves
 from experiments.data import load

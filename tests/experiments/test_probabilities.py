@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import brier_score_loss
 
-from core.calibration import fit_calibration
+from core.model_selection.calibration import fit_calibration
 from experiments import probabilities as module
 from experiments.data import load
 from experiments.probabilities import NeedsProtocol, Probabilities, record_name
@@ -80,8 +80,8 @@ def test_the_brier_score_is_that_of_scikit_learn(folder: Path, made: ResultStore
     list(one.steps())
     room, student = one._room, made.read(RUN, student_name(1, "gsvm"))
     assert student is not None
+    from core.model_selection import Grid, tune_student
     from core.students import fit_student
-    from core.tuning import Grid, tune_student
 
     spec = module.chosen_spec(student, small("vowel", "open").tolerance)
     grid = Grid(C=(spec.C,), margins=(spec.margin,), floors=(spec.floor,))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.dataset import LabelledData
-from core.evaluation import Examination
-from core.features import FeatureSpec
-from core.scaling import Scaling
+from core.data.dataset import LabelledData
+from core.data.scaling import Scaling
+from core.features.maps import FeatureSpec
+from core.training.evaluation import Examination
 from experiments.data import Split, load
 from experiments.protocol import Protocol
 from experiments.results import ResultStore, Run

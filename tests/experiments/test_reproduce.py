@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.features import FeatureSpec
+from core.features.maps import FeatureSpec
 from experiments import compact_curve
 from experiments.compact_curve import CurvePlan
 from experiments.data import DataMissing, load

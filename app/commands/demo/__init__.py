@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from app.commands.demo.story import demo
+from app.commands.demo.run import demo
 
 __all__ = ["demo"]

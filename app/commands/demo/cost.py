@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from app.commands.demo.server import ShortServer
+from app.commands.demo.temporary_server import ShortServer
 from app.commands.output import CommandFailed
 
 _HTTP_REPEATS = 400
@@ -39,9 +39,9 @@ class Costs:
 
 def measure_costs(server: ShortServer, model: str, label: str, x: NDArray[np.float64]) -> Costs:
     """One row ``x`` (d,), asked again and again: nothing is read from the database any more."""
-    from app.serving.source import DatabaseSource
+    from app.serving.loader import DatabaseSource
     from app.settings import Settings
-    from app.store.disk import PackedFiles
+    from app.store.blob_cache import PackedFiles
     from app.store.engine import open_engine
     from app.store.unit_of_work import Store
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.commands.demo.cost import Costs
-from app.commands.following import describe_event
+from app.commands.job_progress import describe_event
 from app.commands.output import Json, percent
 
 METHODS = {"teacher": "teacher", "svm": "SVM", "gsvm0": "gSVM-0", "gsvm": "gSVM"}

@@ -11,9 +11,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.domain.acting import Deed, current_deed
+from app.domain.audit_context import Deed, current_deed
 from app.domain.entities import AuditRecord
-from app.domain.masking import masked
+from app.domain.redaction import masked
 from app.store.tables import audit_log
 
 _LONGEST: Final = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.api.problem import MAX_FAULTS, STATUS_OF, Problem, problem_of
-from app.api.request_id import new_request_id, request_id_of
 from app.domain import errors
 from app.domain.errors import InputFault, ServiceError
+from app.http.problem import MAX_FAULTS, STATUS_OF, Problem, problem_of
+from app.http.request_id import new_request_id, request_id_of
 
 Check = Callable[..., dict[str, Any]]
 

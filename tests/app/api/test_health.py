@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.domain.entities import Worker
-from app.serving.board import State
+from app.processes.scoreboard import State
 from app.store.unit_of_work import Store
 
 

@@ -91,16 +91,16 @@ def test_a_process_that_answered_queries_has_loaded_no_training_code(server: Ser
     assert server.process.returncode == 0
     modules = ended["modules"]
     assert isinstance(modules, list)
-    assert "app.serving.hot_path" in modules
+    assert "app.serving.query.handler" in modules
     training = {
         "sklearn",
         "numba",
         "scipy",
         "joblib",
-        "core.pipeline",
+        "core.training.pipeline",
         "core.solvers",
-        "core.jit",
-        "core.dataset",
+        "core.solvers.jit",
+        "core.data.dataset",
     }
     assert training.isdisjoint(modules)
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from app.serving import query
-from app.serving.hot_path import QueryPath
-from app.serving.routes import Route, route_of
+from app.serving.query import evaluate
+from app.serving.query.handler import QueryPath
+from app.serving.query.paths import Route, route_of
 from app.store.unit_of_work import Store
 
 Check = Callable[..., dict[str, Any]]
@@ -261,13 +261,13 @@ def test_a_large_batch_is_decided_in_another_thread(client, pets, monkeypatch: p
     threads: list[str] = []
 
     def watch(name: str) -> None:
-        real = getattr(query, name)
+        real = getattr(evaluate, name)
 
         def watched(*arguments: Any) -> Any:
             threads.append(threading.current_thread().name)
             return real(*arguments)
 
-        monkeypatch.setattr(query, name, watched)
+        monkeypatch.setattr(evaluate, name, watched)
 
     watch("ask_class")
     watch("ask_plain")
@@ -304,7 +304,7 @@ def test_an_unexpected_error_is_a_500_that_shows_nothing(
     def fail(*_arguments: Any) -> None:
         raise RuntimeError("swordfish")
 
-    monkeypatch.setattr(query, "ask_class", fail)
+    monkeypatch.setattr(evaluate, "ask_class", fail)
     with caplog.at_level(logging.ERROR):
         response = client.post(CAT, json={"x": [1, 2, 3]}, headers={"x-request-id": "r-77"})
     assert "swordfish" not in problem(response, 500, "internal_error")["detail"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.client import AsyncClient, Client, InvalidRequest, JobEvent, JobNotSucceeded, NotFound
-from app.commands.demo.server import ShortServer, short_server
+from app.commands.demo.temporary_server import ShortServer, short_server
 
 ROWS = [[10.3, 0.2], [0.3, 0.2], [0.1, 10.4]]
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import build
-from app.commands.demo.server import ShortServer, short_server
+from app.commands.demo.temporary_server import ShortServer, short_server
 
 Run = Callable[..., Result]
 

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from app.commands.hyperparameters import describe_fields, read_hyperparameters
-from app.domain.spec import TrainingSpec
+from app.domain.training_spec import TrainingSpec
 
 
 def test_values_are_json_where_they_are_json_and_text_elsewhere():

@@ -5,8 +5,8 @@ from pydantic import ValidationError
 
 from app.domain import errors
 from app.domain.entities import TRANSITIONS, JobState, new_id
-from app.domain.spec import TrainingSpec
-from app.jobs.recipe import config_of
+from app.domain.training_spec import TrainingSpec
+from app.jobs.solver.session import config_of
 from app.services.training_plan import methods_of
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from app.ingest.assemble import assemble, summarise
 from app.ingest.formats import detect, read
 from app.ingest.raw import Limits
-from core.dataset import LabelledData
+from app.ingest.validate import assemble, summarise
+from core.data.dataset import LabelledData
 
 LIMITS = Limits(max_rows=10_000, max_columns=2_000, max_bytes=50_000_000)
 Ingest = Callable[..., tuple[LabelledData, LabelledData | None, dict[str, object]]]

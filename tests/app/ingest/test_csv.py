@@ -166,8 +166,8 @@ def test_wide_rows_are_read(ingest: Any) -> None:
 
 
 def test_an_endless_first_line_is_refused(ingest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.ingest.csv_file._SNIFF_BYTES", 100)
-    monkeypatch.setattr("app.ingest.csv_file._LONGEST_FIRST_LINE", 1000)
+    monkeypatch.setattr("app.ingest.csv.reader._SNIFF_BYTES", 100)
+    monkeypatch.setattr("app.ingest.csv.reader._LONGEST_FIRST_LINE", 1000)
     with pytest.raises(InvalidRequest, match="first line is longer than 1000 bytes"):
         ingest(b"1," * 5000 + b"\n")
     with pytest.raises(InvalidRequest, match="one column only"):

@@ -89,7 +89,7 @@ def test_huge_indices_entries_and_lines_are_too_large(ingest: Any, monkeypatch: 
         ingest(content)
     with pytest.raises(TooLarge):
         ingest(content, limits=Limits(10, 10**12, 16))
-    monkeypatch.setattr("app.ingest.svmlight_file._LONGEST_LINE", 10)
+    monkeypatch.setattr("app.ingest.svmlight._LONGEST_LINE", 10)
     with pytest.raises(InvalidRequest, match="Line 2 is longer than 10 bytes"):
         ingest(content, limits=Limits(10, 10**12, 10**6))
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from app.domain.entities import Dataset, Job, Priority, new_id
-from app.domain.spec import TrainingSpec
-from app.jobs.queue import DbosQueue
+from app.domain.training_spec import TrainingSpec
+from app.jobs.engine.client import DbosQueue
 from app.jobs.worker import Worker
 from app.services.training import get_job, job_events, submit_job
 from app.settings import Settings

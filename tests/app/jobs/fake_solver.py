@@ -16,10 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from app.jobs.frames import read_frame, write_frame
-from app.jobs.lifeline import tie_to_parent
-from app.store.disk import PackedFiles
-from app.store.parcels import Parcel
+from app.jobs.solver.messages import read_frame, write_frame
+from app.jobs.solver.transfer import Parcel
+from app.processes.os_process import tie_to_parent
+from app.store.blob_cache import PackedFiles
 
 PLAN, LOG, PARENT = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 

@@ -10,11 +10,11 @@ from dbos import DBOS
 from app.domain.entities import Job, JobState
 from app.domain.errors import Unavailable
 from app.jobs import reconciler as module
-from app.jobs.engine import SCHEMA, engine_url
-from app.jobs.queue import DbosQueue, WorkflowState
+from app.jobs.engine.client import DbosQueue, WorkflowState
+from app.jobs.engine.config import SCHEMA, engine_url
 from app.jobs.reconciler import Reconciler
-from app.jobs.reporter import Reporter
-from app.jobs.watch import JobStopped, JobWatch, WorkerStopping
+from app.jobs.workflow.cancellation import JobStopped, JobWatch, WorkerStopping
+from app.jobs.workflow.progress import Reporter
 from app.settings import Settings
 from app.store.unit_of_work import Store
 from tests.app.jobs.conftest import Service, wait_for
@@ -208,7 +208,7 @@ def test_a_watch_sees_another_attempt_and_the_end_of_the_worker(service, engine)
 
 
 def test_patience_outlasts_an_outage_and_not_the_job(service, engine, monkeypatch):
-    monkeypatch.setattr("app.jobs.watch._WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("app.jobs.workflow.cancellation._WAIT_SECONDS", 0.01)
     job = a_job(service, engine, None, JobState.RUNNING)
     watch = JobWatch(service.store, threading.Event(), job.id, 0)
     failures = [Unavailable("away"), Unavailable("away")]
@@ -235,7 +235,7 @@ def test_progress_of_a_job_that_is_no_longer_ours_is_dropped(service, engine):
 def test_progress_is_thinned_out(service, engine, monkeypatch):
     job = a_job(service, engine, None, JobState.RUNNING)
     clock = [0.0]
-    monkeypatch.setattr("app.jobs.reporter.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("app.jobs.workflow.progress.time.monotonic", lambda: clock[0])
     report = Reporter(service.store, job.id, 0)
     for done in range(1000):
         report({"type": "progress", "stage": "teacher", "done": done, "total": 1000, "gap": None})

@@ -19,8 +19,8 @@ from app.domain.entities import JobState
 from app.domain.entities import Worker as WorkerRow
 from app.domain.errors import Unavailable
 from app.jobs import worker as module
-from app.jobs.engine import engine_url, quiet_engine_log
-from app.jobs.queue import DbosQueue
+from app.jobs.engine.client import DbosQueue
+from app.jobs.engine.config import engine_url, quiet_engine_log
 from app.jobs.worker import Worker
 from app.services.training import cancel_job
 from app.settings import Settings
@@ -150,7 +150,9 @@ def test_a_worker_that_cannot_sign_off_says_so(service, solver, monkeypatch, cap
 
 
 def test_workflows_that_do_not_stop_are_told(service, solver, monkeypatch, caplog):
-    monkeypatch.setattr("app.jobs.under_way.UnderWay.wait_until_idle", lambda _self, _seconds: False)
+    monkeypatch.setattr(
+        "app.jobs.workflow.running_units.UnderWay.wait_until_idle", lambda _self, _seconds: False
+    )
     with service.worker(solver):
         pass
     assert "did not stop" in caplog.text

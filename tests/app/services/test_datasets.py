@@ -28,7 +28,7 @@ from app.services.datasets import (
     register_dataset,
 )
 from app.settings import Settings
-from app.store.disk import PackedFiles
+from app.store.blob_cache import PackedFiles
 from app.store.tables import blobs
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage

@@ -7,7 +7,7 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from app.domain.acting import Actor, Deed, acting
+from app.domain.audit_context import Actor, Deed, acting
 from app.domain.entities import ApiKey
 from app.domain.errors import Conflict, InvalidRequest, NotAuthenticated, NotFound
 from app.services.audit import list_records

@@ -15,7 +15,7 @@ from app.domain.errors import (
     Unavailable,
 )
 from app.services import models
-from app.store.disk import PackedFiles
+from app.store.blob_cache import PackedFiles
 from app.store.unit_of_work import Store
 from core.packed import PackedLabels
 

@@ -16,7 +16,7 @@ from app.services import retention
 from app.services.models import delete_version
 from app.services.retention import Cleaned, Cleaner, clean, delete_job, what_to_clean
 from app.settings import Settings
-from app.store.steps import store_by_steps
+from app.store.large_blobs import store_by_steps
 from app.store.tables import (
     audit_log,
     blobs,

@@ -13,7 +13,7 @@ import pytest
 from app.domain.entities import Dataset, Job, JobState, StudentRow, StudentState, Worker, new_id
 from app.domain.errors import Conflict, InvalidRequest, NotFound, Overloaded, Unavailable, Unprocessable
 from app.domain.ports import JobQueue
-from app.domain.spec import TrainingSpec
+from app.domain.training_spec import TrainingSpec
 from app.services.training import (
     cancel_job,
     estimated_finish,

@@ -15,9 +15,9 @@ from app.domain.entities import ModelVersion
 from app.domain.errors import NotFound, Unavailable
 from app.serving import cache as cache_module
 from app.serving.cache import ModelCache
+from app.serving.loader import ModelSource
 from app.serving.lru import LruCache, Part
-from app.serving.served import serve_student
-from app.serving.source import ModelSource
+from app.serving.servable import serve_student
 from benchmarks.published import linear_student, linear_teacher
 from core.packed import PackedHead, PackedLabels, PackedStudent, PackedTeacher, RbfBasis
 from core.packed.codec import encode

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from app.auth.authenticator import ANONYMOUS, KeyGate
 from app.domain.entities import ApiKey
 from app.domain.errors import NotAuthenticated, Unavailable
-from app.serving.access import ANONYMOUS, KeyGate
 from app.serving.refresher import Refresher, RegistryClock
 from app.settings import Settings
 

@@ -6,7 +6,7 @@ import contextlib
 
 import sqlalchemy as sa
 
-from app.domain.acting import Actor, Deed, acting, current_deed
+from app.domain.audit_context import Actor, Deed, acting, current_deed
 from app.store.migrate import downgrade, upgrade
 from app.store.tables import api_keys, audit_log
 from app.store.unit_of_work import Store

@@ -8,9 +8,9 @@ import pytest
 import scipy.sparse as sp
 
 from core.errors import Cancelled, InvalidProblem
-from core.solution import Status
 from core.solvers import crammer_singer
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
+from core.solvers.solution import Status
 
 PHI = np.eye(3)
 LABELS = np.array([0, 1, 2])

@@ -5,11 +5,11 @@ import pytest
 import scipy.sparse as sp
 
 from core.errors import InvalidProblem
-from core.solution import Status
 from core.solvers import ridge_system
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.proximal_newton import proximal_step
+from core.solvers.solution import Status
 
 
 def test_a_warm_start_saves_most_of_the_work(make_gated):

@@ -9,10 +9,10 @@ import pytest
 import scipy.sparse as sp
 
 from core.errors import Cancelled, InvalidProblem
-from core.solution import Status
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.mm_irls import solve_mm_irls
+from core.solvers.solution import Status
 
 SOLVERS = pytest.mark.parametrize("solve", [solve_dual_cd, solve_mm_irls])
 SETTINGS = [(60, 8, 1e-3, 20), (60, 8, 1.0, 3), (200, 10, 1e3, 1), (30, 60, 10.0, 10), (80, 6, 1e5, 30)]

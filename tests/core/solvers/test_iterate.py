@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from core.errors import Cancelled, InvalidProblem
-from core.solution import Status
 from core.solvers.iterate import Certificate, iterate
+from core.solvers.solution import Status
 
 
 class Halving:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from core.errors import InvalidProblem
-from core.solution import Status
 from core.solvers.mm_irls import majoriser, smoothed_dual, smoothed_hinge, solve_mm_irls
+from core.solvers.solution import Status
 
 SLACKS = np.linspace(-5, 5, 2001)
 

@@ -1,0 +1,114 @@
+"""`stms demo`, in the order in which it happens."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from app.commands.datasets import send_file
+from app.commands.demo.cost import measure_costs
+from app.commands.demo.digits import DigitsFile, write_digits
+from app.commands.demo.report import costs_table, print_timeline, students_table
+from app.commands.demo.temporary_server import ShortServer, short_server, sigterm_as_exit
+from app.commands.job_progress import follow, job_path, report_end
+from app.commands.output import CommandFailed, Json
+from app.commands.remote import Server, connect
+
+MODEL = "digits"
+TARGET, OTHER = "8", "3"
+HYPERPARAMETERS: Json = {
+    "features": {"kind": "nystroem", "n_components": 500},
+    "student": {"C": 1000},
+    "evaluation": {"baselines": ["svm", "gsvm0"]},
+}
+_WIDTH = 110
+
+
+def demo() -> None:
+    """The main job on real data: train a teacher and its students, then ask them. Takes less than a minute.
+
+    Starts a server and a worker of its own in a temporary folder, on a free port of this machine's loopback;
+    uploads scikit-learn's handwritten digits, trains, asks, measures, and removes everything again.
+    """
+    console = Console(highlight=False, width=_WIDTH)
+    started = time.monotonic()
+    with sigterm_as_exit(), tempfile.TemporaryDirectory(prefix="stms-demo-") as folder:
+        _say(console, "Starting `stms serve` (API and worker) in a temporary folder")
+        with short_server(Path(folder)) as server, _with_log(server), connect(server.address, None) as client:
+            digits = write_digits(Path(folder))
+            job = _train(console, client, digits)
+            _show_training(console, client, job)
+            _ask(console, client, digits)
+            _show_costs(console, server, digits)
+        _say(console, f"Server and worker have ended; {time.monotonic() - started:.0f} s in all")
+    console.print(
+        "To go on: `make serve` starts the service for your own data; README.md has the first steps."
+    )
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(f"[bold cyan]▸[/] [bold]{text}[/]")
+
+
+@contextmanager
+def _with_log(server: ShortServer) -> Iterator[None]:
+    """A failure shows the last lines of the server's log."""
+    try:
+        yield
+    except CommandFailed as failure:
+        lines = [*failure.details, "The server's last lines:", *server.last_lines()]
+        raise CommandFailed(failure.message, lines) from failure
+
+
+def _train(console: Console, client: Server, digits: DigitsFile) -> Json:
+    _say(console, f"Uploading {digits.path.name} over HTTP to {client.address}")
+    dataset = send_file(client, digits.path, name="digits")
+    console.print(
+        f"  {dataset['rows']} rows to train, {dataset['test_rows']} to test,"
+        f" {dataset['columns']} columns, {len(dataset['classes'])} classes"
+    )
+    _say(console, "Training one teacher, then for each class a gSVM student and two students to compare with")
+    job = client.post(
+        "/v1/training-jobs",
+        {"dataset_id": dataset["id"], "model": MODEL, "hyperparameters": HYPERPARAMETERS},
+    )
+    job = follow(client, job["id"], quiet=True)
+    report_end(job, quiet=True)
+    return job
+
+
+def _show_training(console: Console, client: Server, job: Json) -> None:
+    console.print(students_table(list(client.pages(f"{job_path(job['id'])}/students"))))
+    console.print(
+        "  teacher: all ten classes are scored; is mine the highest?   SVM: one class alone, no teacher.\n"
+        "  gSVM-0: a student held against the teacher's score.         gSVM: difficulty of each example, too."
+    )
+    _say(console, "What happened, by the job's stored events")
+    print_timeline(console, list(client.pages(f"{job_path(job['id'])}/events")))
+
+
+def _ask(console: Console, client: Server, digits: DigitsFile) -> None:
+    row = int(np.flatnonzero(digits.y_test == int(TARGET))[0])
+    x = digits.X_test[row]
+    _say(
+        console, f"One question: is this image (row {row} of the test part) an {TARGET}? And is it a {OTHER}?"
+    )
+    for line in x.reshape(8, 8):
+        console.print("    " + "".join(" ░▒▓█"[int(pixel) // 4] * 2 for pixel in line), markup=False)
+    shown = json.dumps({"x": [*x[:4].tolist(), "…"]}, ensure_ascii=False)
+    for label in (TARGET, OTHER):
+        path = f"/v1/models/{MODEL}/classes/{label}:query"
+        answer = client.post(path, {"x": x.tolist()})
+        console.print(f"  POST {path}  {shown}\n  → {json.dumps(answer)}", markup=False)
+
+
+def _show_costs(console: Console, server: ShortServer, digits: DigitsFile) -> None:
+    _say(console, "What an answer costs")
+    console.print(costs_table(measure_costs(server, MODEL, TARGET, digits.X_test[0])))

@@ -1,0 +1,105 @@
+"""A real `stms serve` for a short time: its own folder, its own port, and nothing left when it is over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from app.commands.output import CommandFailed
+from app.processes.listener import require_free
+from app.processes.supervisor import end_with_parent
+
+_READY_SECONDS = 60.0
+_END_SECONDS = 20.0
+_LOG_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ShortServer:
+    """Where the server is, and the files it writes."""
+
+    address: str
+    data_dir: Path
+    log: Path
+
+    def last_lines(self) -> list[str]:
+        """The end of its log, for an error message."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines[-_LOG_LINES:]
+
+
+@contextmanager
+def short_server(folder: Path) -> Iterator[ShortServer]:
+    """API and worker on a free loopback port with all data in ``folder``; both have ended after the block.
+
+    Settings of the surroundings (STMS_*) do not count. Raises CommandFailed with the end of the log when the
+    server does not get ready.
+    """
+    port = require_free("127.0.0.1", 0)
+    server = ShortServer(f"http://127.0.0.1:{port}", folder / "stms-data", folder / "server.log")
+    settings = {"STMS_HOST": "127.0.0.1", "STMS_PORT": str(port), "STMS_DATA_DIR": str(server.data_dir)}
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
+    with server.log.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app.cli", "serve"],
+            env=surroundings | settings,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+            preexec_fn=end_with_parent(),  # noqa: PLW1509
+        )
+        try:
+            _wait_until_ready(server, process)
+            yield server
+        finally:
+            _end(process)
+
+
+@contextmanager
+def sigterm_as_exit() -> Iterator[None]:
+    """SIGTERM runs the ends of all blocks, as Ctrl-C does, instead of ending the process on the spot."""
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _wait_until_ready(server: ShortServer, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _READY_SECONDS
+    while not _is_ready(server.address):
+        if process.poll() is not None:
+            raise CommandFailed(f"The server ended with exit code {process.returncode}.", server.last_lines())
+        if time.monotonic() > deadline:
+            raise CommandFailed(
+                f"The server was not ready after {_READY_SECONDS:.0f} s.", server.last_lines()
+            )
+        time.sleep(0.05)
+
+
+def _is_ready(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/readyz", timeout=5, trust_env=False).is_success
+    except httpx.TransportError:
+        return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        # Its children end with it.
+        process.kill()
+        process.wait()

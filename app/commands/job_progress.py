@@ -1,0 +1,113 @@
+"""Following a training job through its stored events, with a progress bar and an estimated finish."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from app.commands.output import CommandFailed, Json, console, error_console, percent, text
+from app.commands.remote import Server, job_path
+
+__all__ = ["describe_event", "follow", "job_path", "report_end"]
+
+_PATIENCE_SECONDS = 60.0
+_PAUSE_SECONDS = 1.0
+_JOB_EVERY_SECONDS = 1.0
+
+
+def follow(server: Server, job_id: str, *, quiet: bool = False) -> Json:
+    """Show a job's progress until it ends; returns the job. A lost connection is taken up again.
+
+    quiet: the bar only, without a line for each event.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    estimate = TextColumn("{task.fields[finish]}")
+    with Progress(*columns, estimate, console=error_console(), transient=True) as progress:
+        task = progress.add_task("waiting", total=None, finish="")
+        seen_at = 0.0
+        for event in server.follow(job_id, patience=_PATIENCE_SECONDS, pause=_PAUSE_SECONDS):
+            line = describe_event(event.type, event.data)
+            if line and not quiet:
+                progress.console.print(escape(line))
+            if event.type == "stage_progress" and event.data.get("stage") == "tuning":
+                progress.update(task, description=f"tuning {event.data.get('label')}")
+            if time.monotonic() - seen_at >= _JOB_EVERY_SECONDS:
+                _update(progress, task, server.get(job_path(job_id)))
+                seen_at = time.monotonic()
+    job: Json = server.get(job_path(job_id))
+    return job
+
+
+def _update(progress: Progress, task: TaskID, job: Json) -> None:
+    done, total = job["progress"]["done"], job["progress"]["total"]
+    progress.update(
+        task,
+        description=job.get("stage") or job["state"],
+        completed=done,
+        total=total or None,
+        finish=f"finish about {_local_time(job['estimated_finish'])}" if job.get("estimated_finish") else "",
+    )
+
+
+def _local_time(moment: str) -> str:
+    return datetime.fromisoformat(moment).astimezone().strftime("%H:%M:%S")
+
+
+def describe_event(kind: str, data: Json) -> str | None:
+    """An event as one line; None for those that only move the bar."""
+    match kind:
+        case "stage_progress":
+            return None
+        case "stage_started":
+            return f"stage {data.get('stage')}"
+        case "teacher_finished":
+            return f"teacher finished: {_certificate(data)}"
+        case "student_tuned":
+            point = " ".join(f"{name} {data[name]:.4g}" for name in ("C", "margin", "floor") if name in data)
+            point = point or f"{data.get('n_landmarks')} landmarks"
+            return (
+                f"student {data.get('method')} of class {data.get('label')} is tuned: {point},"
+                f" score {percent(data.get('score'))} %, the best of {data.get('points')} points"
+            )
+        case "student_finished":
+            f1 = f", F {percent(data['f1'])} %" if data.get("f1") is not None else ""
+            return f"student {data.get('method')} of class {data.get('label')}: {_certificate(data)}{f1}"
+        case "student_failed":
+            return f"student {data.get('method')} of class {data.get('label')} failed: {data.get('message')}"
+        case "version_published":
+            alias = f" as {data['alias']}" if data.get("alias") else ""
+            return f"published {data.get('model')} version {data.get('version')}{alias}"
+        case "job_failed":
+            return f"job failed: {data.get('message')}"
+        case _:
+            return kind.replace("_", " ")
+
+
+def _certificate(data: Json) -> str:
+    return (
+        f"objective {text(data.get('objective'))}, gap {text(data.get('gap'))},"
+        f" {text(data.get('iterations'))} iterations, {text(data.get('seconds'))} s"
+    )
+
+
+def report_end(job: Json, *, quiet: bool = False) -> None:
+    """One line about how the job ended, none if quiet. Raises CommandFailed unless it succeeded."""
+    state = job["state"]
+    if state in {"failed", "cancelled", "partially_succeeded"}:
+        error = job.get("error") or {}
+        reason = f": {error['message']}" if error.get("message") else ""
+        raise CommandFailed(
+            f"Job {job['id']} ended {state.replace('_', ' ')}{reason}.".replace("..", "."),
+            [
+                f"`stms jobs students {job['id']}` shows what was trained,",
+                f"`stms jobs retry {job['id']}` goes on from there.",
+            ],
+        )
+    if not quiet:
+        version = (
+            f", version {job['version']} of model {job['model']} is published" if job.get("version") else ""
+        )
+        console().print(f"Job {job['id']} succeeded{escape(version)}.")

@@ -1,0 +1,126 @@
+"""`stms serve`, `stms api`, `stms worker`: the processes of the service."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from app.commands.options import DataOption, read_settings
+from app.commands.output import CommandFailed, error_console
+from app.processes.listener import CannotListen, ProcessContext, listen, require_free
+from app.processes.supervisor import Supervisor
+from app.settings import Settings
+
+HostOption = Annotated[
+    str | None, typer.Option("--host", help="Address to listen on. [default: STMS_HOST or 127.0.0.1]")
+]
+PortOption = Annotated[
+    int | None,
+    typer.Option("--port", min=0, max=65535, help="Port; 0 picks a free one. [default: STMS_PORT or 8000]"),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, max=64, help="Server processes. [default: STMS_WORKERS or 1]"),
+]
+
+
+def serve(
+    host: HostOption = None,
+    port: PortOption = None,
+    data_dir: DataOption = None,
+    workers: WorkersOption = None,
+) -> None:
+    """Start the API and one worker together; Ctrl-C ends both.
+
+    The database is brought up to date first. A worker that dies is started again. `--workers` is the number
+    of API processes; there is one process for training.
+
+    Example:  stms serve --port 9000 --data-dir /var/lib/stms
+    """
+    from app.commands.database import upgrade_database
+
+    settings = read_settings(host=host, port=port, data_dir=data_dir, workers=workers)
+    try:
+        free_port = require_free(settings.host, settings.port)
+    except CannotListen as error:
+        raise CommandFailed(str(error), ["Choose another with --port or STMS_PORT."]) from error
+    upgrade_database(settings.app_database_url)
+    supervisor = Supervisor(
+        own_address(settings.host, free_port),
+        _environment(settings, free_port),
+        _report,
+        rolls=settings.workers > 1,
+        grace=settings.drain_seconds,
+    )
+    raise typer.Exit(supervisor.run())
+
+
+def api(
+    host: HostOption = None,
+    port: PortOption = None,
+    data_dir: DataOption = None,
+    workers: WorkersOption = None,
+    place: Annotated[str | None, typer.Option("--place", hidden=True)] = None,
+) -> None:
+    """Start the API only. Run `stms db upgrade` once before, and `stms worker` beside it.
+
+    With several processes SIGHUP replaces them one after the other, and no request is lost.
+
+    Example:  stms api --workers 4
+    """
+    from app.main import SchemaOutdated, UnsafeExposure, run_api
+    from app.processes.scoreboard import BoardMismatch
+
+    settings = read_settings(host=host, port=port, data_dir=data_dir, workers=workers)
+    try:
+        if place is not None:
+            code = run_api(settings, ProcessContext.inherited(*map(int, place.split(":"))))
+        else:
+            code = _run_fleet(settings) if settings.workers > 1 else run_api(settings)
+    except (SchemaOutdated, UnsafeExposure, BoardMismatch, CannotListen) as error:
+        raise CommandFailed(str(error)) from error
+    raise typer.Exit(code)
+
+
+def _run_fleet(settings: Settings) -> int:
+    from app.main import check_database
+    from app.processes.prefork import Fleet
+
+    check_database(settings)
+    listener = listen(settings.host, settings.port)
+    return Fleet(
+        listener,
+        _environment(settings, listener.getsockname()[1]),
+        lambda line: error_console().print(f"[bold]stms api[/] {line}"),
+        size=settings.workers,
+        grace=settings.drain_seconds,
+    ).run()
+
+
+def worker(data_dir: DataOption = None) -> None:
+    """Start a worker process only: it takes training jobs from the queue until it gets SIGTERM."""
+    from app.jobs.worker import run_worker
+
+    raise typer.Exit(run_worker(read_settings(data_dir=data_dir)))
+
+
+def own_address(host: str, port: int) -> str:
+    """How a process on this machine reaches a server that listens on ``host``."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def _environment(settings: Settings, port: int) -> dict[str, str]:
+    """What children are given: our own, with what was said on the command line."""
+    return os.environ | {
+        "STMS_HOST": settings.host,
+        "STMS_PORT": str(port),
+        "STMS_DATA_DIR": str(settings.data_dir.absolute()),
+        "STMS_WORKERS": str(settings.workers),
+    }
+
+
+def _report(line: str) -> None:
+    error_console().print(f"[bold]stms serve[/] {line}")

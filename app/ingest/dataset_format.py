@@ -1,0 +1,96 @@
+"""The one form data sets are kept in: a safetensors file of both parts, written and read without copies.
+
+Arrays ``train.X`` (or ``train.X.data``, ``.indices``, ``.indptr``) and ``train.y``, the same for ``test`` if
+there is one, and ``names``: UTF-8 JSON of classes, feature names and the number of columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from core.data.dataset import LabelledData
+from core.types import Matrix
+
+_FORMAT = "stms.dataset.1"
+_PIECE_BYTES = 1024**2
+_TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
+_NAMES = {np.dtype(code): name for name, code in _TYPES.items()}
+
+
+def pieces(train: LabelledData, test: LabelledData | None) -> Iterator[bytes]:
+    """The file, in pieces of at most 1 MiB. The same data always give the same bytes."""
+    arrays = dict(_arrays("train", train)) | dict(() if test is None else _arrays("test", test))
+    arrays["names"] = np.frombuffer(_names(train), dtype=np.uint8)
+    # Widest items first, so that every array begins at a multiple of its item size.
+    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    yield _header(ordered)
+    for _, array in ordered:
+        view = array.reshape(-1).view(np.uint8).data
+        for start in range(0, len(view), _PIECE_BYTES):
+            yield bytes(view[start : start + _PIECE_BYTES])
+
+
+def parse(buffer: bytearray | memoryview) -> tuple[LabelledData, LabelledData | None]:
+    """Training and test part of a file that `pieces` wrote; their arrays are views of ``buffer``.
+
+    The caller has verified the digest: a file of ours needs no further checks.
+    """
+    length = int.from_bytes(buffer[:8], "little")
+    index = json.loads(bytes(buffer[8 : 8 + length]))
+    if index.pop("__metadata__", {}).get("format") != _FORMAT:
+        raise ValueError(f"The blob is no data set of format {_FORMAT}.")
+    arrays = {
+        name: np.frombuffer(
+            memoryview(buffer)[8 + length :][entry["data_offsets"][0] : entry["data_offsets"][1]],
+            dtype=_TYPES[entry["dtype"]],
+        ).reshape(entry["shape"])
+        for name, entry in index.items()
+    }
+    names = json.loads(arrays["names"].tobytes())
+    train = _part("train", arrays, names)
+    return train, _part("test", arrays, names) if "test.y" in arrays else None
+
+
+def _arrays(part: str, data: LabelledData) -> Iterator[tuple[str, NDArray[Any]]]:
+    yield f"{part}.y", data.y
+    if sp.issparse(data.X):
+        for name in ("data", "indices", "indptr"):
+            yield f"{part}.X.{name}", np.ascontiguousarray(getattr(data.X, name))
+    else:
+        yield f"{part}.X", np.ascontiguousarray(data.X)
+
+
+def _names(train: LabelledData) -> bytes:
+    names = {"classes": train.classes, "feature_names": train.feature_names, "columns": train.d}
+    return json.dumps(names, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _header(ordered: list[tuple[str, NDArray[Any]]]) -> bytes:
+    index: dict[str, Any] = {"__metadata__": {"format": _FORMAT}}
+    position = 0
+    for name, array in ordered:
+        offsets = [position, position + array.nbytes]
+        index[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": offsets}
+        position += array.nbytes
+    text = json.dumps(index, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _part(part: str, arrays: dict[str, NDArray[Any]], names: dict[str, Any]) -> LabelledData:
+    y = arrays[f"{part}.y"]
+    if f"{part}.X" in arrays:
+        X: Matrix = arrays[f"{part}.X"]
+    else:
+        triple = tuple(arrays[f"{part}.X.{name}"] for name in ("data", "indices", "indptr"))
+        X = sp.csr_array(triple, shape=(len(y), names["columns"]))
+        # The kept form was canonical; saying so spares SciPy from looking.
+        X.has_canonical_format = True
+    features = None if names["feature_names"] is None else tuple(names["feature_names"])
+    return LabelledData(X, y, tuple(names["classes"]), features)

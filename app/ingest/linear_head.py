@@ -1,0 +1,265 @@
+"""A linear head on its way in: safetensors or .npz, weights read by blocks and never whole.
+
+weights (or weight)          (K, d) float32 or float64, row c the class c
+bias                         (K,), optional
+threshold (or thresholds)    (K,), optional
+labels                       (K,) text or whole numbers, or (K, width) bytes, UTF-8 filled up with zeros;
+                             or, in safetensors, a JSON list of text as the metadata "labels"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.errors import InputFault, InvalidRequest, TooLarge, UnsupportedFormat
+from app.ingest.formats import FileFormat, by_magic
+from app.ingest.npy import Declared
+from app.ingest.npz_archive import npz_archive
+from app.ingest.raw import MAX_FAULTS, unusable
+from app.ingest.safetensors import is_safetensors, safetensors_file
+from core.data.checks import value_fault, value_faults
+from core.data.labels import check_class_names
+from core.errors import InvalidProblem
+
+BLOCK_BYTES: Final = 4 * 1024**2
+_MAX_LABEL_BYTES: Final = 4096
+_LABEL_ROWS: Final = 1 << 16
+_NAMES: Final = {
+    "weights": "weights",
+    "weight": "weights",
+    "bias": "bias",
+    "threshold": "threshold",
+    "thresholds": "threshold",
+    "labels": "labels",
+}
+_F64: Final = np.dtype("<f8")
+_TEXT: Final = msgspec.json.Decoder(str)
+_LIST: Final = msgspec.json.Decoder(list[str])
+
+
+class _Arrays(Protocol):
+    """What both containers give."""
+
+    @property
+    def entries(self) -> Collection[str]: ...
+
+    def opened(self, name: str) -> AbstractContextManager[tuple[Declared, IO[bytes]]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLimits:
+    """What is accepted. max_bytes: of the weights, however small the file is."""
+
+    max_classes: int
+    max_columns: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadFile:
+    """An open head. labels: K checked names, not yet known to be different. bias, threshold: float64 (K,)."""
+
+    columns: int
+    dtype: np.dtype[Any]
+    labels: Sequence[str]
+    bias: NDArray[np.float64]
+    threshold: NDArray[np.float64] | None
+    arrays: _Arrays
+    name: str
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """The weights (rows, d) of all classes in order, little-endian, finite, a few MiB at a time.
+
+        Raises InvalidRequest naming the first rows and columns that are not finite.
+        """
+        with self.arrays.opened(self.name) as (declared, stream):
+            row_bytes = self.columns * declared.dtype.itemsize
+            step = max(1, BLOCK_BYTES // row_bytes)
+            for first in range(0, len(self.labels), step):
+                rows = min(step, len(self.labels) - first)
+                block = _read(stream, declared, rows * row_bytes).reshape(rows, self.columns)
+                _check_values(block, "weights", first)
+                yield block.astype(self.dtype, copy=False)
+
+
+@contextmanager
+def head_file(path: Path, limits: HeadLimits) -> Iterator[HeadFile]:
+    """The head in a file; everything but the weights is read and checked.
+
+    Raises InvalidRequest naming field, row and column at fault, TooLarge, UnsupportedFormat.
+    """
+    with path.open("rb") as file:
+        beginning = file.read(64)
+    if is_safetensors(beginning):
+        with safetensors_file(path, _NAMES, ["labels"]) as arrays:
+            yield _head(arrays, arrays.metadata.get("labels"), limits)
+    elif by_magic(beginning) is FileFormat.NPZ:
+        with npz_archive(path) as archive:
+            yield _head(archive, None, limits)
+    else:
+        raise UnsupportedFormat("The file is neither safetensors nor .npz.", code="wrong_format")
+
+
+def _head(arrays: _Arrays, listed: bytes | None, limits: HeadLimits) -> HeadFile:
+    names = _names(arrays.entries)
+    if "weights" not in names:
+        raise _fault("weights", "missing_array", f"The file has no array 'weights'. It has {_listed(names)}.")
+    with arrays.opened(names["weights"]) as (declared, _):
+        K, columns, dtype = _weights(declared, limits)
+    if "labels" in names:
+        with arrays.opened(names["labels"]) as (described, stream):
+            labels = _labels(described, stream, limits)
+    elif listed is not None:
+        labels = _listed_labels(listed)
+    else:
+        text = 'The file has no labels: give an array "labels" or, in safetensors, the metadata "labels".'
+        raise _fault("labels", "missing_array", text)
+    if len(labels) != K:
+        text = f"weights has {K} rows and there are {len(labels)} labels; row c must be class c."
+        raise _fault("labels", "wrong_length", text)
+    try:
+        check_class_names(labels, "labels", range(K))
+    except InvalidProblem as error:
+        raise as_request(error) from error
+    bias = _vector(arrays, names, "bias", K)
+    return HeadFile(
+        columns=columns,
+        dtype=dtype,
+        labels=labels,
+        bias=np.zeros(K) if bias is None else bias,
+        threshold=_vector(arrays, names, "threshold", K),
+        arrays=arrays,
+        name=names["weights"],
+    )
+
+
+def as_request(error: InvalidProblem) -> InvalidRequest:
+    """What the numerical core found wrong with a head."""
+    faults = [InputFault(f.field, f.code, f.message, f.row, f.column) for f in error.faults]
+    return unusable(faults[0].message, code="invalid_head", faults=faults)
+
+
+def _names(found: Collection[str]) -> dict[str, str]:
+    """Names in the file by what they mean. Raises InvalidRequest for others and for twins."""
+    names: dict[str, str] = {}
+    for name in found:
+        meaning = _NAMES.get(name)
+        if meaning is None:
+            text = f"The file has an array {name!r:.80}; a head has weights, bias, threshold and labels only."
+            raise _fault(name[:80], "unknown_array", text)
+        if meaning in names:
+            raise _fault(meaning, "ambiguous_array", f"The file has {meaning} twice, as {name} too.")
+        names[meaning] = name
+    return names
+
+
+def _weights(declared: Declared, limits: HeadLimits) -> tuple[int, int, np.dtype[Any]]:
+    """K, d and the type that they are kept in. Raises InvalidRequest and TooLarge."""
+    if len(declared.shape) != 2 or 0 in declared.shape:
+        shape = " × ".join(map(str, declared.shape)) or "a single number"
+        text = f"weights must be a table of a row for each class; it is {shape}."
+        raise _fault("weights", "wrong_shape", text)
+    if declared.dtype.kind != "f" or declared.dtype.itemsize not in {4, 8}:
+        text = f"weights must be float32 or float64, not {declared.dtype}."
+        raise _fault("weights", "wrong_type", text)
+    if declared.order == "F" and min(declared.shape) > 1:
+        text = "weights is stored by columns; save numpy.ascontiguousarray(weights)."
+        raise _fault("weights", "stored_by_columns", text)
+    K, columns = declared.shape
+    for count, limit, what in ((K, limits.max_classes, "classes"), (columns, limits.max_columns, "columns")):
+        if count > limit:
+            raise TooLarge(f"The head has {count} {what}; the limit is {limit}.", code=f"too_many_{what}")
+    if declared.size > limits.max_bytes:
+        text = f"The weights take {declared.size} bytes; the limit is {limits.max_bytes}."
+        raise TooLarge(text, code="head_too_large")
+    return K, columns, declared.dtype.newbyteorder("<")
+
+
+def _vector(arrays: _Arrays, names: dict[str, str], field: str, K: int) -> NDArray[np.float64] | None:
+    if field not in names:
+        return None
+    with arrays.opened(names[field]) as (declared, stream):
+        if declared.shape != (K,) or declared.dtype.kind != "f":
+            shape = " × ".join(map(str, declared.shape)) or "()"
+            text = f"{field} must be {K} float32 or float64 numbers, one a class; it is {shape} of "
+            raise _fault(field, "wrong_shape", f"{text}{declared.dtype}.")
+        values = _read(stream, declared, declared.size).astype(_F64)
+    # One number a class: the row of a fault is its class.
+    _check_values(values.reshape(-1, 1), field, 0)
+    return values
+
+
+def _labels(declared: Declared, stream: IO[bytes], limits: HeadLimits) -> list[str]:
+    text_table = declared.dtype == np.uint8 and len(declared.shape) == 2
+    width = declared.dtype.itemsize * (declared.shape[1] if text_table else 1)
+    if not text_table and (len(declared.shape) != 1 or declared.dtype.kind not in "iuUS"):
+        text = "labels must be a list of text or of whole numbers, or a table of UTF-8 bytes."
+        raise _fault("labels", "wrong_type", text)
+    if declared.shape[0] > limits.max_classes:
+        text = f"There are {declared.shape[0]} labels; the limit is {limits.max_classes}."
+        raise TooLarge(text, code="too_many_classes")
+    if not 0 < width <= _MAX_LABEL_BYTES or (declared.order == "F" and text_table):
+        text = f"labels must be stored by rows of 1 to {_MAX_LABEL_BYTES} bytes; they are {width} wide."
+        raise _fault("labels", "wrong_shape", text)
+    labels: list[str] = []
+    while len(labels) < declared.shape[0]:
+        rows = min(_LABEL_ROWS, declared.shape[0] - len(labels))
+        block = _read(stream, declared, rows * width)
+        labels += _texts(block.view(f"S{width}") if text_table else block, len(labels))
+    return labels
+
+
+def _texts(block: NDArray[Any], first: int) -> list[str]:
+    values = block.tolist()
+    if block.dtype.kind in "iuU":
+        return list(map(str, values))
+    texts = []
+    for row, value in enumerate(values, first):
+        try:
+            texts.append(value.decode())
+        except UnicodeDecodeError as error:
+            text = f"The label in row {row} (counted from 0) is not UTF-8."
+            raise _fault("labels", "bad_encoding", text, row) from error
+    return texts
+
+
+def _listed_labels(listed: bytes) -> list[str]:
+    """listed: JSON of the text of a JSON list of text."""
+    try:
+        return _LIST.decode(_TEXT.decode(listed))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise _fault("labels", "bad_json", "The metadata labels are not a JSON list of text.") from error
+
+
+def _read(stream: IO[bytes], declared: Declared, size: int) -> NDArray[Any]:
+    data = stream.read(size)
+    if len(data) != size:
+        raise unusable(f"Array {declared.name!r:.80} is cut off.", code="truncated_upload")
+    return np.frombuffer(data, declared.dtype)
+
+
+def _check_values(block: NDArray[Any], field: str, first: int) -> None:
+    found = value_faults(block, field)
+    if found:
+        faults = []
+        for fault in found[:MAX_FAULTS]:
+            row, column = fault.row or 0, fault.column or 0
+            told = value_fault(float(block[row, column]), field, first + row, column)
+            faults.append(InputFault(field, told.code, told.message, told.row, told.column))
+        raise unusable(faults[0].message, code="invalid_head", faults=faults)
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _fault(field: str, code: str, text: str, row: int | None = None) -> InvalidRequest:
+    return unusable(text, code=code, faults=[InputFault(field, code, text, row)])

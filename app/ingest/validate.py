@@ -1,0 +1,113 @@
+"""From the raw content of a file to checked data, and a summary for the user with what deserves a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from app.domain.entities import Json
+from app.domain.errors import InputFault
+from app.ingest.raw import RawData, RawPart, refused
+from core.data.dataset import LabelledData, describe
+from core.errors import InvalidProblem
+
+MIN_PER_CLASS = 2
+"""A class of one example cannot be split into folds, nor its student be judged: it is refused."""
+
+T = TypeVar("T")
+
+
+def assemble(raw: RawData) -> tuple[LabelledData, LabelledData | None]:
+    """Both parts, checked by core. Raises InvalidRequest naming field, row and column of the first faults."""
+    train_labels, order = _named_labels(raw, raw.train)
+    train = _checked(
+        lambda: LabelledData.from_arrays(
+            raw.train.X, train_labels, raw.feature_names, order, min_per_class=MIN_PER_CLASS
+        ),
+        part="",
+    )
+    if raw.test is None:
+        return train, None
+    test, (test_labels, _) = raw.test, _named_labels(raw, raw.test)
+    return train, _checked(
+        lambda: LabelledData.with_codes(
+            test.X, test_labels, train.classes, raw.feature_names, n_columns=train.d
+        ),
+        part="_test",
+    )
+
+
+def summarise(raw: RawData, train: LabelledData, test: LabelledData | None) -> Json:
+    """`core.data.dataset.describe` of the training part, the size of the test part, and ``warnings``."""
+    summary = describe(train)
+    summary["label_column"] = raw.label_column
+    summary["test"] = None if test is None else {"rows": test.n, "classes": len(np.unique(test.y))}
+    summary["warnings"] = [
+        {"code": code, "message": message} for code, message in _warnings(raw, summary, test)
+    ]
+    return summary
+
+
+def _warnings(raw: RawData, summary: Json, test: LabelledData | None) -> Sequence[tuple[str, str]]:
+    found = []
+    constant, duplicate = summary["constant_columns"], summary["duplicate_columns"]
+    if constant:
+        found.append(("constant_columns", f"{_columns(constant)} the same value in every row."))
+    if duplicate:
+        found.append(("duplicate_columns", f"{_columns(duplicate)} the same values as an earlier one."))
+    if summary["more_features_than_rows"]:
+        text = f"There are more columns ({summary['columns']}) than rows ({summary['rows']})."
+        found.append(("more_features_than_rows", text))
+    if raw.ignored:
+        found.append(("ignored_arrays", f"These arrays are not used: {', '.join(raw.ignored)[:1000]}."))
+    if test is not None and summary["test"]["classes"] < test.K:
+        text = f"The test part has examples of {summary['test']['classes']} of {test.K} classes only."
+        found.append(("classes_without_test", text))
+    return found
+
+
+def _columns(count: int) -> str:
+    return f"{count} column{' has' if count == 1 else 's have'}"
+
+
+def _named_labels(raw: RawData, part: RawPart) -> tuple[Any, tuple[str, ...] | None]:
+    """Labels as names and the order of the classes, where the file names the classes behind its codes."""
+    if raw.class_names is None:
+        return part.labels, None
+    names = raw.class_names
+    labels, known = np.asarray(part.labels), np.unique(np.asarray(raw.train.labels))
+    if labels.ndim != 1 or labels.dtype.kind not in "biu":
+        # Labels that are names themselves: class_names can only give their order.
+        return part.labels, tuple(name for name in names if name in set(known.tolist())) or names
+    if len(known) == len(names):
+        place = np.searchsorted(known, labels)
+        usable = (place < len(known)) & (known[np.minimum(place, len(known) - 1)] == labels)
+    else:
+        place, usable = labels, (labels >= 0) & (labels < len(names))
+        known = known[(known >= 0) & (known < len(names))]
+    if not usable.all():
+        row = int(np.argmin(usable))
+        text = f"The label {labels[row]} in row {row} (counted from 0) has no name in class_names."
+        raise refused([InputFault("y" if part is raw.train else "y_test", "unknown_class", text, row=row)])
+    order = names if len(known) == len(names) else tuple(names[code] for code in known)
+    return np.asarray(names, dtype=object)[place], order
+
+
+def _checked(make: Callable[[], T], *, part: str) -> T:
+    try:
+        return make()
+    except InvalidProblem as error:
+        faults = [
+            InputFault(fault.field + part if fault.field in {"X", "y"} else fault.field, *_rest(fault))
+            for fault in error.faults
+        ]
+        if part:
+            faults = [replace(fault, message=f"Test part: {fault.message}") for fault in faults]
+        raise refused(faults) from error
+
+
+def _rest(fault: Any) -> tuple[str, str, int | None, int | None]:
+    return fault.code, fault.message, fault.row, fault.column

@@ -1,0 +1,146 @@
+"""Use case: a linear head from outside becomes a model, its rows students that can be asked at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from app.domain.entities import ModelVersion
+from app.domain.errors import InputFault, InvalidRequest
+from app.domain.training_spec import Name
+from app.ingest.linear_head import HeadFile, HeadLimits, as_request, head_file
+from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES, check_alias
+from app.settings import Settings
+from app.store.blob_cache import FileWriter, PackedFiles
+from app.store.large_blobs import CHUNK_BYTES, store_by_steps
+from app.store.unit_of_work import Store
+from core.errors import InvalidProblem
+from core.packed import PackedLabels
+from core.packed.codec import encode_front
+from core.packed.head import Kind, head_header, head_shapes
+
+_MODEL_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+def import_head(
+    store: Store,
+    files: PackedFiles,
+    source: Path,
+    *,
+    model: str,
+    kind: Kind = "head",
+    alias: str | None = DEFAULT_ALIAS,
+    limits: Settings,
+) -> tuple[ModelVersion, bool]:
+    """Check a head and publish it as the next version of ``model``; returns it and whether it is new.
+
+    source: safetensors or .npz, see `app.ingest.linear_head`. kind: "head", rows of a teacher, or "linear",
+    students trained elsewhere. The same content again is the version that it was before, and no alias moves.
+
+    The weights pass in blocks: into a file of the model cache, synced, and from there into the database in
+    transactions of some MiB each. Until the last of them there is nothing to be seen.
+
+    Raises InvalidRequest naming field, row and column at fault, TooLarge, UnsupportedFormat, Unavailable.
+    """
+    _check_names(model, alias)
+    accepted = HeadLimits(limits.max_classes, limits.max_columns, limits.max_head_bytes)
+    with head_file(source, accepted) as head:
+        try:
+            table = PackedLabels.of(head.labels).to_bytes()
+        except InvalidProblem as error:
+            raise as_request(error) from error
+        with _new_file(files) as labels, _new_file(files) as weights:
+            labels.write(table)
+            _write(weights, head, kind)
+            wanted = _version(model, kind, head, weights.digest, labels.digest)
+            known = _known(store, wanted)
+            if known is not None:
+                return known, False
+            for writer in (labels, weights):
+                files.keep(writer)
+                store_by_steps(store, writer.digest, writer.size, writer.chunks(CHUNK_BYTES))
+    return _publish(store, wanted, alias)
+
+
+def _new_file(files: PackedFiles) -> AbstractContextManager[FileWriter]:
+    return files.writing(f"import-{secrets.token_hex(8)}.tmp")
+
+
+def _write(writer: FileWriter, head: HeadFile, kind: Kind) -> None:
+    """The packed head, as `core.packed.PackedHead` reads it."""
+    shapes = head_shapes(len(head.labels), head.columns, head.dtype, head.threshold is not None)
+    front, places = encode_front(head_header(kind), shapes)
+    writer.write(front)
+    for name in places:
+        for block in _array(head, name):
+            writer.write(np.ascontiguousarray(block).data.cast("B"))
+
+
+def _array(head: HeadFile, name: str) -> Iterator[NDArray[Any]]:
+    if name == "weights":
+        yield from head.blocks()
+    else:
+        yield getattr(head, name)
+
+
+def _version(model: str, kind: Kind, head: HeadFile, weights: str, labels: str) -> ModelVersion:
+    count = len(head.labels)
+    return ModelVersion(
+        model=model,
+        version=0,
+        job_id=None,
+        dataset_digest=None,
+        method=kind,
+        classes=tuple(head.labels) if count <= LISTED_CLASSES else (),
+        columns=head.columns,
+        teacher_digest=weights,
+        metrics={},
+        created_at=time.time(),
+        class_count=count,
+        class_table=labels,
+    )
+
+
+def _known(store: Store, wanted: ModelVersion) -> ModelVersion | None:
+    with store.read() as uow:
+        return uow.models.same_import(wanted)
+
+
+def _publish(store: Store, wanted: ModelVersion, alias: str | None) -> tuple[ModelVersion, bool]:
+    with store.begin() as uow:
+        number = uow.models.next_version(wanted.model)
+        known = uow.models.same_import(wanted)
+        if known is not None:
+            return known, False
+        for digest in (str(wanted.class_table), wanted.teacher_digest):
+            uow.blobs.finish_steps(digest)
+        version = dataclasses.replace(wanted, version=number)
+        uow.models.publish(version)
+        if alias is not None:
+            uow.models.point(version.model, alias, number)
+        told = {"kind": version.method, "alias": alias}
+        uow.audit.append("model.import", f"{version.model}@{number}", details=told)
+    return version, True
+
+
+def _check_names(model: str, alias: str | None) -> None:
+    try:
+        _MODEL_NAME.validate_python(model)
+    except ValidationError as error:
+        text = (
+            "A model name starts with a letter or digit and holds at most 100 letters, digits, dots, dashes "
+            "and underscores."
+        )
+        fault = InputFault("model", "invalid_name", text)
+        raise InvalidRequest(text, code="invalid_name", faults=[fault]) from error
+    if alias is not None:
+        check_alias(alias)

@@ -1,0 +1,79 @@
+"""Use cases of an imported head as the teacher of a training job: is it fit for the data, and its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.entities import Dataset, ModelVersion
+from app.domain.errors import InputFault, InvalidRequest, NotFound, Unavailable
+from app.services.models import open_head, resolve, unknown_classes
+from app.store.blob_cache import PackedFiles
+from app.store.unit_of_work import Store
+from core.errors import InvalidPackage
+from core.packed import PackedHead
+
+_FIELD = "hyperparameters.teacher.model"
+_MAX_FAULTS = 10
+
+
+def fixed_teacher(store: Store, files: PackedFiles, reference: str, dataset: Dataset) -> str:
+    """The name, by its number, of the version that ``reference`` means now: a job keeps its teacher.
+
+    Raises InvalidRequest when there is none, it is no imported head, its columns are not those of the data
+    set, or it lacks a class of it: the data set's classes are what its students are told apart from.
+    """
+    try:
+        with store.read() as uow:
+            version = resolve(uow, reference)
+    except NotFound as error:
+        raise _unfit("unknown_model", error.message) from error
+    if version.method != "head":
+        text = f"Model {reference!r} is no imported head; leave teacher.model out to train a teacher."
+        raise _unfit("no_head", text)
+    if version.columns != dataset.columns:
+        text = f"The teacher has {version.columns} columns, the data set {dataset.columns}."
+        raise _unfit("wrong_columns", text)
+    unknown = unknown_classes(store, files, version, dataset.classes)
+    if unknown:
+        faults = [
+            InputFault(_FIELD, "unknown_class", f"The teacher has no class {label!r} of the data set.")
+            for label in unknown[:_MAX_FAULTS]
+        ]
+        raise InvalidRequest(faults[0].message, code="unknown_class", faults=faults)
+    return f"{version.model}@{version.version}"
+
+
+def teacher_rows(
+    store: Store, files: PackedFiles, reference: str, classes: Sequence[str]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights (K, d) and bias (K,) of the teacher's rows of ``classes``, which it has, in their order.
+
+    Raises NotFound, and Unavailable when the head cannot be read.
+    """
+    with store.read() as uow:
+        version = resolve(uow, reference)
+    try:
+        return files.mending(
+            lambda: _rows(open_head(store, files, version), version, classes),
+            version.teacher_digest,
+            str(version.class_table),
+        )
+    except InvalidPackage as error:
+        raise Unavailable(f"The head of {reference!r} is damaged in the database.") from error
+
+
+def _rows(
+    head: PackedHead, version: ModelVersion, classes: Sequence[str]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    found = [head.labels.find(label) for label in classes]
+    if None in found:
+        label = classes[found.index(None)]
+        raise NotFound(f"The head of {version.model!r} has no class {label!r}.", code="class_not_found")
+    return head.linear([row for row in found if row is not None])
+
+
+def _unfit(code: str, text: str) -> InvalidRequest:
+    return InvalidRequest(text, code=code, faults=[InputFault(_FIELD, code, text)])

@@ -1,0 +1,124 @@
+"""From rows and students to outputs, and from outputs to the body of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.errors import InvalidRequest
+from app.serving.decision import Decisions, decide
+from app.serving.open_inference.requests import DEFAULT_OUTPUTS, ROWS, Inference, Wish
+from app.serving.open_inference.tensors import Array, datatype_of, to_bytes
+from app.serving.servable import ServedStudent
+from core.data.checks import value_fault
+from core.errors import InvalidProblem
+
+Outputs = dict[str, Array]
+Rows = NDArray[np.intp] | slice
+
+
+def answer(inference: Inference, students: Mapping[str, ServedStudent]) -> tuple[Outputs, list[Wish]]:
+    """The outputs asked for, each (n,), and their list. students: those of the classes that are asked.
+
+    Raises InvalidRequest.
+    """
+    wishes = _wishes(inference, students)
+    names = [wish.name for wish in wishes]
+    outputs: Outputs = {}
+    for label, rows in _groups(inference):
+        served = students[label]
+        decisions = _decide(served, inference.rows, rows, explain="gate" in names or "rejection" in names)
+        for name in names:
+            values = _output(name, decisions, served.student.threshold)
+            if name not in outputs:
+                outputs[name] = np.empty(len(inference.rows), values.dtype)
+            outputs[name][rows] = values
+    return outputs, wishes
+
+
+def encode(
+    inference: Inference, outputs: Outputs, wishes: Sequence[Wish], origin: Mapping[str, str]
+) -> tuple[bytes, int | None]:
+    """The body of the answer, and the length of its JSON if binary data follow it.
+
+    origin: model_name and model_version.
+    """
+    described: list[dict[str, Any]] = []
+    pieces: list[bytes] = []
+    for wish in wishes:
+        array = outputs[wish.name]
+        tensor: dict[str, Any] = {
+            "name": wish.name,
+            "datatype": datatype_of(array),
+            "shape": list(array.shape),
+        }
+        if wish.binary:
+            pieces.append(to_bytes(array))
+            tensor["parameters"] = {"binary_data_size": len(pieces[-1])}
+        else:
+            tensor["data"] = array.tolist()
+        described.append(tensor)
+    document: dict[str, Any] = dict(origin)
+    if inference.id is not None:
+        document["id"] = inference.id
+    document["outputs"] = described
+    head = msgspec.json.encode(document)
+    return (b"".join((head, *pieces)), len(head)) if pieces else (head, None)
+
+
+def _wishes(inference: Inference, students: Mapping[str, ServedStudent]) -> list[Wish]:
+    uncalibrated = [label for label, served in students.items() if served.student.calibration is None]
+    if inference.wishes is None:
+        names = [name for name in DEFAULT_OUTPUTS if name != "probability" or not uncalibrated]
+        return [Wish(name, inference.binary) for name in names]
+    if uncalibrated and any(wish.name == "probability" for wish in inference.wishes):
+        message = f"The student of class {uncalibrated[0]!r:.100} is not calibrated: it has no probabilities."
+        raise InvalidRequest(message, code="not_calibrated")
+    return inference.wishes
+
+
+def _groups(inference: Inference) -> list[tuple[str, Rows]]:
+    """Each class with its rows."""
+    if len(inference.distinct) == 1:
+        return [(inference.labels[0], slice(0, len(inference.rows)))]
+    rows: dict[str, list[int]] = {label: [] for label in inference.distinct}
+    for i, label in enumerate(inference.labels):
+        rows[label].append(i)
+    return [(label, np.array(places)) for label, places in rows.items()]
+
+
+def _decide(served: ServedStudent, table: Array, rows: Rows, *, explain: bool) -> Decisions:
+    expected = served.student.map.n_columns
+    if table.shape[1] != expected:
+        message = f"The rows have {table.shape[1]} columns; the model's have {expected}."
+        raise InvalidRequest(message, code="wrong_columns")
+    try:
+        return decide(served.student, table[rows], explain=explain)
+    except InvalidProblem as error:
+        fault = error.faults[0]
+        place = fault.row or 0
+        row = place if isinstance(rows, slice) else int(rows[place])
+        message = f"Row {row} (counted from 0) has values so large that no finite score exists."
+        if fault.column is not None:
+            message = value_fault(float(table[row, fault.column]), ROWS, row, fault.column).message
+        raise InvalidRequest(message, code=fault.code) from error
+
+
+def _output(name: str, decisions: Decisions, threshold: float) -> Array:
+    values: Array | None
+    if name == "threshold":
+        values = np.full(len(decisions.scores), threshold)
+    else:
+        values = {
+            "match": decisions.match,
+            "score": decisions.scores,
+            "probability": decisions.probabilities,
+            "gate": decisions.gate,
+            "rejection": decisions.rejection,
+        }[name]
+    assert values is not None  # noqa: S101 - `_wishes` and `explain` see to it
+    return values

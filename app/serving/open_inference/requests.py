@@ -1,0 +1,283 @@
+"""An inference request, read: which rows are asked, for which classes, and which outputs are wanted.
+
+    {"parameters": {"class": "A"}, "inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP64", "data": …}]}
+
+With the header Inference-Header-Content-Length the body is that many bytes of JSON, then the data of all
+inputs that have a ``binary_data_size``, in order. A length of 0 means that there is no JSON: the body is
+nothing but the rows, as FP64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+
+from app.domain.errors import InvalidRequest, TooLarge
+from app.http.body import Body
+from app.serving.open_inference.paths import Place, check_label
+from app.serving.open_inference.tensors import DTYPES, Array, Tensor
+
+CLASS: Final = "class"
+"""Name of the parameter, and of the input, that name the target class."""
+
+DEFAULT_OUTPUTS: Final = ("match", "score", "probability", "threshold")
+"""Answered when no outputs are asked for; the probability where there is one."""
+
+ROWS: Final = "x"
+"""Name of the input of numbers in the metadata; any other will do."""
+
+OUTPUTS: Final = (*DEFAULT_OUTPUTS, "gate", "rejection")
+
+MAX_CLASSES: Final = 256
+"""Most different classes in one request."""
+
+Parameters = dict[str, Any]
+_UNSUPPORTED: Final = ("shared_memory_region", "classification")
+
+
+_NONE: Final = msgspec.Raw(b"null")
+
+# What is decoded takes many times its bytes: as objects at most these, everything else stays as it came.
+_MAX_OBJECTS: Final = 10_000
+_MAX_PARAMETERS: Final = 16 * 1024
+
+
+class _Input(msgspec.Struct):
+    name: str
+    shape: list[Annotated[int, msgspec.Meta(ge=0, le=2**31)]]
+    datatype: str
+    parameters: msgspec.Raw = _NONE
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Output(msgspec.Struct):
+    name: str
+    parameters: msgspec.Raw = _NONE
+
+
+class _Request(msgspec.Struct):
+    inputs: list[_Input]
+    id: str | None = None
+    parameters: msgspec.Raw = _NONE
+    outputs: list[_Output] | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Request)
+_PARAMETERS: Final = msgspec.json.Decoder(Parameters | None)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """An output that was asked for, and whether in binary."""
+
+    name: str
+    binary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """rows: (n, d), float32 or float64, unchecked. labels: one class for all rows, or one for each.
+
+    wishes: the outputs asked for; None: the usual ones, in binary if ``binary``.
+    """
+
+    rows: Array
+    labels: list[str]
+    id: str | None = None
+    wishes: list[Wish] | None = None
+    binary: bool = False
+    distinct: dict[str, None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "distinct", dict.fromkeys(self.labels))
+
+
+def read_inference(
+    body: Body,
+    header_length: bytes | None,
+    place: Place,
+    columns: int | None,
+    max_rows: int,
+) -> Inference:
+    """The request in ``body``. place: what its path asks for. columns: of the model's rows, if known already.
+
+    Raises InvalidRequest, TooLarge, and NotFound for what can be no class.
+    """
+    length = _header_length(header_length, len(body))
+    if length == 0 and header_length is not None:
+        if place.label is None or columns is None:
+            message = f"Name the target class in the path: {place.name}:CLASS."
+            raise InvalidRequest(message, code="class_missing")
+        return Inference(_check(_raw_rows(body, columns), max_rows), [place.label], binary=True)
+    request = _decode(memoryview(body)[:length])
+    tensors = _tensors(request.inputs, memoryview(body)[length:], header_length is not None)
+    parameters = _parameters(request.parameters, "The request")
+    target = next((tensor for tensor in tensors if _is_target(tensor)), None)
+    others = [tensor for tensor in tensors if tensor is not target]
+    if len(others) != 1:
+        raise InvalidRequest(
+            f"The request has {len(others)} inputs of numbers; one table of rows is needed.",
+            code="wrong_inputs",
+        )
+    rows = _check(others[0], max_rows)
+    binary = _flag(parameters, "binary_data_output", False)
+    return Inference(
+        rows,
+        _labels(place, parameters, target, len(rows)),
+        request.id,
+        _wishes(request.outputs, binary),
+        binary,
+    )
+
+
+def how_to_name(place: Place) -> str:
+    """In which ways a request names its target class."""
+    model = place.reference or place.model
+    return f'model name "{model}:CLASS", parameter "{CLASS}", or BYTES input "{CLASS}"'
+
+
+def _header_length(value: bytes | None, size: int) -> int:
+    if value is None:
+        return size
+    if not value.isdigit() or len(value) > 18 or int(value) > size:
+        raise InvalidRequest(
+            f"Inference-Header-Content-Length must be a number from 0 to the {size} bytes of the body.",
+            code="bad_header_length",
+        )
+    return int(value)
+
+
+def _decode(head: memoryview) -> _Request:
+    if bytes(head).count(b"{") > _MAX_OBJECTS:
+        raise TooLarge(f"The request has more than {_MAX_OBJECTS} objects.", code="too_many_objects")
+    try:
+        return _DECODER.decode(head)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"The request cannot be used: {error}.", code="wrong_body") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        text, hint = bytes(head), ""
+        if b"NaN" in text or b"Infinity" in text:
+            hint = " NaN and infinite values are no JSON, and no decision can be made on them."
+        elif not text.strip():
+            hint = " It is empty."
+        raise InvalidRequest(f"The request is not JSON: {error}.{hint}", code="malformed_json") from error
+
+
+def _parameters(raw: msgspec.Raw, of: str) -> Parameters:
+    if len(raw) > _MAX_PARAMETERS:
+        raise InvalidRequest(f"{of} has parameters beyond {_MAX_PARAMETERS} bytes.", code="wrong_body")
+    try:
+        return _PARAMETERS.decode(raw) or {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"{of} has unusable parameters: {error}.", code="wrong_body") from error
+
+
+def _tensors(inputs: list[_Input], rest: memoryview, with_binary: bool) -> list[Tensor]:
+    tensors: list[Tensor] = []
+    position = 0
+    for given in inputs:
+        parameters = _parameters(given.parameters, f"Input {given.name!r:.100}")
+        _refuse_unsupported(given.name, parameters)
+        size = parameters.get("binary_data_size")
+        shape = tuple(given.shape)
+        if size is None:
+            if given.data is msgspec.UNSET:
+                raise InvalidRequest(f"Input {given.name!r:.100} has no data.", code="bad_tensor")
+            data = memoryview(given.data)
+            tensors.append(Tensor(given.name, given.datatype, shape, data, binary=False))
+            continue
+        if given.data is not msgspec.UNSET or type(size) is not int or size < 0:
+            message = f"Input {given.name!r:.100} needs either data or a binary_data_size in bytes."
+            raise InvalidRequest(message, code="bad_tensor")
+        data = rest[position : position + size]
+        if len(data) != size or not with_binary:
+            message = f"The body ends before the {size} bytes of input {given.name!r:.100}."
+            raise InvalidRequest(message, code="bad_tensor")
+        tensors.append(Tensor(given.name, given.datatype, shape, data, binary=True))
+        position += size
+    if position != len(rest):
+        message = f"The body has {len(rest) - position} bytes behind the data of its inputs."
+        raise InvalidRequest(message, code="bad_tensor")
+    return tensors
+
+
+def _refuse_unsupported(name: str, parameters: Parameters) -> None:
+    for parameter in _UNSUPPORTED:
+        if parameter in parameters:
+            message = f"{name!r:.100} has the parameter {parameter!r}, which is not supported."
+            raise InvalidRequest(message, code="unsupported_parameter")
+
+
+def _raw_rows(body: Body, columns: int) -> Tensor:
+    rows = len(body) // (columns * DTYPES["FP64"].itemsize)
+    return Tensor(ROWS, "FP64", (rows, columns), memoryview(body), binary=True)
+
+
+def _is_target(tensor: Tensor) -> bool:
+    return tensor.name == CLASS and tensor.datatype == "BYTES"
+
+
+def _check(tensor: Tensor, max_rows: int) -> Array:
+    """Rows (n, d) of an input of shape (n, d), or (d,), which is one row."""
+    shape = tensor.shape
+    if len(shape) not in (1, 2) or 0 in shape:
+        raise tensor.error(f"has the shape {list(shape)}; rows × columns are needed, at least one of each")
+    rows = shape[0] if len(shape) == 2 else 1
+    if rows > max_rows:
+        raise TooLarge(f"The request has {rows} rows; at most {max_rows} are taken.", code="too_many_rows")
+    # Every number takes a byte in either form, so what is allocated is bounded by the body.
+    if rows * shape[-1] > len(tensor.data):
+        raise tensor.error(f"has too little data for its shape {list(shape)}")
+    table = tensor.numbers().reshape(rows, shape[-1])
+    # The smallest of the two types of rows that holds every value; 64-bit integers lose their last digits.
+    return table.astype(np.promote_types(table.dtype, np.float32), copy=False)
+
+
+def _labels(place: Place, parameters: Parameters, target: Tensor | None, rows: int) -> list[str]:
+    given = parameters.get(CLASS)
+    if (place.label is not None) + (given is not None) + (target is not None) != 1:
+        raise InvalidRequest(f"Name the target class in one way: {how_to_name(place)}.", code="class_missing")
+    if place.label is not None:
+        return [place.label]
+    if target is None:
+        if not isinstance(given, str):
+            raise InvalidRequest(f'The parameter "{CLASS}" must be text.', code="wrong_body")
+        return [check_label(place.model, given)]
+    if prod(target.shape) not in (1, rows):
+        raise target.error(
+            f"names {prod(target.shape)} classes; one is needed, or one for each of {rows} rows"
+        )
+    labels = target.texts()
+    distinct = dict.fromkeys(labels)
+    if len(distinct) > MAX_CLASSES:
+        raise TooLarge(f"At most {MAX_CLASSES} different classes are taken.", code="too_many_classes")
+    for label in distinct:
+        check_label(place.model, label)
+    return labels
+
+
+def _wishes(outputs: list[_Output] | None, binary: bool) -> list[Wish] | None:
+    if not outputs:
+        return None
+    wishes: dict[str, Wish] = {}
+    for output in outputs:
+        parameters = _parameters(output.parameters, f"Output {output.name!r:.100}")
+        if output.name not in OUTPUTS:
+            known = ", ".join(OUTPUTS)
+            raise InvalidRequest(f"There is no output {output.name!r:.100}, only {known}.", code="no_output")
+        _refuse_unsupported(output.name, parameters)
+        if output.name in wishes:
+            raise InvalidRequest(f"Output {output.name!r} is asked for twice.", code="wrong_body")
+        wishes[output.name] = Wish(output.name, _flag(parameters, "binary_data", binary))
+    return list(wishes.values())
+
+
+def _flag(parameters: Parameters, name: str, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"The parameter {name!r} must be true or false.", code="wrong_body")
+    return value

@@ -1,0 +1,162 @@
+"""What is asked: the body of a query in any of its forms, read.
+
+The values of the rows are looked at where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.errors import InputFault, InvalidRequest, NotFound, TooLarge
+from app.http.body import Body
+from app.http.decompression import inflate
+from app.serving.query.negotiation import Form, Manner
+from app.serving.query.paths import is_label
+from app.serving.query.rows import (
+    Block,
+    QueryBody,
+    Row,
+    block_error,
+    decode,
+    dense_blocks,
+    dense_row,
+    row_error,
+)
+from app.serving.query.tensors import read_tensor
+from core.data.checks import row_blocks
+from core.errors import InvalidProblem
+
+MAX_CLASSES: Final = 256
+"""Most classes in one query."""
+MAX_SCORES: Final = 2_000_000
+"""Most scores in one answer: rows times classes."""
+
+
+class ClassQuery(QueryBody):
+    """What may be asked of one class. explain: give the gate and the rejection, too."""
+
+    explain: bool = False
+
+
+class ClassesQuery(ClassQuery):
+    """What may be asked of several classes."""
+
+    classes: list[str] | None = None
+
+
+CLASS: Final = msgspec.json.Decoder(ClassQuery)
+CLASSES: Final = msgspec.json.Decoder(ClassesQuery)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """max_bytes: of a body, unpacked. max_rows: of a query."""
+
+    max_bytes: int
+    max_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A body, read: what is asked, with the values of the rows still to be looked at.
+
+    x: the one row. rows: many rows, as JSON texts or as a table (n, d) of float32 or float64.
+    """
+
+    x: Row | NDArray[Any] | None
+    rows: list[msgspec.Raw] | NDArray[Any] | None
+    explain: bool
+    classes: tuple[str, ...] = ()
+
+    @property
+    def single(self) -> bool:
+        """Whether one row is asked, and one answer given."""
+        return self.rows is None
+
+    @property
+    def n_rows(self) -> int:
+        return 1 if self.rows is None else len(self.rows)
+
+    def blocks(self, n_columns: int, width: int = 1) -> Iterator[Block]:
+        """Tables (block, n_columns) of all rows; see `rows.dense_blocks`. Raises InvalidRequest."""
+        if isinstance(self.rows, list):
+            yield from dense_blocks(self.rows, n_columns, width)
+        elif self.rows is not None:
+            for part in row_blocks(len(self.rows), max(n_columns, width)):
+                yield part, self.rows[part]
+        else:
+            assert self.x is not None  # noqa: S101 - without rows there is one
+            yield slice(0, 1), np.atleast_2d(dense_row(self.x, n_columns))
+
+    def error(self, error: InvalidProblem, first: int = 0) -> InvalidRequest:
+        """What the numerical core found wrong with a block that begins at row ``first``."""
+        return row_error(error) if self.single else block_error(error, first)
+
+
+def read_question(decoder: msgspec.json.Decoder[Any], data: Body, manner: Manner, limits: Limits) -> Question:
+    """The question in ``data``. Raises InvalidRequest and TooLarge."""
+    data = unpacked(data, manner, limits)
+    if manner.body is not Form.JSON:
+        return tensor_question(data, manner, limits)
+    return question_of(decode(decoder, data, limits.max_rows), manner)
+
+
+def unpacked(data: Body, manner: Manner, limits: Limits) -> Body:
+    """The body without its Content-Encoding. Raises InvalidRequest and TooLarge."""
+    return data if manner.encoding is None else inflate(data, limits.max_bytes)
+
+
+def question_of(body: ClassQuery, manner: Manner) -> Question:
+    named = body.classes if isinstance(body, ClassesQuery) else None
+    classes = manner.classes if named is None else tuple(named)
+    return Question(body.x, body.rows, body.explain or manner.explain, classes)
+
+
+def tensor_question(data: Body, manner: Manner, limits: Limits) -> Question:
+    """The question of a raw tensor or an .npy body. Raises InvalidRequest and TooLarge."""
+    table = read_tensor(data, manner)
+    if table.ndim == 1:
+        return Question(table, None, manner.explain, manner.classes)
+    if len(table) == 0:
+        message = "The tensor has no rows; at least one is needed."
+        raise InvalidRequest(message, code="empty", faults=[InputFault("rows", "empty", message)])
+    if len(table) > limits.max_rows:
+        message = f"The query has {len(table)} rows; at most {limits.max_rows} are taken."
+        raise TooLarge(message, code="too_many_rows")
+    return Question(None, table, manner.explain, manner.classes)
+
+
+def read_classes(data: Body, manner: Manner, limits: Limits) -> Question:
+    """A question to several classes, each named once. Raises InvalidRequest and TooLarge."""
+    _check_classes(manner.classes)
+    question = read_question(CLASSES, data, manner, limits)
+    classes = question.classes
+    if not classes:
+        raise _bad_classes("missing", 'Name the target classes: "classes", or ?class=a&class=b.')
+    if classes is not manner.classes:
+        _check_classes(classes)
+    if len(classes) * question.n_rows > MAX_SCORES:
+        raise TooLarge(f"At most {MAX_SCORES} scores are given in one answer.", code="too_many_scores")
+    return question
+
+
+def _check_classes(classes: Sequence[str]) -> None:
+    """Raise for names that no classes have, for twins, and for too many."""
+    if len(set(classes)) != len(classes):
+        raise _bad_classes("duplicate", "A class is named twice.")
+    unknown = next((label for label in classes if not is_label(label)), None)
+    if unknown is not None:
+        raise NotFound(f"There is no class {unknown!r:.80}.", code="class_not_found")
+    if len(classes) > MAX_CLASSES:
+        message = f"The query names {len(classes)} classes; at most {MAX_CLASSES} are taken."
+        raise TooLarge(message, code="too_many_classes")
+
+
+def _bad_classes(code: str, message: str) -> InvalidRequest:
+    return InvalidRequest(message, code=code, faults=[InputFault("classes", code, message)])

@@ -1,0 +1,146 @@
+"""What exactly is wrong with the body of a query: the slow half of a decoding that failed.
+
+JSON knows neither NaN nor infinities, but clients write them (Python's ``json.dumps`` does). They are turned
+into text first, so that the rest of the body can still be read and the place be named.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from app.domain.errors import InputFault, InvalidRequest
+from core.data.checks import MAX_FAULTS
+
+FindFaults: TypeAlias = Callable[[bytes, str, int], list[InputFault]]
+"""(JSON of a row, field, row number) → its faults."""
+
+
+class _Fields(msgspec.Struct):
+    """What is looked at of a body; whatever else it has costs nothing."""
+
+    x: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    rows: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_OBJECT: Final = msgspec.json.Decoder(_Fields)
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_NOT_FINITE: Final = {
+    "NaN": "NaN",
+    "Infinity": "an infinite value",
+    "-Infinity": "a negative infinite value",
+}
+_PATH: Final = re.compile(r" - at `\$\.?(?P<field>[^`\[]*)(?:\[(?P<column>\d+)\])?[^`]*`$")
+
+
+def invalid(faults: Sequence[InputFault]) -> InvalidRequest:
+    """The error of a query with unusable values."""
+    return InvalidRequest(faults[0].message, code=faults[0].code, faults=faults)
+
+
+def explain_body(data: bytes, message: str, row_faults: FindFaults) -> InvalidRequest:
+    """Why ``data`` could not be decoded; ``message`` is what the decoder said."""
+    if not data.strip():
+        return InvalidRequest("The body is empty.", code="empty")
+    data = _constants_as_text(data)
+    try:
+        fields = _OBJECT.decode(data)
+    except msgspec.ValidationError:
+        return InvalidRequest('The body must be a JSON object with "x" or "rows".', code="wrong_body")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return InvalidRequest(f"The body cannot be read as JSON: {error}.", code="malformed_json")
+    faults: list[InputFault] = []
+    if fields.x is not msgspec.UNSET:
+        faults += row_faults(bytes(fields.x), "x", 0)
+    if fields.rows is not msgspec.UNSET:
+        faults += _explain_rows(bytes(fields.rows), row_faults)
+    return invalid(faults[:MAX_FAULTS] or [_decoder_fault(message, "", None)])
+
+
+def explain_row(raw: bytes, field: str, i: int, message: str) -> list[InputFault]:
+    """The first faults of one row as JSON; ``message`` is what the decoder said of it."""
+    try:
+        # Whole numbers as floats too: Python refuses to read integers of thousands of digits.
+        row = json.loads(_constants_as_text(raw), parse_int=float)
+    except (ValueError, RecursionError):
+        return [_decoder_fault(message, field, i)]
+    if not isinstance(row, list):
+        if isinstance(row, dict):
+            return _index_faults(row.get("indices"), field, i) or [_decoder_fault(message, field, i)]
+        return [_fault(field, "wrong_shape", "must be a list of numbers", i, None)]
+    found = ((j, _why_unusable(value)) for j, value in enumerate(row))
+    faults = [_fault(field, why[0], why[1], i, j) for j, why in found if why is not None]
+    return faults[:MAX_FAULTS] or [_decoder_fault(message, field, i)]
+
+
+def _index_faults(indices: Any, field: str, i: int) -> list[InputFault]:
+    """Where a sparse row has a column that is no whole number."""
+    broken = (
+        j
+        for j, value in enumerate(indices if isinstance(indices, list) else ())
+        if isinstance(value, float) and not value.is_integer()
+    )
+    return [
+        _fault(f"{field}.indices", "wrong_type", "has a number that is not whole", i, j)
+        for j in islice(broken, MAX_FAULTS)
+    ]
+
+
+def _explain_rows(raw: bytes, row_faults: FindFaults) -> list[InputFault]:
+    try:
+        rows = _LIST.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return [InputFault("rows", "wrong_shape", "rows must be a list of rows.")]
+    faults: list[InputFault] = []
+    for i, row in enumerate(rows):
+        faults += row_faults(bytes(row), "rows", i)
+        if len(faults) >= MAX_FAULTS:
+            break
+    return faults
+
+
+def _constants_as_text(data: bytes) -> bytes:
+    """NaN and infinities in quotes. A body that has them in quotes already needs no help to be read."""
+    if (b"NaN" not in data and b"Infinity" not in data) or b'"NaN"' in data or b'Infinity"' in data:
+        return data
+    data = data.replace(b"NaN", b'"NaN"').replace(b"Infinity", b'"Infinity"')
+    return data.replace(b'-"Infinity"', b'"-Infinity"')
+
+
+def _why_unusable(value: Any) -> tuple[str, str] | None:
+    """(code, what it is) of a value that is no finite number."""
+    if isinstance(value, float):
+        return (
+            ("too_large", "has a number beyond the range of float64") if abs(value) == float("inf") else None
+        )
+    if isinstance(value, str):
+        if value in _NOT_FINITE:
+            return "not_finite", f"has {_NOT_FINITE[value]}"
+        return "not_numeric", "has text instead of a number"
+    if isinstance(value, bool):
+        return "not_numeric", "has a boolean instead of a number"
+    if value is None:
+        return "not_numeric", "has null instead of a number"
+    return "wrong_shape", f"has {'a list' if isinstance(value, list) else 'an object'} instead of a number"
+
+
+def _fault(field: str, code: str, what: str, i: int, column: int | None) -> InputFault:
+    place = f"row {i}" if column is None else f"row {i}, column {column}"
+    return InputFault(field, code, f"{field} {what} at {place} (counted from 0).", i, column)
+
+
+def _decoder_fault(message: str, field: str, i: int | None) -> InputFault:
+    """What the decoder said, with the place that it names."""
+    place = _PATH.search(message)
+    if place is None:
+        return InputFault(field or "body", "wrong_body", f"{message}.", i)
+    name = ".".join(part for part in (field, place["field"]) if part) or "body"
+    column = None if place["column"] is None else int(place["column"])
+    what = message[: place.start()]
+    where = name if i is None else f"{name}, row {i}"
+    return InputFault(name, "wrong_type", f"{where}: {what}.", i, column)

@@ -1,0 +1,80 @@
+"""Rows as raw little-endian numbers or as an .npy file: arrays over the bytes of the body, no copy made.
+
+A tensor of one axis is one row, one of two axes many.
+"""
+
+from __future__ import annotations
+
+import io
+from math import prod
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.errors import InputFault, InvalidRequest
+from app.http.body import Body
+from app.ingest.npy import read_header
+from app.serving.query.negotiation import DTYPES, Form, Manner, bad_header
+
+Table = NDArray[np.float32] | NDArray[np.float64]
+
+_KEPT: Final = tuple(DTYPES.values())
+_MAX_AXES: Final = 2
+_NPY_FRONT: Final = 16 * 1024
+
+
+def read_tensor(data: Body, manner: Manner) -> Table:
+    """The rows in ``data`` (n, d), or one row (d,), as float32 or float64, values unchecked.
+
+    Raw tensors must have exactly the bytes of their shape. Of .npy files float32 and float64 stay as they
+    are, other numbers become float64. Raises InvalidRequest.
+    """
+    return _read_npy(data) if manner.body is Form.NPY else _read_raw(data, manner)
+
+
+def write_tensor(values: NDArray[np.float64], form: Form) -> bytes:
+    """Numbers as they go out: raw little-endian float64, or as an .npy file."""
+    if form is Form.TENSOR:
+        return values.astype("<f8", copy=False).tobytes()
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, values, version=(1, 0), allow_pickle=False)
+    return stream.getvalue()
+
+
+def _read_raw(data: Body, manner: Manner) -> Table:
+    if manner.dtype is None or manner.shape is None:
+        name = "X-Tensor-Dtype" if manner.dtype is None else "X-Tensor-Shape"
+        raise bad_header(name, f"A raw tensor needs the header {name}.")
+    size = manner.dtype.itemsize * prod(manner.shape)
+    if size != len(data):
+        text = " × ".join(map(str, manner.shape))
+        message = (
+            f"The body has {len(data)} bytes; {text} numbers of {manner.dtype.itemsize} bytes are {size}."
+        )
+        raise _refused("wrong_length", message, "X-Tensor-Shape")
+    return np.frombuffer(data, manner.dtype).reshape(manner.shape)
+
+
+def _read_npy(data: Body) -> Table:
+    # A header is bounded; the numbers stay where they are.
+    stream = io.BytesIO(data[:_NPY_FRONT])
+    declared = read_header(stream, "body")
+    start = stream.tell()
+    if declared.size != len(data) - start:
+        message = f"The array has {len(data) - start} bytes; its header says {declared.size}."
+        raise _refused("wrong_length", message)
+    if declared.dtype.kind not in "biuf":
+        raise _refused("not_numeric", f"The array holds {declared.dtype}, not numbers.")
+    if not 1 <= len(declared.shape) <= _MAX_AXES:
+        message = f"The array has {len(declared.shape)} axes; one row has one, many rows have two."
+        raise _refused("wrong_shape", message)
+    flat = np.frombuffer(data, declared.dtype, offset=start)
+    array = flat.reshape(declared.shape, order="F" if declared.order == "F" else "C")
+    # Only a long double can be beyond float64; as an infinity it is refused where all numbers are looked at.
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(array, array.dtype if array.dtype in _KEPT else np.float64)
+
+
+def _refused(code: str, message: str, field: str = "body") -> InvalidRequest:
+    return InvalidRequest(message, code=code, faults=[InputFault(field, code, message)])

@@ -1,0 +1,284 @@
+"""Labelled data, checked once: everything after this module may trust its arrays."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from core.data.checks import (
+    MAX_FAULTS,
+    as_dense,
+    largest_value,
+    row_blocks,
+    value_fault,
+    value_faults,
+    wrong_columns,
+)
+from core.data.labels import Coded, encode_labels, encode_with
+from core.data.scaling import column_range
+from core.errors import Fault, InvalidProblem
+from core.types import IntArray, Matrix
+
+MAX_DESCRIBED = 1000
+"""Classes and columns that ``describe`` lists one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledData:
+    """n examples of d columns, each of one of K classes.
+
+    X: (n, d) float32 or float64, C-ordered or CSR, finite. y: (n,) int32 codes 0..K−1.
+    classes: K names exactly as given, see ``core.data.labels``: numbers by value, other names by code points.
+    feature_names: d names, or None.
+    """
+
+    X: Matrix
+    y: NDArray[np.int32]
+    classes: tuple[str, ...]
+    feature_names: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: Any,
+        labels: Any,
+        feature_names: Sequence[str] | None = None,
+        classes: Sequence[str] | None = None,
+        *,
+        min_per_class: int = 2,
+    ) -> LabelledData:
+        """Training data from raw arrays.
+
+        X: rows of numbers (n, d): array, nested lists or SciPy sparse.
+        labels: (n,) text, whole numbers or booleans.
+        classes: the classes and their order, if they are not to be read from the labels.
+        min_per_class: examples that every class must have.
+        Raises InvalidProblem with the faults of X, of the labels and of the names together.
+        """
+
+        def coded() -> Coded:
+            y, names = encode_labels(labels) if classes is None else encode_with(labels, classes)
+            _check_counts(y, names, min_per_class)
+            return y, names
+
+        return cls._checked(X, coded, feature_names, None)
+
+    @classmethod
+    def with_codes(
+        cls,
+        X: Any,
+        labels: Any,
+        classes: Sequence[str],
+        feature_names: Sequence[str] | None = None,
+        *,
+        n_columns: int | None = None,
+    ) -> LabelledData:
+        """A test part: labels coded by the ``classes`` of training, which need not all occur here.
+
+        n_columns: d of the training part, if it is to be checked.
+        Raises InvalidProblem, with code ``unknown_class`` for a label that training did not have.
+        """
+        return cls._checked(X, lambda: encode_with(labels, classes), feature_names, n_columns)
+
+    @classmethod
+    def _checked(
+        cls, X: Any, coded: Callable[[], Coded], feature_names: Sequence[str] | None, n_columns: int | None
+    ) -> LabelledData:
+        faults: list[Fault] = []
+        columns = None
+        with _gathering(faults):
+            columns = None if feature_names is None else _checked_names(feature_names)
+        with _gathering(faults):
+            rows = validate_rows(X, n_columns, feature_names=columns)
+        with _gathering(faults):
+            y, classes = coded()
+        if faults:
+            raise InvalidProblem(*faults)
+        if len(y) != rows.shape[0]:
+            raise _fault("y", "wrong_length", f"X has {rows.shape[0]} rows, but there are {len(y)} labels.")
+        return cls(rows, y, classes, columns)
+
+    @property
+    def n(self) -> int:
+        """Examples."""
+        return int(self.X.shape[0])
+
+    @property
+    def d(self) -> int:
+        """Raw columns."""
+        return int(self.X.shape[1])
+
+    @property
+    def K(self) -> int:  # noqa: N802
+        """Classes."""
+        return len(self.classes)
+
+    @property
+    def class_counts(self) -> IntArray:
+        """Examples of each class, (K,)."""
+        return np.bincount(self.y, minlength=self.K)
+
+
+def validate_rows(
+    X: Any, d: int | None = None, *, field: str = "X", feature_names: Sequence[str] | None = None
+) -> Matrix:
+    """Rows of numbers as a C-ordered array or canonical CSR array, float32 or float64, (n ≥ 1, d ≥ 1).
+
+    d: columns that the rows must have, None for any number. feature_names: if given, d names, told in faults.
+    Other real types become float64. What is already right is not copied; the caller's X is never changed.
+    Raises InvalidProblem naming the first ten values that are NaN, infinite or beyond ±1e100.
+    """
+    rows = _canonical_csr(X, field) if sp.issparse(X) else as_dense(X, field)
+    n, columns = rows.shape
+    if n == 0:
+        raise _fault(field, "empty", f"{field} has no rows.")
+    if columns == 0:
+        raise _fault(field, "no_columns", f"{field} has no columns.")
+    if d is not None and columns != d:
+        raise wrong_columns(field, columns, d)
+    if feature_names is not None and len(feature_names) != columns:
+        message = f"There are {len(feature_names)} feature names, but {field} has {columns} columns."
+        raise _fault("feature_names", "wrong_length", message)
+    dense = isinstance(rows, np.ndarray)
+    faults = (value_faults if dense else _sparse_value_faults)(rows, field, feature_names)
+    if faults:
+        raise InvalidProblem(*faults)
+    return rows
+
+
+def _canonical_csr(X: Any, field: str) -> sp.csr_array:
+    """CSR with sorted, unique, checked indices: compiled kernels do not look whether they are in range."""
+    if X.ndim != 2 or X.dtype.kind not in "biuf":
+        raise _fault(field, "not_numeric", f"{field} must be a sparse table of real numbers.")
+    rows = sp.csr_array(X)
+    try:
+        rows.check_format(full_check=True)
+    except ValueError as error:
+        raise _fault(field, "bad_sparse", f"{field} is not a well-formed sparse table: {error}.") from error
+    wanted = rows.dtype if rows.dtype in (np.float32, np.float64) and rows.dtype.isnative else np.float64
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    index_type = np.int32 if max(rows.nnz, *rows.shape) < 2**31 else np.int64
+    parts = (
+        rows.data.astype(wanted, copy=False),
+        rows.indices.astype(index_type, copy=False),
+        rows.indptr.astype(index_type, copy=False),
+    )
+    return sp.csr_array(parts, shape=rows.shape)
+
+
+def _sparse_value_faults(X: sp.csr_array, field: str, names: Sequence[str] | None) -> tuple[Fault, ...]:
+    usable = np.abs(X.data) <= largest_value(X.dtype)
+    if usable.all():
+        return ()
+    entries = np.flatnonzero(~usable)[:MAX_FAULTS]
+    rows = np.searchsorted(X.indptr, entries, side="right") - 1
+    return tuple(
+        value_fault(float(X.data[entry]), field, int(row), int(X.indices[entry]), names)
+        for entry, row in zip(entries, rows, strict=True)
+    )
+
+
+def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
+    found: set[str] = set()
+    for column, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip():
+            text = f"The name of column {column} (counted from 0) is not text or is blank."
+            raise InvalidProblem(Fault("feature_names", "bad_name", text, column=column))
+        if name in found:
+            text = f"Two columns are named {name!r:.80}."
+            raise InvalidProblem(Fault("feature_names", "duplicate", text, column=column))
+        found.add(name)
+    return tuple(names)
+
+
+def _check_counts(y: NDArray[np.int32], classes: Sequence[str], min_per_class: int) -> None:
+    if len(classes) < 2:
+        raise _fault("y", "single_class", f"All rows are of the class {classes[0]!r}; two are needed.")
+    counts = np.bincount(y, minlength=len(classes))
+    small = np.flatnonzero(counts < min_per_class)[:MAX_FAULTS]
+    if len(small):
+        raise InvalidProblem(
+            *(
+                Fault(
+                    "y",
+                    "class_too_small",
+                    f"The class {classes[k]!r} has {_examples(counts[k], min_per_class)}.",
+                )
+                for k in small
+            )
+        )
+
+
+def _examples(count: int, wanted: int) -> str:
+    return f"{count} example{'' if count == 1 else 's'}; at least {wanted} are needed"
+
+
+@contextmanager
+def _gathering(faults: list[Fault]) -> Iterator[None]:
+    """Notes the faults of one check and goes on to the next, so that the caller is told of all at once."""
+    try:
+        yield
+    except InvalidProblem as error:
+        faults.extend(error.faults)
+
+
+def _fault(field: str, code: str, message: str) -> InvalidProblem:
+    return InvalidProblem(Fault(field, code, message))
+
+
+def describe(data: LabelledData) -> dict[str, Any]:
+    """What a user should know of a data set before training on it, ready for JSON.
+
+    Classes and columns are listed up to ``MAX_DESCRIBED`` each, in order; the numbers count all of them.
+    ``duplicate_columns`` counts the columns that equal an earlier one.
+    """
+    low, high = column_range(data.X)
+    constant = np.flatnonzero(low == high)
+    counts = data.class_counts
+    names = data.feature_names or [None] * min(data.d, MAX_DESCRIBED)
+    return {
+        "rows": data.n,
+        "columns": data.d,
+        "sparse": bool(sp.issparse(data.X)),
+        "stored_values": int(data.X.size),
+        "classes": data.K,
+        "class_counts": {
+            name: int(count) for name, count in zip(data.classes[:MAX_DESCRIBED], counts, strict=False)
+        },
+        "smallest_class": int(counts.min()),
+        "largest_class": int(counts.max()),
+        "features": [
+            {"name": name, "min": float(least), "max": float(most)}
+            for name, least, most in zip(names[:MAX_DESCRIBED], low, high, strict=False)
+        ],
+        "constant_columns": len(constant),
+        "first_constant_columns": constant[:MAX_DESCRIBED].tolist(),
+        "duplicate_columns": _count_duplicate_columns(data.X),
+        "more_features_than_rows": data.d > data.n,
+    }
+
+
+def _count_duplicate_columns(X: Matrix) -> int:
+    """Columns that equal an earlier one, by digests of their contents: one pass however many there are."""
+    hashes = [hashlib.sha256() for _ in range(X.shape[1])]
+    if isinstance(X, np.ndarray):
+        for rows in row_blocks(*X.shape):
+            # Adding 0.0 makes −0.0 the 0.0 that it equals.
+            for digest, column in zip(hashes, np.ascontiguousarray(X[rows].T) + 0.0, strict=True):
+                digest.update(column)
+    else:
+        columns = X.tocsc()
+        columns.eliminate_zeros()
+        for digest, start, stop in zip(hashes, columns.indptr[:-1], columns.indptr[1:], strict=True):
+            digest.update(columns.indices[start:stop])
+            digest.update(columns.data[start:stop])
+    return len(hashes) - len({digest.digest() for digest in hashes})

@@ -1,0 +1,215 @@
+"""Class labels of any usual type to codes and names.
+
+A class is known by its name everywhere: text as given, the digits of a number, "false" or "true". Names are
+never rewritten. Two that look alike but are different Unicode sequences would be two classes by mistake, so
+different names with the same NFC form are refused.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.data.checks import MAX_FAULTS
+from core.errors import Fault, InvalidProblem
+
+MAX_NAME_LENGTH = 256
+_NUMBER = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?")
+_EXACT_WHOLE = 2.0**53
+
+Coded = tuple[NDArray[np.int32], tuple[str, ...]]
+
+
+def encode_labels(labels: Any, field: str = "y") -> Coded:
+    """Codes (n,) int32 and the K class names that occur, in order: by value if all are numbers, else as text.
+
+    labels: (n,) text, whole numbers or booleans. Raises InvalidProblem naming the rows at fault.
+    """
+    codes, names = _factorise(_as_list_or_array(labels, field), field)
+    numeric = all(_NUMBER.fullmatch(name) for name in names)
+    order = sorted(range(len(names)), key=lambda k: (float(names[k]) if numeric else 0.0, names[k]))
+    rank = np.empty(len(names), dtype=np.int32)
+    rank[order] = np.arange(len(names), dtype=np.int32)
+    return rank[codes], tuple(names[k] for k in order)
+
+
+def encode_with(labels: Any, classes: Sequence[str], field: str = "y") -> Coded:
+    """Codes (n,) int32 of labels by the given ``classes``, and these as a tuple.
+
+    Raises InvalidProblem, with code ``unknown_class`` for labels that are none of them.
+    """
+    known = tuple(classes)
+    check_class_names(known, "classes", None)
+    place = {name: code for code, name in enumerate(known)}
+    if len(place) != len(known):
+        raise InvalidProblem(Fault("classes", "duplicate", "Two classes have the same name."))
+    codes, names = _factorise(_as_list_or_array(labels, field), field)
+    unknown = [k for k, name in enumerate(names) if name not in place]
+    if unknown:
+        rows = _first_rows(codes, len(names))
+        raise InvalidProblem(
+            *(
+                Fault(
+                    field, "unknown_class", f"Row {rows[k]} has the unknown class {names[k]!r}.", int(rows[k])
+                )
+                for k in unknown[:MAX_FAULTS]
+            )
+        )
+    table = np.array([place[name] for name in names], dtype=np.int32)
+    return table[codes], known
+
+
+def check_class_names(
+    names: Sequence[str], field: str, rows: Sequence[int] | NDArray[np.intp] | None
+) -> None:
+    """Raises InvalidProblem for names that are blank, too long, unprintable or equal but for NFC.
+
+    rows: where each name first occurs, if it came from labels.
+    """
+    faults: list[Fault] = []
+    composed: dict[str, str] = {}
+    for k, name in enumerate(names):
+        complaint = _complaint(name)
+        if complaint is None and not name.isascii():
+            twin = composed.setdefault(unicodedata.normalize("NFC", name), name)
+            if twin != name:
+                text = f"The class names {twin!a} and {name!a} look the same but are encoded differently."
+                complaint = ("ambiguous_label", text)
+        if complaint is not None:
+            faults.append(_name_fault(field, *complaint, row=None if rows is None else int(rows[k])))
+            if len(faults) == MAX_FAULTS:
+                break
+    if faults:
+        raise InvalidProblem(*faults)
+
+
+def _name_fault(field: str, code: str, message: str, row: int | None) -> Fault:
+    place = "" if row is None else f" It stands in row {row} (counted from 0)."
+    return Fault(field, code, message + place, row=row)
+
+
+def _complaint(name: Any) -> tuple[str, str] | None:
+    """Code and message of what is wrong with one class name, or None."""
+    if not isinstance(name, str):
+        return "not_text", f"A class name must be text, not {type(name).__name__}."
+    if not name or name.isspace():
+        return "empty_label", "A label is empty or blank."
+    if len(name) > MAX_NAME_LENGTH:
+        return "label_too_long", f"The label {name:.40}… is longer than {MAX_NAME_LENGTH} characters."
+    if not name.isprintable() and any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        return "bad_label", f"The label {name!a:.80} has control characters or broken Unicode."
+    return None
+
+
+def _as_list_or_array(labels: Any, field: str) -> NDArray[Any]:
+    """``labels`` as an array of one axis, kind b, i, u, f, U or O; lists stay objects, so mixtures show."""
+    if isinstance(labels, list | tuple):
+        return np.fromiter(labels, dtype=object, count=len(labels))
+    array = np.asarray(labels)
+    if array.ndim != 1:
+        message = f"{field} must be one list of labels; it has {array.ndim} axes."
+        raise InvalidProblem(Fault(field, "wrong_shape", message))
+    if array.dtype.kind not in "biufUOT":
+        raise InvalidProblem(Fault(field, "bad_label_type", f"Labels of type {array.dtype} cannot be used."))
+    return array.astype(object) if array.dtype.kind == "T" else array
+
+
+def _factorise(labels: NDArray[Any], field: str) -> tuple[NDArray[np.intp], list[str]]:
+    """Codes (n,) into a list of different, checked class names."""
+    if len(labels) == 0:
+        raise InvalidProblem(Fault(field, "empty", f"{field} has no labels."))
+    if labels.dtype.kind == "O":
+        labels = _of_one_type(labels, field)
+    if labels.dtype.kind in "UO":
+        texts = labels.tolist()
+        place = {name: code for code, name in enumerate(dict.fromkeys(texts))}
+        codes = np.fromiter(map(place.__getitem__, texts), dtype=np.intp, count=len(texts))
+        names = list(place)
+        check_class_names(names, field, _first_rows(codes, len(names)))
+        return codes, names
+    if labels.dtype.kind == "f":
+        labels = _whole(labels, field)
+    values, inverse = np.unique(labels, return_inverse=True)
+    return inverse, [str(value).lower() for value in values.tolist()]
+
+
+def _of_one_type(labels: NDArray[Any], field: str) -> NDArray[Any]:
+    """An object array as one of text (still objects), booleans, integers or floats."""
+    items = labels.tolist()
+    groups = {kind: _group(kind) for kind in set(map(type, items))}
+    missing = [i for i, item in enumerate(items) if item is None or item != item] if _may_miss(groups) else []
+    if missing:
+        raise _missing(missing, field)
+    unusable = next((i for i, item in enumerate(items) if groups[type(item)] is None), None)
+    if unusable is not None:
+        message = (
+            f"The label in row {unusable} is a {type(items[unusable]).__name__}, which cannot be a label."
+        )
+        raise InvalidProblem(Fault(field, "bad_label_type", message, unusable))
+    found = set(groups.values())
+    if len(found) > 1 and found != {"int", "float"}:
+        first = groups[type(items[0])]
+        row = next(i for i, item in enumerate(items) if groups[type(item)] != first)
+        message = f"Labels must be all text, all numbers or all booleans; row {row} differs from row 0."
+        raise InvalidProblem(Fault(field, "mixed_labels", message, row))
+    if found == {"text"}:
+        return labels
+    kind: type = np.bool_ if found == {"bool"} else np.int64 if found == {"int"} else np.float64
+    try:
+        return np.array(items, dtype=kind)
+    except OverflowError as error:
+        raise InvalidProblem(Fault(field, "label_not_whole", "A label is beyond 64-bit numbers.")) from error
+
+
+def _group(kind: type) -> str | None:
+    if issubclass(kind, str):
+        return "text"
+    if issubclass(kind, bool | np.bool_):
+        return "bool"
+    if issubclass(kind, Integral):
+        return "int"
+    return "float" if issubclass(kind, Real) else None
+
+
+def _may_miss(groups: dict[type, str | None]) -> bool:
+    return type(None) in groups or "float" in groups.values()
+
+
+def _whole(labels: NDArray[np.floating], field: str) -> NDArray[np.int64]:
+    """Floats as the whole numbers that they must be."""
+    missing = np.flatnonzero(np.isnan(labels))
+    if len(missing):
+        raise _missing(missing.tolist(), field)
+    usable = (labels == np.rint(labels)) & (np.abs(labels) < _EXACT_WHOLE)
+    if not usable.all():
+        raise InvalidProblem(
+            *(
+                Fault(
+                    field,
+                    "label_not_whole",
+                    f"The label {labels[i]} in row {i} is not a whole number.",
+                    int(i),
+                )
+                for i in np.flatnonzero(~usable)[:MAX_FAULTS]
+            )
+        )
+    return labels.astype(np.int64)
+
+
+def _missing(rows: Sequence[int], field: str) -> InvalidProblem:
+    return InvalidProblem(
+        *(Fault(field, "missing_label", f"Row {row} has no label.", row) for row in rows[:MAX_FAULTS])
+    )
+
+
+def _first_rows(codes: NDArray[np.intp], n_names: int) -> NDArray[np.intp]:
+    """The first row of each code, (n_names,)."""
+    rows = np.empty(n_names, dtype=np.intp)
+    rows[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    return rows

@@ -1,0 +1,122 @@
+"""Standardisation of raw columns: x' = (x − shift)·scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from core.data.checks import row_blocks
+from core.types import FloatArray, Matrix
+
+MIN_SPREAD = 1e-100
+"""A column that varies by less than this is taken for constant, so that no scale overflows."""
+
+
+class Scaling(StrEnum):
+    """How raw columns are brought to comparable sizes.
+
+    ZSCORE: mean 0 and variance 1. MINMAX: onto [−1, 1]. NONE: as they are.
+    IDF: times 1 + log((1 + n) / (1 + n_j)), where n_j of the n rows are not 0; for terms in texts.
+    Sparse data are never shifted: ZSCORE divides by the standard deviation, MINMAX by the largest size.
+    """
+
+    ZSCORE = "zscore"
+    MINMAX = "minmax"
+    IDF = "idf"
+    NONE = "none"
+
+
+@dataclass(frozen=True, eq=False)
+class Standardisation:
+    """x' = (x − shift)·scale, column by column. shift, scale: (d,) float64."""
+
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @property
+    def n_columns(self) -> int:
+        """d."""
+        return len(self.shift)
+
+    def apply(self, X: Matrix) -> Matrix:
+        """Standardised copy of ``X`` (n, d), float64; CSR stays CSR where nothing is shifted, else dense."""
+        if isinstance(X, np.ndarray):
+            scaled = X - self.shift
+        elif self.shift.any():
+            scaled = X.toarray() - self.shift
+        else:
+            return sp.csr_array((X.data * self.scale[X.indices], X.indices, X.indptr), shape=X.shape)
+        scaled *= self.scale
+        return scaled
+
+
+def fit_standardisation(X: Matrix, method: Scaling) -> Standardisation:
+    """The standardisation that ``method`` asks for on ``X`` (n, d), finite values.
+
+    Constant columns keep scale 1 (dense: and become 0), so nothing is divided by zero.
+    """
+    if method is Scaling.NONE:
+        d = X.shape[1]
+        return Standardisation(np.zeros(d), np.ones(d))
+    if method is Scaling.IDF:
+        n, occurrences = X.shape[0], _occurrences(X)
+        idf = 1.0 + np.log((1 + n) / (1 + occurrences))
+        return Standardisation(np.zeros(X.shape[1]), np.where(occurrences == 0, 1.0, idf))
+    low, high = column_range(X)
+    if sp.issparse(X):
+        shift = np.zeros_like(low)
+        spread = np.maximum(-low, high) if method is Scaling.MINMAX else np.sqrt(column_moments(X)[1])
+    elif method is Scaling.MINMAX:
+        shift = low + 0.5 * (high - low)
+        spread = 0.5 * (high - low)
+    else:
+        shift, variance = column_moments(X)
+        spread = np.sqrt(variance)
+    constant = (low == high) | (spread < MIN_SPREAD)
+    if not sp.issparse(X):
+        # The mean of equal values is off by rounding; the value itself is not.
+        shift = np.where(low == high, low, shift)
+    return Standardisation(shift, 1.0 / np.where(constant, 1.0, spread))
+
+
+def _occurrences(X: Matrix) -> NDArray[np.int64]:
+    """Rows in which each column is not 0, (d,)."""
+    if isinstance(X, np.ndarray):
+        counts: NDArray[np.int64] = np.count_nonzero(X, axis=0).astype(np.int64)
+        return counts
+    stored: NDArray[np.int64] = np.bincount(X.indices[X.data != 0], minlength=X.shape[1])
+    return stored
+
+
+def column_range(X: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Smallest and largest value of each column, (d,) and (d,); absent sparse entries count as 0."""
+    if isinstance(X, np.ndarray):
+        low, high = X.min(axis=0), X.max(axis=0)
+    else:
+        low, high = X.min(axis=0).toarray(), X.max(axis=0).toarray()
+    return np.ravel(low).astype(np.float64), np.ravel(high).astype(np.float64)
+
+
+def column_moments(X: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and variance (divided by n) of each column, (d,) and (d,), in two passes for accuracy."""
+    n, d = X.shape
+    if isinstance(X, np.ndarray):
+        mean = _blockwise_sum(X, np.zeros(d), 1) / n
+        return mean, _blockwise_sum(X, mean, 2) / n
+    values = X.data.astype(np.float64)
+    mean = np.bincount(X.indices, values, d) / n
+    stored = np.bincount(X.indices, minlength=d)
+    squares = np.bincount(X.indices, (values - mean[X.indices]) ** 2, d)
+    return mean, (squares + (n - stored) * mean**2) / n
+
+
+def _blockwise_sum(X: FloatArray, centre: NDArray[np.float64], power: int) -> NDArray[np.float64]:
+    """Σ_i (x_i − centre)^power, (d,), without a temporary of the size of X."""
+    total = np.zeros(X.shape[1])
+    for rows in row_blocks(*X.shape):
+        total += ((X[rows] - centre) ** power).sum(axis=0)
+    return total

@@ -1,0 +1,89 @@
+"""What the scikit-learn estimators share: input checks, tags, feature parameters, labels to codes."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from core.data.dataset import LabelledData
+from core.data.scaling import Scaling
+from core.errors import Fault, InvalidProblem
+from core.features.maps import FeatureKind, FeatureMap, FeatureSpec
+from core.training.preparation import Preparation
+from core.types import FloatArray, IntArray, Matrix
+
+
+class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What the three estimators share: input checks, tags and the feature parameters."""
+
+    features: FeatureKind
+    n_components: int
+    gamma: float | None
+    scaling: str
+    random_state: Any
+
+    classes_: NDArray[Any]
+    feature_map_: FeatureMap
+
+    def _labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
+        """Checked rows and labels; sets ``n_features_in_``. Raises ValueError as scikit-learn asks for."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32))
+        check_classification_targets(y)
+        return as_matrix(X), np.asarray(y)
+
+    def _mapped(self, X: ArrayLike) -> Matrix:
+        """Φ of rows to predict."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        return self.feature_map_.transform(as_matrix(X))
+
+    def _feature_spec(self) -> FeatureSpec:
+        scaling = cast(Scaling, self.scaling)  # FeatureSpec takes the name of one, and refuses others
+        return FeatureSpec(self.features, self.n_components, self.gamma, scaling)
+
+    def _seed(self) -> int:
+        """``random_state`` as a seed: a whole number is itself, anything else is drawn from."""
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def classes_of(labels: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+    """Sorted classes (K,) and codes (n,). Raises InvalidProblem for fewer than two classes."""
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise InvalidProblem(Fault("y", "single_class", "y has 1 class; at least two are needed"))
+    return classes, codes
+
+
+def labelled_data(rows: Matrix, codes: IntArray, classes: NDArray[Any]) -> LabelledData:
+    """Rows and labels that scikit-learn has checked; a class of one example is allowed, as it is there."""
+    names = tuple(str(name) for name in classes.tolist())
+    return LabelledData(rows, codes.astype(np.int32), names)
+
+
+def as_matrix(X: Any) -> Matrix:
+    if sp.issparse(X):
+        return sp.csr_array(X)
+    return np.ascontiguousarray(X)
+
+
+def flat_if_binary(scores: FloatArray) -> FloatArray:
+    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+
+def iterations_of(preparation: Preparation) -> int:
+    summary = preparation.teacher.summary
+    return 1 if summary is None else max(1, summary.iterations)

@@ -1,0 +1,346 @@
+"""Teacher and students as scikit-learn estimators.
+
+All three take the same feature parameters: ``features`` ("linear", "nystroem" or "fourier"),
+    ``n_components``,
+``gamma`` and ``scaling`` as in ``FeatureSpec``, and ``random_state``, which makes a fit repeatable. X is
+dense or CSR.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted
+
+from core.errors import Fault, InvalidProblem
+from core.estimators.base import (
+    Estimator,
+    classes_of,
+    flat_if_binary,
+    iterations_of,
+    labelled_data,
+)
+from core.features.maps import FeatureKind
+from core.model_selection import TuningSpec
+from core.model_selection.calibration import CalibrationRule
+from core.model_selection.threshold import ThresholdRule
+from core.packed import PackedStudent, PackedTeacher
+from core.students import Method, Solver, StudentSpec
+from core.training.config import TrainingConfig
+from core.training.pipeline import TrainedStudent, prepare, train, train_student
+from core.types import FloatArray
+
+
+class StructuralSVMClassifier(Estimator):
+    """The teacher: Crammer and Singer's multiclass SVM, Eq. (1).
+
+    C: loss weight; the loss of one example weighs C/n. tolerance: relative duality gap to stop at.
+    max_epochs: passes over the examples at most.
+
+    Attributes: ``classes_`` (K,), ``coef_`` W in feature space (K, m) with the constant's weight last,
+    ``packed_`` PackedTeacher, ``n_iter_``, ``n_features_in_``.
+    """
+
+    def __init__(
+        self,
+        C: float = 3e4,
+        *,
+        features: FeatureKind = "linear",
+        n_components: int = 500,
+        gamma: float | None = None,
+        scaling: str = "zscore",
+        tolerance: float = 1e-3,
+        max_epochs: int = 5000,
+        random_state: Any = 0,
+    ) -> None:
+        self.C = C
+        self.features = features
+        self.n_components = n_components
+        self.gamma = gamma
+        self.scaling = scaling
+        self.tolerance = tolerance
+        self.max_epochs = max_epochs
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from rows X (n, d) and labels y (n,). Raises ValueError."""
+        rows, labels = self._labelled(X, y)
+        self.classes_, codes = classes_of(labels)
+        config = TrainingConfig(
+            features=self._feature_spec(),
+            teacher_C=self.C,
+            teacher_tolerance=self.tolerance,
+            teacher_max_epochs=self.max_epochs,
+            seed=self._seed(),
+        )
+        preparation = prepare(labelled_data(rows, codes, self.classes_), config)
+        self.feature_map_ = preparation.feature_map
+        self._teacher = preparation.teacher
+        self.coef_ = preparation.teacher.weights
+        self.packed_: PackedTeacher = preparation.packed_teacher()
+        self.n_iter_ = iterations_of(preparation)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Scores S (n, K); with two classes the second's score less the first's, (n,)."""
+        return flat_if_binary(self._teacher_scores(X))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The class with the largest score, (n,)."""
+        codes = self._teacher_scores(X).argmax(axis=1)
+        predicted: NDArray[Any] = self.classes_[codes]
+        return predicted
+
+    def _teacher_scores(self, X: ArrayLike) -> FloatArray:
+        features = self._mapped(X)
+        return self._teacher.scores(features)
+
+
+class _StudentEstimator(Estimator):
+    """What estimators with students share: the parameters of StudentSpec and TrainingConfig."""
+
+    method: Method
+    C: float
+    margin: float
+    floor: float
+    solver: Solver
+    tolerance: float
+    max_epochs: int
+    teacher_C: float  # noqa: N815
+    tuning: TuningSpec | None
+    threshold: ThresholdRule
+    budget: float
+    calibration: CalibrationRule
+
+    def _config(self) -> TrainingConfig:
+        return TrainingConfig(
+            features=self._feature_spec(),
+            teacher_C=self.teacher_C,
+            student=StudentSpec(
+                self.method, self.C, self.margin, self.floor, self.solver, self.tolerance, self.max_epochs
+            ),
+            tuning=self.tuning,
+            threshold=self.threshold,
+            budget=self.budget,
+            calibration=self.calibration,
+            seed=self._seed(),
+        )
+
+
+def _is_calibrated(estimator: _StudentEstimator) -> bool:
+    """Whether there are, or will be, probabilities to tell."""
+    return estimator.calibration != "none"
+
+
+class GatedSVMClassifier(_StudentEstimator):
+    """One student: is it the target class?
+
+    target_class: the class to tell from all others. y may then have any number of classes; the teacher learns
+        all of them, and the answer is True or False. None: y has two classes, the answer is one of them, and
+        the second in sorted order is the target; the teacher is fitted to the same two.
+    method: ``"gsvm"``, ``"gsvm0"`` or ``"svm"``. C, margin, floor, solver, tolerance, max_epochs: as in
+        StudentSpec.
+    teacher_C: as in TrainingConfig, and tuning, threshold, budget and calibration likewise. A search replaces
+        C, margin and floor; a calibration gives ``predict_proba``.
+
+    Attributes: ``classes_`` (2,), ``student_`` PackedStudent, ``packed_teacher_``, ``n_iter_``,
+        ``n_features_in_``.
+    """
+
+    def __init__(
+        self,
+        method: Method = "gsvm",
+        *,
+        target_class: Any = None,
+        C: float = 1e5,
+        margin: float = 1.0,
+        floor: float = 0.3,
+        solver: Solver = "dual_cd",
+        tolerance: float = 1e-3,
+        max_epochs: int = 2000,
+        teacher_C: float = 3e4,
+        features: FeatureKind = "linear",
+        n_components: int = 500,
+        gamma: float | None = None,
+        scaling: str = "zscore",
+        tuning: TuningSpec | None = None,
+        threshold: ThresholdRule = "zero",
+        budget: float = 0.01,
+        calibration: CalibrationRule = "none",
+        random_state: Any = 0,
+    ) -> None:
+        self.method = method
+        self.target_class = target_class
+        self.C = C
+        self.margin = margin
+        self.floor = floor
+        self.solver = solver
+        self.tolerance = tolerance
+        self.max_epochs = max_epochs
+        self.teacher_C = teacher_C
+        self.features = features
+        self.n_components = n_components
+        self.gamma = gamma
+        self.scaling = scaling
+        self.tuning = tuning
+        self.threshold = threshold
+        self.budget = budget
+        self.calibration = calibration
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from rows X (n, d) and labels y (n,). Raises ValueError."""
+        rows, labels = self._labelled(X, y)
+        classes, codes = classes_of(labels)
+        if self.target_class is None:
+            kind = type_of_target(y, input_name="y", raise_unknown=True)
+            if kind != "binary":
+                message = (
+                    f"Only binary classification is supported. The type of the target is {kind}."
+                    " Name a target_class to tell it from the others."
+                )
+                raise InvalidProblem(Fault("y", "not_binary", message))
+            target, self.classes_ = 1, classes
+        else:
+            target, self.classes_ = self._code_of_target(classes), np.array([False, True])
+        preparation = prepare(labelled_data(rows, codes, classes), self._config())
+        trained = train_student(preparation, target)
+        self.feature_map_ = preparation.feature_map
+        self._fitted = trained.fitted
+        self.student_: PackedStudent = trained.packed
+        self.packed_teacher_: PackedTeacher = preparation.packed_teacher()
+        self.n_iter_ = max(1, trained.summary.iterations)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """v·φ(x) less the decision threshold, (n,): at least 0 where the student says yes."""
+        features = self._mapped(X)
+        return self._fitted.scores(features) - self.student_.threshold
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The student's answers, (n,), of ``classes_``."""
+        accepted = self.decision_function(X) >= 0.0
+        return self.classes_[accepted.astype(np.intp)]
+
+    @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probabilities of ``classes_``, (n, 2): the target class is the second.
+
+        Raises InvalidProblem where ``"auto"`` met no held-out scores to calibrate with.
+        """
+        features = self._mapped(X)
+        yes = self.student_.calibrated().probabilities(self._fitted.scores(features))
+        return np.stack([1.0 - yes, yes], axis=1)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Accuracy on rows X; y holds labels as given to ``fit``, or the answers True and False."""
+        truth = np.asarray(y)
+        if self.target_class is not None and truth.dtype != np.bool_:
+            truth = truth == self.target_class
+        return float(super().score(X, truth, sample_weight))
+
+    def _code_of_target(self, classes: NDArray[Any]) -> int:
+        found = np.flatnonzero(classes == self.target_class)
+        if len(found) != 1:
+            message = f"target_class {self.target_class!r} is not a class of y"
+            raise InvalidProblem(Fault("target_class", "unknown_class", message))
+        return int(found[0])
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self.target_class is not None
+        return tags
+
+
+class STMSClassifier(_StudentEstimator):
+    """A teacher and a student of every class; an example gets the class whose student is surest.
+
+    Parameters as in GatedSVMClassifier. n_jobs: classes trained at the same time, in threads; None means 1.
+
+    Attributes: ``classes_`` (K,), ``students_`` dict of PackedStudent by ``str(label)``, ``packed_teacher_``,
+    ``n_features_in_``.
+    """
+
+    def __init__(
+        self,
+        method: Method = "gsvm",
+        *,
+        C: float = 1e5,
+        margin: float = 1.0,
+        floor: float = 0.3,
+        solver: Solver = "dual_cd",
+        tolerance: float = 1e-3,
+        max_epochs: int = 2000,
+        teacher_C: float = 3e4,
+        features: FeatureKind = "linear",
+        n_components: int = 500,
+        gamma: float | None = None,
+        scaling: str = "zscore",
+        tuning: TuningSpec | None = None,
+        threshold: ThresholdRule = "zero",
+        budget: float = 0.01,
+        calibration: CalibrationRule = "none",
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.method = method
+        self.C = C
+        self.margin = margin
+        self.floor = floor
+        self.solver = solver
+        self.tolerance = tolerance
+        self.max_epochs = max_epochs
+        self.teacher_C = teacher_C
+        self.features = features
+        self.n_components = n_components
+        self.gamma = gamma
+        self.scaling = scaling
+        self.tuning = tuning
+        self.threshold = threshold
+        self.budget = budget
+        self.calibration = calibration
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from rows X (n, d) and labels y (n,). Raises ValueError."""
+        if self.n_jobs == 0:
+            raise InvalidProblem(Fault("n_jobs", "out_of_bounds", "n_jobs must not be 0"))
+        rows, labels = self._labelled(X, y)
+        self.classes_, codes = classes_of(labels)
+        n_threads = effective_n_jobs(self.n_jobs)
+        model = train(labelled_data(rows, codes, self.classes_), self._config(), n_threads=n_threads)
+        self.feature_map_ = model.preparation.feature_map
+        self._trained = [one for one in model.trained if isinstance(one, TrainedStudent)]
+        self.students_: dict[str, PackedStudent] = model.students
+        self.packed_teacher_: PackedTeacher = model.teacher
+        return self
+
+    def student_scores(self, X: ArrayLike) -> FloatArray:
+        """Each student's v·φ(x) less its threshold, (n, K), also with two classes."""
+        features = self._mapped(X)
+        columns = [one.fitted.scores(features) - one.packed.threshold for one in self._trained]
+        return np.stack(columns, axis=1)
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """``student_scores`` (n, K); with two classes the second's less the first's, (n,)."""
+        return flat_if_binary(self.student_scores(X))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The class whose student scores highest, (n,)."""
+        codes = self.student_scores(X).argmax(axis=1)
+        predicted: NDArray[Any] = self.classes_[codes]
+        return predicted
+
+    def student_(self, label: Any) -> PackedStudent:
+        """The packed student of a class. Raises InvalidProblem for an unknown one."""
+        check_is_fitted(self)
+        if str(label) not in self.students_:
+            raise InvalidProblem(Fault("label", "unknown_class", f"there is no class {label!r}"))
+        return self.students_[str(label)]

@@ -1,0 +1,57 @@
+"""Landmarks of a Nyström map: a few points that stand for many."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from core.data.checks import row_blocks
+from core.types import Matrix
+
+_ITERATIONS = 5
+"""Lloyd steps. More move the centres, but not the accuracy of the classifier built on them."""
+
+_ROWS_PER_CENTRE = 20
+"""Rows looked at for each centre: beyond that the centres no longer get better, only slower."""
+
+
+def choose_landmarks(X: Matrix, n_landmarks: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """At most ``n_landmarks`` different points (p, d) that cover the rows of ``X`` (n, d).
+
+    Dense rows: k-means centres. Sparse rows: rows drawn at random, since their centres would be dense and far
+    from every row. Fewer points come back where X has fewer different rows or clusters run empty.
+    """
+    n = X.shape[0]
+    drawn = np.sort(rng.choice(n, min(n, _ROWS_PER_CENTRE * n_landmarks), replace=False))
+    if sp.issparse(X):
+        chosen = np.sort(rng.choice(drawn, min(len(drawn), n_landmarks), replace=False))
+        return np.unique(X[chosen].toarray().astype(np.float64), axis=0)
+    sample = X[drawn].astype(np.float64)
+    different = np.unique(sample, axis=0)
+    start = np.sort(rng.choice(len(different), min(len(different), n_landmarks), replace=False))
+    return lloyd(sample, different[start])
+
+
+def lloyd(X: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Centres (p, d) after a few steps of Lloyd's k-means on rows (n, d), without empty clusters.
+
+    Sums run in the order of the rows, so the result is the same in every process with the same BLAS threads.
+    """
+    n = len(X)
+    for _ in range(_ITERATIONS):
+        nearest = _nearest(X, centres)
+        sizes = np.bincount(nearest, minlength=len(centres))
+        members = sp.csr_array((np.ones(n), nearest, np.arange(n + 1)), shape=(n, len(centres)))
+        filled = sizes > 0
+        centres = (members.T.tocsr() @ X)[filled] / sizes[filled, np.newaxis]
+    return centres
+
+
+def _nearest(X: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Index of the centre nearest to each row, the first of equals, (n,)."""
+    half_norms = 0.5 * np.einsum("ij,ij->i", centres, centres)
+    nearest = np.empty(len(X), dtype=np.intp)
+    for rows in row_blocks(len(X), len(centres)):
+        nearest[rows] = np.argmax(X[rows] @ centres.T - half_norms, axis=1)
+    return nearest

@@ -1,0 +1,148 @@
+"""Fitting the probability of a class to held-out scores, and measuring how good it is.
+
+The scores must be held out, as ``Tuned.held_out_scores`` are: on rows that a student has trained on it is too
+sure of itself, and a calibration fitted there learns that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+from core.data.bounds import not_whole, refuse, unknown_choice
+from core.errors import Fault, InvalidProblem
+from core.packed.calibration import Calibration, IsotonicCalibration, SigmoidCalibration
+from core.types import BoolArray, FloatArray
+
+CalibrationKind: TypeAlias = Literal["sigmoid", "isotonic"]
+CalibrationRule: TypeAlias = Literal["none", "auto", "sigmoid", "isotonic"]
+"""What a training run shall do; ``"auto"``: a sigmoid where held-out scores are there for another reason."""
+
+
+def fit_calibration(truth: BoolArray, scores: FloatArray, kind: CalibrationKind = "sigmoid") -> Calibration:
+    """The calibration that fits held-out scores (n,) and their truth (n,) best.
+
+    ``"sigmoid"``: maximum likelihood with Platt's targets (N₊ + 1)/(N₊ + 2) and 1/(N₋ + 2), which keep it
+    finite when the scores separate the classes; where the scores point the wrong way the slope is 0.
+    ``"isotonic"``: the rising step function with the least squares (pool adjacent violators), linear between
+    the steps; it takes some hundred examples of the class to be better than the sigmoid.
+
+    Raises InvalidProblem: unknown kind, unequal lengths, scores not finite, a truth of one class.
+    """
+    refuse(unknown_choice("calibration", kind, get_args(CalibrationKind)))
+    _check(truth, scores, "scores")
+    if truth.all() or not truth.any():
+        message = "a calibration needs examples of the class and of the rest"
+        raise InvalidProblem(Fault("truth", "single_class", message))
+    if kind == "sigmoid":
+        return _fit_sigmoid(truth, np.asarray(scores, dtype=np.float64))
+    fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+    fit.fit(np.asarray(scores, dtype=np.float64), truth.astype(np.float64))
+    return IsotonicCalibration(fit.X_thresholds_, np.clip(fit.y_thresholds_, 0.0, 1.0))
+
+
+def _fit_sigmoid(truth: BoolArray, scores: NDArray[np.float64]) -> SigmoidCalibration:
+    """Logistic regression on one column, each row once as a yes and once as a no, by its target."""
+    positives = int(truth.sum())
+    negatives = len(truth) - positives
+    target = np.where(truth, (positives + 1.0) / (positives + 2.0), 1.0 / (negatives + 2.0))
+    centre, spread = float(scores.mean()), float(scores.std())
+    if spread == 0.0:
+        return _constant(target)
+    column = (scores - centre) / spread
+    fit = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=200)
+    fit.fit(
+        np.concatenate([column, column])[:, None],
+        np.repeat([1, 0], len(truth)),
+        sample_weight=np.concatenate([target, 1.0 - target]),
+    )
+    slope, offset = float(fit.coef_[0, 0]), float(fit.intercept_[0])
+    if slope <= 0.0:
+        return _constant(target)  # the problem is convex: with slope >= 0 its solution lies at slope 0
+    return SigmoidCalibration(slope / spread, offset - slope * centre / spread)
+
+
+def _constant(target: NDArray[np.float64]) -> SigmoidCalibration:
+    share = float(target.mean())
+    return SigmoidCalibration(0.0, float(np.log(share / (1.0 - share))))
+
+
+def brier(truth: BoolArray, probability: FloatArray) -> float:
+    """Mean squared difference of probability (n,) and truth (n,), in [0, 1]; the lower the better."""
+    _check(truth, probability, "probability")
+    return float(np.mean((probability - truth) ** 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Examples whose probability lies in [low, high): how many, their mean probability, the share of yes."""
+
+    low: float
+    high: float
+    count: int
+    probability: float
+    observed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """How far probabilities can be trusted.
+
+    brier: see ``brier``. base_brier: of the share of the class as everybody's probability, what is to beat.
+    error: mean over the examples of |mean probability − share of yes| of their bin.
+    bins: those that hold examples, rising; the points of a reliability plot.
+    """
+
+    brier: float
+    base_brier: float
+    error: float
+    bins: tuple[Bin, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def reliability(truth: BoolArray, probability: FloatArray, *, n_bins: int = 10) -> Reliability:
+    """Brier score and reliability curve of probabilities (n,) on rows that nothing was fitted to.
+
+    n_bins: of equal width; the last includes 1. Raises InvalidProblem.
+    """
+    refuse(not_whole("n_bins", n_bins, 1, 1000))
+    _check(truth, probability, "probability")
+    if probability.min() < 0.0 or probability.max() > 1.0:
+        raise InvalidProblem(Fault("probability", "out_of_range", "probabilities must lie between 0 and 1"))
+    bin_of = np.minimum((probability * n_bins).astype(np.int64), n_bins - 1)
+    counts = np.bincount(bin_of, minlength=n_bins)
+    sums = np.bincount(bin_of, weights=probability, minlength=n_bins)
+    yes = np.bincount(bin_of, weights=truth, minlength=n_bins)
+    share = float(truth.mean())
+    return Reliability(
+        brier=brier(truth, probability),
+        base_brier=share * (1.0 - share),
+        error=float(np.abs(sums - yes).sum() / len(truth)),
+        bins=tuple(
+            Bin(
+                low=b / n_bins,
+                high=(b + 1) / n_bins,
+                count=int(counts[b]),
+                probability=float(sums[b] / counts[b]),
+                observed=float(yes[b] / counts[b]),
+            )
+            for b in np.flatnonzero(counts).tolist()
+        ),
+    )
+
+
+def _check(truth: BoolArray, values: FloatArray, name: str) -> None:
+    if not (truth.ndim == 1 and truth.size > 0 and truth.shape == values.shape):
+        message = f"truth and {name} must be vectors of one length, got {truth.shape} and {values.shape}"
+        raise InvalidProblem(Fault(name, "wrong_shape", message))
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise InvalidProblem(Fault(name, "not_finite", f"{name} must be finite; row {row} is not", row))

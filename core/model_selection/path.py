@@ -1,0 +1,247 @@
+"""Students of one class in one fold, point after point along the grid, each started from its neighbour.
+
+What makes a point cheap: the products Φθ of a solution are kept. A step in ε moves the targets only, so all
+slacks of the neighbour's solution are known at no cost; a step in C scales the box, and with it α, θ and Φθ.
+The products include the held-out rows, so their scores cost nothing either.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import Cancelled
+from core.model_selection.folds import TuningFolds
+from core.model_selection.grid import Point
+from core.solvers.box_descent import may_move, push_of, sweep
+from core.solvers.dual_cd import solve_dual_cd
+from core.solvers.gated_hinge import GatedHingeProblem
+from core.solvers.jit import Rows, as_rows, compiled, row_dot
+from core.solvers.products import entries_per_row
+from core.students import Method
+from core.students.difficulty import degrees_of_class
+from core.types import CancelCheck, FloatArray, IntArray
+
+_MAX_EPOCHS_PER_ROUND = 8
+
+_ENTRIES_AT_ONCE = 20_000_000
+"""Entries of Φ gone through between two looks for a cancel: some ten milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How exactly to solve: relative duality gap to stop at, and epochs of coordinate descent at most.
+
+    finish: for a fit that has not reached the gap by then, at most so many epochs and Newton steps of the
+    full solver; 0 leaves it as it is.
+    """
+
+    tolerance: float = 1e-3
+    max_epochs: int = 300
+    finish: int = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoldResult:
+    """Scores of the fold's held-out rows at each point, (points, rows); gaps and seconds, (points,).
+
+    gaps: relative duality gaps reached. seconds: wall time of the fits.
+    """
+
+    scores: NDArray[np.float32]
+    gaps: FloatArray
+    seconds: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    """A dual point α (n,), 0 where a row takes no part, with its θ(α) (m,) and the products Φθ (n,)."""
+
+    C: float
+    alpha: FloatArray
+    theta: FloatArray
+    products: FloatArray
+
+    def at(self, C: float) -> _State:
+        """A copy, scaled to the box of loss weight C: variables at their bound stay there."""
+        share = C / self.C
+        return _State(C, share * self.alpha, share * self.theta, share * self.products)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Task:
+    """Targets t and bounds U of one point, (n,); U is 0 where a row takes no part."""
+
+    targets: FloatArray
+    bounds: FloatArray
+
+    def gap(self, state: _State, slacks: FloatArray) -> float:
+        """Relative duality gap of α and θ(α): (P − D) / P."""
+        half = 0.5 * float(state.theta @ state.theta)
+        primal = half + float(self.bounds @ np.maximum(slacks, 0.0))
+        dual = float(state.alpha @ self.targets) - half
+        return (primal - dual) / max(primal, 1e-12)
+
+
+class FoldPath:
+    """The students of class code ``target`` and one method in one fold.
+
+    Rows without any feature have the same loss whatever θ is, and take no part.
+    """
+
+    def __init__(self, folds: TuningFolds, fold: int, target: int, method: Method, seed: int) -> None:
+        self._folds, self._fold, self._target, self._seed = folds, fold, target, seed
+        self._rows: Rows = as_rows(folds.features)
+        in_training = folds.fold_of != fold
+        self._n_training = int(in_training.sum())
+        self._taking_part = np.flatnonzero(in_training & (folds.norms > 0.0))
+        self.held_out: IntArray = np.flatnonzero(~in_training)
+        self._signs = np.where(folds.labels == target, 1.0, -1.0)
+        self._own = folds.class_scores(fold, target)
+        self._gate = np.zeros(len(self._own)) if method == "svm" else self._own
+        self._piece = max(1, int(_ENTRIES_AT_ONCE / entries_per_row(folds.features)))
+        self._rng = np.random.default_rng([seed, target, fold])
+
+    def walk(self, points: Sequence[Point], effort: Effort, should_cancel: CancelCheck | None) -> FoldResult:
+        """Fit every point. ``should_cancel`` is asked every some ten milliseconds; raises Cancelled."""
+        scores = np.empty((len(points), len(self.held_out)), dtype=np.float32)
+        gaps, seconds = np.empty(len(points)), np.empty(len(points))
+        started = time.perf_counter()
+        for index, state, task in self._neighbours(points):
+            products, gaps[index] = self._fit(state, task, effort, should_cancel)
+            scores[index] = (self._gate - products)[self.held_out]
+            now = time.perf_counter()
+            seconds[index], started = now - started, now
+        return FoldResult(scores, gaps, seconds)
+
+    def _neighbours(self, points: Sequence[Point]) -> Iterator[tuple[int, _State, _Task]]:
+        """Points with a state to start from, which the caller moves to the solution before it asks for more.
+
+        C rises within a floor, as small C are solved at once; ε falls within a C, as large ε are the easier
+        ones. The first of each C starts from the first of the C before it.
+        """
+        order = sorted(range(len(points)), key=lambda i: (points[i].floor, points[i].C, -points[i].margin))
+        for floor, of_floor in groupby(order, key=lambda i: points[i].floor):
+            unit_bounds = self._unit_bounds(floor)
+            head: _State | None = None
+            for C, of_C in groupby(of_floor, key=lambda i: points[i].C):
+                state = self._zero(C) if head is None else head.at(C)
+                head = None
+                for index in of_C:
+                    targets = points[index].margin - self._signs * self._gate
+                    yield index, state, _Task(targets, C * unit_bounds)
+                    head = state.at(C) if head is None else head
+
+    def _unit_bounds(self, floor: float) -> FloatArray:
+        """U at C = 1: 1 / (n d) for the n training rows, else 0; a floor of 1 makes every d equal 1."""
+        bounds = np.zeros(len(self._signs))
+        rival = self._folds.ranks[self._fold].rival(self._target)
+        degrees = degrees_of_class(self._own, self._signs > 0.0, rival, floor)
+        bounds[self._taking_part] = 1.0 / (self._n_training * degrees[self._taking_part])
+        return bounds
+
+    def _zero(self, C: float) -> _State:
+        n, m = self._folds.features.shape
+        return _State(C, np.zeros(n), np.zeros(m), np.zeros(n))
+
+    def _fit(
+        self, state: _State, task: _Task, effort: Effort, should_cancel: CancelCheck | None
+    ) -> tuple[FloatArray, float]:
+        """Move ``state`` to the solution; the products Φθ of the best primal point, and the gap reached."""
+        np.clip(state.alpha, 0.0, task.bounds, out=state.alpha)
+        epochs = 0
+        while True:
+            _poll(should_cancel)
+            slacks = task.targets + self._signs * state.products
+            gap = task.gap(state, slacks)
+            if gap <= effort.tolerance:
+                return state.products, gap
+            if epochs >= effort.max_epochs:
+                break
+            active = self._active(state, task, slacks)
+            share = len(self._taking_part) // len(active)
+            rounds = min(max(share, 1), _MAX_EPOCHS_PER_ROUND)
+            self._rng.shuffle(active)
+            for _ in range(rounds):
+                self._epoch(state, task, active, should_cancel)
+            self._project(state.theta, state.products, should_cancel)
+            epochs += rounds
+        return self._finish(state, task, effort, should_cancel) if effort.finish else (state.products, gap)
+
+    def _epoch(
+        self, state: _State, task: _Task, order: NDArray[np.intp], should_cancel: CancelCheck | None
+    ) -> None:
+        """One pass of coordinate descent, in pieces with a look for a cancel between them."""
+        for start in range(0, len(order), self._piece):
+            _poll(should_cancel)
+            sweep(
+                self._rows,
+                self._signs,
+                task.targets,
+                task.bounds,
+                self._folds.norms,
+                order[start : start + self._piece],
+                1,
+                state.alpha,
+                state.theta,
+            )
+
+    def _project(self, theta: FloatArray, products: FloatArray, should_cancel: CancelCheck | None) -> None:
+        """Φθ into ``products`` (n,), in the same pieces."""
+        for start in range(0, len(products), self._piece):
+            _poll(should_cancel)
+            stop = min(start + self._piece, len(products))
+            _project(_some_rows(self._rows, start, stop), theta, products[start:stop])
+
+    def _active(self, state: _State, task: _Task, slacks: FloatArray) -> NDArray[np.intp]:
+        """Rows that may still move: not at a bound with more push into it than the worst violation left."""
+        push = push_of(slacks, state.alpha, task.bounds)[self._taking_part]
+        return self._taking_part[may_move(push)]
+
+    def _finish(
+        self, state: _State, task: _Task, effort: Effort, should_cancel: CancelCheck | None
+    ) -> tuple[FloatArray, float]:
+        """The same with the full solver, whose Newton steps get along where coordinate descent crawls."""
+        rows = self._taking_part
+        problem = GatedHingeProblem(
+            self._folds.features[rows], self._signs[rows], task.targets[rows], task.bounds[rows]
+        )
+        solution = solve_dual_cd(
+            problem,
+            tolerance=effort.tolerance,
+            max_epochs=effort.finish,
+            seed=self._seed,
+            initial_dual=state.alpha[rows],
+            should_cancel=should_cancel,
+        )
+        state.alpha[rows] = solution.dual
+        state.theta[:] = problem.theta_of(solution.dual)
+        self._project(state.theta, state.products, should_cancel)
+        products = np.empty_like(state.products)
+        self._project(np.ascontiguousarray(solution.value, dtype=np.float64), products, should_cancel)
+        return products, solution.relative_gap
+
+
+def _poll(should_cancel: CancelCheck | None) -> None:
+    if should_cancel is not None and should_cancel():
+        raise Cancelled("tuning: cancelled")
+
+
+def _some_rows(rows: Rows, start: int, stop: int) -> Rows:
+    """Consecutive rows, without a copy."""
+    if len(rows) == 1:
+        return (rows[0][start:stop],)
+    data, indices, indptr = rows
+    return (data, indices, indptr[start : stop + 1])
+
+
+@compiled
+def _project(rows: Rows, theta: FloatArray, products: FloatArray) -> None:
+    """Φθ into ``products`` (n,), summed in float64 from rows of either type without a copy of them."""
+    for i in range(products.shape[0]):
+        products[i] = row_dot(rows, i, theta)

@@ -1,0 +1,138 @@
+"""What a search tells: every point it tried, and the one it chose."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from core.model_selection.grid import Point
+from core.students import StudentSpec
+from core.types import FloatArray, IntArray
+
+Metric: TypeAlias = Literal["f1", "accuracy", "auc"]
+Strategy: TypeAlias = Literal["halving", "exhaustive"]
+
+
+@dataclass(frozen=True, slots=True)
+class TracePoint:
+    """One point as it was last measured.
+
+    folds: how many it was measured on. score: the metric, in [0, 1]. standard_error: of it, over the folds.
+    gap: largest relative duality gap of its fits. seconds: wall time of its fits, together.
+    """
+
+    C: float
+    margin: float
+    floor: float
+    folds: int
+    score: float
+    standard_error: float
+    gap: float
+    seconds: float
+
+    def as_dict(self) -> dict[str, float | int]:
+        """JSON-ready, field by field."""
+        return asdict(self)
+
+
+@dataclass(slots=True, eq=False)
+class Ledger:
+    """What is known so far of each of the points of a search; arrays are (points,), see ``TracePoint``."""
+
+    points: tuple[Point, ...]
+    score: FloatArray = field(init=False)
+    error: FloatArray = field(init=False)
+    gap: FloatArray = field(init=False)
+    seconds: FloatArray = field(init=False)
+    folds: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.points)
+        self.score, self.error = np.zeros(count), np.zeros(count)
+        self.gap, self.seconds = np.zeros(count), np.zeros(count)
+        self.folds = np.zeros(count, dtype=np.int64)
+
+    def add_fits(self, which: IntArray, gaps: FloatArray, seconds: FloatArray) -> None:
+        """One more fit of each of the points ``which``: the largest gap is kept, and the time added."""
+        self.gap[which] = np.maximum(self.gap[which], gaps)
+        self.seconds[which] += seconds
+
+    def trace(self) -> tuple[TracePoint, ...]:
+        """All points, in the order of the grid."""
+        numbers = (self.folds, self.score, self.error, self.gap, self.seconds)
+        columns = zip(*(column.tolist() for column in numbers), strict=True)
+        return tuple(TracePoint(*point, *row) for point, row in zip(self.points, columns, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuned:
+    """The outcome of a search for one class and method.
+
+    spec: the chosen hyper-parameters. threshold: by the rule asked for, on all held-out scores of the choice.
+    held_out_scores: of every training row by the student and teacher that have not seen it, (n,); what a
+        calibration is fitted to.
+    score, standard_error: cross-validated, of the choice. trace: every point tried, in the order of the grid.
+    """
+
+    spec: StudentSpec
+    threshold: float
+    held_out_scores: FloatArray
+    score: float
+    standard_error: float
+    trace: tuple[TracePoint, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all fits, those done at the same time counted each."""
+        return sum(point.seconds for point in self.trace)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, without the held-out scores."""
+        return {
+            "method": self.spec.method,
+            "C": self.spec.C,
+            "margin": self.spec.margin,
+            "floor": self.spec.floor,
+            "threshold": self.threshold,
+            "score": self.score,
+            "standard_error": self.standard_error,
+            "trace": [point.as_dict() for point in self.trace],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReport:
+    """What a trained student keeps of the search for its hyper-parameters.
+
+    chosen: C, ε and ϵ. score, standard_error: cross-validated, of the choice.
+    metric, strategy, folds: how it was searched. points: every point tried, in the order of the grid.
+    seconds: wall time of the search.
+    """
+
+    chosen: Point
+    score: float
+    standard_error: float
+    metric: Metric
+    strategy: Strategy
+    folds: int
+    points: tuple[TracePoint, ...]
+    seconds: float
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-ready, with the number of points in place of the points."""
+        return {
+            **self.chosen._asdict(),
+            "score": self.score,
+            "standard_error": self.standard_error,
+            "metric": self.metric,
+            "strategy": self.strategy,
+            "folds": self.folds,
+            "points": len(self.points),
+            "seconds": self.seconds,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready: ``chosen`` is the summary, ``points`` are all points."""
+        return {"chosen": self.summary(), "points": [point.as_dict() for point in self.points]}

@@ -1,0 +1,114 @@
+"""From held-out scores to the score of a point: over folds, with its standard error, and never NaN.
+
+Every metric of a fold is a ratio: F is 2 tp / (tp + fp + positives), accuracy is right answers / rows, AUC
+is won pairs / pairs of a positive and a negative row. The score of a point is the mean of the folds' ratios,
+with the standard error of that mean.
+
+A class with fewer rows than folds is missing from some, where F says nothing and AUC is undefined. Such a
+class is measured on the pooled folds: the ratio of the sums, with the standard error of the jackknife that
+leaves out one fold at a time, sqrt((k−1)/k Σ_j (x_j − x̄)²). Pairs are still counted within folds, as scores
+of two students do not compare. Where nothing is left to count, the ratio is 0.
+
+A threshold that is measured on the rows it was chosen on flatters itself. So each fold is measured at the
+threshold chosen on the other folds (at 0 if these hold one side of the truth only). What optimism remains is
+that of picking the best of many points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from core.model_selection.results import Metric
+from core.model_selection.threshold import ThresholdRule, choose_threshold
+from core.types import BoolArray, FloatArray, IntArray
+
+
+def _no_poll() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What is maximised: a metric at the threshold of a rule. AUC needs no threshold.
+
+    budget: the largest false-positive rate, for the rule ``"fpr"``.
+    """
+
+    metric: Metric = "f1"
+    rule: ThresholdRule = "zero"
+    budget: float = 0.01
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOutRows:
+    """Rows that were held out: truth (r,) and fold of each (r,), at least two folds.
+
+    pooled: whether the class, or the rest, is missing from some fold of the search.
+    """
+
+    truth: BoolArray
+    fold_of: IntArray
+    pooled: bool
+
+    def scores_of(
+        self, values: NDArray[np.floating], measure: Measure, poll: Callable[[], None] = _no_poll
+    ) -> tuple[FloatArray, FloatArray]:
+        """Score and standard error of each point, (points,) both, from its held-out scores (points, r).
+
+        poll: called between the choices of thresholds, which take most of the time.
+        """
+        counted = [self._count(values, fold, measure, poll) for fold in np.unique(self.fold_of)]
+        over = np.array([numerator for numerator, _ in counted])
+        under = np.array([np.broadcast_to(denominator, over.shape[1]) for _, denominator in counted])
+        k = len(counted)
+        if not self.pooled:
+            ratios = _ratio(over, under)
+            return ratios.mean(axis=0), ratios.std(axis=0, ddof=1) / np.sqrt(k)
+        total_over, total_under = over.sum(axis=0), under.sum(axis=0)
+        left_out = _ratio(total_over - over, total_under - under)
+        return _ratio(total_over, total_under), np.sqrt(k - 1.0) * left_out.std(axis=0)
+
+    def _count(
+        self, values: NDArray[np.floating], fold: int, measure: Measure, poll: Callable[[], None]
+    ) -> tuple[FloatArray, FloatArray | float]:
+        """Numerator (points,) and denominator, (points,) or one for all, of the metric in one fold."""
+        inside = self.fold_of == fold
+        truth, own = self.truth[inside], values[:, inside]
+        positives, n = int(truth.sum()), len(truth)
+        if measure.metric == "auc":
+            # Mann and Whitney: the ranks of the positives tell how many pairs they win, ties count half.
+            ranks = rankdata(own, axis=1)[:, truth]
+            wins: FloatArray = ranks.sum(axis=1) - positives * (positives + 1) / 2.0
+            return wins, float(positives * (n - positives))
+        says = own >= self._thresholds(values, ~inside, measure, poll)[:, None]
+        tp = (says & truth).sum(axis=1).astype(np.float64)
+        said = says.sum(axis=1).astype(np.float64)
+        if measure.metric == "accuracy":
+            return n - positives - said + 2.0 * tp, float(n)
+        return 2.0 * tp, said + positives
+
+    def _thresholds(
+        self,
+        values: NDArray[np.floating],
+        others: BoolArray,
+        measure: Measure,
+        poll: Callable[[], None],
+    ) -> FloatArray:
+        """Each point's threshold for a fold, chosen on the rows of the other folds, (points,)."""
+        truth = self.truth[others]
+        thresholds = np.zeros(len(values))
+        if measure.rule == "zero" or truth.all() or not truth.any():
+            return thresholds
+        for point, row in enumerate(values):
+            poll()
+            thresholds[point] = choose_threshold(truth, row[others], measure.rule, measure.budget)
+        return thresholds
+
+
+def _ratio(over: FloatArray, under: FloatArray) -> FloatArray:
+    return np.divide(over, under, out=np.zeros(over.shape), where=under > 0)

@@ -1,0 +1,204 @@
+"""The search for one student's hyper-parameters: every point on every fold, or fewer and fewer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+from typing import get_args
+
+import numpy as np
+from joblib import Parallel, cpu_count, delayed
+from numpy.typing import NDArray
+
+from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
+from core.errors import Cancelled, Fault, InvalidProblem
+from core.model_selection.folds import TuningFolds
+from core.model_selection.grid import PAPER_GRID, Grid
+from core.model_selection.path import Effort, FoldPath, FoldResult
+from core.model_selection.results import Ledger, Metric, Strategy, Tuned
+from core.model_selection.scoring import HeldOutRows, Measure
+from core.model_selection.threshold import ThresholdRule, choose_threshold
+from core.solvers.threads import one_blas_thread
+from core.students import Method, StudentSpec
+from core.types import CancelCheck, IntArray, Progress, ProgressCallback
+
+EXACT = Effort()
+# Enough to rank: a relative gap of 1e-2 changes one decision in a thousand.
+LOOSE = Effort(tolerance=1e-2, max_epochs=100, finish=0)
+# Successive halving: the share of the folds that a point has been measured on by the end of each rung but the
+# last; and one in how many points goes on from there. The last rung is exact and has all folds.
+_RUNGS = (0.2, 0.4, 0.7)
+_SURVIVORS = 4
+_FEWEST = 6
+# Held-out scores of one search: 4 GB.
+_MOST_SCORES = 10**9
+# Scores to rate between two looks for a cancel.
+_RATED_AT_ONCE = 500_000
+# Positive rows to see before points are dropped, if the folds of the rungs have so many.
+_POSITIVES = 25
+
+
+def tune_student(
+    folds: TuningFolds,
+    target: int,
+    method: Method = "gsvm",
+    grid: Grid = PAPER_GRID,
+    *,
+    strategy: Strategy = "halving",
+    metric: Metric = "f1",
+    threshold_rule: ThresholdRule = "zero",
+    budget: float = 0.01,
+    seed: int = 0,
+    n_threads: int | None = None,
+    progress: ProgressCallback | None = None,
+    should_cancel: CancelCheck | None = None,
+) -> Tuned:
+    """The point of ``grid`` with the best cross-validated score for class code ``target``.
+
+    strategy: ``"exhaustive"`` measures every point on every fold. ``"halving"`` measures all points on a few
+        folds, loosely, keeps the best quarter, and so on; what is left in the end is measured as
+        ``"exhaustive"`` measures all.
+    metric, threshold_rule, budget: what is maximised, see ``core.model_selection.scoring``. Of equal points
+        the one with the best AUC is taken, then the one with the smallest C.
+    n_threads: folds at the same time; all processors by default. The result does not depend on it.
+    progress: told of the stage ``"tuning"`` in fits.
+
+    Raises InvalidProblem: arguments out of bounds, a class or a rest that is in one fold only, more than 1e9
+    points × rows. Cancelled.
+    """
+    refuse(
+        unknown_choice("strategy", strategy, get_args(Strategy)),
+        unknown_choice("metric", metric, get_args(Metric)),
+        unknown_choice("threshold", threshold_rule, get_args(ThresholdRule)),
+        out_of_bounds("budget", budget, 0.0, 1.0, open_high=True),
+        not_whole("target", target, 0, len(folds.classes) - 1),
+        not_whole("seed", seed, 0, 2**32 - 1),
+        None if n_threads is None else not_whole("n_threads", n_threads, 1, 4096),
+    )
+    measure = Measure(metric, threshold_rule, budget)
+    search = _Search(folds, target, method, grid, measure, seed, n_threads, should_cancel)
+    plan = search.plan(strategy)
+    total, done = sum(count * len(new) for count, new, _ in plan), 0
+    alive = np.arange(len(search.points))
+    with one_blas_thread():
+        for count, new_folds, effort in plan:
+            alive = search.best(alive)[:count]
+            for fits in search.fit(alive, new_folds, effort):
+                done += fits
+                if progress is not None:
+                    progress(Progress("tuning", done, total))
+            search.rate(alive)
+    return search.outcome(search.choice(alive))
+
+
+class _Search:
+    """What is known of every point: its held-out scores as far as measured, score, error, gap and time."""
+
+    def __init__(
+        self,
+        folds: TuningFolds,
+        target: int,
+        method: Method,
+        grid: Grid,
+        measure: Measure,
+        seed: int,
+        n_threads: int | None,
+        should_cancel: CancelCheck | None,
+    ) -> None:
+        self.folds, self.target, self.method, self.measure = folds, target, method, measure
+        self.seed, self.n_threads, self.should_cancel = seed, n_threads, should_cancel
+        self.points = grid.points(method)
+        self.truth = folds.labels == target
+        self.positives = positives = np.bincount(folds.fold_of[self.truth], minlength=folds.n_folds)
+        negatives = np.bincount(folds.fold_of[~self.truth], minlength=folds.n_folds)
+        if min(np.count_nonzero(positives), np.count_nonzero(negatives)) < 2:
+            name = folds.classes[target]
+            message = f"tuning class {name!r} needs examples of it, and of the rest, in at least two folds"
+            raise InvalidProblem(Fault("labels", "class_too_small", message))
+        self.pooled = bool((positives == 0).any() or (negatives == 0).any())
+        # Folds that hold the class come first, so that a rare class is seen by the first rung.
+        self.fold_order = np.argsort(-positives, kind="stable")
+        P = len(self.points)
+        if P * len(self.truth) > _MOST_SCORES:
+            message = (
+                f"{P} points on {len(self.truth)} rows are {P * len(self.truth)} held-out scores,"
+                f" more than the {_MOST_SCORES} that fit: take a coarser grid"
+            )
+            raise InvalidProblem(Fault("tuning.grid", "too_large", message))
+        self.values = np.full((P, len(self.truth)), np.nan, dtype=np.float32)
+        self.ledger, self.auc = Ledger(self.points), np.zeros(P)
+
+    def plan(self, strategy: Strategy) -> list[tuple[int, NDArray[np.intp], Effort]]:
+        """Rungs: how many of the best points so far are fitted, on which folds, and how exactly."""
+        count, k = len(self.points), self.folds.n_folds
+        rungs: list[tuple[int, NDArray[np.intp], Effort]] = []
+        if strategy == "halving":
+            seen = np.cumsum(self.positives[self.fold_order])
+            enough = min(1 + int(np.searchsorted(seen, _POSITIVES)), ceil(_RUNGS[-1] * k))
+            start = 0
+            for share in _RUNGS:
+                stop = max(2, ceil(share * k), enough)
+                if count <= _FEWEST or not start < stop < k:
+                    continue
+                rungs.append((count, self.fold_order[start:stop], LOOSE))
+                count, start = max(_FEWEST, ceil(count / _SURVIVORS)), stop
+        return [*rungs, (count, self.fold_order, EXACT)]
+
+    def fit(self, alive: IntArray, new_folds: NDArray[np.intp], effort: Effort) -> Iterator[int]:
+        """Fit the points on the folds, several at a time; yields the number of fits after each fold."""
+        points = [self.points[index] for index in alive]
+
+        def walk(fold: int) -> tuple[FoldPath, FoldResult]:
+            path = FoldPath(self.folds, fold, self.target, self.method, self.seed)
+            return path, path.walk(points, effort, self.should_cancel)
+
+        if effort is EXACT:
+            self.ledger.gap[alive] = 0.0
+        pool = Parallel(n_jobs=self.n_threads or cpu_count(), prefer="threads", return_as="generator")
+        for path, result in pool(delayed(walk)(int(fold)) for fold in new_folds):
+            self.values[np.ix_(alive, path.held_out)] = result.scores
+            self.ledger.add_fits(alive, result.gaps, result.seconds)
+            yield len(points)
+
+    def rate(self, alive: IntArray) -> None:
+        """Score the points on the folds that they have been fitted on."""
+        seen = np.flatnonzero(~np.isnan(self.values[alive[0]]))
+        rows = HeldOutRows(self.truth[seen], self.folds.fold_of[seen], self.pooled)
+        # Never a point alone: numpy sums a single column in another order.
+        size = max(2, _RATED_AT_ONCE // len(seen))
+        for some in np.array_split(alive, max(1, len(alive) // size)):
+            self._poll()
+            values = self.values[np.ix_(some, seen)]
+            found = rows.scores_of(values, self.measure, self._poll)
+            self.ledger.score[some], self.ledger.error[some] = found
+            self.auc[some], _ = rows.scores_of(values, Measure("auc"))
+        self.ledger.folds[alive] = len(np.unique(rows.fold_of))
+
+    def _poll(self) -> None:
+        if self.should_cancel is not None and self.should_cancel():
+            raise Cancelled("tuning: cancelled")
+
+    def best(self, alive: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The points from best to worst: by score, then AUC; equal ones in random order.
+
+        Where many points are perfect on the few folds of a rung, those that go on are thus from everywhere.
+        """
+        luck = np.random.default_rng(self.seed).permutation(len(self.points))
+        return alive[np.lexsort((luck[alive], -self.auc[alive], -self.ledger.score[alive]))]
+
+    def choice(self, alive: NDArray[np.intp]) -> int:
+        """The best point; of equal ones that with the smallest C, then the first of the grid."""
+        C = [self.points[index].C for index in alive]
+        return int(alive[np.lexsort((alive, C, -self.auc[alive], -self.ledger.score[alive]))[0]])
+
+    def outcome(self, chosen: int) -> Tuned:
+        point, scores = self.points[chosen], self.values[chosen].astype(np.float64)
+        rule, budget = self.measure.rule, self.measure.budget
+        return Tuned(
+            spec=StudentSpec(self.method, *point),
+            threshold=choose_threshold(self.truth, scores, rule, budget),
+            held_out_scores=scores,
+            score=float(self.ledger.score[chosen]),
+            standard_error=float(self.ledger.error[chosen]),
+            trace=self.ledger.trace(),
+        )

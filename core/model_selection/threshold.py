@@ -1,0 +1,156 @@
+"""Where the decision is cut: at 0 as in the paper, or at a threshold chosen on held-out scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from sklearn.model_selection import StratifiedKFold
+
+from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
+from core.errors import Fault, InvalidProblem
+from core.students import Lesson, StudentSpec, fit_student
+from core.types import BoolArray, CancelCheck, FloatArray, IntArray, Matrix
+
+ThresholdRule: TypeAlias = Literal["zero", "accuracy", "f1", "fpr"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOut:
+    """scores: of each example by a student that did not train on it, (n,). folds: how many there were."""
+
+    scores: FloatArray
+    folds: int
+
+
+def held_out_scores(
+    features: Matrix,
+    lesson: Lesson,
+    spec: StudentSpec,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    should_cancel: CancelCheck | None = None,
+) -> HeldOut:
+    """Score every example with a student fitted, from zero, to the other folds.
+
+    The student is held out; the teacher is not: gate and difficulty come from the one teacher, which has seen
+    all rows. A threshold chosen on these scores is therefore a little optimistic about the gate, and not
+    about the student.
+
+    The folds are stratified and shuffled with ``seed``. A class with fewer than ``folds`` examples is cut
+    into as many folds as it has examples, and ``HeldOut.folds`` tells.
+
+    Raises InvalidProblem when the class, or the rest, has fewer than two examples; Cancelled.
+    """
+    refuse(not_whole("folds", folds, 2, 1000))
+    smaller = int(min(lesson.positive.sum(), (~lesson.positive).sum()))
+    if smaller < 2:
+        message = "held-out scores need at least two examples of the class and two of the rest"
+        raise InvalidProblem(Fault("labels", "class_too_small", message))
+    splitter = StratifiedKFold(min(folds, smaller), shuffle=True, random_state=seed)
+    scores = np.empty(len(lesson.positive))
+    for train, held_out in splitter.split(np.zeros(len(scores)), lesson.positive):
+        student = fit_student(
+            features[train], lesson.take(train), spec, seed=seed, should_cancel=should_cancel
+        )
+        scores[held_out] = student.scores(features[held_out])
+    return HeldOut(scores, splitter.get_n_splits())
+
+
+def choose_threshold(
+    truth: BoolArray, scores: FloatArray, rule: ThresholdRule, budget: float | None = None
+) -> float:
+    """The threshold t that is best for "yes where score >= t" on the examples given.
+
+    rule: ``"zero"`` gives 0. ``"accuracy"`` and ``"f1"`` maximise that measure. ``"fpr"`` finds the most true
+    positives with a false-positive rate of at most ``budget``, in [0, 1).
+
+    A cut lies in the middle of a gap between two neighbouring scores. Among cuts that measure the same, the
+    one in the
+    widest gap is taken, then the highest: it is the least likely to be crossed by new examples. To say no to
+        all,
+    t is the next number above the largest score; to say yes to all, the smallest score.
+
+    truth, scores: (n,). Raises InvalidProblem: unknown rule, no budget, unequal lengths, scores that are not
+        finite,
+    a truth with only one class.
+    """
+    refuse(
+        unknown_choice("threshold.rule", rule, get_args(ThresholdRule)),
+        out_of_bounds("threshold.budget", budget, 0.0, 1.0, open_high=True) if rule == "fpr" else None,
+    )
+    if rule == "zero":
+        return 0.0
+    _check_scores(truth, scores)
+    cuts = _Cuts.of(truth, scores)
+    value = cuts.values(rule, budget)
+    best = np.flatnonzero(value == value.max())
+    return cuts.threshold(int(best[np.argmax(cuts.gaps[best])]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cuts:
+    """Every way to cut the examples by a threshold, from "no to all" to "yes to all".
+
+    levels: the q distinct scores, falling. Cut c in 0..q says yes to levels[:c].
+    true_positives, false_positives: at each cut, (q + 1,). gaps: width of the gap that it lies in, (q + 1,);
+        0 at both
+    ends, which border on nothing.
+    """
+
+    levels: FloatArray
+    true_positives: IntArray
+    false_positives: IntArray
+    gaps: FloatArray
+
+    @classmethod
+    def of(cls, truth: BoolArray, scores: FloatArray) -> _Cuts:
+        levels, level_of = np.unique(-scores, return_inverse=True)
+        positives = np.bincount(level_of, weights=truth, minlength=len(levels)).astype(np.int64)
+        examples = np.bincount(level_of, minlength=len(levels))
+        return cls(
+            levels=-levels,
+            true_positives=np.concatenate(([0], np.cumsum(positives))),
+            false_positives=np.concatenate(([0], np.cumsum(examples - positives))),
+            gaps=np.concatenate(([0.0], np.diff(levels), [0.0])),
+        )
+
+    def values(self, rule: ThresholdRule, budget: float | None) -> FloatArray:
+        """What the rule maximises, at each cut; of whole numbers, so that equal means equal."""
+        tp, fp = self.true_positives, self.false_positives
+        positives, negatives = int(tp[-1]), int(fp[-1])
+        if rule == "accuracy":
+            return (tp - fp).astype(np.float64)
+        if rule == "f1":
+            return 2.0 * tp / (tp + fp + positives)
+        # Of the cuts with the most true positives the first has the fewest false ones.
+        allowed = fp / negatives <= (0.0 if budget is None else budget)
+        return np.where(allowed, tp - fp / (negatives + 1.0), -1.0)
+
+    def threshold(self, cut: int) -> float:
+        """A number t with levels[cut − 1] >= t > levels[cut]."""
+        if cut == 0:
+            return float(np.nextafter(self.levels[0], np.inf))
+        above = float(self.levels[cut - 1])
+        if cut == len(self.levels):
+            return above
+        below = float(self.levels[cut])
+        middle = below + (above - below) / 2.0
+        # Between neighbouring floats the middle rounds to one of them, and must not round to the lower.
+        return middle if middle > below else above
+
+
+def _check_scores(truth: BoolArray, scores: FloatArray) -> None:
+    if not (truth.ndim == 1 and truth.shape == scores.shape):
+        message = (
+            f"truth and scores must be vectors of one length, got shapes {truth.shape} and {scores.shape}"
+        )
+        raise InvalidProblem(Fault("scores", "wrong_shape", message))
+    if not np.isfinite(scores).all():
+        row = int(np.flatnonzero(~np.isfinite(scores))[0])
+        raise InvalidProblem(Fault("scores", "not_finite", f"scores must be finite; row {row} is not", row))
+    if truth.all() or not truth.any():
+        message = "a threshold can only be chosen on examples of the class and of the rest"
+        raise InvalidProblem(Fault("truth", "single_class", message))

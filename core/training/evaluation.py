@@ -1,0 +1,140 @@
+"""Teacher and students measured on rows that none of them has seen, class by class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core.data.dataset import LabelledData
+from core.errors import Fault, InvalidProblem
+from core.model_selection.calibration import Reliability, reliability
+from core.model_selection.metrics import BinaryMetrics, MeanMetrics, binary_metrics, mean_metrics
+from core.packed import PackedStudent
+from core.packed.calibration import Calibration
+from core.solvers.threads import one_blas_thread
+from core.students import FittedStudent
+from core.students.difficulty import ScoreRanks
+from core.teachers.linear import classes_evaluated
+from core.training.preparation import Preparation
+from core.types import FloatArray, IntArray, Matrix
+
+TEACHER = "teacher"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassResult:
+    """One method measured on one class.
+
+    label: name of the class. method: ``"teacher"`` or a student's method.
+    classes_evaluated: mean number of class scores for one answer, by Remark 2 for the teacher, 1 for a
+        student.
+    reliability: of a calibrated student's probabilities.
+    """
+
+    label: str
+    method: str
+    metrics: BinaryMetrics
+    classes_evaluated: float
+    reliability: Reliability | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready; ``reliability`` where there is one."""
+        trust = {} if self.reliability is None else {"reliability": self.reliability.as_dict()}
+        return {
+            "label": self.label,
+            "method": self.method,
+            "classes_evaluated": self.classes_evaluated,
+            **self.metrics.as_dict(),
+            **trust,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """All results, and their means over the classes."""
+
+    results: tuple[ClassResult, ...]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Methods in the order of their first result."""
+        return tuple(dict.fromkeys(result.method for result in self.results))
+
+    def mean(self, method: str) -> MeanMetrics:
+        """Mean over the classes on which each measure is defined."""
+        return mean_metrics(result.metrics for result in self.results if result.method == method)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready: ``classes``, one row a class and method, and ``means`` by method."""
+        return {
+            "classes": [result.as_dict() for result in self.results],
+            "means": {method: self.mean(method).as_dict() for method in self.methods},
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Examination:
+    """A test part, mapped and scored by the teacher once for all students.
+
+    features: Φ of the test rows, (n, m). labels: true codes, (n,). scores: the teacher's S, (n, K).
+    X: the raw rows, (n, d), for students that do not share the teacher's features.
+    """
+
+    features: Matrix
+    labels: IntArray
+    classes: tuple[str, ...]
+    scores: FloatArray
+    ranks: ScoreRanks
+    X: Matrix
+
+    @classmethod
+    def of(cls, preparation: Preparation, test: LabelledData) -> Examination:
+        """Map and score ``test``. Raises InvalidProblem unless it has the classes and columns of training."""
+        if test.classes != preparation.classes:
+            message = "the test part must be coded with the classes of the training part"
+            raise InvalidProblem(Fault("test", "other_classes", message))
+        with one_blas_thread():
+            features = preparation.feature_map.transform(test.X)
+            scores = preparation.teacher.scores(features)
+        return cls(features, test.y, test.classes, scores, ScoreRanks.of(scores), test.X)
+
+    def teacher(self, target: int) -> ClassResult:
+        """The teacher as a binary classifier of class code ``target``.
+
+        It says yes where the class has the largest score; its score for the ROC curve is the margin over the
+        best other class, S^y − max_{k≠y} S^k.
+        """
+        metrics = binary_metrics(
+            truth=self.labels == target,
+            decision=self.ranks.predicted == target,
+            score=self.scores[:, target] - self.ranks.rival(target),
+        )
+        cost = float(np.mean(classes_evaluated(self.scores, target)))
+        return ClassResult(self.classes[target], TEACHER, metrics, cost)
+
+    def student(
+        self, target: int, fitted: FittedStudent, threshold: float, calibration: Calibration | None = None
+    ) -> ClassResult:
+        """A student of class code ``target``, which says yes where its score reaches the threshold."""
+        with one_blas_thread():
+            score = fitted.scores(self.features)
+        return self._measured(target, fitted.spec.method, score, threshold, calibration)
+
+    def packed_student(self, target: int, packed: PackedStudent, method: str) -> ClassResult:
+        """A student of class code ``target`` as it is shipped, asked with raw rows."""
+        with one_blas_thread():
+            if isinstance(self.X, np.ndarray):
+                score = packed.scores(self.X)
+            else:
+                score = packed.scores_sparse(self.X.indices, self.X.data, self.X.indptr)
+        return self._measured(target, method, score, packed.threshold, packed.calibration)
+
+    def _measured(
+        self, target: int, method: str, score: FloatArray, threshold: float, calibration: Calibration | None
+    ) -> ClassResult:
+        truth = self.labels == target
+        metrics = binary_metrics(truth=truth, decision=score >= threshold, score=score)
+        trust = None if calibration is None else reliability(truth, calibration.probabilities(score))
+        return ClassResult(self.classes[target], method, metrics, 1.0, trust)

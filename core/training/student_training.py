@@ -1,0 +1,257 @@
+"""One student from a preparation to its package: hyper-parameters, fit, threshold, calibration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from core.data.bounds import not_whole, refuse
+from core.errors import Fault, InvalidProblem
+from core.model_selection import Point, SearchReport, TuningFolds, TuningSpec, fold_assignment, tune_student
+from core.model_selection.folds import TunedTeacher
+from core.model_selection.threshold import HeldOut, held_out_scores
+from core.packed import PackedStudent
+from core.packed.calibration import Calibration
+from core.solvers.solution import Summary
+from core.solvers.threads import one_blas_thread
+from core.students import FittedStudent, StudentSpec, fit_student
+from core.training.preparation import Preparation
+from core.training.stages import renamed
+from core.types import CancelCheck, ProgressCallback
+
+_FOLD_SCORE_BYTES = 512 * 1024**2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedStudent:
+    """One student: as it is shipped (``packed``), and in feature space (``fitted``) for measuring.
+
+    target, label: code and name of its class. summary: how its solver ended. seconds: wall time, search,
+        threshold and calibration included. search: for its hyper-parameters; None where they were given.
+    """
+
+    target: int
+    label: str
+    packed: PackedStudent
+    fitted: FittedStudent
+    summary: Summary
+    seconds: float
+    search: SearchReport | None = None
+
+    @property
+    def method(self) -> str:
+        """``"gsvm"``, ``"gsvm0"`` or ``"svm"``."""
+        return self.fitted.spec.method
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, without the arrays and the points of the search."""
+        calibration = self.packed.calibration
+        return {
+            "label": self.label,
+            "method": self.method,
+            "threshold": self.packed.threshold,
+            "calibration": None if calibration is None else calibration.kind,
+            "digest": self.packed.digest,
+            "chosen": None if self.search is None else self.search.summary(),
+            "training_seconds": self.seconds,
+            **self.summary.as_dict(),
+        }
+
+
+def tuning_folds(
+    preparation: Preparation,
+    targets: Sequence[int] | None = None,
+    *,
+    should_cancel: CancelCheck | None = None,
+) -> TuningFolds:
+    """What the searches for several students share; ``train_student`` makes its own unless it is given this.
+
+    targets: class codes that it shall serve; by default all. Memory: a float32 copy of the features, and
+    folds × rows × targets scores; let go of it when the searches are done.
+
+    Raises InvalidProblem for a preparation whose configuration does not tune, Cancelled.
+    """
+    config = preparation.config
+    if config.tuning is None:
+        raise InvalidProblem(Fault("tuning", "missing", "the preparation was made without tuning"))
+    return TuningFolds.of(
+        preparation.features,
+        preparation.labels,
+        preparation.classes,
+        fold_assignment(preparation.labels, config.tuning.folds, config.seed),
+        TunedTeacher(config.teacher_C, preparation.fold_teachers, ()),
+        targets=targets,
+        should_cancel=should_cancel,
+    )
+
+
+def tuning_batches(preparation: Preparation, targets: Sequence[int]) -> list[Sequence[int]]:
+    """Class codes in groups, the ``tuning_folds`` of each with at most half a gigabyte of scores."""
+    tuning = preparation.config.tuning
+    if tuning is None:
+        return [targets]
+    size = max(1, _FOLD_SCORE_BYTES // (8 * tuning.folds * len(preparation.labels)))
+    return [targets[start : start + size] for start in range(0, len(targets), size)]
+
+
+def train_student(
+    preparation: Preparation,
+    target: int,
+    spec: StudentSpec | None = None,
+    *,
+    folds: TuningFolds | None = None,
+    n_threads: int | None = None,
+    progress: ProgressCallback | None = None,
+    should_cancel: CancelCheck | None = None,
+) -> TrainedStudent:
+    """Train and pack the student of class code ``target``; the same arguments give the same bytes.
+
+    spec: by default the configured student's. A configuration that tunes takes C, ε and ϵ from the search for
+        this class and method instead. Threshold rule, budget, calibration, folds and seed are the
+        configuration's.
+    folds: ``tuning_folds`` that are at hand already; the result is the same without.
+    n_threads: folds of the search fitted at the same time; all processors by default. The result does not
+        depend on it.
+    progress: told of the stages ``"tuning"`` (in fits) and ``"student"``. Safe to call from several threads
+        at once.
+
+    Raises InvalidProblem, Cancelled.
+    """
+    config = preparation.config
+    spec = config.student if spec is None else spec
+    refuse(None if n_threads is None else not_whole("n_threads", n_threads, 1, 4096))
+    started = time.perf_counter()
+    search, held_out = None, None
+    with one_blas_thread():
+        if config.tuning is not None:
+            if folds is None:
+                folds = tuning_folds(preparation, [target], should_cancel=should_cancel)
+            search, held_out = _search(
+                preparation, config.tuning, folds, target, spec, n_threads, progress, should_cancel
+            )
+            C, margin, floor = search.chosen
+            spec = replace(spec, C=C, margin=margin, floor=floor)
+        lesson = preparation.lesson(target, floor=spec.floor)
+        fitted = fit_student(
+            preparation.features,
+            lesson,
+            spec,
+            seed=config.seed,
+            progress=renamed(progress, "student"),
+            should_cancel=should_cancel,
+        )
+        if held_out is None and config.needs_held_out:
+            held_out = held_out_scores(
+                preparation.features,
+                lesson,
+                spec,
+                folds=config.folds,
+                seed=config.seed,
+                should_cancel=should_cancel,
+            )
+        threshold, calibration = config.settle(lesson.positive, None if held_out is None else held_out.scores)
+        n_folds = 0 if held_out is None else held_out.folds
+        packed = _pack(preparation, target, fitted, threshold, calibration, n_folds, search)
+    return TrainedStudent(
+        target=target,
+        label=packed.label,
+        packed=packed,
+        fitted=fitted,
+        summary=fitted.solution.summary(),
+        seconds=time.perf_counter() - started,
+        search=search,
+    )
+
+
+def _search(
+    preparation: Preparation,
+    tuning: TuningSpec,
+    folds: TuningFolds,
+    target: int,
+    spec: StudentSpec,
+    n_threads: int | None,
+    progress: ProgressCallback | None,
+    should_cancel: CancelCheck | None,
+) -> tuple[SearchReport, HeldOut]:
+    """The search of one student, and the held-out scores of its choice."""
+    config = preparation.config
+    started = time.perf_counter()
+    tuned = tune_student(
+        folds,
+        target,
+        spec.method,
+        tuning.grid,
+        strategy=tuning.strategy,
+        metric=tuning.metric,
+        threshold_rule=config.threshold,
+        budget=config.budget,
+        seed=config.seed,
+        n_threads=n_threads,
+        progress=progress,
+        should_cancel=should_cancel,
+    )
+    report = SearchReport(
+        chosen=Point(tuned.spec.C, tuned.spec.margin, tuned.spec.floor),
+        score=tuned.score,
+        standard_error=tuned.standard_error,
+        metric=tuning.metric,
+        strategy=tuning.strategy,
+        folds=tuning.folds,
+        points=tuned.trace,
+        seconds=time.perf_counter() - started,
+    )
+    return report, HeldOut(tuned.held_out_scores, tuning.folds)
+
+
+def _pack(
+    preparation: Preparation,
+    target: int,
+    fitted: FittedStudent,
+    threshold: float,
+    calibration: Calibration | None,
+    folds: int,
+    search: SearchReport | None,
+) -> PackedStudent:
+    """Fold decision and gate into the map's basis. The metadata say how to make the same student again."""
+    config, spec, solution = preparation.config, fitted.spec, fitted.solution
+    basis, coef, intercept = preparation.feature_map.fold(np.stack([fitted.decision, fitted.gate_weights]))
+    metadata: dict[str, str | float | int] = {
+        "method": spec.method,
+        "C": float(spec.C),
+        "margin": float(spec.margin),
+        "floor": float(spec.floor),
+        "solver": spec.solver,
+        "tolerance": float(spec.tolerance),
+        "max_epochs": int(spec.max_epochs),
+        "seed": int(config.seed),
+        "threshold_rule": config.threshold,
+        "threshold_folds": folds,
+        "calibration": "none" if calibration is None else calibration.kind,
+        "objective": solution.objective,
+        "relative_gap": solution.relative_gap,
+        "status": solution.status.value,
+        "data_digest": preparation.data_digest,
+    }
+    if search is not None:
+        metadata |= {
+            "tuning_strategy": search.strategy,
+            "tuning_metric": search.metric,
+            "tuning_points": len(search.points),
+            "tuning_score": search.score,
+            "tuning_standard_error": search.standard_error,
+        }
+    return PackedStudent(
+        map=basis,
+        coef=coef[0],
+        intercept=float(intercept[0]),
+        gate_coef=coef[1],
+        gate_intercept=float(intercept[1]),
+        threshold=threshold,
+        label=preparation.classes[target],
+        metadata=metadata,
+        calibration=calibration,
+    )

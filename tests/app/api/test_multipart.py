@@ -1,0 +1,85 @@
+"""Reading forms: whole ones in any pieces, and refusing every broken one."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from app.api.multipart import FormReader, boundary_of
+from app.domain.errors import InvalidRequest
+
+
+def form(**parts: object) -> tuple[bytes, bytes]:
+    """A body made by a client that we did not write, and its boundary."""
+    request = httpx.Request("POST", "http://test", files=parts)  # type: ignore[arg-type]
+    return request.read(), boundary_of(request.headers["content-type"])
+
+
+def read(body: bytes, boundary: bytes, step: int = 10_000) -> tuple[bytes, FormReader]:
+    written = bytearray()
+    reader = FormReader(boundary, written.extend)
+    for start in range(0, len(body), step):
+        reader.feed(body[start : start + step])
+    reader.finish()
+    return bytes(written), reader
+
+
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+def test_a_form_is_read_whatever_pieces_it_comes_in(step: int):
+    content = bytes(range(256)) * 20 + b"\r\n--almost the boundary\r\n"
+    body, boundary = form(name=(None, "größe"), file=("daten ä.csv", content, "text/CSV; charset=utf-8"))
+    written, reader = read(body, boundary, step)
+    assert written == content
+    assert reader.fields == {"name": "größe"}
+    assert reader.filename == "daten ä.csv"
+    assert reader.content_type == "text/csv"
+
+
+def test_a_form_cut_off_anywhere_is_refused():
+    body, boundary = form(file=("a.csv", b"1,2\n3,4\n"))
+    whole = body.rindex(b"--" + boundary + b"--") + len(boundary) + 4
+    for end in range(whole):
+        with pytest.raises(InvalidRequest):
+            read(body[:end], boundary)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"name": (None, "x")}, "no file"),
+        ({"a": ("a", b"1"), "b": ("b", b"2")}, "more than one file"),
+        ({"name": (None, "x" * 5000), "file": ("a", b"1")}, "longer than"),
+        ({f"field{i}": (None, "x") for i in range(30)}, "more than 20 fields"),
+    ],
+)
+def test_forms_that_are_not_one_file_are_refused(parts: dict[str, object], words: str):
+    with pytest.raises(InvalidRequest, match=words):
+        read(*form(**parts))
+
+
+def test_what_is_no_form_is_refused():
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        read(b"hello, this is no form at all", b"abc")
+    with pytest.raises(InvalidRequest, match="does not say which field"):
+        read(b"--abc\r\nContent-Type: text/csv\r\n\r\n1\r\n--abc--\r\n", b"abc")
+    with pytest.raises(InvalidRequest, match="boundary"):
+        boundary_of("multipart/form-data")
+
+
+@pytest.mark.parametrize("name", [b"X-A: " + b"a" * 9000, b"A" * 9000 + b": b", b"X-A: b\r\n" * 2000])
+def test_headers_of_a_part_are_bounded(name: bytes):
+    with pytest.raises(InvalidRequest, match=r"Maximum header (size|count) exceeded"):
+        read(b"--abc\r\n" + name, b"abc", 1000)
+
+
+def test_parts_are_bounded_even_if_they_are_one_field():
+    part = b'--abc\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n'
+    with pytest.raises(InvalidRequest, match="more than 100 parts"):
+        read(part * 101, b"abc")
+
+
+def test_a_form_without_boundary_or_file_is_a_problem(client, problem):
+    headers = {"content-type": "multipart/form-data"}
+    problem(client.post("/v1/datasets", content=b"x", headers=headers), 400, "malformed_form")
+    headers = {"content-type": "multipart/form-data; boundary=abc"}
+    problem(client.post("/v1/datasets", content=b"--abc\r\n", headers=headers), 400, "truncated_upload")

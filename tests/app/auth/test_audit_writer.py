@@ -1,0 +1,155 @@
+"""What is kept for the books is written later, and survives a database that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from app.auth import audit_writer as module
+from app.auth.audit_writer import Witness, what_of
+from app.auth.authenticator import KeyGate
+from app.domain.audit_context import Deed
+from app.domain.errors import Unavailable
+from app.services.audit import Refusals, list_records, write_refusals
+from app.services.keys import create_key, list_keys
+from app.settings import Settings
+from app.store.unit_of_work import Store
+
+
+def scope(text: str | None = None, client: str = "192.0.2.1", path: str = "/v1/keys") -> dict[str, Any]:
+    headers = [] if text is None else [(b"x-api-key", text.encode())]
+    return {"method": "GET", "raw_path": path.encode(), "headers": headers, "client": (client, 1)}
+
+
+@pytest.fixture
+def gate(sqlite_store: Store) -> KeyGate:
+    gate = KeyGate(Settings())
+    gate.replace(list_keys(sqlite_store))
+    return gate
+
+
+def test_refusals_of_a_moment_are_one_row_for_each_caller_and_address(sqlite_store: Store):
+    key, text = create_key(sqlite_store, "camera", {"query"})
+    gate = KeyGate(Settings())
+    gate.replace(list_keys(sqlite_store))
+    witness = Witness(sqlite_store, gate)
+    for _ in range(100):
+        witness.refused(scope("nonsense"), "invalid_key", "r-1")
+    witness.refused(scope(), "key_required", "r-2")
+    witness.refused(scope(text), "scope_required", "r-3")
+    witness.refused(scope(client="192.0.2.2", path=f"/x/{text}"), "key_required", "r-4")
+    asyncio.run(witness.write())
+    rows, _ = list_records(sqlite_store, limit=10, action="request.refused")
+    found = {(row.actor, row.address): row for row in rows}
+    assert len(rows) == len(found) == 3
+    many = found["unknown", "192.0.2.1"]
+    assert (many.object, many.outcome, many.request_id) == ("GET /v1/keys", "invalid_key", "r-1")
+    assert many.details == {"count": 101, "codes": {"invalid_key": 100, "key_required": 1}}
+    known = found[key.id, "192.0.2.1"]
+    assert (known.actor_name, known.scope) == ("camera", "query")
+    assert text not in repr(rows)
+    assert found["unknown", "192.0.2.2"].object == f"GET /x/stms_{key.id}_***"
+
+
+def test_however_many_addresses_there_are_the_rows_are_few(sqlite_store: Store):
+    refusals = Refusals()
+    for number in range(1000):
+        refusals.note(Deed(address=f"192.0.2.{number}"), "GET /", f"code_{number}")
+    for number in range(100):
+        refusals.note(Deed(address="192.0.2.0"), "GET /", f"code_{number}")
+    write_refusals(sqlite_store, refusals.take())
+    assert refusals.take() == {}
+    rows, has_more = list_records(sqlite_store, limit=1000)
+    assert (len(rows), has_more) == (257, False)
+    assert sum(row.details["count"] for row in rows) == 1100
+    assert max(len(row.details["codes"]) for row in rows) <= 17
+
+
+def test_what_could_not_be_written_is_written_with_what_comes_next(sqlite_store: Store, monkeypatch, caplog):
+    key, text = create_key(sqlite_store, "camera", {"query"})
+    gate = KeyGate(Settings())
+    gate.replace(list_keys(sqlite_store))
+    witness = Witness(sqlite_store, gate)
+
+    def away() -> Any:
+        raise Unavailable("The database cannot be used just now.")
+
+    async def story() -> None:
+        witness.refused(scope("nonsense"), "invalid_key", "r-1")
+        gate.caller(scope(text)["headers"])
+        with monkeypatch.context() as patched:
+            patched.setattr(sqlite_store, "begin", away)
+            await witness.write(all_of_it=True)
+            witness.refused(scope("nonsense"), "invalid_key", "r-2")
+            pending = witness.write(all_of_it=True)
+            witness.refused(scope("nonsense"), "key_required", "r-2")
+            await pending
+            witness.did(scope(text), "r-3", key, "student.load", "pets")
+        await witness.write(all_of_it=True)
+
+    asyncio.run(story())
+    [row], _ = list_records(sqlite_store, limit=10, action="request.refused")
+    assert row.details == {"count": 3, "codes": {"invalid_key": 2, "key_required": 1}}
+    [listed] = list_keys(sqlite_store)
+    assert listed.last_used_at is not None
+    assert caplog.text.count("cannot be written just now") == 1
+    assert "student.load of pets is not in the audit log" in caplog.text
+
+
+def test_it_writes_by_itself_and_at_its_end(sqlite_store: Store, monkeypatch):
+    monkeypatch.setattr(module, "_SECONDS", 0.05)
+    monkeypatch.setattr(module, "USES_SECONDS", 0.1)
+    key, text = create_key(sqlite_store, "camera", {"query"})
+    gate = KeyGate(Settings())
+    gate.replace(list_keys(sqlite_store))
+
+    async def story() -> None:
+        witness = Witness(sqlite_store, gate)
+        witness.start()
+        gate.caller(scope(text)["headers"])
+        witness.refused(scope(), "key_required", "r-1")
+        while list_keys(sqlite_store)[0].last_used_at is None:
+            await asyncio.sleep(0.02)
+        assert len(list_records(sqlite_store, limit=10, action="request.refused")[0]) == 1
+        witness.refused(scope(), "key_required", "r-2")
+        await witness.stop()
+        assert len(list_records(sqlite_store, limit=10, action="request.refused")[0]) == 2
+        # One that was never started ends all the same.
+        await Witness(sqlite_store, gate).stop()
+
+    asyncio.run(story())
+    [listed] = list_keys(sqlite_store)
+    assert listed.id == key.id
+    assert time.time() - (listed.last_used_at or 0) < 60
+
+
+def test_a_long_path_is_cut():
+    assert len(what_of(scope(path="/" + "a" * 5000))) == len("GET ") + 400
+
+
+def test_what_was_taken_and_what_came_since_are_one():
+    refusals = Refusals()
+    refusals.note(Deed(address="a"), "GET /", "one", 2)
+    taken = refusals.take()
+    refusals.note(Deed(address="a"), "GET /", "one", 3)
+    refusals.note(Deed(address="b"), "GET /", "two")
+    refusals.put_back(taken)
+    counts = {address: dict(seen.codes) for (address, _), seen in refusals.take().items()}
+    assert counts == {"a": {"one": 5}, "b": {"two": 1}}
+
+
+def test_a_database_that_hangs_does_not_hold_up_the_end(sqlite_store: Store, monkeypatch, caplog):
+    monkeypatch.setattr(module, "_LAST_SECONDS", 0.1)
+    let_go = threading.Event()
+    monkeypatch.setattr(module, "write_refusals", lambda *_: let_go.wait(30))
+
+    async def story() -> None:
+        await Witness(sqlite_store, KeyGate(Settings())).stop()
+
+    asyncio.run(story())
+    let_go.set()
+    assert "could not be written in time" in caplog.text

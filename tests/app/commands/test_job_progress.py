@@ -1,0 +1,150 @@
+"""Following a job whose server answers what the test wrote down."""
+
+from __future__ import annotations
+
+import pytest
+from rich.progress import Progress
+
+from app.commands import job_progress
+from app.commands.job_progress import describe_event, follow, report_end
+from app.commands.output import CommandFailed
+from app.commands.remote import ServerProblem, connect
+
+JOB = "/v1/training-jobs/j1"
+
+
+def job(state: str, done: int = 0, **more):
+    return {
+        "id": "j1",
+        "model": "m",
+        "state": state,
+        "stage": "students",
+        "progress": {"done": done, "total": 4},
+    } | more
+
+
+def stream(*events: tuple[int, str]) -> bytes:
+    return "".join(
+        f'id: {number}\nevent: {kind}\ndata: {{"stage": "teacher"}}\n\n' for number, kind in events
+    ).encode()
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    monkeypatch.setattr(job_progress, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(job_progress, "_JOB_EVERY_SECONDS", 0.0)
+
+
+def test_a_stream_that_ends_early_is_taken_up_again_where_it_was(written, capfd):
+    written.on("GET", f"{JOB}/events", stream((1, "job_queued"), (2, "stage_started")))
+    written.on("GET", f"{JOB}/events", {"detail": "busy"}, 503)
+    written.on("GET", f"{JOB}/events", stream((3, "job_succeeded")))
+    written.on("GET", JOB, job("running", 1, estimated_finish="2026-11-21T11:00:00Z"))
+    written.on("GET", JOB, job("running", 2, estimated_finish=None))
+    written.on("GET", JOB, job("running", 2))
+    written.on("GET", JOB, job("succeeded", 4))
+    with connect(written.address, None) as server:
+        assert follow(server, "j1")["state"] == "succeeded"
+    asked = [request for request in written.requests if request.path.endswith("/events")]
+    assert [request.headers.get("Last-Event-ID") for request in asked] == [None, "2", "2"]
+    assert "stage teacher" in capfd.readouterr().err
+
+
+def test_the_bar_says_what_is_searched_for(written, monkeypatch):
+    shown = []
+    update = Progress.update
+    monkeypatch.setattr(
+        Progress, "update", lambda self, task, **what: (shown.append(what), update(self, task, **what))
+    )
+    event = b'id: 1\nevent: stage_progress\ndata: {"stage": "tuning", "label": "b"}\n\n'
+    written.on("GET", f"{JOB}/events", event)
+    written.on("GET", JOB, job("succeeded", 4))
+    with connect(written.address, None) as server:
+        follow(server, "j1")
+    assert {"description": "tuning b"} in shown
+
+
+def test_a_refusal_ends_the_following(written):
+    written.on("GET", f"{JOB}/events", {"detail": "There is no job j1.", "code": "job_not_found"}, 404)
+    with connect(written.address, None) as server, pytest.raises(ServerProblem, match="There is no job"):
+        follow(server, "j1")
+
+
+def test_patience_with_a_lost_server_ends(written, monkeypatch):
+    monkeypatch.setattr(job_progress, "_PATIENCE_SECONDS", 0.05)
+    written.on("GET", f"{JOB}/events", {"detail": "busy"}, 503)
+    with connect(written.address, None) as server, pytest.raises(CommandFailed, match="busy"):
+        follow(server, "j1")
+
+
+def test_quiet_following_prints_no_events(written, capfd):
+    written.on("GET", f"{JOB}/events", stream((1, "stage_started")))
+    written.on("GET", JOB, job("succeeded", 4))
+    with connect(written.address, None) as server:
+        follow(server, "j1", quiet=True)
+    assert "stage teacher" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled", "partially_succeeded"])
+def test_a_job_that_did_not_succeed_is_a_failure_with_its_reason(state):
+    ended = job(state, error={"code": "x", "message": "The disk is full."})
+    with pytest.raises(CommandFailed, match=f"{state.replace('_', ' ')}: The disk is full.$") as caught:
+        report_end(ended)
+    assert "stms jobs retry j1" in caught.value.details[1]
+
+
+def test_success_is_told_unless_it_shall_be_quiet(capsys):
+    report_end(job("succeeded", version=3))
+    report_end(job("succeeded", version=None))
+    report_end(job("succeeded"), quiet=True)
+    assert capsys.readouterr().out.splitlines() == [
+        "Job j1 succeeded, version 3 of model m is published.",
+        "Job j1 succeeded.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "line"),
+    [
+        ("stage_progress", {}, None),
+        ("stage_started", {"stage": "teacher"}, "stage teacher"),
+        (
+            "teacher_finished",
+            {"objective": 1.5, "gap": 1e-4, "iterations": 7, "seconds": 0.25},
+            "teacher finished: objective 1.5, gap 0.0001, 7 iterations, 0.25 s",
+        ),
+        (
+            "student_finished",
+            {"method": "gsvm", "label": "a", "f1": 0.5},
+            "student gsvm of class a: objective –, gap –, – iterations, – s, F 50.00 %",
+        ),
+        (
+            "student_failed",
+            {"method": "gsvm", "label": "a", "message": "no memory"},
+            "student gsvm of class a failed: no memory",
+        ),
+        (
+            "student_tuned",
+            {
+                "method": "gsvm",
+                "label": "a",
+                "C": 10.0,
+                "margin": 1.0,
+                "floor": 1.0,
+                "score": 0.5,
+                "points": 6,
+            },
+            "student gsvm of class a is tuned: C 10 margin 1 floor 1, score 50.00 %, the best of 6 points",
+        ),
+        (
+            "student_tuned",
+            {"method": "compact", "label": "a", "n_landmarks": 25, "score": 0.5, "points": 2},
+            "student compact of class a is tuned: 25 landmarks, score 50.00 %, the best of 2 points",
+        ),
+        ("version_published", {"model": "m", "version": 2, "alias": None}, "published m version 2"),
+        ("job_failed", {"message": "no"}, "job failed: no"),
+        ("worker_took_over", {}, "worker took over"),
+    ],
+)
+def test_every_event_is_one_line(kind, data, line):
+    assert describe_event(kind, data) == line

@@ -1,0 +1,96 @@
+"""What people write: JSON with types of its own, and names that can be read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from app.domain.names import TITLE, is_title
+from app.domain.strict_json import Written
+from app.domain.training_spec import StudentParameters, TrainingSpec
+
+
+class Sample(Written):
+    number: float = 1.0
+    whole: int | None = None
+    flag: bool = False
+    text: str = ""
+    many: tuple[float, ...] = ()
+    anything: Any = None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"number": True},
+        {"number": "1"},
+        {"whole": False},
+        {"whole": "7"},
+        {"flag": 1},
+        {"flag": 0.0},
+        {"flag": "true"},
+        {"text": True},
+        {"text": 7},
+        {"many": [1, True]},
+        {"many": ["1"]},
+    ],
+)
+def test_a_value_of_another_type_is_refused_at_its_place(given: dict[str, Any]):
+    with pytest.raises(ValidationError) as caught:
+        Sample.model_validate(given)
+    [error] = caught.value.errors()
+    assert error["loc"][0] == next(iter(given))
+
+
+def test_values_of_the_right_type_are_taken():
+    written = {"number": 2, "whole": 3.0, "flag": True, "text": "1", "many": [1, 2.5], "anything": True}
+    found = Sample.model_validate(written)
+    assert found.model_dump() == {**written, "number": 2.0, "whole": 3, "many": (1.0, 2.5)}
+    assert Sample(number=0.5, flag=True).flag
+    with pytest.raises(ValidationError):
+        Sample.model_validate([1])
+
+
+def test_hyper_parameters_are_written_so_too():
+    assert StudentParameters.model_validate({"C": 5, "max_epochs": 7.0}).max_epochs == 7
+    for wrong in ({"margin": False}, {"C": "5"}):
+        with pytest.raises(ValidationError):
+            StudentParameters.model_validate(wrong)
+    spec = TrainingSpec.model_validate({"tuning": {"grid": {"C": [1, 10]}}})
+    assert TrainingSpec.model_validate(json.loads(spec.model_dump_json())) == spec
+
+
+@pytest.mark.parametrize("text", ["a", " a ", "größe", "日本", "a\U0001f600", "x" * 10])
+def test_names_that_can_be_read_are_names(text: str):
+    assert is_title(text, 10)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  ",
+        "a\n",
+        "a\0",
+        "\x1b[31m",
+        "\u202eab",
+        "\u200b",
+        "a\u2028",
+        "\ufeffa",
+        "\ud800",
+        "x" * 11,
+        "\U000e0041",
+    ],
+)
+def test_names_that_cannot_be_read_are_none(text: str):
+    assert not is_title(text, 10)
+
+
+@given(st.from_regex(TITLE, fullmatch=True))
+def test_the_pattern_for_others_is_the_one_that_is_used(text: str):
+    assert is_title(text, len(text))

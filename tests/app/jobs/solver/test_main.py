@@ -1,0 +1,496 @@
+"""The solver process from within: real data, real training, its answers read back."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_iris
+
+from app.domain.entities import Dataset
+from app.domain.errors import NotFound
+from app.domain.training_spec import TrainingSpec
+from app.jobs.solver import transfer
+from app.jobs.solver.main import Answers, failure, serve
+from app.jobs.solver.messages import Frame, read_frame, write_frame
+from app.jobs.solver.session import Shared, Workbench, config_of, load_parts
+from app.processes import os_process
+from app.services.datasets import register_dataset
+from app.services.head_import import import_head
+from app.settings import Settings
+from app.store.blob_cache import PackedFiles
+from app.store.unit_of_work import Store
+from core.errors import Fault, InvalidProblem
+from core.model_selection import OPEN_GRID, PAPER_GRID, TuningSpec
+from core.packed import PackedStudent, PackedTeacher
+from core.training.pipeline import train
+from core.types import Progress
+
+pytestmark = pytest.mark.slow
+
+
+def register(store: Store, folder: Path, name: str, **arrays: Any) -> Dataset:
+    file = folder / f"{name}.npz"
+    np.savez(file, **arrays)
+    files = PackedFiles(folder / "cache", 2**30)
+    return register_dataset(store, files, file, created_by="me", limits=Settings())[0]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PackedFiles:
+    return PackedFiles(tmp_path / "cache", 2**30)
+
+
+@pytest.fixture
+def iris(sqlite_store: Store, tmp_path: Path) -> Dataset:
+    X, y = load_iris(return_X_y=True)
+    return register(
+        sqlite_store,
+        tmp_path,
+        "iris",
+        X_train=X[::2],
+        y_train=y[::2],
+        X_test=X[1::2],
+        y_test=y[1::2],
+    )
+
+
+@pytest.fixture
+def conversation(sqlite_store: Store, sqlite_address: str, iris: Dataset, tmp_path: Path):
+    """Says commands to a solver and gives back its answers, progress left out unless asked for."""
+
+    def talk(
+        *commands: dict[str, Any], spec: dict[str, Any] | None = None, progress: bool = False
+    ) -> list[Frame]:
+        said, answered = io.BytesIO(), io.BytesIO()
+        order = {
+            "type": "open",
+            "database_url": sqlite_address,
+            "dataset_id": iris.id,
+            "spec": spec or {},
+            "threads": 2,
+            "log_level": "INFO",
+            "cache_dir": str(tmp_path / "cache"),
+            "cache_disk_bytes": 2**30,
+        }
+        for command in (order, *commands):
+            write_frame(said, command)
+        said.seek(0)
+        serve(said, Answers(answered))
+        answered.seek(0)
+        return [frame for frame in frames(answered) if progress or frame.type != "progress"]
+
+    return talk
+
+
+def frames(stream: io.BytesIO) -> Iterator[Frame]:
+    while (frame := read_frame(stream)) is not None:
+        yield frame
+
+
+def student(answers: list[Frame]) -> dict[tuple[int, str], Frame]:
+    return {
+        (frame.header["class_index"], frame.header["method"]): frame
+        for frame in answers
+        if frame.type == "student"
+    }
+
+
+SPEC = {
+    "features": {"kind": "nystroem", "n_components": 30},
+    "student": {"C": 1e3},
+    "evaluation": {"baselines": ["svm"]},
+    "seed": 3,
+}
+PREPARE = {"type": "prepare", "targets": [0, 2]}
+TRAIN = {"type": "train", "pairs": [[0, "gsvm"], [2, "gsvm"], [2, "svm"]]}
+
+
+def test_what_is_trained_in_pieces_equals_what_core_trains_at_once(conversation, sqlite_store, iris, files):
+    spec = TrainingSpec.model_validate(SPEC)
+    data, test = load_parts(sqlite_store, files, iris.id, spec)
+    whole = train(data, config_of(spec), test=test, n_threads=1)
+
+    opened, prepared, *answers = conversation(PREPARE, TRAIN, spec=SPEC)
+    assert opened.header["threads"] == 2
+    assert PackedTeacher.from_bytes(prepared.blobs[1]).digest == whole.teacher.digest
+    students = student(answers)
+    assert set(students) == {(0, "gsvm"), (2, "gsvm"), (2, "svm")}
+    by_pair = {(one.target, one.method): one for one in whole.trained}
+    for pair, frame in students.items():
+        assert frame.blobs[0] == by_pair[pair].packed.to_bytes()
+        assert frame.header["objective"] == by_pair[pair].summary.objective
+        assert frame.header["status"] == "converged"
+    measured = {(one.label, one.method): one.metrics for one in whole.evaluation.results}
+    assert students[2, "svm"].header["metrics"]["f1"] == measured["2", "svm"].f1
+    assert {row["label"]: row["metrics"]["f1"] for row in prepared.header["metrics"]} == {
+        label: measured[label, "teacher"].f1 for label in ("0", "2")
+    }
+    assert [frame.type for frame in answers].count("started") == 3
+    assert answers[-1].type == "trained"
+
+
+TUNED = {
+    **SPEC,
+    "tuning": {"grid": {"C": [1, 100], "margins": [0.3, 1.0]}, "folds": 3},
+    "calibration": {"kind": "isotonic"},
+}
+
+
+def test_tuned_students_are_those_of_core_and_carry_their_trace(conversation, sqlite_store, iris, files):
+    spec = TrainingSpec.model_validate(TUNED)
+    data, test = load_parts(sqlite_store, files, iris.id, spec)
+    whole = train(data, config_of(spec), test=test, n_threads=1)
+    _, prepared, *answers = conversation(PREPARE, TRAIN, spec=TUNED)
+    with sqlite_store.begin() as uow:
+        digest, _ = uow.blobs.put([prepared.blobs[0]])
+    later = conversation({"type": "restore", "preparation_digest": digest}, TRAIN, spec=TUNED)
+    by_pair = {(one.target, one.method): one for one in whole.trained}
+    measured = {(one.label, one.method): one for one in whole.evaluation.results}
+    for pair, frame in student(answers).items():
+        one = by_pair[pair]
+        packed, trace = frame.blobs
+        assert packed == one.packed.to_bytes() == student(later)[pair].blobs[0]
+        assert PackedStudent.from_bytes(packed).calibration.kind == "isotonic"
+        told = json.loads(zlib.decompress(trace))
+        assert len(told["points"]) == frame.header["chosen"]["points"] == (4 if pair[1] == "gsvm" else 2)
+        assert told["chosen"] == frame.header["chosen"]
+        assert frame.header["chosen"]["score"] == one.search.score
+        trust = measured[one.label, one.method].reliability
+        metrics = frame.header["metrics"]
+        assert (metrics["brier"], metrics["base_brier"]) == (trust.brier, trust.base_brier)
+        assert sum(each["count"] for each in metrics["reliability"]) == test.n
+        assert metrics["calibration"] == "isotonic"
+
+
+def test_the_grids_are_those_of_core():
+    for name, grid in (("paper", PAPER_GRID), ("open", OPEN_GRID)):
+        spec = TrainingSpec.model_validate({"tuning": {"grid": name, "metric": "auc", "folds": 7}})
+        assert config_of(spec).tuning == TuningSpec(grid, metric="auc", folds=7)
+    assert config_of(TrainingSpec.model_validate({"tuning": {}})).tuning == TuningSpec()
+
+
+@pytest.mark.parametrize("scaling", ["zscore", "minmax", "idf", "none"])
+@pytest.mark.parametrize("kind", ["linear", "nystroem", "fourier"])
+def test_every_scaling_goes_with_every_kind_of_features(conversation, scaling, kind):
+    features = {"kind": kind, "n_components": 10, "scaling": scaling}
+    answers = conversation(PREPARE, TRAIN, spec=SPEC | {"features": features})
+    assert len(student(answers)) == 3
+
+
+COMPACT = {**SPEC, "compact": {"max_f1_loss": 5}, "threshold": {"rule": "f1", "folds": 3}}
+
+
+def test_compact_students_are_packed_with_their_calibration(conversation):
+    pairs = [[0, "compact"], [0, "svm"]]
+    answers = conversation(PREPARE, {"type": "train", "pairs": pairs}, spec=COMPACT)
+    frame = student(answers)[0, "compact"]
+    packed, trace = frame.blobs
+    chosen = frame.header["chosen"]
+    assert PackedStudent.from_bytes(packed).map.n_basis == chosen["n_landmarks"]
+    assert PackedStudent.from_bytes(packed).calibration.kind == "sigmoid"
+    points = json.loads(zlib.decompress(trace))["points"]
+    assert [point["n_landmarks"] for point in points] == [12, 25, 50][: chosen["points"]]
+    assert chosen["score"] == points[-1]["f1"] >= chosen["full_score"] - 0.05
+    assert frame.header["metrics"]["brier"] < 0.05
+    assert (frame.header["gap"], frame.header["iterations"]) == (None, 3000)
+
+
+def test_what_students_share_does_not_change_them(sqlite_store, iris, files):
+    budget = {"compact": {"n_landmarks": 4}, "tuning": {"grid": {"C": [1, 10]}, "folds": 3}}
+    spec = TrainingSpec.model_validate(SPEC | budget)
+    told = []
+    bench = Workbench.prepared(load_parts(sqlite_store, files, iris.id, spec), spec, 1, told.append)
+    pairs = [(1, "compact"), (1, "svm")]
+    assert bench.batches(pairs) == [pairs]
+    shared = bench.shared(pairs, 8, told.append)
+    assert (shared.n_threads, shared.folds.targets) == (4, (1,))
+    assert bench.shared(pairs[:1], 1, told.append).folds is None
+    alone = Shared(None, None, 1)
+    for pair in pairs:
+        made, again = (bench.student(*pair, each, told.append) for each in (shared, alone))
+        assert made.packed == again.packed
+    assert again.row["chosen"]["points"] == 2
+    compact = bench.student(1, "compact", shared, told.append)
+    assert (compact.trace, compact.row["chosen"]["n_landmarks"]) == (None, 4)
+    assert compact.row["metrics"].get("brier") is None  # auto: no held-out scores, no calibration
+
+
+def test_compact_students_of_sparse_rows_are_refused(conversation, sqlite_store, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    rows = sp.csr_array(X)
+    sparse = register(
+        sqlite_store,
+        tmp_path,
+        "sparse",
+        X_train_data=rows.data,
+        X_train_indices=rows.indices,
+        X_train_indptr=rows.indptr,
+        X_train_shape=np.array(rows.shape),
+        y_train=y,
+    )
+    spec = COMPACT | {"features": {"kind": "linear"}}
+    order = {"type": "open", **_order(sqlite_store, sparse), "spec": spec}
+    failed = conversation(order, PREPARE, {"type": "train", "pairs": [[0, "compact"]]})[-1]
+    assert (failed.type, failed.header["code"]) == ("failed", "sparse")
+    assert "dense rows" in failed.header["message"]
+
+
+def test_a_class_too_small_to_tune_is_named(conversation, sqlite_store, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    names[:2] = "rare"
+    small = register(sqlite_store, tmp_path, "small", X=X, y=names)
+    spec = TUNED | {"evaluation": {"test_fraction": 0.5}}
+    failed = conversation({"type": "open", **_order(sqlite_store, small), "spec": spec}, PREPARE)[-1]
+    assert (failed.type, failed.header["code"]) == ("failed", "class_too_small")
+    assert failed.header["message"].startswith("class 'rare' has one training row only")
+
+
+def test_another_process_trains_the_same_students_from_a_stored_preparation(conversation, sqlite_store):
+    first = conversation(PREPARE, TRAIN, spec=SPEC)
+    with sqlite_store.begin() as uow:
+        digest, _ = uow.blobs.put([first[1].blobs[0]])
+    restore = {"type": "restore", "preparation_digest": digest}
+    second = conversation(restore, TRAIN, spec=SPEC)
+    assert second[1].type == "restored"
+    before, after = student(first), student(second)
+    assert {pair: frame.blobs for pair, frame in before.items()} == {
+        pair: frame.blobs for pair, frame in after.items()
+    }
+    assert PackedStudent.from_bytes(after[2, "gsvm"].blobs[0]).label == "2"
+    # the preparation belongs to its hyper-parameters
+    other = conversation(restore, spec=SPEC | {"seed": 4})
+    assert (other[1].type, other[1].header["code"]) == ("failed", "other_config")
+
+
+def test_large_packages_go_by_way_of_files_of_the_cache(conversation, sqlite_store, files, monkeypatch):
+    small = conversation(PREPARE, spec=SPEC)[-1]
+    monkeypatch.setattr(transfer, "LARGE_BYTES", 10)
+    prepared = conversation(PREPARE, TRAIN, spec=SPEC)[1]
+    assert prepared.blobs == (b"", b"")
+    sent = [
+        transfer.Parcel.unpack(*each) for each in zip(prepared.header["parcels"], prepared.blobs, strict=True)
+    ]
+    for parcel in sent:
+        parcel.bring(sqlite_store, files)
+    with sqlite_store.begin() as uow:
+        stored = [uow.blobs.read(parcel.keep(uow)) for parcel in sent]
+    assert tuple(stored) == small.blobs
+
+
+def test_the_stages_are_told(conversation):
+    answers = conversation(PREPARE, spec=SPEC, progress=True)
+    stages = [frame.header["stage"] for frame in answers if frame.type == "progress"]
+    assert list(dict.fromkeys(stages)) == ["data", "features", "teacher", "scores"]
+    answers = conversation(PREPARE, TRAIN, spec=TUNED, progress=True)
+    told = [frame.header for frame in answers if frame.type == "progress"]
+    stages = list(dict.fromkeys(step["stage"] for step in told))
+    assert [stage for stage in stages if stage.startswith("tuning")] == ["tuning_teacher", "tuning"]
+    assert {step["label"] for step in told if step["stage"] == "tuning"} <= {"0", "2"}
+
+
+def test_without_a_test_part_nothing_is_measured(conversation, sqlite_store, tmp_path, iris):
+    X, y = load_iris(return_X_y=True)
+    plain = register(sqlite_store, tmp_path, "plain", X=X, y=y)
+    opened, prepared, *answers = conversation(
+        {"type": "open", **_order(sqlite_store, plain)}, PREPARE, TRAIN, spec=SPEC
+    )[1:]
+    assert opened.type == "opened"
+    assert prepared.header["metrics"] == []
+    assert student(answers)[0, "gsvm"].header["metrics"] == {}
+
+
+def _order(store: Store, dataset: Dataset) -> dict[str, Any]:
+    return {
+        "database_url": store.engine.url.render_as_string(hide_password=False),
+        "dataset_id": dataset.id,
+        "spec": SPEC,
+        "threads": 1,
+        "log_level": "INFO",
+        "cache_dir": str(Path(str(store.engine.url.database)).with_name("cache")),
+        "cache_disk_bytes": 2**30,
+    }
+
+
+def test_one_class_that_cannot_be_trained_is_told_and_the_others_go_on(conversation):
+    answers = conversation(PREPARE, {"type": "train", "pairs": [[7, "gsvm"], [1, "gsvm"]]}, spec=SPEC)
+    assert [frame.type for frame in answers if frame.type == "failed"] == ["failed"]
+    answers = conversation(PREPARE, {"type": "train", "pairs": [[0, "nosuch"], [1, "gsvm"]]}, spec=SPEC)
+    failed = [frame.header for frame in answers if frame.type == "student_failed"]
+    assert [(row["class_index"], row["code"]) for row in failed] == [(0, "internal_error")]
+    assert set(student(answers)) == {(1, "gsvm")}
+
+
+def test_commands_out_of_turn_are_answered(conversation, sqlite_address):
+    answers = conversation(TRAIN)
+    assert answers[-1].type == "failed"
+    said, answered = io.BytesIO(), io.BytesIO()
+    write_frame(said, PREPARE)
+    said.seek(0)
+    serve(said, Answers(answered))
+    answered.seek(0)
+    assert [frame.type for frame in frames(answered)] == ["failed"]
+
+
+def test_data_that_are_gone_are_told(conversation, sqlite_store, iris):
+    order = {"type": "open", **_order(sqlite_store, iris), "dataset_id": "ds_0"}
+    failed = conversation(order, PREPARE)[-1]
+    assert (failed.type, failed.header["code"]) == ("failed", "dataset_not_found")
+
+
+def test_errors_are_described_for_users(caplog):
+    invalid = InvalidProblem(Fault("X", "not_finite", "Row 3 is not finite."), Fault("y", "b", "And y."))
+    assert failure(invalid) == {"code": "not_finite", "message": "Row 3 is not finite.; And y."}
+    assert failure(NotFound("Gone.", code="gone")) == {"code": "gone", "message": "Gone."}
+    assert failure(MemoryError())["code"] == "out_of_memory"
+    unexpected = failure(ZeroDivisionError("secret"))
+    assert unexpected["code"] == "internal_error"
+    assert "ZeroDivisionError" in unexpected["message"]
+    assert "secret" not in unexpected["message"]
+    assert "secret" in caplog.text
+
+
+def test_progress_is_thinned_out_and_its_gap_relative():
+    stream = io.BytesIO()
+    answers = Answers(stream)
+    for done in range(100):
+        answers.progress(Progress("teacher", done, 100, objective=50.0, gap=5.0))
+    answers.progress(Progress("scores", 1, 1))
+    stream.seek(0)
+    told = [frame.header for frame in frames(stream)]
+    assert len(told) < 10
+    assert told[0]["gap"] == pytest.approx(0.1)
+    assert (told[-1]["stage"], told[-1]["gap"]) == ("scores", None)
+
+
+def test_a_share_of_the_rows_is_held_out_and_stays_the_same(sqlite_store, iris, files):
+    spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.2}, "seed": 1})
+    train_part, test_part = load_parts(sqlite_store, files, iris.id, spec)
+    again, _ = load_parts(sqlite_store, files, iris.id, spec)
+    assert (train_part.n, test_part.n) == (60, 15)
+    assert test_part.class_counts.tolist() == [5, 5, 5]
+    assert np.array_equal(train_part.X, again.X)
+    together = np.concatenate([train_part.X, test_part.X])
+    whole, _ = load_parts(sqlite_store, files, iris.id, TrainingSpec())
+    assert np.array_equal(np.sort(together, axis=0), np.sort(whole.X, axis=0))
+
+
+def test_rows_that_cannot_be_split_are_refused(sqlite_store, iris, files):
+    spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.01}})
+    with pytest.raises(InvalidProblem) as refused:
+        load_parts(sqlite_store, files, iris.id, spec)
+    assert refused.value.faults[0].field == "evaluation.test_fraction"
+
+
+def test_another_data_set_is_coded_with_the_classes_of_training(sqlite_store, iris, tmp_path, files):
+    X, y = load_iris(return_X_y=True)
+    other = register(sqlite_store, tmp_path, "other", X=X[y > 0], y=y[y > 0])
+    spec = TrainingSpec.model_validate({"evaluation": {"dataset_id": other.id}})
+    _, test = load_parts(sqlite_store, files, iris.id, spec)
+    assert test.classes == ("0", "1", "2")
+    assert test.class_counts.tolist() == [0, 50, 50]
+
+
+def test_the_process_keeps_its_pipe_clean_and_ends_with_it():
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "app.jobs.solver.main", str(os.getpid()), "10", "now"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    out, _ = process.communicate(b"", timeout=60)
+    assert (process.returncode, out) == (0, b"")
+
+
+def test_a_process_of_another_parent_ends_at_once():
+    process = subprocess.run(
+        [sys.executable, "-P", "-m", "app.jobs.solver.main", "1", "10", "now"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == 1
+
+
+def test_a_solver_steps_back_behind_whoever_answers():
+    code = (
+        "import os, sys\n"
+        "from app.processes.os_process import step_back, yield_to_others\n"
+        "step_back(7)\n"
+        "yield_to_others(3)\n"
+        "print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0) == os.SCHED_BATCH)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    niceness, batch = told.split()
+    assert int(niceness) == max(7, os.getpriority(os.PRIO_PROCESS, 0))
+    assert batch == str(sys.platform == "linux")
+
+
+def test_the_lifeline_watches_its_parent(monkeypatch):
+    ended = []
+    looks = iter([os.getppid(), os.getppid(), -1])
+
+    class Ended(Exception):
+        pass
+
+    def leave(status: int) -> None:
+        ended.append(status)
+        raise Ended
+
+    monkeypatch.setattr(os_process.os, "_exit", leave)
+    monkeypatch.setattr(os_process.os, "getppid", lambda: next(looks))
+    monkeypatch.setattr(os_process.time, "sleep", lambda _seconds: None)
+    parent = os.getppid()
+    with pytest.raises(Ended):
+        os_process._watch(parent)
+    assert ended == [1]
+
+
+def test_an_imported_head_is_the_teacher_of_its_classes(conversation, sqlite_store, iris, tmp_path):
+    weights = np.random.default_rng(0).standard_normal((50, 4))
+    bias = np.arange(50.0)
+    names = [*(f"other {number}" for number in range(47)), *reversed(iris.classes)]
+    np.savez(tmp_path / "head.npz", weights=weights, bias=bias, labels=np.array(names))
+    files = PackedFiles(tmp_path / "cache", 2**30)
+    import_head(sqlite_store, files, tmp_path / "head.npz", model="net", limits=Settings())
+    spec = {"features": {"kind": "linear"}, "student": {"C": 1e3}, "teacher": {"model": "net@1"}}
+    _, prepared, *answers = conversation(PREPARE, {"type": "train", "pairs": [[0, "gsvm"]]}, spec=spec)
+    assert prepared.header["summary"] == {}
+    X = np.random.default_rng(1).standard_normal((20, 4))
+    expected = (X @ weights.T + bias)[:, [names.index(label) for label in iris.classes]]
+    teacher = PackedTeacher.from_bytes(prepared.blobs[1])
+    np.testing.assert_allclose(teacher.scores(X), expected, rtol=1e-9)
+    trained = PackedStudent.from_bytes(student(answers)[0, "gsvm"].blobs[0])
+    np.testing.assert_allclose(trained.gate(X), expected[:, 0], rtol=1e-9)
+    assert np.abs(trained.rejection(X)).max() > 0.1
+
+
+def test_a_restored_job_with_an_imported_teacher_trains_the_same_student(
+    conversation, sqlite_store, iris, tmp_path
+):
+    np.savez(tmp_path / "head.npz", weights=np.eye(3, 4), labels=np.array(iris.classes))
+    files = PackedFiles(tmp_path / "cache", 2**30)
+    import_head(sqlite_store, files, tmp_path / "head.npz", model="net", limits=Settings())
+    spec = {
+        "features": {"kind": "linear"},
+        "student": {"C": 1e3},
+        "teacher": {"model": "net@1"},
+        "tuning": {"folds": 2, "grid": {"C": [1.0, 100.0]}},
+    }
+    train_one = {"type": "train", "pairs": [[0, "gsvm"]]}
+    _, prepared, *first = conversation(PREPARE, train_one, spec=spec)
+    with sqlite_store.begin() as uow:
+        digest, _ = uow.blobs.put([prepared.blobs[0]])
+    _, _, *second = conversation({"type": "restore", "preparation_digest": digest}, train_one, spec=spec)
+    assert student(first)[0, "gsvm"].blobs[0] == student(second)[0, "gsvm"].blobs[0]

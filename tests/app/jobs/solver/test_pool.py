@@ -1,0 +1,197 @@
+"""Solvers that stay with their jobs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from app.jobs.solver.pool import SolverPool
+from app.jobs.solver.process import Order, SolverHandle
+from app.processes.os_process import has_idle_core
+from tests.app.jobs.conftest import FakeSolver, is_alive, wait_for
+
+ORDER = Order(dataset_id="ds_1", spec={}, threads=1, log_level="INFO", database_url="")
+Wanted = Callable[[str, int], bool]
+
+
+class Pools:
+    def __init__(self, solver: FakeSolver) -> None:
+        self.solver = solver
+        self.opened: list[SolverPool] = []
+
+    def open(
+        self,
+        room: int = 2,
+        idle: float = 60.0,
+        wanted: Wanted = lambda _job, _attempt: True,
+        spare: bool = False,
+    ) -> SolverPool:
+        start = partial(SolverHandle.start, self.solver.command, 1, 0)
+        pool = SolverPool(room, idle, wanted, start, has_spare=spare)
+        self.opened.append(pool)
+        return pool
+
+
+@pytest.fixture
+def pools(solver: FakeSolver) -> Iterator[Pools]:
+    made = Pools(solver)
+    yield made
+    for pool in made.opened:
+        pool.close()
+    wait_for(lambda: not any(map(is_alive, solver.pids())))
+
+
+def at_ease(*_anything: object) -> None:
+    return None
+
+
+def prepare(pool: SolverPool, job: str) -> int:
+    with pool.borrowed(job, 0, ORDER, at_ease) as solver:
+        solver.prepare([0], at_ease)
+        assert solver.pid is not None
+        return solver.pid
+
+
+def train(pool: SolverPool, job: str) -> int:
+    with pool.borrowed(job, 0, ORDER, at_ease) as solver:
+        assert list(solver.train([(0, "gsvm")], "digest", at_ease))
+        assert solver.pid is not None
+        return solver.pid
+
+
+def test_the_next_unit_of_a_job_finds_its_preparation_in_memory(pools: Pools):
+    pool = pools.open()
+    assert prepare(pool, "job_1") == train(pool, "job_1") == train(pool, "job_1")
+    assert "restore" not in pools.solver.done()
+
+
+def test_jobs_and_attempts_have_solvers_of_their_own(pools: Pools):
+    pool = pools.open(room=3)
+    first = train(pool, "job_1")
+    assert train(pool, "job_2") != first
+    with pool.borrowed("job_1", 1, ORDER, at_ease) as solver:
+        assert solver.pid != first
+
+
+def test_two_units_of_a_job_at_once_have_two_solvers(pools: Pools):
+    pool = pools.open()
+    first = prepare(pool, "job_1")
+    with pool.borrowed("job_1", 0, ORDER, at_ease) as one, pool.borrowed("job_1", 0, ORDER, at_ease) as other:
+        assert one.pid == first
+        assert other.pid != first
+
+
+def test_the_longest_idle_makes_room(pools: Pools):
+    pool = pools.open(room=2)
+    first, second = train(pool, "job_1"), train(pool, "job_2")
+    third = train(pool, "job_3")
+    wait_for(lambda: not is_alive(first))
+    assert is_alive(second)
+    assert is_alive(third)
+
+
+def test_a_unit_that_ends_in_an_error_ends_its_solver(pools: Pools):
+    pool = pools.open()
+    pid = prepare(pool, "job_1")
+    with pytest.raises(ZeroDivisionError), pool.borrowed("job_1", 0, ORDER, at_ease):
+        raise ZeroDivisionError
+    assert not is_alive(pid)
+
+
+def test_a_solver_that_nobody_used_is_not_kept(pools: Pools):
+    pool = pools.open()
+    with pool.borrowed("job_1", 0, ORDER, at_ease) as solver:
+        assert solver.pid is None
+    assert pools.solver.done() == []
+
+
+def test_an_idle_solver_ends_after_a_while(pools: Pools):
+    pid = train(pools.open(idle=0.2), "job_1")
+    wait_for(lambda: not is_alive(pid))
+
+
+def test_an_idle_solver_ends_with_its_job_within_a_second(pools: Pools):
+    over = threading.Event()
+    pid = train(pools.open(wanted=lambda _job, _attempt: not over.is_set()), "job_1")
+    assert is_alive(pid)
+    over.set()
+    wait_for(lambda: not is_alive(pid), 5.0)
+
+
+def test_a_solver_that_died_while_idle_is_replaced(pools: Pools):
+    pool = pools.open()
+    pid = train(pool, "job_1")
+    with pool.borrowed("job_1", 0, ORDER, at_ease) as solver:
+        solver._process.popen.kill()  # type: ignore[union-attr]
+        solver._process.popen.wait()  # type: ignore[union-attr]
+    assert train(pool, "job_1") != pid
+
+
+def test_a_solver_outlives_the_thread_that_borrowed_it_first(pools: Pools):
+    pool = pools.open()
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(prepare(pool, "job_1")))
+    thread.start()
+    thread.join()
+    assert found == [train(pool, "job_1")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process ends with its parent's thread on Linux only")
+def test_a_closed_pool_keeps_nothing(pools: Pools):
+    pool = pools.open()
+    with pool.borrowed("job_1", 0, ORDER, at_ease) as solver:
+        solver.prepare([0], at_ease)
+        pid = solver.pid
+        pool.close()
+        assert pid is not None
+        wait_for(lambda: not is_alive(pid))
+
+
+def test_a_job_takes_the_spare_solver_and_another_gets_ready_after_it(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("app.jobs.solver.pool._SPARE_SECONDS", 0.1)
+    monkeypatch.setattr("app.jobs.solver.pool.has_idle_core", lambda: False)
+    over = threading.Event()
+    pool = pools.open(spare=True, wanted=lambda _job, _attempt: not over.is_set())
+    wait_for(lambda: pool._spare is not None and pool._spare.has_said_something)
+    (spare,) = pools.solver.pids()
+    assert prepare(pool, "job_1") == spare
+    time.sleep(0.6)
+    assert pools.solver.done().count("spare") == 1
+    over.set()
+    wait_for(lambda: pools.solver.done().count("spare") == 2)
+    assert "start" not in pools.solver.done()
+
+
+def test_a_spare_solver_gets_ready_beside_a_job_where_a_core_has_nothing_to_do(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("app.jobs.solver.pool._SPARE_SECONDS", 0.1)
+    monkeypatch.setattr("app.jobs.solver.pool.has_idle_core", lambda: True)
+    pool = pools.open(spare=True)
+    wait_for(lambda: pool._spare is not None and pool._spare.has_said_something)
+    with pool.borrowed("job_1", 0, ORDER, at_ease) as solver:
+        solver.prepare([0], at_ease)
+        wait_for(lambda: pools.solver.done().count("spare") == 2)
+
+
+def test_a_core_is_idle_where_fewer_threads_run_than_there_are_cores(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.processes.os_process.os.cpu_count", lambda: 10**6)
+    assert has_idle_core() is (sys.platform == "linux")
+    monkeypatch.setattr("app.processes.os_process.os.cpu_count", lambda: -1)
+    assert not has_idle_core()
+
+
+def test_who_finds_no_spare_solver_does_not_wait_for_one(pools: Pools):
+    pool = pools.open(spare=True)
+    wait_for(lambda: pool._spare is not None and pool._spare.has_said_something)
+    pool._spare.popen.kill()  # type: ignore[union-attr]
+    pool._spare.popen.wait()  # type: ignore[union-attr]
+    prepare(pool, "job_1")
+    assert pools.solver.done()[:3] == ["spare", "start", "prepare"]

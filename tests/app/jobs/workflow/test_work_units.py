@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from app.domain.entities import Priority, Worker
+from app.jobs.workflow.work_units import PREPARE, Crew, Unit, cuts, is_one_chunk, level_of, queue_priority
+
+
+def worker(name: str, slots: int, threads: int) -> Worker:
+    return Worker(name, "host", 1, started_at=0.0, beat_at=0.0, slots=slots, threads=threads)
+
+
+@pytest.mark.parametrize("targets", [1, 2, 7, 26, 100, 1000, 10_000])
+@pytest.mark.parametrize("crew", [Crew(1, 1), Crew(1, 16), Crew(2, 1), Crew(3, 4), Crew(40, 1)])
+@pytest.mark.parametrize("most", [1, 10, 64])
+def test_every_class_is_in_one_chunk(targets, crew, most):
+    chunks = list(cuts(targets, crew, most))
+    assert [index for first, stop in chunks for index in range(first, stop)] == list(range(targets))
+    assert all(0 < stop - first <= most for first, stop in chunks)
+
+
+def test_chunks_of_two_workers_shrink_to_an_even_end():
+    sizes = [stop - first for first, stop in cuts(26, Crew(2, 1), 64)]
+    assert sizes == [7, 7, 3, 3, 2, 2, 1, 1]
+
+
+def test_no_chunk_but_the_last_has_fewer_classes_than_a_solver_has_threads():
+    sizes = [stop - first for first, stop in cuts(100, Crew(3, 8), 64)]
+    assert min(sizes[:-1]) >= 8
+
+
+def test_one_worker_alone_waits_for_nobody():
+    assert list(cuts(150, Crew(1, 4), 64)) == [(0, 64), (64, 128), (128, 150)]
+
+
+def test_ten_thousand_classes_are_some_hundred_chunks():
+    assert len(list(cuts(10_000, Crew(2, 1), 64))) < 200
+
+
+@pytest.mark.parametrize(
+    ("targets", "crew", "expected"),
+    [(64, Crew(1, 1), True), (65, Crew(1, 1), False), (26, Crew(2, 1), False), (26, Crew(2, 32), True)],
+)
+def test_a_job_is_one_chunk_where_nobody_could_help(targets, crew, expected):
+    assert is_one_chunk(targets, crew, 64) is expected
+
+
+def test_a_crew_is_its_slots_and_its_narrowest_solver():
+    crew = Crew.of([worker("a", 2, 8), worker("b", 1, 4)])
+    assert (crew.slots, crew.threads, crew.window) == (3, 4, 6)
+    assert Crew.of([]) == Crew(1, 1)
+
+
+def test_a_higher_priority_comes_before_any_turn_of_a_lower_one():
+    levels = [level_of(priority) for priority in (Priority.HIGH, Priority.NORMAL, Priority.LOW)]
+    places = [queue_priority(level, turn) for level in levels for turn in (1, 2, 10**6, 10**12)]
+    assert places == sorted(places)
+    assert len(set(places)) == len(places)
+    assert places[0] >= 1
+    assert places[-1] < 2**31
+
+
+def test_units_have_names_and_kinds():
+    assert Unit("job_1", 2, PREPARE, 0, 0).kind == "prepare"
+    chunk = Unit("job_1", 2, 3, 4, 8)
+    assert (chunk.id, chunk.kind) == ("job_1.2.3", "chunk")

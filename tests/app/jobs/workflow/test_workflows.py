@@ -1,0 +1,262 @@
+"""Jobs run by a real worker on the real engine, with a solver that solves nothing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from dbos import DBOS
+
+from app.domain.entities import JobState, StudentState
+from app.jobs.solver.process import Solver
+from app.services.training import cancel_job, job_students, retry_job
+from tests.app.jobs.conftest import CLASSES, is_alive, wait_for
+
+
+def finished(service, job) -> list[tuple[int, str]]:
+    return [(data["class_index"], data["method"]) for _, data in service.events(job, "student_finished")]
+
+
+def test_a_job_trains_every_class_and_publishes(service, solver):
+    with service.worker(solver) as worker:
+        job = service.ended(service.submit(evaluation={"baselines": ["svm"]}))
+    assert job.state is JobState.SUCCEEDED
+    assert (job.progress_done, job.progress_total) == (13, 13)
+    assert sorted(finished(service, job)) == [(k, m) for k in range(6) for m in ("gsvm", "svm")]
+    assert solver.done().count("start") == 1
+    assert "restore" not in solver.done()
+    types = [kind for kind, _ in service.events(job)]
+    assert types[:2] == ["job_queued", "job_started"]
+    assert types[-2:] == ["version_published", "job_succeeded"]
+    assert service.events(job, "job_started")[0][1]["executor"] == worker.executor_id == "local-0"
+    teacher = service.events(job, "teacher_finished")[0][1]
+    assert (teacher["objective"], teacher["gap"], teacher["iterations"]) == (1.5, 1e-4, 7)
+    stages = [data["stage"] for _, data in service.events(job, "stage_started")]
+    assert stages == ["teacher", "students"]
+    assert job.provenance["preparation_digest"] == job.preparation_digest
+    assert job.provenance["threads"] == 1
+    assert job.provenance["teacher_digest"] == job.teacher_digest
+    assert set(job.provenance["versions"]) >= {"python", "numpy", "scipy", "numba", "scikit-learn", "stms"}
+
+
+def test_a_published_version_has_the_means_of_every_method(service, solver):
+    with service.worker(solver):
+        job = service.ended(service.submit(alias="stable"))
+    with service.store.read() as uow:
+        version = uow.models.version("m", job.version)
+        assert uow.models.alias("m", "stable").version == job.version == 1
+        row = uow.students.served(job.id, "c3", "gsvm")
+        assert uow.blobs.read(row.digest) == b"3-gsvm"
+        assert uow.blobs.read(version.teacher_digest) == b"teacher"
+    assert version.classes == CLASSES
+    assert version.metrics["means"]["gsvm"] == {"accuracy": 0.875, "f1": 0.75, "auc": None, "classes": 6}
+    assert version.metrics["means"]["teacher"]["accuracy"] == 1.0
+
+
+def test_a_job_may_end_without_a_version(service, solver):
+    with service.worker(solver):
+        job = service.ended(service.submit(publish=False, classes=["c2"]))
+    assert (job.state, job.version) == (JobState.SUCCEEDED, None)
+    assert finished(service, job) == [(2, "gsvm")]
+
+
+def test_many_classes_are_trained_in_chunks_by_one_solver(service, solver):
+    service.settings.classes_per_chunk = 2
+    with service.worker(solver):
+        job = service.ended(service.submit())
+    assert job.state is JobState.SUCCEEDED
+    assert sorted(finished(service, job)) == [(k, "gsvm") for k in range(6)]
+    assert solver.done().count("prepare") == 1
+    assert solver.done().count("start") == 1
+    assert "restore" not in solver.done()
+
+
+def test_two_jobs_share_a_worker(service, solver):
+    service.settings.worker_concurrency = 2
+    solver.plan(student_seconds=0.1)
+    with service.worker(solver):
+        jobs = [service.submit() for _ in range(2)]
+        assert {service.ended(job).state for job in jobs} == {JobState.SUCCEEDED}
+    with service.store.read() as uow:
+        assert [version.version for version in uow.models.versions("m")] == [2, 1]
+
+
+def test_bad_data_fail_the_job_with_the_solvers_words(service, solver):
+    solver.plan(fail_prepare=["class_too_small", "The class 'x' has 1 example."])
+    with service.worker(solver):
+        job = service.ended(service.submit())
+    assert job.state is JobState.FAILED
+    assert (job.error_code, job.error_message) == ("class_too_small", "The class 'x' has 1 example.")
+    assert service.events(job)[-1] == (
+        "job_failed",
+        {"code": job.error_code, "message": job.error_message},
+    )
+
+
+def test_one_class_that_fails_leaves_the_others(service, solver):
+    solver.plan(fail={"2": ["single_class", "No example."]})
+    with service.worker(solver):
+        job = service.ended(service.submit())
+        assert job.state is JobState.PARTIALLY_SUCCEEDED
+        assert job.error_code == "students_failed"
+        assert "1 of 6" in job.error_message
+        assert "'c2'" in job.error_message
+        assert "No example." in job.error_message
+        assert job.version == 1
+        row = next(row for row in job_students(service.store, job.id)[0] if row.class_index == 2)
+        assert (row.state, row.error) == (StudentState.FAILED, "No example.")
+        assert job.progress_done == job.progress_total
+
+        solver.plan()
+        clock = _clock(service)
+        retry_job(service.store, service.queue, job.id)
+        again = service.ended(job)
+    assert (again.state, again.attempt, again.version) == (JobState.SUCCEEDED, 1, 1)
+    assert (again.error_code, again.error_message) == (None, None)
+    assert sorted(finished(service, job)) == [(k, "gsvm") for k in range(6)]
+    assert solver.done().count("prepare") == 1
+    assert solver.done().count("train-0-gsvm") == 1
+    assert _clock(service) > clock
+    assert len(service.events(job, "version_published")) == 1
+
+
+def _clock(service) -> int:
+    with service.store.read() as uow:
+        return uow.models.clock()
+
+
+def test_a_job_without_any_student_has_failed(service, solver):
+    solver.plan(fail={str(index): ["x", "broken"] for index in range(6)})
+    with service.worker(solver):
+        job = service.ended(service.submit())
+    assert (job.state, job.version) == (JobState.FAILED, None)
+    assert "6 of 6" in job.error_message
+
+
+def test_a_solver_that_dies_once_is_forgiven(service, solver):
+    solver.plan(die={"prepare": 1, "3": 1})
+    with service.worker(solver):
+        job = service.ended(service.submit())
+    assert job.state is JobState.SUCCEEDED
+    assert sorted(finished(service, job)) == [(k, "gsvm") for k in range(6)]
+    assert solver.done().count("start") == 3
+
+
+def test_a_class_that_kills_the_solver_twice_has_failed(service, solver):
+    solver.plan(die={"3": 9})
+    with service.worker(solver):
+        job = service.ended(service.submit())
+    assert job.state is JobState.PARTIALLY_SUCCEEDED
+    assert sorted(finished(service, job)) == [(k, "gsvm") for k in (0, 1, 2, 4, 5)]
+    assert "SIGSEGV" in job.error_message
+    assert solver.done().count("train-3-gsvm") == 2
+
+
+def test_a_solver_that_cannot_prepare_is_given_up(service, solver):
+    solver.plan(die={"prepare": 9})
+    with service.worker(solver):
+        job = service.ended(service.submit())
+    assert (job.state, job.error_code) == (JobState.FAILED, "solver_died")
+    assert "SIGSEGV" in job.error_message
+
+
+@pytest.mark.parametrize("chunk_size", [64, 2])
+@pytest.mark.parametrize("stage", ["prepare", "students"])
+def test_a_cancel_ends_the_solver_within_a_second(service, solver, stage, chunk_size):
+    service.settings.classes_per_chunk = chunk_size
+    solver.plan(prepare_seconds=60 if stage == "prepare" else 0, student_seconds=60)
+    seen = {"prepare": "start", "students": "train-0-gsvm"}[stage]
+    with service.worker(solver):
+        job = service.submit()
+        wait_for(lambda: seen in solver.done())
+        pid = solver.pids()[-1]
+        wait_for(lambda: is_alive(pid))
+        asked = time.monotonic()
+        assert cancel_job(service.store, service.queue, job.id).state is JobState.CANCELLING
+        wait_for(lambda: not any(is_alive(pid) for pid in solver.pids()), 1.0)
+        assert time.monotonic() - asked < 1.0
+        assert service.ended(job, 5.0).state is JobState.CANCELLED
+    assert [kind for kind, _ in service.events(job)][-2:] == ["job_cancelling", "job_cancelled"]
+
+
+def test_a_cancelled_job_goes_on_where_it_was(service, solver):
+    solver.plan(student_seconds=0.3)
+    with service.worker(solver):
+        job = service.submit()
+        wait_for(lambda: len(finished(service, job)) == 2)
+        cancel_job(service.store, service.queue, job.id)
+        assert service.ended(job).state is JobState.CANCELLED
+        solver.plan()
+        retry_job(service.store, service.queue, job.id)
+        assert service.ended(job).state is JobState.SUCCEEDED
+    assert sorted(finished(service, job)) == [(k, "gsvm") for k in range(6)]
+    assert solver.done().count("prepare") == 1
+
+
+def test_a_stopped_worker_leaves_its_job_to_the_next(service, solver):
+    solver.plan(student_seconds=0.3)
+    with service.worker(solver):
+        job = service.submit()
+        wait_for(lambda: len(finished(service, job)) == 2)
+        stopping = time.monotonic()
+    assert time.monotonic() - stopping < 3.0
+    assert not any(is_alive(pid) for pid in solver.pids())
+    assert service.job(job).state is JobState.RUNNING
+    with service.worker(solver):
+        assert service.ended(job).state is JobState.SUCCEEDED
+    assert sorted(finished(service, job)) == [(k, "gsvm") for k in range(6)]
+    assert solver.done().count("prepare") == 1
+    assert job.attempt == 0
+
+
+def test_an_unexpected_error_names_its_class_only(service, solver, monkeypatch):
+    def broken(*_arguments):
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(Solver, "prepare", broken)
+    with service.worker(solver):
+        job = service.ended(service.submit())
+    assert (job.state, job.error_code) == (JobState.FAILED, "internal_error")
+    assert "ZeroDivisionError" in job.error_message
+    assert "secret" not in job.error_message
+
+
+def test_a_worker_that_ends_with_nothing_left_signs_off(service, solver):
+    with service.worker(solver) as worker:
+        with service.store.read() as uow:
+            assert [row.executor_id for row in uow.workers.all()] == [worker.executor_id]
+        service.ended(service.submit())
+    with service.store.read() as uow:
+        assert not uow.workers.all()
+
+
+def test_who_lost_the_work_to_another_stores_nothing_more(service, solver):
+    """As after a freeze: the work is given away while this execution still goes on."""
+    service.settings.worker_concurrency = 2
+    # As many threads as classes: the job is one chunk.
+    service.settings.solver_threads = 6
+    solver.plan(student_seconds=0.4)
+    with service.worker(solver) as worker:
+        job = service.submit()
+        wait_for(lambda: finished(service, job))
+        (first,) = solver.pids()
+        DBOS._recover_pending_workflows([worker.executor_id])
+        wait_for(lambda: len(solver.pids()) == 2)
+        wait_for(lambda: not is_alive(first), 5.0)
+        assert service.ended(job).state is JobState.SUCCEEDED
+    assert sorted(finished(service, job)) == [(k, "gsvm") for k in range(6)]
+    assert solver.done().count("prepare") == 1
+    assert service.job(job).progress_done == 7
+
+
+def test_a_large_teacher_reaches_the_database_by_way_of_a_file(service, solver):
+    size = 10 * 1024**2 + 17
+    solver.plan(large_teacher=size)
+    with service.worker(solver):
+        job = service.ended(service.submit(classes=["c1"]), 60.0)
+    assert job.state is JobState.SUCCEEDED
+    with service.store.read() as uow:
+        version = uow.models.version("m", job.version)
+        assert version.teacher_digest == job.teacher_digest
+        assert uow.blobs.size(version.teacher_digest) == size
+        assert uow.blobs.read(version.teacher_digest) == b"t" * size

@@ -1,0 +1,199 @@
+"""`stms serve` with children that the test writes itself: short programs in place of API and worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from app.processes import supervisor
+from app.processes.listener import CannotListen, require_free
+from app.processes.supervisor import Child, RestartPolicy, Supervisor
+
+SLEEP = "import time; time.sleep(60)"
+IGNORE_SIGTERM = (
+    "import signal, sys, time; signal.signal(15, signal.SIG_IGN); open(sys.argv[1], 'w'); time.sleep(60)"
+)
+
+
+@pytest.fixture(autouse=True)
+def _late_signals_do_no_harm():
+    """A signal that comes after the supervisor has put the handlers back is nobody's end."""
+    before = {
+        number: signal.signal(number, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class Program(Child):
+    """A child that runs ``code``; counts its starts."""
+
+    def __init__(self, code: str, *arguments: str) -> None:
+        super().__init__("unused", os.environ)
+        self.arguments = [code, *arguments]
+        self.starts = 0
+
+    def start(self) -> None:
+        self.starts += 1
+        self._process = subprocess.Popen([sys.executable, "-c", *self.arguments], process_group=0)
+        self._started = time.monotonic()
+
+
+def supervise(api: str, worker: str) -> tuple[Supervisor, list[str]]:
+    lines: list[str] = []
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    whole = Supervisor(address, os.environ, lines.append)
+    whole._api, whole._worker = Program(api), Program(worker)
+    return whole, lines
+
+
+def send_later(seconds: float, *signals: int, once_there_is: Path | None = None) -> threading.Thread:
+    """Send the signals to this process, ``seconds`` before each, after a file has been made."""
+
+    def send() -> None:
+        deadline = time.monotonic() + 30
+        while once_there_is is not None and not once_there_is.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for number in signals:
+            time.sleep(seconds)
+            os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_the_end_of_the_api_is_the_end():
+    whole, lines = supervise("import sys; sys.exit(3)", SLEEP)
+    assert whole.run() == 1
+    assert "exit code 3" in lines[-1]
+    assert not whole._worker.running
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_both_and_the_handlers_are_put_back(number):
+    before = signal.getsignal(number)
+    whole, _ = supervise(SLEEP, SLEEP)
+    sender = send_later(0.5, number)
+    assert whole.run() == 0
+    sender.join()
+    assert not whole._api.running
+    assert not whole._worker.running
+    assert signal.getsignal(number) is before
+
+
+def test_who_ignores_the_signal_is_killed_after_the_grace(monkeypatch, tmp_path):
+    monkeypatch.setattr(supervisor, "_GRACE_SECONDS", 0.3)
+    whole, _ = supervise(SLEEP, SLEEP)
+    whole._worker = Program(IGNORE_SIGTERM, str(tmp_path / "up"))
+    sender = send_later(0.1, signal.SIGTERM, once_there_is=tmp_path / "up")
+    assert whole.run() == 0
+    sender.join()
+    assert whole._worker.exit_code == -signal.SIGKILL
+
+
+def test_a_second_signal_ends_them_at_once(tmp_path):
+    whole, _ = supervise(SLEEP, SLEEP)
+    whole._worker = Program(IGNORE_SIGTERM, str(tmp_path / "up"))
+    sender = send_later(0.3, signal.SIGINT, signal.SIGINT, once_there_is=tmp_path / "up")
+    started = time.monotonic()
+    assert whole.run() == 0
+    assert time.monotonic() - started < supervisor._GRACE_SECONDS
+    sender.join()
+    assert whole._worker.exit_code == -signal.SIGKILL
+
+
+def test_a_dead_worker_is_started_again(monkeypatch, tmp_path):
+    monkeypatch.setattr(supervisor, "_FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(supervisor, "is_alive", lambda address: True)
+    whole, lines = supervise(SLEEP, SLEEP)
+    first_dies = "import os, sys, time; os.path.exists(sys.argv[1]) or sys.exit(4); open(sys.argv[2], 'w')"
+    first_dies += "; time.sleep(60)"
+    whole._worker = worker = Program(first_dies, str(tmp_path / "again"), str(tmp_path / "up"))
+    start = worker.start
+
+    def start_and_mark() -> None:
+        start()
+        if worker.starts == 1:
+            worker._process.wait()
+            (tmp_path / "again").touch()
+
+    worker.start = start_and_mark
+    sender = send_later(0.1, signal.SIGTERM, once_there_is=tmp_path / "up")
+    assert whole.run() == 0
+    sender.join()
+    assert worker.starts == 2
+    assert "listens at" in lines[0]
+    assert lines[1] == "The worker ended with exit code 4; next start in 0.05 s."
+
+
+def test_a_slow_start_is_told_once(monkeypatch):
+    monkeypatch.setattr(supervisor, "_READY_SECONDS", 0.1)
+    whole, lines = supervise(SLEEP, SLEEP)
+    sender = send_later(1.0, signal.SIGTERM)
+    whole.run()
+    sender.join()
+    assert len(lines) == 1
+    assert "does not answer" in lines[0]
+
+
+def test_pauses_double_up_to_a_limit_and_a_healthy_life_is_rewarded():
+    policy = RestartPolicy()
+    assert [policy.pause_after(0.1) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert policy.pause_after(60.0) == 1
+
+
+def test_a_child_that_was_never_started_can_be_ended():
+    child = Child("api", {})
+    child.terminate()
+    child.kill()
+    assert child.exit_code is None
+    assert not child.running
+
+
+def test_a_taken_port_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(CannotListen, match=f"port {port}: Address already in use"):
+            require_free("127.0.0.1", port)
+
+
+def test_port_0_becomes_a_free_one():
+    assert require_free("127.0.0.1", 0) > 1024
+    assert require_free("::1", 0) > 1024
+
+
+@pytest.mark.parametrize("rolls", [True, False])
+def test_hanging_up_is_passed_on_to_an_api_that_can_replace_itself(tmp_path, monkeypatch, rolls):
+    monkeypatch.setattr(supervisor, "is_alive", lambda address: True)
+    heard = "import signal, sys, time; signal.signal(1, lambda *_: open(sys.argv[1], 'w'));"
+    heard += "open(sys.argv[2], 'w'); time.sleep(60)"
+    whole, lines = supervise(SLEEP, SLEEP)
+    whole._rolls = rolls
+    whole._api = Program(heard, str(tmp_path / "heard"), str(tmp_path / "up"))
+
+    def tell() -> None:
+        send_later(0.1, signal.SIGHUP, once_there_is=tmp_path / "up").join()
+        deadline = time.monotonic() + 10
+        while not ((tmp_path / "heard").exists() or len(lines) > 1) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    assert whole.run() == 0
+    thread.join()
+    assert (tmp_path / "heard").exists() is rolls
+    assert any("--workers 2" in line for line in lines) is not rolls

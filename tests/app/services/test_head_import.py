@@ -1,0 +1,163 @@
+"""Importing heads: what is published, what is kept apart, and what a bad one leaves behind: nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from safetensors.numpy import save
+
+from app.domain.errors import InvalidRequest, Unavailable
+from app.services import head_import, models
+from app.services.head_import import import_head
+from app.settings import Settings
+from app.store import large_blobs
+from app.store.blob_cache import PackedFiles
+from app.store.tables import blobs
+from app.store.unit_of_work import Store
+from core.packed import PackedHead, PackedLabels
+
+NAMES = ["cat", "größe/1:x", "日本"]
+WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
+LIMITS = Settings()
+
+Import = Callable[..., Any]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PackedFiles:
+    return PackedFiles(tmp_path / "cache", 2**30)
+
+
+@pytest.fixture
+def import_(store: Store, files: PackedFiles, tmp_path: Path) -> Import:
+    def run(
+        weights: Any = WEIGHTS, names: list[str] = NAMES, extra: dict[str, Any] | None = None, **options: Any
+    ) -> Any:
+        path = tmp_path / "head.safetensors"
+        arrays = {"weights": np.asarray(weights)} | (extra or {})
+        path.write_bytes(save(arrays, {"labels": json.dumps(names)}))
+        return import_head(store, files, path, **{"model": "faces", "limits": LIMITS} | options)
+
+    return run
+
+
+def stored_head(store: Store, files: PackedFiles, version: Any) -> PackedHead:
+    with store.read() as uow:
+        data, table = uow.blobs.read(version.teacher_digest), uow.blobs.read(version.class_table)
+    assert bytes(files.open(version.teacher_digest, list).whole()) == data
+    return PackedHead.from_bytes(data, PackedLabels.from_bytes(table))
+
+
+def test_a_head_becomes_the_next_version_of_its_model(store: Store, files: PackedFiles, import_: Import):
+    version, created = import_(extra={"bias": np.array([1.0, 2, 3])})
+    assert created
+    assert models.get_version(store, "faces", "latest") == version
+    assert (version.version, version.method, version.columns, version.class_count) == (1, "head", 4, 3)
+    assert version.imported
+    assert version.classes == tuple(NAMES)
+    head = stored_head(store, files, version)
+    np.testing.assert_array_equal(head.weights, WEIGHTS)
+    np.testing.assert_array_equal(head.bias, [1, 2, 3])
+    assert head.threshold is None
+    assert list(head.labels) == NAMES
+    again, _ = import_(WEIGHTS + 1, alias=None)
+    assert again.version == 2
+    assert models.get_version(store, "faces", "latest") == version
+
+
+def test_ready_made_students_keep_their_thresholds(store: Store, files: PackedFiles, import_: Import):
+    version, _ = import_(extra={"thresholds": np.array([0.5, 1, 2])}, kind="linear", alias="live")
+    head = stored_head(store, files, version)
+    assert version.method == "linear"
+    assert head.threshold is not None
+    assert head.threshold.tolist() == [0.5, 1, 2]
+    assert models.get_alias(store, "faces", "live").version == 1
+
+
+def test_the_same_content_again_is_the_version_that_it_was(store: Store, import_: Import, tmp_path: Path):
+    first, _ = import_()
+    import_(WEIGHTS * 2)
+    path = tmp_path / "head.npz"
+    np.savez(path, weight=WEIGHTS, labels=np.array(NAMES), bias=np.zeros(3))
+    found, created = import_head(
+        store, PackedFiles(tmp_path / "other", 2**30), path, model="faces", limits=LIMITS
+    )
+    assert (found, created) == (first, False)
+    assert models.get_version(store, "faces", "latest").version == 2, "no alias is moved"
+    assert import_(kind="linear")[1]
+    assert import_(model="other")[0].version == 1
+    assert import_(names=["a", "b", "c"])[1]
+
+
+def test_a_twin_that_was_published_meanwhile_is_found(import_: Import, monkeypatch: pytest.MonkeyPatch):
+    first, _ = import_()
+    monkeypatch.setattr(head_import, "_known", lambda store, wanted: None)
+    assert import_() == (first, False)
+
+
+def test_many_classes_are_not_listed_with_the_version(store: Store, files: PackedFiles, import_: Import):
+    names = [f"person {number}" for number in range(models.LISTED_CLASSES + 1)]
+    version, _ = import_(np.ones((len(names), 2)), names)
+    assert (version.classes, version.class_count) == ((), len(names))
+    listed, more = models.list_classes(store, files, version, limit=3, after=997)
+    assert (listed, more) == ([(998, "person 998"), (999, "person 999"), (1000, "person 1000")], False)
+
+
+def test_twins_among_the_labels_are_named(import_: Import):
+    with pytest.raises(InvalidRequest) as caught:
+        import_(names=["a", "b", "a"])
+    assert [(fault.field, fault.code, fault.row) for fault in caught.value.faults] == [
+        ("labels", "duplicate", 2)
+    ]
+
+
+@pytest.mark.parametrize(("option", "field"), [({"model": "a b"}, "model"), ({"alias": "3"}, "alias")])
+def test_names_are_checked_first(import_: Import, option: dict[str, str], field: str):
+    with pytest.raises(InvalidRequest) as caught:
+        import_(**option)
+    assert caught.value.faults[0].field == field
+
+
+def test_a_bad_head_leaves_nothing(store: Store, files: PackedFiles, import_: Import):
+    bad = WEIGHTS.copy()
+    bad[1, 2] = np.nan
+    with pytest.raises(InvalidRequest) as caught:
+        import_(bad)
+    assert (caught.value.faults[0].row, caught.value.faults[0].column) == (1, 2)
+    assert [path for path in files.folder.iterdir() if path.is_file()] == []
+    with store.read() as uow:
+        assert uow.connection.execute(sa.select(blobs)).all() == []
+        assert uow.models.names(limit=10) == ([], False)
+
+
+def test_an_import_that_broke_off_is_invisible_and_can_be_repeated(
+    store: Store, import_: Import, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(*_: Any) -> None:
+        raise Unavailable("The database went away.")
+
+    monkeypatch.setattr(head_import, "_publish", broken)
+    with pytest.raises(Unavailable):
+        import_()
+    with store.read() as uow:
+        assert uow.models.names(limit=10) == ([], False)
+        unfinished = uow.connection.execute(sa.select(blobs.c.complete)).scalars().all()
+    assert unfinished == [False, False]
+    monkeypatch.undo()
+    assert import_()[1]
+
+
+def test_a_head_of_several_steps_comes_back_whole(
+    store: Store, files: PackedFiles, import_: Import, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(head_import, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(large_blobs, "_CHUNKS_A_STEP", 2)
+    weights = np.random.default_rng(0).standard_normal((500, 33))
+    version, _ = import_(weights, [f"c{number}" for number in range(500)])
+    np.testing.assert_array_equal(stored_head(store, files, version).weights, weights)

@@ -1,0 +1,197 @@
+"""Reading published models from the database, and saying so when what is there cannot be used."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.domain.entities import ModelVersion
+from app.domain.errors import NotFound, Unavailable
+from app.services.head_import import import_head
+from app.serving import loader as source_module
+from app.serving.loader import DatabaseSource
+from app.settings import Settings
+from app.store.blob_cache import PackedFiles
+from app.store.unit_of_work import Store
+from benchmarks.published import linear_student, linear_teacher, publish
+from core.errors import InvalidPackage
+from core.packed import IsotonicCalibration, PackedHead, PackedStudent, PackedTeacher, RbfBasis
+
+
+@pytest.fixture
+def source(store: Store, files: PackedFiles) -> DatabaseSource:
+    return DatabaseSource(store, files)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PackedFiles:
+    return PackedFiles(tmp_path / "cache", 2**30)
+
+
+def test_what_was_published_is_read(source: DatabaseSource, store: Store):
+    before = source.clock()
+    student, teacher = linear_student("cat", [1.0, 2.0]), linear_teacher(["cat", "dog"], [[1, 2], [0, 1]])
+    publish(store, "pets", {"cat": student}, teacher)
+    assert source.clock() > before
+    version = source.resolve("pets")
+    found, size = source.student(version, "cat")
+    assert (found.digest, size > student.coef.nbytes) == (student.digest, True)
+    assert source.teacher(version)[0].digest == teacher.digest
+    assert source.resolve_all(["pets", "pets@latest", "pets@old"]) == {
+        "pets": version,
+        "pets@latest": version,
+    }
+    with pytest.raises(NotFound):
+        source.student(version, "dog")
+
+
+def test_a_package_that_is_none_is_unavailable(source: DatabaseSource, store: Store):
+    student, teacher = linear_student("cat", [1.0]), linear_teacher(["cat", "dog"], [[1], [0]])
+    version = publish(store, "pets", {"cat": student}, teacher)
+    with store.begin() as uow:
+        digest, _ = uow.blobs.put([b"no package"])
+        row = uow.students.served(version.job_id, "cat", "svm")
+        assert row is not None
+        changed = dataclasses.replace(row, class_index=7, label="fox", digest=digest)
+        uow.students.save(changed)
+    with pytest.raises(Unavailable, match="class 'fox' is damaged"):
+        source.student(version, "fox")
+    with pytest.raises(Unavailable, match="the teacher is damaged"):
+        source.teacher(dataclasses.replace(version, teacher_digest=digest))
+
+
+def test_a_student_is_never_read_as_a_teacher():
+    with pytest.raises(ValueError, match="package"):
+        PackedTeacher.from_bytes(linear_student("cat", [1.0]).to_bytes())
+    with pytest.raises(ValueError, match="package"):
+        PackedStudent.from_bytes(linear_teacher(["a", "b"], [[1], [0]]).to_bytes())
+
+
+def kernel_student(label: str, landmarks: np.ndarray, calibrated: bool = False) -> PackedStudent:
+    p, d = landmarks.shape
+    rng = np.random.default_rng(len(label))
+    return PackedStudent(
+        map=RbfBasis(np.zeros(d), np.ones(d), landmarks),
+        coef=rng.standard_normal(p),
+        intercept=0.5,
+        gate_coef=rng.standard_normal(p),
+        gate_intercept=0.25,
+        threshold=0.0,
+        label=label,
+        calibration=IsotonicCalibration(np.array([-1.0, 1.0]), np.array([0.1, 0.9])) if calibrated else None,
+    )
+
+
+def test_kernel_students_of_one_model_share_their_landmarks(source: DatabaseSource, store: Store):
+    landmarks = np.random.default_rng(0).standard_normal((50, 3))
+    students = {label: kernel_student(label, landmarks, label == "fox") for label in ("cat", "doggy", "fox")}
+    students["other"] = kernel_student("other", landmarks * 2)
+    version = publish(store, "pets", students, linear_teacher(list(students), np.eye(4)))
+    found = {label: source.student(version, label)[0] for label in students}
+    assert found["cat"].map is found["doggy"].map is found["fox"].map
+    assert found["other"].map is not found["cat"].map
+    for label, student in students.items():
+        assert found[label].digest == student.digest
+    sizes = {source.student(version, label)[1] for label in ("cat", "doggy")}
+    assert max(sizes) < landmarks.nbytes + 2 * 50 * 8 + 2048, "the landmarks are not counted with each"
+
+
+def test_landmarks_go_when_no_student_needs_them(source: DatabaseSource, store: Store):
+    student = kernel_student("cat", np.ones((5, 2)))
+    version = publish(store, "pets", {"cat": student}, linear_teacher(["cat", "dog"], np.eye(2)))
+    kept = source.student(version, "cat")[0]
+    assert len(source._maps) == 1
+    del kept
+    gc.collect()
+    assert len(source._maps) == 0
+
+
+@pytest.mark.parametrize("harm", ["student", "teacher"])
+def test_a_damaged_file_of_a_package_is_fetched_again(
+    source: DatabaseSource, store: Store, files: PackedFiles, harm: str
+):
+    wide = linear_student("cat", np.arange(200_000.0))
+    teacher = linear_teacher(["cat", "dog"], np.ones((2, 200_000)))
+    version = publish(store, "pets", {"cat": wide}, teacher)
+    read = source.student if harm == "student" else lambda found, _label: source.teacher(found)
+    first = read(version, "cat")[0]
+    path = files.path(first.digest)
+    with path.open("r+b") as file:
+        file.seek(500_000)
+        file.write(b"damage")
+    assert read(version, "cat")[0].digest == (wide if harm == "student" else teacher).digest
+
+
+@pytest.fixture
+def faces(store: Store, files: PackedFiles, tmp_path: Path) -> Callable[..., ModelVersion]:
+    def imported(K: int = 30, d: int = 4, seed: int = 0) -> ModelVersion:
+        path = tmp_path / "head.npz"
+        weights = np.random.default_rng(seed).standard_normal((K, d))
+        np.savez(path, weights=weights, labels=np.array([f"c{k}" for k in range(K)]))
+        return import_head(store, files, path, model=f"faces{seed}", limits=Settings())[0]
+
+    return imported
+
+
+def test_a_head_is_opened_once_and_then_at_hand(source: DatabaseSource, faces: Callable[..., ModelVersion]):
+    version = faces()
+    assert source.at_hand(version, "c3") is None
+    student, size = source.student(version, "c3")
+    near = source.at_hand(version, "c3")
+    assert near is not None
+    assert near[0].digest == student.digest
+    assert 2 * 4 * 8 < size == near[1]
+    assert source.at_hand(version, "bird") is None
+    with pytest.raises(NotFound, match="no class 'bird'"):
+        source.student(version, "bird")
+    head, _ = source.teacher(version)
+    assert isinstance(head, PackedHead)
+    assert source.teacher(version)[0] is head
+
+
+def test_the_head_used_longest_ago_is_closed_first(
+    source: DatabaseSource, faces: Callable[..., ModelVersion], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(source_module, "_MAX_HEADS", 2)
+    versions = [faces(seed=seed) for seed in range(3)]
+    for version in (versions[0], versions[1], versions[0], versions[2]):
+        source.student(version, "c0")
+    assert [source.at_hand(version, "c0") is not None for version in versions] == [True, False, True]
+
+
+def test_a_damaged_row_is_fetched_again(
+    source: DatabaseSource, files: PackedFiles, faces: Callable[..., ModelVersion]
+):
+    version = faces(K=3000, d=64)
+    expected = source.student(version, "c1500")[0].digest
+    with files.path(version.teacher_digest).open("r+b") as file:
+        file.seek(0, 2)
+        middle = file.tell() // 2
+        file.seek(middle - 100_000)
+        file.write(b"\1" * 200_000)
+    again = DatabaseSource(source._store, files)
+    assert again.student(version, "c0")[0].label == "c0", "a row that is well is served as it is"
+    assert again.at_hand(version, "c1500") is None
+    assert again.student(version, "c1500")[0].digest == expected
+
+
+def test_a_head_that_is_none_is_unavailable(
+    source: DatabaseSource, store: Store, faces: Callable[..., ModelVersion], monkeypatch: pytest.MonkeyPatch
+):
+    version = faces()
+    with store.begin() as uow:
+        digest, _ = uow.blobs.put([linear_student("cat", [1.0]).to_bytes()])
+    with pytest.raises(Unavailable, match="the head is damaged"):
+        source.student(dataclasses.replace(version, teacher_digest=digest), "c0")
+
+    def damaged(_head: PackedHead, _row: int) -> PackedStudent:
+        raise InvalidPackage("damaged")
+
+    monkeypatch.setattr(PackedHead, "student", damaged)
+    with pytest.raises(Unavailable, match="the head is damaged"):
+        source.student(version, "c0")

@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from core.errors import Cancelled, InvalidProblem
+from core.model_selection import fold_assignment, make_folds, tune_teacher
+from core.teachers.ssvm import fit_ssvm
+from tests.core.model_selection.conftest import overlapping
+
+
+def test_folds_are_stratified_and_equal_to_within_one_row():
+    labels = np.repeat(np.arange(4), [50, 23, 7, 3])
+    fold_of = fold_assignment(labels, 10, seed=3)
+    sizes = np.bincount(fold_of, minlength=10)
+    assert sizes.max() - sizes.min() <= 1
+    for code in range(4):
+        counts = np.bincount(fold_of[labels == code], minlength=10)
+        assert counts.max() - counts.min() <= 1
+
+
+def test_a_rare_class_lies_in_as_many_folds_as_it_has_rows(folds):
+    assert folds.rare_classes == ("rare",)
+    assert len(set(folds.fold_of[folds.labels == 3])) == 3
+
+
+def test_the_seed_makes_the_folds():
+    labels = np.arange(100) % 3
+    assert (fold_assignment(labels, 5, 1) == fold_assignment(labels, 5, 1)).all()
+    assert (fold_assignment(labels, 5, 1) != fold_assignment(labels, 5, 2)).any()
+
+
+@pytest.mark.parametrize(("labels", "n_folds"), [([0, 0, 1], 2), ([0, 0, 1, 1], 5), ([0, 0, 1, 1], 1)])
+def test_folds_that_cannot_be_made_are_refused(labels, n_folds):
+    with pytest.raises(InvalidProblem):
+        fold_assignment(np.array(labels), n_folds)
+
+
+def test_no_row_is_scored_by_a_teacher_that_has_seen_it(folds):
+    features, codes = overlapping()
+    for fold in range(folds.n_folds):
+        train = folds.fold_of != fold
+        alone = fit_ssvm(features[train], codes[train], 4, C=folds.teacher.C, tolerance=1e-6)
+        scores = alone.scores(features[~train])
+        assert folds.scores[fold][~train] == pytest.approx(scores, abs=0.02)
+
+
+def test_the_teachers_c_is_the_one_with_the_best_held_out_accuracy():
+    features, codes = overlapping()
+    fold_of = fold_assignment(codes, 5)
+    tuned = tune_teacher(features, codes, 4, fold_of, (1e3, 1e-3, 10.0))
+    assert [point.C for point in tuned.trace] == [1e-3, 10.0, 1e3]
+    best = max(tuned.trace, key=lambda point: point.accuracy)
+    assert tuned.C == best.C
+    index = [point.C for point in tuned.trace].index(tuned.C)
+    right = [
+        np.mean(teacher.predict(features[fold_of == fold]) == codes[fold_of == fold])
+        for fold, teacher in enumerate(tuned.teachers)
+    ]
+    assert tuned.trace[index].accuracy == pytest.approx(np.mean(right))
+    assert tuned.trace[index].standard_error == pytest.approx(np.std(right, ddof=1) / np.sqrt(5))
+
+
+def test_a_warm_start_from_all_rows_gives_the_same_teachers():
+    features, codes = overlapping()
+    fold_of = fold_assignment(codes, 5)
+    full = fit_ssvm(features, codes, 4, C=100.0, tolerance=1e-6)
+    warm = tune_teacher(features, codes, 4, fold_of, (100.0,), tolerance=1e-6, warm_start=full)
+    cold = tune_teacher(features, codes, 4, fold_of, (100.0,), tolerance=1e-6)
+    for one, other in zip(warm.teachers, cold.teachers, strict=True):
+        assert one.weights == pytest.approx(other.weights, abs=2e-2)
+        assert one.dual is None
+
+
+def test_folds_of_the_caller_are_taken_as_they_are():
+    features, codes = overlapping()
+    groups = np.arange(len(codes)) % 4
+    folds = make_folds(features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0,), fold_of=groups)
+    assert folds.n_folds == 4
+    assert (folds.fold_of == groups).all()
+
+
+@pytest.mark.parametrize(
+    "fold_of",
+    [
+        np.zeros(160, dtype=int),
+        np.zeros(10, dtype=int),
+        np.zeros(160),
+        np.arange(160) % 3 - 1,
+        2 * (np.arange(160) % 3),
+        np.where(np.arange(160) < 157, np.arange(160) % 3, 0),
+    ],
+)
+def test_unusable_folds_of_the_caller_are_refused(fold_of):
+    features, codes = overlapping()
+    with pytest.raises(InvalidProblem):
+        make_folds(features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0,), fold_of=fold_of)
+
+
+@pytest.mark.parametrize("Cs", [(), (0.0,), (np.nan,)])
+def test_an_unusable_c_of_the_teacher_is_refused(Cs):
+    features, codes = overlapping()
+    with pytest.raises(InvalidProblem, match="C"):
+        make_folds(features, codes, ("a", "b", "c", "rare"), teacher_Cs=Cs, n_folds=5)
+
+
+def test_sparse_features_give_the_scores_of_dense_ones():
+    features, codes = overlapping()
+    names = ("a", "b", "c", "rare")
+    dense = make_folds(features, codes, names, teacher_Cs=(1.0,), n_folds=3, tolerance=1e-8)
+    sparse = make_folds(sp.csr_array(features), codes, names, teacher_Cs=(1.0,), n_folds=3, tolerance=1e-8)
+    assert sparse.scores == pytest.approx(dense.scores, abs=1e-4)
+    assert sparse.norms == pytest.approx(dense.norms)
+
+
+def test_fitting_the_teachers_tells_how_far_it_is_and_can_be_cancelled():
+    features, codes = overlapping()
+    told = []
+    make_folds(features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0,), n_folds=3, progress=told.append)
+    assert [(step.stage, step.done, step.total) for step in told] == [
+        ("tuning_teacher", done, 3) for done in (1, 2, 3)
+    ]
+    with pytest.raises(Cancelled):
+        make_folds(
+            features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0,), n_folds=3, should_cancel=lambda: True
+        )

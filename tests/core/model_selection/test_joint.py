@@ -1,0 +1,116 @@
+"""One point for all classes: the search against scores computed by scikit-learn on every point."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+
+from core.errors import Cancelled, InvalidProblem
+from core.model_selection import Grid, joint, make_folds, tune_jointly
+from core.model_selection.joint import _EXACT as EXACT
+from core.model_selection.path import FoldPath
+
+METHODS = ("gsvm", "gsvm0", "svm")
+
+
+def by_hand(folds, method, points):
+    """1 - geometric mean of the errors of accuracy, F and AUC, each a mean over folds and classes."""
+    K = 3  # the rare class is missing from some folds
+    totals = np.zeros((3, len(points)))
+    for target in range(K):
+        for fold in range(folds.n_folds):
+            path = FoldPath(folds, fold, target, method, 0)
+            scores = path.walk(points, EXACT, None).scores
+            truth = folds.labels[path.held_out] == target
+            for place, score in enumerate(scores):
+                says = score >= 0
+                totals[:, place] += (
+                    accuracy_score(truth, says),
+                    f1_score(truth, says, zero_division=0.0),
+                    roc_auc_score(truth, score),
+                )
+    return 1.0 - np.cbrt((1.0 - totals / (K * folds.n_folds)).prod(axis=0))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_grid_that_is_small_is_searched_wholly_and_the_best_point_is_chosen(folds, method):
+    grid = Grid(C=(1.0, 100.0), margins=(0.0, 1.0), floors=(0.3,))
+    tuned = tune_jointly(folds, (0, 1, 2), method, grid)
+    expected = by_hand(folds, method, grid.points(method))
+    assert [point.score for point in tuned.trace] == pytest.approx(expected, abs=1e-6)
+    assert tuned.score == pytest.approx(expected.max(), abs=1e-6)
+    assert all(point.folds == folds.n_folds and point.standard_error >= 0.0 for point in tuned.trace)
+
+
+def test_most_points_of_a_large_grid_are_dropped_on_a_few_folds(folds, monkeypatch):
+    monkeypatch.setattr(joint, "_SCOUTED_FOLDS", 2)
+    grid = Grid(C=(0.1, 1.0, 10.0, 100.0, 1e3), margins=(0.0, 0.5, 1.0), floors=(0.2, 0.5))
+    tuned = tune_jointly(folds, (0, 1, 2), "gsvm", grid)
+    assert [point.folds for point in tuned.trace].count(2) == 26
+    whole = by_hand(folds, "gsvm", grid.points("gsvm"))
+    assert tuned.score >= whole.max() - 2.0 * tuned.standard_error
+
+
+def test_the_held_out_scores_are_those_of_students_that_have_not_seen_the_row(folds):
+    tuned = tune_jointly(folds, (2, 0), "gsvm0", Grid(C=(10.0,), margins=(0.5,)))
+    assert tuned.targets == (2, 0)
+    for place, target in enumerate(tuned.targets):
+        for fold in range(folds.n_folds):
+            path = FoldPath(folds, fold, target, "gsvm0", 0)
+            alone = path.walk(Grid(C=(10.0,), margins=(0.5,)).points("gsvm0"), EXACT, None)
+            np.testing.assert_allclose(
+                tuned.held_out_scores[place, path.held_out], alone.scores[0], rtol=1e-6
+            )
+
+
+def test_threads_do_not_show_in_the_result(folds, small_grid):
+    one = tune_jointly(folds, (0, 1, 2), "gsvm", small_grid, n_threads=1)
+    two = tune_jointly(folds, (0, 1, 2), "gsvm", small_grid, n_threads=2)
+    assert one.spec == two.spec
+    assert one.score == two.score
+    np.testing.assert_array_equal(one.held_out_scores, two.held_out_scores)
+    assert one.as_dict()["C"] == one.spec.C
+    assert len(one.as_dict()["trace"]) == len(small_grid.points("gsvm"))
+
+
+def test_progress_ends_at_its_total_and_a_cancel_is_heard(folds, small_grid):
+    told = []
+    tune_jointly(folds, (0, 1), "gsvm", small_grid, progress=told.append)
+    assert [step.done for step in told] == sorted(step.done for step in told)
+    assert told[-1].done == told[-1].total
+    assert {step.stage for step in told} == {"tuning"}
+    with pytest.raises(Cancelled):
+        tune_jointly(folds, (0, 1), "gsvm", small_grid, should_cancel=lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("targets", "arguments", "field"),
+    [
+        ((), {}, "targets"),
+        ((7,), {}, "targets"),
+        ((0,), {"seed": -1}, "seed"),
+        ((0,), {"n_threads": 0}, "n_threads"),
+    ],
+)
+def test_arguments_out_of_bounds_are_refused_by_name(folds, targets, arguments, field):
+    with pytest.raises(InvalidProblem) as error:
+        tune_jointly(folds, targets, **arguments)
+    assert field in str(error.value)
+
+
+def test_a_rare_class_is_measured_where_it_is(folds):
+    """The rare class lies in three of five folds; points are dropped on two that hold it."""
+    tuned = tune_jointly(folds, (3,), "gsvm", Grid(C=(1.0, 10.0, 100.0), margins=(0.0, 1.0), floors=(0.3,)))
+    assert 0.0 < tuned.score <= 1.0
+    assert np.isfinite(tuned.held_out_scores).all()
+
+
+def test_points_are_dropped_on_folds_that_hold_the_class():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [60, 6, 6])
+    fold_of = np.r_[np.arange(60) % 6, [0, 1, 0, 1, 0, 1], [2, 3, 2, 3, 2, 3]]
+    features = np.column_stack([rng.normal(size=(72, 3)), np.ones(72)])
+    folds = make_folds(features, labels, ("a", "b", "c"), teacher_Cs=(10.0,), fold_of=fold_of)
+    grid = Grid(C=(1.0, 10.0, 100.0, 1e3, 1e4), margins=(0.0, 1.0), floors=(0.3,))
+    assert tune_jointly(folds, (2,), "gsvm", grid).score > 0.0

@@ -1,0 +1,451 @@
+"""Compact students: the gradient, the packing, the budgets, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.metrics import f1_score, r2_score
+
+from core.compact import SIZES, CompactRows, CompactSpec, query_cost, train_compact_student
+from core.compact.course import Course
+from core.data.checks import QUIET
+from core.data.dataset import LabelledData
+from core.errors import Cancelled, InvalidProblem
+from core.features.maps import FeatureSpec
+from core.packed import LinearBasis, PackedStudent, RbfBasis
+from core.solvers.rbf_network import Batch, Network, NetworkProblem, _Sampler, gradient, rbf_values
+from core.students import Lesson, StudentSpec
+from core.students.compact import _squared_hinge, fit_compact, neighbour_distance
+from core.training.config import TrainingConfig
+from core.training.pipeline import prepare
+
+QUICK = CompactSpec(n_landmarks=8, steps=60)
+
+
+def no_poll() -> None:
+    """Nobody asks to stop."""
+
+
+def rings(n: int = 400, seed: int = 0) -> LabelledData:
+    """Three rings around each other and two columns of noise: no straight line parts them."""
+    rng = np.random.default_rng(seed)
+    codes = np.arange(n) % 3
+    radius, angle = 1.0 + codes + 0.15 * rng.normal(size=n), rng.uniform(0.0, 2.0 * np.pi, n)
+    X = np.column_stack(
+        [radius * np.cos(angle), 5.0 + 30.0 * radius * np.sin(angle), rng.normal(size=(n, 2))]
+    )
+    return LabelledData.from_arrays(X, codes)
+
+
+def config(**changes) -> TrainingConfig:
+    settings = {"features": FeatureSpec("nystroem", 40), "teacher_C": 1e4, "student": StudentSpec(C=1e4)}
+    return TrainingConfig(**{**settings, **changes})
+
+
+@pytest.fixture(scope="module")
+def data() -> LabelledData:
+    return rings()
+
+
+@pytest.fixture(scope="module")
+def rows(data: LabelledData) -> CompactRows:
+    return CompactRows.of(prepare(data, config()), data)
+
+
+@pytest.fixture(scope="module")
+def narrow(data: LabelledData) -> CompactRows:
+    """Rows of a kernel so narrow that few landmarks do worse than many."""
+    features = FeatureSpec("nystroem", 120, gamma=2.0)
+    return CompactRows.of(prepare(data, config(features=features)), data)
+
+
+def lesson_of(positive, gate=None, difficulty=None) -> Lesson:
+    n = len(positive)
+    gate = np.where(positive, 1.0, -1.0) if gate is None else gate
+    return Lesson(positive, gate, np.zeros(1), np.ones(n) if difficulty is None else difficulty)
+
+
+def fit(X, lesson: Lesson, size: int = 6, spec: CompactSpec = QUICK, **more):
+    return fit_compact(X.astype(np.float32), lesson, size, spec, neighbour=0.1, **more)
+
+
+def objective(network: Network, batch: Batch) -> float:
+    """As in the docstring of ``gradient``, by loops."""
+    total = 0.0
+    for x, z, t, w, u in zip(
+        batch.rows, batch.signs, batch.targets, batch.weights, batch.target_weights, strict=True
+    ):
+        k = np.exp(-np.sum((np.exp(network.log_scale) * x - network.landmarks) ** 2, axis=1))
+        f = k @ network.coef + network.intercept[0]
+        g = k @ network.gate_coef + network.gate_intercept[0]
+        total += w * max(0.0, 1.0 - z * f) ** 2 + u * (t - g) ** 2
+    return float(total)
+
+
+def test_the_gradient_is_that_of_finite_differences():
+    rng = np.random.default_rng(0)
+    m, d, p = 30, 3, 4
+    network = Network(
+        rng.normal(size=(p, d)), 0.1 * rng.normal(size=d), *(rng.normal(size=s) for s in (p, 1, p, 1))
+    )
+    signs = np.where(rng.random(m) < 0.5, 1.0, -1.0)
+    batch = Batch(rng.normal(size=(m, d)), signs, rng.normal(size=m), rng.random(m), rng.random(m))
+    slopes = gradient(network, batch)
+    step = 1e-6
+    for part, slope in zip(network.parts(), slopes.parts(), strict=True):
+        assert slope.shape == part.shape
+        for place in np.ndindex(part.shape):
+            here = part[place]
+            part[place] = here + step
+            above = objective(network, batch)
+            part[place] = here - step
+            below = objective(network, batch)
+            part[place] = here
+            assert slope[place] == pytest.approx((above - below) / (2.0 * step), abs=1e-6)
+
+
+def test_drawing_by_chance_leaves_the_expected_gradient_as_it_is():
+    rng = np.random.default_rng(1)
+    n = 40
+    X = rng.normal(size=(n, 2)).astype(np.float32)
+    signs = np.where(rng.random(n) < 0.3, 1.0, -1.0)
+    weights = rng.uniform(1.0, 3.0, n)
+    problem = NetworkProblem(X, signs, rng.normal(size=n), weights, target_weight=0.5, jitter=0.0)
+    network = Network(
+        rng.normal(size=(3, 2)), np.zeros(2), *(rng.normal(size=s) for s in (3, 1, 3, 1))
+    ).astype(np.float32)
+    sampler = _Sampler.of(problem, network, no_poll)
+    every = Batch(X, signs, problem.targets, weights / weights.sum(), np.full(n, 0.5 / n))
+    drawn = [gradient(network, sampler.draw(problem, rng)) for _ in range(3000)]
+    for index, exact in enumerate(gradient(network, every).parts()):
+        samples = np.stack([one.parts()[index] for one in drawn]).astype(np.float64)
+        error = samples.std(axis=0) / np.sqrt(len(drawn))
+        assert (np.abs(samples.mean(axis=0) - exact) <= 5.0 * error + 1e-6).all()
+
+
+def test_rows_near_the_margin_are_drawn_half_of_the_time_more():
+    X = np.array([[0.0], [10.0]], dtype=np.float32)
+    problem = NetworkProblem(X, np.array([1.0, -1.0]), np.zeros(2), np.ones(2), 0.0, 0.0)
+    network = Network(*(np.array(v, dtype=np.float32) for v in ([[0.0]], [0.0], [0.0], [-2.0], [0.0], [0.0])))
+    np.testing.assert_allclose(_Sampler.of(problem, network, no_poll).cumulated, [0.75, 1.0])
+    settled = replace(network, coef=np.array([4.0], dtype=np.float32))
+    np.testing.assert_allclose(_Sampler.of(problem, settled, no_poll).cumulated, [0.5, 1.0])
+
+
+def test_the_first_coefficients_minimise_their_squared_hinge():
+    rng = np.random.default_rng(2)
+    basis = np.column_stack([rng.normal(size=(200, 4)), np.ones(200)])
+    signs = np.where(basis[:, 0] + 0.5 * rng.normal(size=200) > 0, 1.0, -1.0)
+    weights = rng.uniform(1.0, 3.0, 200)
+    coef = _squared_hinge(basis, signs, weights, no_poll)
+    losses = np.maximum(1.0 - signs * (basis @ coef), 0.0)
+    penalty = np.array([1e-3] * 4 + [1e-9])
+    slope = 2.0 * penalty * coef - 2.0 * basis.T @ (weights * signs * losses)
+    np.testing.assert_allclose(slope, 0.0, atol=1e-8)
+
+
+def test_a_packed_score_is_the_sum_over_the_landmarks_written_out(data, rows):
+    trained = train_compact_student(rows, 1, QUICK)
+    fitted, packed = trained.fitted, trained.packed
+    x = data.X[7]
+    z = (x - rows.shift) * rows.scale * fitted.scale
+    k = [np.exp(-np.sum((z - landmark) ** 2)) for landmark in fitted.landmarks]
+    assert packed.score(x) == pytest.approx(float(np.dot(fitted.coef, k)) + fitted.intercept, abs=1e-12)
+    assert packed.gate([x])[0] == pytest.approx(float(np.dot(fitted.gate_coef, k)) + fitted.gate_intercept)
+    np.testing.assert_allclose(packed.scores(data.X), fitted.scores(rows.rows), atol=1e-4)
+    np.testing.assert_allclose(packed.gate(data.X) - packed.rejection(data.X), packed.scores(data.X))
+    assert isinstance(packed.map, RbfBasis)
+    assert packed.map.n_basis == trained.n_landmarks == 8
+    assert packed.label == "1"
+    again = PackedStudent.from_bytes(packed.to_bytes())
+    np.testing.assert_array_equal(again.scores(data.X), packed.scores(data.X))
+
+
+def test_a_compact_student_learns_what_is_not_linear(data, rows):
+    test = rings(300, seed=5)
+    trained = train_compact_student(rows, 1, CompactSpec(n_landmarks=24, steps=600))
+    assert f1_score(test.y == 1, trained.packed.decide(test.X)) > 0.93
+    teacher = rows.preparation.packed_teacher()
+    assert query_cost(trained.packed.map, 1) < 0.5 * query_cost(teacher.map, 3)
+
+
+def test_the_gate_follows_the_teacher_and_says_how_well(data, rows):
+    spec = CompactSpec(n_landmarks=24, steps=600)
+    trained = train_compact_student(rows, 1, spec)
+    gate = rows.preparation.scores[:, 1]
+    assert trained.fitted.gate_r2 == pytest.approx(r2_score(gate, trained.packed.gate(data.X)), abs=1e-4)
+    alone, heavy = (
+        train_compact_student(rows, 1, replace(spec, gate_weight=weight)) for weight in (0.0, 1.0)
+    )
+    assert alone.fitted.gate_r2 < trained.fitted.gate_r2 < heavy.fitted.gate_r2
+    assert heavy.fitted.gate_r2 > 0.8
+
+
+def test_the_loss_told_is_that_of_the_training_rows(rows):
+    trained = train_compact_student(rows, 0, QUICK)
+    lesson = rows.preparation.lesson(0, floor=QUICK.floor)
+    losses = np.maximum(1.0 - lesson.signs * trained.fitted.scores(rows.rows), 0.0) ** 2
+    assert trained.fitted.loss == pytest.approx(np.average(losses, weights=1.0 / lesson.difficulty), rel=1e-4)
+
+
+def test_difficult_examples_weigh_more_unless_the_floor_is_one(rows):
+    weighted, equal = (train_compact_student(rows, 1, replace(QUICK, floor=floor)) for floor in (0.1, 1.0))
+    assert weighted.packed.digest != equal.packed.digest
+    assert (rows.preparation.lesson(1, floor=1.0).difficulty == 1.0).all()
+
+
+def test_the_same_arguments_give_the_same_bytes_and_another_seed_others(data, rows):
+    first, second = (train_compact_student(rows, 2, QUICK).packed for _ in range(2))
+    assert first.to_bytes() == second.to_bytes()
+    other = CompactRows.of(prepare(data, config(seed=1)), data)
+    assert train_compact_student(other, 2, QUICK).packed.digest != first.digest
+
+
+def test_classes_trained_in_threads_give_the_same_bytes(rows):
+    one_by_one = [train_compact_student(rows, target, QUICK).packed.to_bytes() for target in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        at_once = list(pool.map(lambda target: train_compact_student(rows, target, QUICK).packed, range(3)))
+    assert [packed.to_bytes() for packed in at_once] == one_by_one
+
+
+def test_the_rows_are_scaled_as_the_teachers_kernel_scales_them(data, rows):
+    basis = rows.preparation.feature_map.basis
+    np.testing.assert_array_equal(rows.shift, basis.shift)
+    np.testing.assert_array_equal(rows.scale, basis.scale)
+    np.testing.assert_allclose(rows.rows, (data.X - basis.shift) * basis.scale, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["linear", "fourier"])
+def test_other_features_of_the_teacher_will_do(data, kind):
+    rows = CompactRows.of(prepare(data, config(features=FeatureSpec(kind, 40, gamma=0.2))), data)
+    trained = train_compact_student(rows, 0, CompactSpec(n_landmarks=16, steps=300))
+    assert f1_score(data.y == 0, trained.packed.decide(data.X)) > 0.9
+
+
+# --- budgets -------------------------------------------------------------------------------------------
+
+
+def test_without_a_budget_there_are_a_hundred_landmarks(rows):
+    assert train_compact_student(rows, 0, CompactSpec(steps=1)).n_landmarks == 100
+
+
+def test_a_relative_cost_buys_the_most_landmarks_that_keep_to_it(rows):
+    teacher = rows.preparation.packed_teacher()
+    full = query_cost(teacher.map, 3)
+    assert full == teacher.map.n_basis * (4 + 3)
+    trained = train_compact_student(rows, 0, CompactSpec(relative_cost=0.3, steps=1))
+    assert trained.relative_cost == pytest.approx(query_cost(trained.packed.map, 1) / full)
+    assert trained.relative_cost <= 0.3 < (trained.n_landmarks + 1) * (4 + 1) / full
+
+
+def test_a_linear_teacher_costs_its_products_only():
+    assert query_cost(LinearBasis(7), 3) == 21
+
+
+def test_a_cost_below_that_of_one_landmark_is_refused(rows):
+    with pytest.raises(InvalidProblem, match="does not buy one landmark") as caught:
+        train_compact_student(rows, 0, CompactSpec(relative_cost=1e-4))
+    assert caught.value.faults[0].field == "compact.relative_cost"
+
+
+def test_a_budget_of_f_takes_the_first_size_that_is_near_enough(narrow):
+    spec = CompactSpec(max_f1_loss=20.0, steps=150)
+    trained = train_compact_student(narrow, 1, spec)
+    choice = trained.choice
+    assert choice is not None
+    assert choice.met
+    assert [point.n_landmarks for point in choice.points] == list(SIZES[: len(choice.points)])
+    *before, last = choice.points
+    assert before
+    assert last.f1 >= choice.full_f1 - 0.2
+    assert all(point.f1 < choice.full_f1 - 0.2 for point in before)
+    assert trained.n_landmarks == last.n_landmarks
+    scores = Course(narrow, 1, spec, None, None).held_out(last.n_landmarks)
+    assert last.f1 == pytest.approx(f1_score(narrow.preparation.labels == 1, scores >= 0.0))
+    told = json.loads(json.dumps(trained.as_dict()))
+    assert told["choice"]["points"][-1]["n_landmarks"] == trained.n_landmarks
+    assert trained.packed.metadata["budget_max_f1_loss"] == 20.0
+
+
+def test_a_budget_of_f_that_no_size_meets_takes_the_best_and_says_so(narrow):
+    trained = train_compact_student(narrow, 1, CompactSpec(max_f1_loss=0.0, steps=20))
+    choice = trained.choice
+    assert choice is not None
+    assert not choice.met
+    assert [point.n_landmarks for point in choice.points] == list(SIZES)
+    assert all(point.f1 < choice.full_f1 for point in choice.points)
+    best = max(choice.points, key=lambda point: point.f1)
+    assert best.n_landmarks // 2 < trained.n_landmarks <= best.n_landmarks
+
+
+def test_held_out_rows_do_not_reach_the_student_that_scores_them(data, rows, monkeypatch):
+    seen = []
+    real = fit_compact
+
+    def watched(part, lesson, *arguments, **keywords):
+        seen.append(len(part))
+        return real(part, lesson, *arguments, **keywords)
+
+    monkeypatch.setattr("core.compact.course.fit_compact", watched)
+    scores = Course(rows, 0, QUICK, None, None).held_out(4)
+    assert seen == [data.n - data.n // 5] * 5
+    assert np.isfinite(scores).all()
+
+
+def test_the_configured_threshold_rule_is_used(data):
+    rows = CompactRows.of(prepare(data, config(threshold="fpr", budget=0.01)), data)
+    trained = train_compact_student(rows, 1, QUICK)
+    assert trained.packed.threshold != 0.0
+    assert trained.packed.metadata["threshold_folds"] == 5
+    by_f = train_compact_student(rows, 1, CompactSpec(max_f1_loss=100.0, steps=60))
+    assert by_f.n_landmarks == SIZES[0]
+    assert by_f.packed.threshold != 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"n_landmarks": 0}, "compact.n_landmarks"),
+        ({"n_landmarks": 1001}, "compact.n_landmarks"),
+        ({"relative_cost": 0.0}, "compact.relative_cost"),
+        ({"relative_cost": 1.5}, "compact.relative_cost"),
+        ({"max_f1_loss": -1.0}, "compact.max_f1_loss"),
+        ({"n_landmarks": 5, "max_f1_loss": 1.0}, "compact"),
+        ({"floor": 0.0}, "compact.floor"),
+        ({"gate_weight": -1.0}, "compact.gate_weight"),
+        ({"jitter": float("nan")}, "compact.jitter"),
+        ({"steps": 0}, "compact.steps"),
+    ],
+)
+def test_a_spec_out_of_bounds_is_refused_by_name(changes, field):
+    with pytest.raises(InvalidProblem) as caught:
+        CompactSpec(**changes)
+    assert [fault.field for fault in caught.value.faults] == [field]
+
+
+# --- progress and cancel -------------------------------------------------------------------------------
+
+
+def test_progress_is_told_by_stages(data, rows):
+    seen = []
+    CompactRows.of(rows.preparation, data, progress=seen.append)
+    train_compact_student(rows, 0, CompactSpec(max_f1_loss=100.0, steps=260), progress=seen.append)
+    assert [(one.stage, one.done, one.total) for one in seen] == [
+        ("compact_rows", 0, data.n),
+        ("compact_rows", data.n, data.n),
+        ("sizes", 0, len(SIZES)),
+        ("sizes", 1, len(SIZES)),
+        ("student", 0, 260),
+        ("student", 250, 260),
+        ("student", 260, 260),
+    ]
+
+
+def test_a_cancel_stops_the_descent(rows):
+    asked = []
+
+    def should_cancel() -> bool:
+        asked.append(1)
+        return len(asked) > 20
+
+    with pytest.raises(Cancelled):
+        train_compact_student(
+            rows, 0, CompactSpec(n_landmarks=8, steps=1_000_000), should_cancel=should_cancel
+        )
+
+
+def test_a_cancel_stops_the_choice_of_a_size_and_the_scaling(data, rows):
+    with pytest.raises(Cancelled):
+        train_compact_student(rows, 0, CompactSpec(max_f1_loss=1.0), should_cancel=lambda: True)
+    with pytest.raises(Cancelled):
+        CompactRows.of(rows.preparation, data, should_cancel=lambda: True)
+
+
+# --- degenerate input ----------------------------------------------------------------------------------
+
+
+def test_sparse_rows_are_refused(data, rows):
+    sparse = replace(data, X=sp.csr_array(data.X))
+    with pytest.raises(InvalidProblem, match="dense rows") as caught:
+        CompactRows.of(rows.preparation, sparse)
+    assert caught.value.faults[0].code == "sparse"
+
+
+def test_other_data_than_the_preparations_are_refused(rows):
+    with pytest.raises(InvalidProblem, match="other data"):
+        CompactRows.of(rows.preparation, rings(seed=3))
+
+
+def test_an_unknown_class_is_refused(rows):
+    with pytest.raises(InvalidProblem, match="outside 0 to 2"):
+        train_compact_student(rows, 3, QUICK)
+
+
+@pytest.mark.parametrize("side", [True, False])
+def test_examples_of_one_side_only_are_refused(side):
+    with pytest.raises(InvalidProblem, match="of the class and of the rest"):
+        fit(np.zeros((4, 2)), lesson_of(np.full(4, side)))
+
+
+def test_a_class_of_one_example_has_no_held_out_scores():
+    data = rings(60)
+    labels = np.where(np.arange(60) == 1, 1, 0)
+    single = LabelledData.from_arrays(data.X, labels, min_per_class=1)
+    prepared = CompactRows.of(prepare(single, config()), single)
+    assert train_compact_student(prepared, 1, QUICK).packed.label == "1"
+    with pytest.raises(InvalidProblem, match="at least two examples"):
+        train_compact_student(prepared, 1, CompactSpec(max_f1_loss=1.0))
+    by_rule = CompactRows.of(prepare(single, config(threshold="f1")), single)
+    with pytest.raises(InvalidProblem, match="at least two examples"):
+        train_compact_student(by_rule, 1, QUICK)
+
+
+def test_fewer_rows_than_landmarks_give_fewer_landmarks():
+    X = np.array([[0.0, 0.0], [0.0, 1.0], [3.0, 3.0], [3.0, 4.0], [3.0, 4.0]])
+    positive = np.array([True, True, False, False, False])
+    fitted = fit(X, lesson_of(positive), size=50, spec=CompactSpec(steps=200))
+    assert len(fitted.landmarks) == 4
+    np.testing.assert_array_equal(fitted.scores(X) >= 0.0, positive)
+
+
+def test_one_landmark_is_of_the_class():
+    X = np.array([[0.0, 0.0], [0.1, 0.0], [3.0, 3.0], [3.0, 4.0]])
+    positive = np.array([True, True, False, False])
+    fitted = fit(X, lesson_of(positive), size=1, spec=CompactSpec(steps=300))
+    assert fitted.landmarks.shape == (1, 2)
+    np.testing.assert_array_equal(fitted.scores(X) >= 0.0, positive)
+
+
+def test_equal_rows_and_a_constant_gate_give_finite_numbers():
+    X = np.ones((6, 3))
+    positive = np.arange(6) < 3
+    fitted = fit(X, lesson_of(positive, gate=np.full(6, 2.0)))
+    assert np.isfinite(fitted.scores(X)).all()
+    assert fitted.gate_r2 == 1.0
+    assert fitted.gate_intercept == pytest.approx(2.0)
+    assert neighbour_distance(X.astype(np.float32), 0, no_poll) == 0.0
+
+
+def test_the_first_coefficients_of_many_rows_come_from_a_sample(monkeypatch):
+    monkeypatch.setattr("core.students.compact._START_ROWS", 40)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    positive = X[:, 0] > 1.0
+    fitted = fit(X, lesson_of(positive), size=10, spec=CompactSpec(steps=300))
+    assert f1_score(positive, fitted.scores(X) >= 0.0) > 0.9
+
+
+def test_the_neighbour_distance_is_the_median_over_different_rows():
+    X = np.array([[0.0], [0.0], [1.0], [3.0], [7.0]], dtype=np.float32)
+    assert neighbour_distance(X, 0, no_poll) == 1.0  # 1, 1, 1, 2, 4
+
+
+@QUIET
+def test_far_rows_have_kernel_values_of_nothing():
+    values = rbf_values(np.array([[1e15]], dtype=np.float32), np.array([[0.0]], dtype=np.float32))
+    assert values[0, 0] < 1e-17
