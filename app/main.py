@@ -40,7 +40,7 @@ from app.serving.query.handler import QueryPath
 from app.serving.refresher import Refresher
 from app.serving.servable import serve_student
 from app.settings import Settings
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.engine import open_database
 from app.store.migrate import schema_is_current
 from app.store.unit_of_work import Store
@@ -189,7 +189,7 @@ async def _open(app: StmsApi, queue: JobQueue | None, stack: AsyncExitStack) -> 
         opened = DbosQueue(settings)
         stack.callback(opened.close)
         queue = opened
-    files = PackedFiles(settings.cache_folder, settings.cache_disk_bytes)
+    files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
     metrics, source = app.metrics, DatabaseSource(store, files)
     gate = KeyGate(settings, Limits(settings, app.board))
     witness = Witness(store, gate)

@@ -22,10 +22,10 @@ from rich.table import Table
 
 from app.commands.datasets import send_file
 from app.commands.demo.report import METHODS, means
-from app.commands.demo.temporary_server import short_server, sigterm_as_exit
+from app.commands.demo.temporary_server import sigterm_as_exit, temporary_server
 from app.commands.job_progress import follow, job_path, report_end
 from app.commands.output import CommandFailed, percent, print_failure
-from app.commands.remote import Server, connect
+from app.commands.remote import RemoteServer, connect
 
 # Feature vectors as in the paper; ε = 1 and ϵ = 0.3 are the defaults.
 FEATURES = {
@@ -42,7 +42,7 @@ def data_folder() -> Path:
     return Path(os.environ.get("STMS_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
-def train(client: Server, dataset_id: str, name: str, C: tuple[float, float]) -> list[dict[str, Any]]:
+def train(client: RemoteServer, dataset_id: str, name: str, C: tuple[float, float]) -> list[dict[str, Any]]:
     """Train with loss weights ``C`` of teacher and students; returns the job's table of students."""
     hyperparameters = {
         "features": FEATURES[name],
@@ -75,7 +75,7 @@ def run(names: list[str]) -> dict[str, dict[str, float]]:
     with (
         sigterm_as_exit(),
         tempfile.TemporaryDirectory(prefix="stms-bench-") as folder,
-        short_server(Path(folder)) as server,
+        temporary_server(Path(folder)) as server,
         connect(server.address, None) as client,
     ):
         for name in names:

@@ -26,7 +26,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from app.commands.demo.temporary_server import ShortServer, short_server
+from app.commands.demo.temporary_server import TemporaryServer, temporary_server
 
 COLUMNS = 100
 _BLOCK = 10_000
@@ -40,7 +40,7 @@ def main() -> None:
     report: dict[str, Any] = {"bytes": rows * COLUMNS * 8}
     with tempfile.TemporaryDirectory(prefix="stms-storage-") as name:
         folder = Path(name)
-        with short_server(folder) as server:
+        with temporary_server(folder) as server:
             report["idle_anonymous"] = memory(api_of(server))["RssAnon"] // _MB
             for kind, write in (("npy", write_npy), ("npz", write_npz)):
                 file = folder / f"rows.{kind}"
@@ -50,7 +50,7 @@ def main() -> None:
                 file.unlink()
 
 
-def measured(server: ShortServer, file: Path) -> dict[str, float]:
+def measured(server: TemporaryServer, file: Path) -> dict[str, float]:
     """Upload a file, load its data set in processes of its own, delete it."""
     client = httpx.Client(base_url=server.address, timeout=600, trust_env=False)
     with watched(api_of(server)) as most:
@@ -113,7 +113,7 @@ def pieces_of(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-def api_of(server: ShortServer) -> int:
+def api_of(server: TemporaryServer) -> int:
     """Process id of the API."""
     for status in Path("/proc").glob("[0-9]*/cmdline"):
         try:

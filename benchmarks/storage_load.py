@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.services.datasets import load_dataset
 from app.settings import Settings
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.engine import open_database
 from app.store.unit_of_work import Store
 from benchmarks.storage import memory, watched
@@ -28,7 +28,7 @@ def main() -> None:
         store = Store(open_database(settings, "benchmark"))
         with watched(os.getpid()) as most:
             begun = time.perf_counter()
-            train, _ = load_dataset(store, PackedFiles(folder, settings.cache_disk_bytes), sys.argv[2])
+            train, _ = load_dataset(store, BlobCache(folder, settings.cache_disk_bytes), sys.argv[2])
             seconds = time.perf_counter() - begun
             train.X.sum(axis=0)
         store.dispose()

@@ -14,7 +14,7 @@ from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
 from app.serving.refresher import Refresher
 from app.settings import Settings
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 
 
@@ -29,7 +29,7 @@ class Runtime:
     cache: ModelCache
     refresher: Refresher
     metrics: Metrics
-    files: PackedFiles
+    files: BlobCache
     witness: Witness
 
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from app.api.multipart import FormReader, boundary_of
 from app.http.body import declared_length, stream_body
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 
 _WRITE_BYTES: Final = 1 << 20
 _FORM_OVERHEAD: Final = 1 << 17
@@ -32,7 +32,7 @@ class Upload:
 
 
 @asynccontextmanager
-async def received(request: Request, limit: int, files: PackedFiles) -> AsyncIterator[Upload]:
+async def received(request: Request, limit: int, files: BlobCache) -> AsyncIterator[Upload]:
     """The upload, at most ``limit`` bytes, in a file in the folder of ``files`` that is gone after the block.
 
     Raises TooLarge as soon as the limit is passed, InvalidRequest when the body ends early or is no form,

@@ -20,7 +20,7 @@ from app.commands.output import (
     size,
     upload_progress,
 )
-from app.commands.remote import DEFAULT_SERVER, KeyOption, Server, ServerOption, connect, segment
+from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, connect, segment
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -110,7 +110,7 @@ def delete(dataset_id: str, server: ServerOption = DEFAULT_SERVER, api_key: KeyO
 
 
 def send_file(
-    client: Server,
+    client: RemoteServer,
     file: Path,
     *,
     name: str | None = None,

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from app.commands.output import CommandFailed, Json, console, error_console, percent, text
-from app.commands.remote import Server, job_path
+from app.commands.remote import RemoteServer, job_path
 
 __all__ = ["describe_event", "follow", "job_path", "report_end"]
 
@@ -18,7 +18,7 @@ _PAUSE_SECONDS = 1.0
 _JOB_EVERY_SECONDS = 1.0
 
 
-def follow(server: Server, job_id: str, *, quiet: bool = False) -> Json:
+def follow(server: RemoteServer, job_id: str, *, quiet: bool = False) -> Json:
     """Show a job's progress until it ends; returns the job. A lost connection is taken up again.
 
     quiet: the bar only, without a line for each event.

@@ -22,7 +22,7 @@ from app.commands.output import (
     print_table,
     say,
 )
-from app.commands.remote import DEFAULT_SERVER, KeyOption, Server, ServerOption, connect
+from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, connect
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -162,7 +162,7 @@ def trace(
         say(f"{hidden} more points; --limit 0 shows all.")
 
 
-def _trace_path(client: Server, job_id: str, label: str, method: str | None) -> str:
+def _trace_path(client: RemoteServer, job_id: str, label: str, method: str | None) -> str:
     """Where the trace of a class's student is. Raises CommandFailed where there is none."""
     students = f"{job_path(job_id)}/students"
     of_class = [row for row in client.pages(students, method=method) if row["label"] == label]

@@ -16,7 +16,7 @@ from app.commands.output import CommandFailed, Json
 __all__ = [
     "DEFAULT_SERVER",
     "KeyOption",
-    "Server",
+    "RemoteServer",
     "ServerOption",
     "ServerProblem",
     "connect",
@@ -46,7 +46,7 @@ def _fault(fault: Json) -> str:
     return f"{', '.join(place)}: {fault.get('message', '')}" if place else str(fault.get("message", ""))
 
 
-class Server:
+class RemoteServer:
     """A running server. Every method raises CommandFailed with a sentence for people."""
 
     def __init__(self, client: Client) -> None:
@@ -117,7 +117,7 @@ class Server:
 
 
 @contextmanager
-def connect(address: str, api_key: str | None) -> Iterator[Server]:
+def connect(address: str, api_key: str | None) -> Iterator[RemoteServer]:
     """The server at ``address``, asked with the key if there is one."""
     try:
         # A person at a terminal decides about another attempt.
@@ -125,7 +125,7 @@ def connect(address: str, api_key: str | None) -> Iterator[Server]:
     except ValueError as error:
         raise CommandFailed(str(error)) from error
     with client:
-        yield Server(client)
+        yield RemoteServer(client)
 
 
 @contextmanager

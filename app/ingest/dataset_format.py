@@ -23,7 +23,7 @@ _TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 _NAMES = {np.dtype(code): name for name, code in _TYPES.items()}
 
 
-def pieces(train: LabelledData, test: LabelledData | None) -> Iterator[bytes]:
+def encode(train: LabelledData, test: LabelledData | None) -> Iterator[bytes]:
     """The file, in pieces of at most 1 MiB. The same data always give the same bytes."""
     arrays = dict(_arrays("train", train)) | dict(() if test is None else _arrays("test", test))
     arrays["names"] = np.frombuffer(_names(train), dtype=np.uint8)
@@ -36,8 +36,8 @@ def pieces(train: LabelledData, test: LabelledData | None) -> Iterator[bytes]:
             yield bytes(view[start : start + _PIECE_BYTES])
 
 
-def parse(buffer: bytearray | memoryview) -> tuple[LabelledData, LabelledData | None]:
-    """Training and test part of a file that `pieces` wrote; their arrays are views of ``buffer``.
+def decode(buffer: bytearray | memoryview) -> tuple[LabelledData, LabelledData | None]:
+    """Training and test part of a file that `encode` wrote; their arrays are views of ``buffer``.
 
     The caller has verified the digest: a file of ours needs no further checks.
     """

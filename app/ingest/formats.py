@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path, PurePath
 
 from app.domain.errors import UnsupportedFormat
-from app.ingest.raw import Limits, RawData
+from app.ingest.raw import DatasetLimits, RawData
 
 
 class FileFormat(StrEnum):
@@ -72,7 +72,7 @@ def detect(path: Path, *, declared: str | None, filename: str | None) -> FileFor
     return found
 
 
-def read(path: Path, file_format: FileFormat, limits: Limits, label_column: str | None) -> RawData:
+def read(path: Path, file_format: FileFormat, limits: DatasetLimits, label_column: str | None) -> RawData:
     """Read a file of a known format. Raises InvalidRequest, TooLarge, UnsupportedFormat."""
     # Imported here: a process that only loads stored data sets needs none of the readers.
     match file_format:

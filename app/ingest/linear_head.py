@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, UnsupportedFormat
 from app.ingest.formats import FileFormat, by_magic
-from app.ingest.npy import Declared
+from app.ingest.npy import ArrayHeader
 from app.ingest.npz_archive import npz_archive
-from app.ingest.raw import MAX_FAULTS, unusable
+from app.ingest.raw import MAX_FAULTS, invalid_file
 from app.ingest.safetensors import is_safetensors, safetensors_file
 from core.data.checks import value_fault, value_faults
 from core.data.labels import check_class_names
@@ -51,7 +51,7 @@ class _Arrays(Protocol):
     @property
     def entries(self) -> Collection[str]: ...
 
-    def opened(self, name: str) -> AbstractContextManager[tuple[Declared, IO[bytes]]]: ...
+    def opened(self, name: str) -> AbstractContextManager[tuple[ArrayHeader, IO[bytes]]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _head(arrays: _Arrays, listed: bytes | None, limits: HeadLimits) -> HeadFile
 def as_request(error: InvalidProblem) -> InvalidRequest:
     """What the numerical core found wrong with a head."""
     faults = [InputFault(f.field, f.code, f.message, f.row, f.column) for f in error.faults]
-    return unusable(faults[0].message, code="invalid_head", faults=faults)
+    return invalid_file(faults[0].message, code="invalid_head", faults=faults)
 
 
 def _names(found: Collection[str]) -> dict[str, str]:
@@ -161,7 +161,7 @@ def _names(found: Collection[str]) -> dict[str, str]:
     return names
 
 
-def _weights(declared: Declared, limits: HeadLimits) -> tuple[int, int, np.dtype[Any]]:
+def _weights(declared: ArrayHeader, limits: HeadLimits) -> tuple[int, int, np.dtype[Any]]:
     """K, d and the type that they are kept in. Raises InvalidRequest and TooLarge."""
     if len(declared.shape) != 2 or 0 in declared.shape:
         shape = " × ".join(map(str, declared.shape)) or "a single number"
@@ -197,7 +197,7 @@ def _vector(arrays: _Arrays, names: dict[str, str], field: str, K: int) -> NDArr
     return values
 
 
-def _labels(declared: Declared, stream: IO[bytes], limits: HeadLimits) -> list[str]:
+def _labels(declared: ArrayHeader, stream: IO[bytes], limits: HeadLimits) -> list[str]:
     text_table = declared.dtype == np.uint8 and len(declared.shape) == 2
     width = declared.dtype.itemsize * (declared.shape[1] if text_table else 1)
     if not text_table and (len(declared.shape) != 1 or declared.dtype.kind not in "iuUS"):
@@ -239,10 +239,10 @@ def _listed_labels(listed: bytes) -> list[str]:
         raise _fault("labels", "bad_json", "The metadata labels are not a JSON list of text.") from error
 
 
-def _read(stream: IO[bytes], declared: Declared, size: int) -> NDArray[Any]:
+def _read(stream: IO[bytes], declared: ArrayHeader, size: int) -> NDArray[Any]:
     data = stream.read(size)
     if len(data) != size:
-        raise unusable(f"Array {declared.name!r:.80} is cut off.", code="truncated_upload")
+        raise invalid_file(f"Array {declared.name!r:.80} is cut off.", code="truncated_upload")
     return np.frombuffer(data, declared.dtype)
 
 
@@ -254,7 +254,7 @@ def _check_values(block: NDArray[Any], field: str, first: int) -> None:
             row, column = fault.row or 0, fault.column or 0
             told = value_fault(float(block[row, column]), field, first + row, column)
             faults.append(InputFault(field, told.code, told.message, told.row, told.column))
-        raise unusable(faults[0].message, code="invalid_head", faults=faults)
+        raise invalid_file(faults[0].message, code="invalid_head", faults=faults)
 
 
 def _listed(names: Collection[str]) -> str:
@@ -262,4 +262,4 @@ def _listed(names: Collection[str]) -> str:
 
 
 def _fault(field: str, code: str, text: str, row: int | None = None) -> InvalidRequest:
-    return unusable(text, code=code, faults=[InputFault(field, code, text, row)])
+    return invalid_file(text, code=code, faults=[InputFault(field, code, text, row)])

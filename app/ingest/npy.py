@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from app.domain.errors import InputFault
 from app.ingest.mapped_arrays import empty
-from app.ingest.raw import unusable
+from app.ingest.raw import invalid_file
 
 _MAGIC = b"\x93NUMPY"
 _LENGTH_BYTES = {b"\x01\x00": 2, b"\x02\x00": 4, b"\x03\x00": 4}
@@ -27,7 +27,7 @@ class _HeaderError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class ArrayHeader:
     """What an .npy header says is to come."""
 
     name: str
@@ -51,13 +51,13 @@ class Declared:
             # NumPy's own reader would do, but for old files it takes paths that warn and guess.
             piece = stream.read(min(_PIECE_BYTES, self.size - done))
             if not piece:
-                raise unusable(f"Array {self.name!r:.80} is cut off.", code="truncated_upload")
+                raise invalid_file(f"Array {self.name!r:.80} is cut off.", code="truncated_upload")
             view[done : done + len(piece)] = piece
             done += len(piece)
         return data.view(self.dtype).reshape(self.shape, order="F" if self.order == "F" else "C")
 
 
-def read_header(stream: IO[bytes], name: str) -> Declared:
+def read_header(stream: IO[bytes], name: str) -> ArrayHeader:
     """Read the header at the front of ``stream``. Raises InvalidRequest; pickled objects are refused here."""
     try:
         header = ast.literal_eval(_header_text(stream))
@@ -68,15 +68,19 @@ def read_header(stream: IO[bytes], name: str) -> Declared:
     except (ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError) as error:
         # What Python says of a header is of no use to its sender, and may name addresses in memory.
         reason = str(error) if isinstance(error, _HeaderError) else "it is not of the form that NumPy writes"
-        raise unusable(
+        raise invalid_file(
             f"Array {name!r:.80} has no usable header: {reason}.", code="unreadable_file"
         ) from error
     if dtype.hasobject:
         text = f"Array {name!r:.80} holds pickled Python objects; they are never read. Save plain arrays."
-        raise unusable(text, code="pickled_objects", faults=[InputFault(name[:80], "pickled_objects", text)])
+        raise invalid_file(
+            text, code="pickled_objects", faults=[InputFault(name[:80], "pickled_objects", text)]
+        )
     if dtype.kind not in "biufUS" or dtype.itemsize == 0:
-        raise unusable(f"Array {name!r:.80} is of type {dtype}, which is not read.", code="unreadable_array")
-    return Declared(name, shape, dtype, order)
+        raise invalid_file(
+            f"Array {name!r:.80} is of type {dtype}, which is not read.", code="unreadable_array"
+        )
+    return ArrayHeader(name, shape, dtype, order)
 
 
 def _header_text(stream: IO[bytes]) -> str:

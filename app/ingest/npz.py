@@ -16,12 +16,12 @@ from app.domain.errors import InputFault
 from app.ingest.mapped_arrays import as_floats, mapped
 from app.ingest.npy import read_header
 from app.ingest.npz_archive import NpzArchive, npz_archive
-from app.ingest.raw import Limits, RawData, RawPart, choose_label_column, unusable
+from app.ingest.raw import DatasetLimits, RawData, RawPart, choose_label_column, invalid_file
 
 _CSR = ("data", "indices", "indptr", "shape")
 
 
-def read_npz(path: Path, limits: Limits) -> RawData:
+def read_npz(path: Path, limits: DatasetLimits) -> RawData:
     """Read an archive with ``X`` and ``y`` (or ``X_train``, ``y_train``), and maybe ``X_test``, ``y_test``.
 
     A table X may be given as CSR by ``X_data``, ``X_indices``, ``X_indptr`` and ``X_shape``. ``class_names``
@@ -32,13 +32,13 @@ def read_npz(path: Path, limits: Limits) -> RawData:
         return _Archive(archive, limits, set()).read()
 
 
-def read_npy(path: Path, limits: Limits, label_column: str | None) -> RawData:
+def read_npy(path: Path, limits: DatasetLimits, label_column: str | None) -> RawData:
     """Read one table (n, d + 1) of numbers, one column of which holds the labels: by index, else the last."""
     with path.open("rb") as file:
         declared = read_header(file, "table")
         if len(declared.shape) != 2 or declared.dtype.kind not in "biuf":
             shape = " × ".join(map(str, declared.shape)) or "()"
-            raise unusable(
+            raise invalid_file(
                 f"An .npy file must hold a table of numbers, labels in one column; this is {shape} of "
                 f"{declared.dtype}. Labels of their own go with X into an .npz file.",
                 code="no_labels",
@@ -46,11 +46,11 @@ def read_npy(path: Path, limits: Limits, label_column: str | None) -> RawData:
         rows, columns = declared.shape
         limits.check(rows, columns)
         if path.stat().st_size - file.tell() < declared.size:
-            raise unusable("The .npy file is cut off.", code="truncated_upload")
+            raise invalid_file("The .npy file is cut off.", code="truncated_upload")
         table = mapped(file, declared.dtype, declared.shape, declared.order)
     label = choose_label_column(None, columns, label_column)
     return RawData(
-        RawPart(as_floats(table, limits.scratch, without=label), np.array(table[:, label])),
+        RawPart(as_floats(table, limits.temp_folder, without=label), np.array(table[:, label])),
         label_column=str(label),
         label_is_default=label == columns - 1,
     )
@@ -61,7 +61,7 @@ class _Archive:
     """The arrays of an archive, inflated one by one when asked for; ``used`` are those that were."""
 
     archive: NpzArchive
-    limits: Limits
+    limits: DatasetLimits
     used: set[str]
 
     @property
@@ -100,17 +100,19 @@ class _Archive:
             if X.ndim != 2:
                 return X
             self.limits.check(*X.shape)
-            return as_floats(X, self.limits.scratch) if X.dtype.kind in "biuf" else X
+            return as_floats(X, self.limits.temp_folder) if X.dtype.kind in "biuf" else X
         data, indices, indptr, shape = (self._array(f"{name}_{part}") for part in _CSR)
         if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
             text = f"{name}_shape must hold two whole numbers: rows and columns."
-            raise unusable(text, code="bad_sparse", faults=[InputFault(name, "bad_sparse", text)])
+            raise invalid_file(text, code="bad_sparse", faults=[InputFault(name, "bad_sparse", text)])
         self.limits.check_shape(int(shape[0]), int(shape[1]))
         try:
             return sp.csr_array((data, indices, indptr), shape=(int(shape[0]), int(shape[1])))
         except (ValueError, TypeError, IndexError) as error:
             text = f"{name} is not a well-formed CSR table: {error}."
-            raise unusable(text, code="bad_sparse", faults=[InputFault(name, "bad_sparse", text)]) from error
+            raise invalid_file(
+                text, code="bad_sparse", faults=[InputFault(name, "bad_sparse", text)]
+            ) from error
 
     def _names(self, name: str) -> tuple[str, ...] | None:
         if name not in self.entries:
@@ -118,7 +120,7 @@ class _Archive:
         names = self._array(name)
         if names.ndim != 1 or names.dtype.kind not in "US":
             text = f"{name} must be one list of text."
-            raise unusable(text, code="bad_names", faults=[InputFault(name, "bad_names", text)])
+            raise invalid_file(text, code="bad_names", faults=[InputFault(name, "bad_names", text)])
         return tuple(self._text(name, names).tolist())
 
     def _text(self, name: str, values: NDArray[Any]) -> NDArray[np.str_]:
@@ -126,7 +128,7 @@ class _Archive:
             return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
         except UnicodeDecodeError as error:
             text = f"{name} is not UTF-8 text."
-            raise unusable(
+            raise invalid_file(
                 text, code="bad_encoding", faults=[InputFault(name, "bad_encoding", text)]
             ) from error
 
@@ -136,9 +138,9 @@ class _Archive:
         self.used.add(name)
         with self.archive.opened(name) as (declared, stream):
             self.limits.check_bytes(declared.size)
-            return declared.read(stream, self.limits.scratch)
+            return declared.read(stream, self.limits.temp_folder)
 
     def _missing(self, name: str) -> Exception:
         found: Collection[str] = sorted(self.entries)[:20]
         text = f"The archive has no array {name!r}. It has {', '.join(found)[:400]}."
-        return unusable(text, code="missing_array", faults=[InputFault(name, "missing_array", text)])
+        return invalid_file(text, code="missing_array", faults=[InputFault(name, "missing_array", text)])

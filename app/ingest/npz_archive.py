@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO
 
 from app.domain.errors import TooLarge, UnsupportedFormat
-from app.ingest.npy import Declared, read_header
-from app.ingest.raw import unusable
+from app.ingest.npy import ArrayHeader, read_header
+from app.ingest.raw import invalid_file
 
 _MAX_ARRAYS = 1000
 _MAX_DIRECTORY = 512 * 1024
@@ -30,14 +30,14 @@ class NpzArchive:
     entries: Mapping[str, zipfile.ZipInfo]
 
     @contextmanager
-    def opened(self, name: str) -> Iterator[tuple[Declared, IO[bytes]]]:
+    def opened(self, name: str) -> Iterator[tuple[ArrayHeader, IO[bytes]]]:
         """What an array is, and its bytes as they are inflated. Raises InvalidRequest."""
         info = self.entries[name]
         with self.archive.open(info) as stream:
             declared = read_header(stream, name)
             # The header must agree with the archive's own size: neither may promise what the other does not.
             if declared.size != info.file_size - stream.tell():
-                raise unusable(f"Array {name!r:.80} is not as long as it says.", code="unreadable_file")
+                raise invalid_file(f"Array {name!r:.80} is not as long as it says.", code="unreadable_file")
             yield declared, stream
 
 
@@ -52,10 +52,12 @@ def npz_archive(path: Path) -> Iterator[NpzArchive]:
             file.opened = True
             yield NpzArchive(archive, _entries(archive))
     except zipfile.BadZipFile as error:
-        raise unusable(f"The .npz file is cut off or damaged: {error}.", code="truncated_upload") from error
+        raise invalid_file(
+            f"The .npz file is cut off or damaged: {error}.", code="truncated_upload"
+        ) from error
     except (EOFError, OSError, zlib.error, NotImplementedError, RuntimeError) as error:
         # Offsets that lead nowhere, other compressions, passwords.
-        raise unusable(f"The .npz file cannot be unpacked: {error}.", code="unreadable_file") from error
+        raise invalid_file(f"The .npz file cannot be unpacked: {error}.", code="unreadable_file") from error
 
 
 class _Guarded(io.BufferedReader):
@@ -85,8 +87,8 @@ def _entries(archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipInfo]:
     if not infos or not all(info.filename.endswith(".npy") for info in infos):
         raise UnsupportedFormat("The file is a ZIP archive, but not one of NumPy arrays (.npz).")
     if not all(info.compress_type in _METHODS for info in infos):
-        raise unusable("The archive is not compressed as NumPy does it.", code="unreadable_file")
+        raise invalid_file("The archive is not compressed as NumPy does it.", code="unreadable_file")
     entries = {info.filename.removesuffix(".npy"): info for info in infos}
     if len(entries) != len(infos):
-        raise unusable("The archive has two arrays of the same name.", code="ambiguous_array")
+        raise invalid_file("The archive has two arrays of the same name.", code="ambiguous_array")
     return entries

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from app.domain.errors import InputFault
-from app.ingest.raw import MAX_FAULTS, Limits, RawData, RawPart, choose_label_column, refused, unusable
+from app.ingest.raw import (
+    MAX_FAULTS,
+    DatasetLimits,
+    RawData,
+    RawPart,
+    choose_label_column,
+    invalid_file,
+    invalid_rows,
+)
 
 _ROWS_AT_ONCE = 65_536
 _LONGEST_LABEL = 10_000
@@ -20,7 +28,7 @@ _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 """What Arrow raises for bytes that are no Parquet."""
 
 
-def read_parquet(path: Path, limits: Limits, label_column: str | None) -> RawData:
+def read_parquet(path: Path, limits: DatasetLimits, label_column: str | None) -> RawData:
     """Read a Parquet file: float32 if every feature column is, else float64.
 
     Raises InvalidRequest naming columns that are no numbers and rows without a value, TooLarge.
@@ -29,7 +37,9 @@ def read_parquet(path: Path, limits: Limits, label_column: str | None) -> RawDat
         metadata = parquet.read_metadata(path)
         schema = metadata.schema.to_arrow_schema()
     except _DAMAGE as error:
-        raise unusable(f"The Parquet file is cut off or damaged: {error}", code="truncated_upload") from error
+        raise invalid_file(
+            f"The Parquet file is cut off or damaged: {error}", code="truncated_upload"
+        ) from error
     names = tuple(schema.names)
     label = choose_label_column(names, len(names), label_column)
     rows = metadata.num_rows
@@ -41,7 +51,7 @@ def read_parquet(path: Path, limits: Limits, label_column: str | None) -> RawDat
         with parquet.ParquetFile(path, read_dictionary=coded) as file:
             X, labels = _read(file, label, rows)
     except _DAMAGE as error:
-        raise unusable(f"The Parquet file is damaged: {error}", code="unreadable_file") from error
+        raise invalid_file(f"The Parquet file is damaged: {error}", code="unreadable_file") from error
     features = names[:label] + names[label + 1 :]
     return RawData(
         RawPart(X, labels),
@@ -51,9 +61,9 @@ def read_parquet(path: Path, limits: Limits, label_column: str | None) -> RawDat
     )
 
 
-def _check_sizes(metadata: parquet.FileMetaData, limits: Limits) -> None:
+def _check_sizes(metadata: parquet.FileMetaData, limits: DatasetLimits) -> None:
     if metadata.num_rows < 1:
-        raise unusable("The file has no rows of data.", code="no_rows")
+        raise invalid_file("The file has no rows of data.", code="no_rows")
     limits.check(metadata.num_rows, metadata.num_columns)
     limits.check_bytes(sum(metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups)))
 
@@ -69,7 +79,7 @@ def _check_types(schema: pa.Schema, label: int) -> None:
             text = f"Column {column.name!r:.80} is of type {column.type}, not a number."
             faults.append(InputFault("X", "not_numeric", text, column=position - (position > label)))
     if faults:
-        raise refused(faults[:MAX_FAULTS])
+        raise invalid_rows(faults[:MAX_FAULTS])
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -102,7 +112,7 @@ def _read(file: parquet.ParquetFile, label: int, rows: int) -> tuple[NDArray[Any
         if len(faults) >= MAX_FAULTS:
             break
     if faults:
-        raise refused(sorted(faults, key=lambda fault: fault.row or 0)[:MAX_FAULTS])
+        raise invalid_rows(sorted(faults, key=lambda fault: fault.row or 0)[:MAX_FAULTS])
     return X[: len(labels)], labels
 
 
@@ -112,7 +122,7 @@ def _labels(values: pa.Array) -> list[Any]:
         return numbers
     longest = pc.max(pc.utf8_length(values.dictionary)).as_py()
     if longest is not None and longest > _LONGEST_LABEL:
-        raise unusable(f"A label is {longest} characters long.", code="label_too_long")
+        raise invalid_file(f"A label is {longest} characters long.", code="label_too_long")
     # Rows share the one text of their label, however many they are.
     names = [*values.dictionary.to_pylist(), None]
     return [names[code] for code in pc.fill_null(values.indices, len(names) - 1).to_pylist()]

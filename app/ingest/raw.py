@@ -14,16 +14,16 @@ MAX_FAULTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DatasetLimits:
     """What a reader accepts. max_bytes: of the arrays in memory, however small the file is.
 
-    scratch: folder for arrays that are put down on disk, see `app.ingest.mapped_arrays`.
+    temp_folder: folder for arrays that are put down on disk, see `app.ingest.mapped_arrays`.
     """
 
     max_rows: int
     max_columns: int
     max_bytes: int
-    scratch: Path | None = None
+    temp_folder: Path | None = None
 
     def check(self, rows: int, columns: int, *, itemsize: int = 8) -> None:
         """Raises TooLarge for a dense table over a limit; call it before memory is taken."""
@@ -69,15 +69,15 @@ class RawData:
     ignored: tuple[str, ...] = ()
 
 
-def unusable(message: str, *, code: str, faults: Sequence[InputFault] = ()) -> InvalidRequest:
+def invalid_file(message: str, *, code: str, faults: Sequence[InputFault] = ()) -> InvalidRequest:
     """The error of a file of the right kind whose content cannot be used."""
     return InvalidRequest(message, code=code, faults=faults)
 
 
-def refused(faults: Sequence[InputFault]) -> InvalidRequest:
+def invalid_rows(faults: Sequence[InputFault]) -> InvalidRequest:
     """The error of a file with faults in its rows; its message is that of the first."""
     more = f" ({len(faults)} faults are listed.)" if len(faults) > 1 else ""
-    return unusable(faults[0].message + more, code="invalid_dataset", faults=faults)
+    return invalid_file(faults[0].message + more, code="invalid_dataset", faults=faults)
 
 
 def choose_label_column(names: Sequence[str] | None, n_columns: int, wanted: str | None) -> int:
@@ -86,7 +86,7 @@ def choose_label_column(names: Sequence[str] | None, n_columns: int, wanted: str
     names: the columns' names, None when the file has none. Raises InvalidRequest.
     """
     if n_columns < 2:
-        raise unusable(
+        raise invalid_file(
             "The table has one column only; at least one column of features and one of labels are needed.",
             code="one_column",
         )
@@ -98,7 +98,9 @@ def choose_label_column(names: Sequence[str] | None, n_columns: int, wanted: str
         return int(wanted)
     known = "It has no header." if names is None else f"Its columns are {_listed(names)}."
     text = f"The table has no column {wanted!r:.120}. {known}"
-    raise unusable(text, code="no_label_column", faults=[InputFault("label_column", "no_label_column", text)])
+    raise invalid_file(
+        text, code="no_label_column", faults=[InputFault("label_column", "no_label_column", text)]
+    )
 
 
 def _listed(names: Sequence[str]) -> str:

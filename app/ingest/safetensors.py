@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from app.domain.errors import InputFault
-from app.ingest.npy import Declared
-from app.ingest.raw import unusable
+from app.ingest.npy import ArrayHeader
+from app.ingest.raw import invalid_file
 
 MAX_HEADER_BYTES: Final = 100 * 1000**2
 """What the format itself allows: a JSON list of a million labels fits."""
@@ -53,11 +53,11 @@ class SafetensorsFile:
     """Arrays by name. entries: what each is and where its bytes begin. metadata: JSON by name."""
 
     file: IO[bytes]
-    entries: Mapping[str, tuple[Declared, int]]
+    entries: Mapping[str, tuple[ArrayHeader, int]]
     metadata: Mapping[str, bytes]
 
     @contextmanager
-    def opened(self, name: str) -> Iterator[tuple[Declared, IO[bytes]]]:
+    def opened(self, name: str) -> Iterator[tuple[ArrayHeader, IO[bytes]]]:
         """What an array is, and the file at its first byte."""
         declared, start = self.entries[name]
         self.file.seek(start)
@@ -108,14 +108,14 @@ def _members(text: bytes | msgspec.Raw, names: Collection[str], *, strict: bool)
             f"The file has an array {unknown[1]!r:.80}; these are read: {', '.join(sorted(names))[:200]}."
         )
         fault = InputFault(unknown[1][:80], "unknown_array", message)
-        raise unusable(message, code="unknown_array", faults=[fault]) from error
+        raise invalid_file(message, code="unknown_array", faults=[fault]) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable("it is cut off or not JSON") from error
     found = {name: getattr(members, field) for field, name in renamed.items()}
     return {name: value for name, value in found.items() if value is not msgspec.UNSET}
 
 
-def _entry(name: str, raw: msgspec.Raw, start: int, size: int) -> tuple[Declared, int]:
+def _entry(name: str, raw: msgspec.Raw, start: int, size: int) -> tuple[ArrayHeader, int]:
     """One array's type, shape and place, checked against each other and the file."""
     try:
         if len(raw) > _MAX_DESCRIPTION:
@@ -128,16 +128,16 @@ def _entry(name: str, raw: msgspec.Raw, start: int, size: int) -> tuple[Declared
         raise _unreadable(f"array {name!r:.80} is not described as it should be") from error
     if item.dtype not in _DTYPES:
         text = f"Array {name!r:.80} is of type {item.dtype!r:.20}; float32 and float64 are read."
-        raise unusable(f"{text} Convert it first.", code="unreadable_array")
-    declared = Declared(name, shape, np.dtype(_DTYPES[item.dtype]), "C")
+        raise invalid_file(f"{text} Convert it first.", code="unreadable_array")
+    declared = ArrayHeader(name, shape, np.dtype(_DTYPES[item.dtype]), "C")
     if end - begin != declared.size:
         raise _unreadable(f"array {name!r:.80} is not as long as its shape says")
     if start + end > size:
-        raise unusable(f"The file is cut off within array {name!r:.80}.", code="truncated_upload")
+        raise invalid_file(f"The file is cut off within array {name!r:.80}.", code="truncated_upload")
     return declared, start + begin
 
 
-def _check_places(entries: Sequence[tuple[Declared, int]], start: int, size: int) -> None:
+def _check_places(entries: Sequence[tuple[ArrayHeader, int]], start: int, size: int) -> None:
     """Raise InvalidRequest unless the arrays follow each other without gap or overlap, as the format asks."""
     position = start
     for declared, begin in sorted(entries, key=lambda entry: (entry[1], entry[0].size)):
@@ -149,4 +149,4 @@ def _check_places(entries: Sequence[tuple[Declared, int]], start: int, size: int
 
 
 def _unreadable(why: str) -> Exception:
-    return unusable(f"The header of the safetensors file cannot be used: {why}.", code="unreadable_file")
+    return invalid_file(f"The header of the safetensors file cannot be used: {why}.", code="unreadable_file")

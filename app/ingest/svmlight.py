@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault
-from app.ingest.raw import MAX_FAULTS, Limits, RawData, RawPart, refused, unusable
+from app.ingest.raw import MAX_FAULTS, DatasetLimits, RawData, RawPart, invalid_file, invalid_rows
 
 # The repetition is possessive: what could be given back of a long line would take a hundred times its bytes.
 _LINE = re.compile(rb"(\S+)((?:[ \t]+[0-9]{1,15}:[^\s:#]+)*+)[ \t]*(?:#.*)?")
@@ -39,7 +39,7 @@ class _Rows:
     entries: int = 0
 
 
-def read_svmlight(path: Path, limits: Limits) -> RawData:
+def read_svmlight(path: Path, limits: DatasetLimits) -> RawData:
     """Read an svmlight file as CSR, float64.
 
     Indices count from 1, or from 0 if any index is 0. Labels that are all whole numbers become such ("+1"
@@ -52,9 +52,9 @@ def read_svmlight(path: Path, limits: Limits) -> RawData:
         if len(rows.faults) >= MAX_FAULTS:
             break
     if rows.faults:
-        raise refused(rows.faults[:MAX_FAULTS])
+        raise invalid_rows(rows.faults[:MAX_FAULTS])
     if not rows.labels:
-        raise unusable("The file has no rows of data.", code="no_rows")
+        raise invalid_file("The file has no rows of data.", code="no_rows")
     return RawData(RawPart(_matrix(rows, limits), _tidy(rows.labels)))
 
 
@@ -70,7 +70,9 @@ def _blocks(path: Path) -> Iterator[list[_Line]]:
         while line := file.readline(_LONGEST_LINE):
             number += 1
             if len(line) == _LONGEST_LINE:
-                raise unusable(f"Line {number} is longer than {_LONGEST_LINE} bytes.", code="line_too_long")
+                raise invalid_file(
+                    f"Line {number} is longer than {_LONGEST_LINE} bytes.", code="line_too_long"
+                )
             if line.startswith(b"#"):
                 continue
             block.append((number, line.rstrip()))
@@ -84,7 +86,7 @@ def _blocks(path: Path) -> Iterator[list[_Line]]:
         yield block
 
 
-def _read_block(lines: Sequence[_Line], rows: _Rows, limits: Limits) -> None:
+def _read_block(lines: Sequence[_Line], rows: _Rows, limits: DatasetLimits) -> None:
     texts: list[bytes] = []
     first_row = len(rows.labels)
     for number, line in lines:
@@ -146,7 +148,7 @@ def _value_faults(lines: Sequence[_Line], first_row: int) -> Iterator[InputFault
                 yield InputFault("X", "not_a_number", text, row=row)
 
 
-def _matrix(rows: _Rows, limits: Limits) -> sp.csr_array:
+def _matrix(rows: _Rows, limits: DatasetLimits) -> sp.csr_array:
     indices = np.concatenate([np.empty(0, np.int64), *rows.indices])
     columns = int(indices.max()) + 1 if len(indices) else 0
     first = 0 if len(indices) and indices.min() == 0 else 1
@@ -169,7 +171,7 @@ def _refuse_duplicates(X: sp.csr_array, first: int) -> None:
         text = f"Row {row} (counted from 0) has index {X.indices[entry] + first} twice."
         faults.append(InputFault("X", "duplicate_index", text, row=row, column=int(X.indices[entry])))
     if faults:
-        raise refused(faults)
+        raise invalid_rows(faults)
 
 
 def _tidy(labels: list[str]) -> list[str] | list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from app.domain.entities import Json
 from app.domain.errors import InputFault
-from app.ingest.raw import RawData, RawPart, refused
+from app.ingest.raw import RawData, RawPart, invalid_rows
 from core.data.dataset import LabelledData, describe
 from core.errors import InvalidProblem
 
@@ -20,7 +20,7 @@ MIN_PER_CLASS = 2
 T = TypeVar("T")
 
 
-def assemble(raw: RawData) -> tuple[LabelledData, LabelledData | None]:
+def validate(raw: RawData) -> tuple[LabelledData, LabelledData | None]:
     """Both parts, checked by core. Raises InvalidRequest naming field, row and column of the first faults."""
     train_labels, order = _named_labels(raw, raw.train)
     train = _checked(
@@ -91,7 +91,9 @@ def _named_labels(raw: RawData, part: RawPart) -> tuple[Any, tuple[str, ...] | N
     if not usable.all():
         row = int(np.argmin(usable))
         text = f"The label {labels[row]} in row {row} (counted from 0) has no name in class_names."
-        raise refused([InputFault("y" if part is raw.train else "y_test", "unknown_class", text, row=row)])
+        raise invalid_rows(
+            [InputFault("y" if part is raw.train else "y_test", "unknown_class", text, row=row)]
+        )
     order = names if len(known) == len(names) else tuple(names[code] for code in known)
     return np.asarray(names, dtype=object)[place], order
 
@@ -106,7 +108,7 @@ def _checked(make: Callable[[], T], *, part: str) -> T:
         ]
         if part:
             faults = [replace(fault, message=f"Test part: {fault.message}") for fault in faults]
-        raise refused(faults) from error
+        raise invalid_rows(faults) from error
 
 
 def _rest(fault: Any) -> tuple[str, str, int | None, int | None]:

@@ -138,7 +138,7 @@ class Heartbeat:
             return [
                 worker.executor_id
                 for worker in dead
-                if uow.workers.give_up(worker.executor_id, now, worker.beat_at)
+                if uow.workers.mark_lost(worker.executor_id, now, worker.beat_at)
             ]
 
     def _run(self, task: Callable[[], None]) -> None:

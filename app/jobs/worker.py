@@ -180,7 +180,7 @@ class Worker:
         try:
             with self._store.begin() as uow:
                 if self._queue.has_work_of(self.executor_id):
-                    uow.workers.give_up(self.executor_id, time.time())
+                    uow.workers.mark_lost(self.executor_id, time.time())
                 else:
                     uow.workers.forget(self.executor_id)
         except Unavailable as error:

@@ -11,15 +11,15 @@ from pathlib import Path, PurePath
 from app.domain.entities import Dataset, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, Unavailable
 from app.domain.names import MAX_TITLE, is_title
-from app.ingest.dataset_format import parse, pieces
+from app.ingest import dataset_format
 from app.ingest.formats import detect, named, read
-from app.ingest.raw import Limits, RawData
+from app.ingest.raw import DatasetLimits, RawData
 from app.ingest.spool import Spooled, spooled
-from app.ingest.validate import assemble, summarise
+from app.ingest.validate import summarise, validate
 from app.services.models import open_blob
 from app.settings import Settings
-from app.store.blob_cache import PackedFiles
-from app.store.large_blobs import CHUNK_BYTES, delete_by_steps, store_by_steps
+from app.store.blob_cache import BlobCache
+from app.store.large_blobs import LARGE_CHUNK_BYTES, delete_large, put_large
 from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
 from core.errors import InvalidPackage
@@ -27,7 +27,7 @@ from core.errors import InvalidPackage
 
 def register_dataset(
     store: Store,
-    files: PackedFiles,
+    files: BlobCache,
     source: Iterable[bytes] | Path,
     *,
     created_by: str,
@@ -60,7 +60,7 @@ def register_dataset(
         identity = _identity(file, raw)
         if (known := _known(store, identity)) is not None:
             return known, False
-        train, test = assemble(raw)
+        train, test = validate(raw)
         summary = summarise(raw, train, test)
         blob = _stored(store, files, train, test)
     dataset = Dataset(
@@ -79,7 +79,7 @@ def register_dataset(
         created_by=created_by,
     )
     with store.begin() as uow:
-        uow.blobs.finish_steps(blob)
+        uow.blobs.finish_large(blob)
         if uow.datasets.add(dataset):
             uow.audit.append("dataset.create", dataset.id, details={"digest": dataset.digest})
             return dataset, True
@@ -105,7 +105,7 @@ def delete_dataset(store: Store, dataset_id: str) -> None:
     Raises NotFound, and Conflict while a job that has not ended trains or tests on it.
     """
     with store.begin() as uow:
-        dataset = uow.datasets.hold(dataset_id, exclusive=True)
+        dataset = uow.datasets.lock(dataset_id, exclusive=True)
         if uow.jobs.unfinished_for_dataset(dataset_id):
             raise Conflict(
                 f"Data set {dataset_id} is in use by a training job that has not ended.",
@@ -114,12 +114,10 @@ def delete_dataset(store: Store, dataset_id: str) -> None:
         uow.datasets.delete(dataset_id)
         uow.audit.append("dataset.delete", dataset_id, details={"digest": dataset.digest})
     # In transactions of their own: 2 GB in one would hold every other writer up.
-    delete_by_steps(store, dataset.blob_digest, before=time.time())
+    delete_large(store, dataset.blob_digest, before=time.time())
 
 
-def load_dataset(
-    store: Store, files: PackedFiles, dataset_id: str
-) -> tuple[LabelledData, LabelledData | None]:
+def load_dataset(store: Store, files: BlobCache, dataset_id: str) -> tuple[LabelledData, LabelledData | None]:
     """Training part, and test part if there is one, by way of the local cache.
 
     The stored bytes are verified. The arrays are views of the file, which is mapped into memory: what is not
@@ -128,20 +126,22 @@ def load_dataset(
     with store.read() as uow:
         digest = uow.datasets.get(dataset_id).blob_digest
     try:
-        return files.mending(lambda: parse(open_blob(store, files, digest).whole()), digest)
+        return files.with_refetch(
+            lambda: dataset_format.decode(open_blob(store, files, digest).whole()), digest
+        )
     except InvalidPackage as error:
         raise Unavailable(
             f"Data set {dataset_id} is damaged in the local cache.", code="blob_damaged"
         ) from error
 
 
-def _stored(store: Store, files: PackedFiles, train: LabelledData, test: LabelledData | None) -> str:
+def _stored(store: Store, files: BlobCache, train: LabelledData, test: LabelledData | None) -> str:
     """Digest of the blob of both parts, all of it in the database but not finished."""
     with files.writing(f"dataset-{secrets.token_hex(8)}.tmp") as writer:
-        for piece in pieces(train, test):
+        for piece in dataset_format.encode(train, test):
             writer.write(piece)
-        files.keep(writer)
-        store_by_steps(store, writer.digest, writer.size, writer.chunks(CHUNK_BYTES))
+        files.commit(writer)
+        put_large(store, writer.digest, writer.size, writer.chunks(LARGE_CHUNK_BYTES))
         return writer.digest
 
 
@@ -164,8 +164,8 @@ def _identity(file: Spooled, raw: RawData) -> str:
     return hashlib.sha256(f"{file.digest} label_column={raw.label_column}".encode()).hexdigest()
 
 
-def _limits(settings: Settings, files: PackedFiles) -> Limits:
-    return Limits(settings.max_rows, settings.max_columns, settings.max_dataset_bytes, files.folder)
+def _limits(settings: Settings, files: BlobCache) -> DatasetLimits:
+    return DatasetLimits(settings.max_rows, settings.max_columns, settings.max_dataset_bytes, files.folder)
 
 
 def _title(name: str | None, filename: str | None) -> str:

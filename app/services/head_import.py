@@ -20,8 +20,8 @@ from app.domain.training_spec import Name
 from app.ingest.linear_head import HeadFile, HeadLimits, as_request, head_file
 from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES, check_alias
 from app.settings import Settings
-from app.store.blob_cache import FileWriter, PackedFiles
-from app.store.large_blobs import CHUNK_BYTES, store_by_steps
+from app.store.blob_cache import BlobCache, FileWriter
+from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large
 from app.store.unit_of_work import Store
 from core.errors import InvalidProblem
 from core.packed import PackedLabels
@@ -33,7 +33,7 @@ _MODEL_NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 def import_head(
     store: Store,
-    files: PackedFiles,
+    files: BlobCache,
     source: Path,
     *,
     model: str,
@@ -66,12 +66,12 @@ def import_head(
             if known is not None:
                 return known, False
             for writer in (labels, weights):
-                files.keep(writer)
-                store_by_steps(store, writer.digest, writer.size, writer.chunks(CHUNK_BYTES))
+                files.commit(writer)
+                put_large(store, writer.digest, writer.size, writer.chunks(LARGE_CHUNK_BYTES))
     return _publish(store, wanted, alias)
 
 
-def _new_file(files: PackedFiles) -> AbstractContextManager[FileWriter]:
+def _new_file(files: BlobCache) -> AbstractContextManager[FileWriter]:
     return files.writing(f"import-{secrets.token_hex(8)}.tmp")
 
 
@@ -122,7 +122,7 @@ def _publish(store: Store, wanted: ModelVersion, alias: str | None) -> tuple[Mod
         if known is not None:
             return known, False
         for digest in (str(wanted.class_table), wanted.teacher_digest):
-            uow.blobs.finish_steps(digest)
+            uow.blobs.finish_large(digest)
         version = dataclasses.replace(wanted, version=number)
         uow.models.publish(version)
         if alias is not None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from app.domain.entities import Dataset, ModelVersion
 from app.domain.errors import InputFault, InvalidRequest, NotFound, Unavailable
 from app.services.models import open_head, resolve, unknown_classes
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
 from core.packed import PackedHead
@@ -19,7 +19,7 @@ _FIELD = "hyperparameters.teacher.model"
 _MAX_FAULTS = 10
 
 
-def fixed_teacher(store: Store, files: PackedFiles, reference: str, dataset: Dataset) -> str:
+def fixed_teacher(store: Store, files: BlobCache, reference: str, dataset: Dataset) -> str:
     """The name, by its number, of the version that ``reference`` means now: a job keeps its teacher.
 
     Raises InvalidRequest when there is none, it is no imported head, its columns are not those of the data
@@ -47,7 +47,7 @@ def fixed_teacher(store: Store, files: PackedFiles, reference: str, dataset: Dat
 
 
 def teacher_rows(
-    store: Store, files: PackedFiles, reference: str, classes: Sequence[str]
+    store: Store, files: BlobCache, reference: str, classes: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Weights (K, d) and bias (K,) of the teacher's rows of ``classes``, which it has, in their order.
 
@@ -56,7 +56,7 @@ def teacher_rows(
     with store.read() as uow:
         version = resolve(uow, reference)
     try:
-        return files.mending(
+        return files.with_refetch(
             lambda: _rows(open_head(store, files, version), version, classes),
             version.teacher_digest,
             str(version.class_table),

@@ -83,7 +83,7 @@ def list_keys(store: Store) -> Sequence[ApiKey]:
 def revoke_key(store: Store, key_id: str) -> ApiKey:
     """Make a key useless from now on; a second time changes nothing. Raises NotFound."""
     with store.begin() as uow:
-        before = uow.keys.get(key_id, hold=True)
+        before = uow.keys.get(key_id, lock=True)
         if before.revoked_at is not None:
             return before
         uow.audit.append("key.revoke", key_id, details={"name": before.name})
@@ -103,7 +103,7 @@ def rotate_key(store: Store, key_id: str, overlap_seconds: float = 0.0) -> tuple
         raise InvalidRequest(message, faults=[fault])
     now, secret = time.time(), secrets.token_urlsafe(32)
     with store.begin() as uow:
-        before = uow.keys.get(key_id, hold=True)
+        before = uow.keys.get(key_id, lock=True)
         if before.revoked_at is not None or is_over(before.expires_at, now):
             raise Conflict(f"API key {key_id} is useless for good: make a new one.", code="key_ended")
         uow.keys.change(

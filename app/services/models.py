@@ -18,7 +18,7 @@ from app.domain.errors import (
     Unavailable,
 )
 from app.domain.training_spec import AliasName
-from app.store.blob_cache import CachedFile, PackedFiles
+from app.store.blob_cache import BlobCache, CachedFile
 from app.store.unit_of_work import Store, UnitOfWork
 from core.errors import InvalidPackage
 from core.packed import PackedHead, PackedLabels
@@ -120,7 +120,7 @@ def delete_version(store: Store, model: str, version: int) -> None:
     Raises NotFound, and Conflict while an alias points to it, or a job that has not ended learns from it.
     """
     with store.begin() as uow:
-        if uow.retention.teaches(f"{model}@{version}"):
+        if uow.retention.is_teacher_in_use(f"{model}@{version}"):
             text = f"A training job that has not ended learns from version {version} of model {model!r}."
             raise Conflict(text, code="version_in_use")
         deleted = uow.models.delete(model, version)
@@ -175,7 +175,7 @@ def publish(
     return version
 
 
-def student_digest(store: Store, files: PackedFiles, version: ModelVersion, label: str) -> str:
+def student_digest(store: Store, files: BlobCache, version: ModelVersion, label: str) -> str:
     """Digest of the packed student that answers for a class of a trained version.
 
     Raises NotFound, with code ``class_not_found`` when the version has no such class, ``student_not_found``
@@ -190,7 +190,7 @@ def student_digest(store: Store, files: PackedFiles, version: ModelVersion, labe
     raise NotFound(f"{_where(version)} has no trained student for class {label!r}.", code="student_not_found")
 
 
-def labels_of(store: Store, files: PackedFiles, version: ModelVersion) -> PackedLabels:
+def labels_of(store: Store, files: BlobCache, version: ModelVersion) -> PackedLabels:
     """The table of all classes of a version that has one; names are read as they are asked for.
 
     Raises InvalidPackage and Unavailable.
@@ -199,7 +199,7 @@ def labels_of(store: Store, files: PackedFiles, version: ModelVersion) -> Packed
     return PackedLabels.from_bytes(file.data, read=file.view)
 
 
-def open_head(store: Store, files: PackedFiles, version: ModelVersion) -> PackedHead:
+def open_head(store: Store, files: BlobCache, version: ModelVersion) -> PackedHead:
     """The head of an imported version, nothing of it read yet. Raises InvalidPackage and Unavailable."""
     labels = labels_of(store, files, version)
     file = open_blob(store, files, version.teacher_digest)
@@ -207,7 +207,7 @@ def open_head(store: Store, files: PackedFiles, version: ModelVersion) -> Packed
 
 
 def list_classes(
-    store: Store, files: PackedFiles, version: ModelVersion, *, limit: int, after: int = -1
+    store: Store, files: BlobCache, version: ModelVersion, *, limit: int, after: int = -1
 ) -> tuple[Sequence[tuple[int, str]], bool]:
     """(row, label) of the first ``limit`` classes behind row ``after``; and whether there are more."""
     rows = range(after + 1, min(after + 1 + limit, version.class_count))
@@ -221,14 +221,14 @@ def list_classes(
     return listed, rows.stop < version.class_count
 
 
-def _has_class(store: Store, files: PackedFiles, version: ModelVersion, label: str) -> bool:
+def _has_class(store: Store, files: BlobCache, version: ModelVersion, label: str) -> bool:
     if version.class_table is None:
         return label in version.classes
     return _from_table(store, files, version, lambda labels: labels.find(label) is not None)
 
 
 def unknown_classes(
-    store: Store, files: PackedFiles, version: ModelVersion, labels: Sequence[str]
+    store: Store, files: BlobCache, version: ModelVersion, labels: Sequence[str]
 ) -> list[str]:
     """Those of ``labels`` that a version with a table of its classes does not have."""
 
@@ -239,17 +239,17 @@ def unknown_classes(
 
 
 def _from_table(
-    store: Store, files: PackedFiles, version: ModelVersion, use: Callable[[PackedLabels], Result]
+    store: Store, files: BlobCache, version: ModelVersion, use: Callable[[PackedLabels], Result]
 ) -> Result:
     """What ``use`` finds in the table of all classes. Raises Unavailable."""
     try:
-        return files.mending(lambda: use(labels_of(store, files, version)), str(version.class_table))
+        return files.with_refetch(lambda: use(labels_of(store, files, version)), str(version.class_table))
     except InvalidPackage as error:
         text = f"The table of the classes of {_where(version)} is damaged in the database."
         raise Unavailable(text, code="blob_damaged") from error
 
 
-def open_blob(store: Store, files: PackedFiles, digest: str) -> CachedFile:
+def open_blob(store: Store, files: BlobCache, digest: str) -> CachedFile:
     """A blob by way of the cache on disk. Raises NotFound and Unavailable."""
 
     def fetch() -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from math import inf
 
 from app.domain.errors import Conflict, ServiceError
 from app.settings import Settings
-from app.store.large_blobs import delete_by_steps
+from app.store.large_blobs import delete_large
 from app.store.unit_of_work import Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -60,8 +60,8 @@ def clean(store: Store, settings: Settings) -> Cleaned:
     now = time.time()
     jobs = _delete_jobs(store, _since(now, settings.retain_jobs_days))
     with store.begin() as uow:
-        requests = uow.retention.forget_requests(_since(now, settings.retain_requests_days))
-    audit = _until_none(store, lambda uow: uow.audit.forget_before(_since(now, settings.retain_audit_days)))
+        requests = uow.retention.delete_idempotency_keys(_since(now, settings.retain_requests_days))
+    audit = _until_none(store, lambda uow: uow.audit.delete_before(_since(now, settings.retain_audit_days)))
     blobs, size = _delete_blobs(store, now - GRACE_SECONDS)
     found = Cleaned(jobs, requests, audit, blobs, size)
     if found != Cleaned():
@@ -137,7 +137,7 @@ def _delete_blobs(store: Store, before: float) -> tuple[int, int]:
         gone += [
             found
             for found in page
-            if found[1] > _SMALL_BYTES and delete_by_steps(store, found[0], before=before)
+            if found[1] > _SMALL_BYTES and delete_large(store, found[0], before=before)
         ]
         count += len(gone)
         size += sum(found[1] for found in gone)

@@ -37,7 +37,7 @@ from app.services.imported_teacher import fixed_teacher
 from app.services.training_checks import check_data
 from app.services.training_plan import methods_of, targets_of, units_of
 from app.settings import Settings
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -77,13 +77,13 @@ def submit_job(
     def attempt() -> tuple[Job, bool]:
         with store.begin() as uow:
             if idempotency_key is not None:
-                known = uow.jobs.remembered(created_by, idempotency_key)
+                known = uow.jobs.find_idempotency_key(created_by, idempotency_key)
                 if known is not None:
                     return _remembered_job(uow, known, body_digest), False
             job = _new_job(uow, dataset_id, model, spec, created_by, settings, priority)
             uow.jobs.add(job)
             if idempotency_key is not None:
-                uow.jobs.remember(created_by, idempotency_key, body_digest, job.id)
+                uow.jobs.add_idempotency_key(created_by, idempotency_key, body_digest, job.id)
             uow.events.append(job.id, "job_queued", {"model": model, "dataset_id": dataset_id})
             uow.audit.append("job.submit", job.id, details={"model": model, "dataset_id": dataset_id})
         return job, True
@@ -131,10 +131,10 @@ def retry_job(store: Store, queue: JobQueue, job_id: str) -> Job:
                 f"Job {job_id} is {job.state}; only one that failed, was cancelled or is partial is retried.",
                 code="job_not_retriable",
             )
-        dataset = uow.datasets.hold(job.dataset_id)
+        dataset = uow.datasets.lock(job.dataset_id)
         spec = TrainingSpec.model_validate(job.spec)
         if spec.evaluation.dataset_id is not None:
-            uow.datasets.hold(spec.evaluation.dataset_id)
+            uow.datasets.lock(spec.evaluation.dataset_id)
         _forget_failures(uow, job_id)
         done = sum(method != "teacher" for _, method in uow.students.succeeded(job_id))
         job = uow.jobs.move(
@@ -258,7 +258,7 @@ def _with_fixed_teacher(
         return spec
     with store.read() as uow:
         dataset = uow.datasets.get(dataset_id)
-    files = PackedFiles(settings.cache_folder, settings.cache_disk_bytes)
+    files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
     fixed = fixed_teacher(store, files, spec.teacher.model, dataset)
     return spec.model_copy(update={"teacher": spec.teacher.model_copy(update={"model": fixed})})
 
@@ -294,7 +294,7 @@ def _new_job(
     settings: Settings,
     priority: Priority,
 ) -> Job:
-    dataset = uow.datasets.hold(dataset_id)
+    dataset = uow.datasets.lock(dataset_id)
     targets = targets_of(spec, dataset.classes)
     check_data(uow, dataset, spec)
     if uow.jobs.count(JobState.QUEUED) >= settings.max_queued_jobs:

@@ -38,7 +38,7 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
             f"{rows} training rows cannot be dealt out to {spec.tuning.folds} folds.",
         )
     if spec.evaluation.dataset_id is not None:
-        _check_test_data(uow.datasets.hold(spec.evaluation.dataset_id), dataset)
+        _check_test_data(uow.datasets.lock(spec.evaluation.dataset_id), dataset)
 
 
 def _check_test_data(test: Dataset, train: Dataset) -> None:

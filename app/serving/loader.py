@@ -17,7 +17,7 @@ from app.domain.entities import ApiKey, ModelVersion
 from app.domain.errors import NotFound, Unavailable
 from app.services import models
 from app.services.keys import list_keys
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
 from core.packed import IsotonicCalibration, LinearBasis, PackedHead, PackedMap, PackedStudent, PackedTeacher
@@ -59,7 +59,7 @@ class ModelSource(Protocol):
 class DatabaseSource(ModelSource):
     """`ModelSource` over the database, with the clock and the keys that the refresher asks for."""
 
-    def __init__(self, store: Store, files: PackedFiles) -> None:
+    def __init__(self, store: Store, files: BlobCache) -> None:
         self._store = store
         self._files = files
         self._maps: WeakValueDictionary[str, PackedMap] = WeakValueDictionary()
@@ -69,7 +69,7 @@ class DatabaseSource(ModelSource):
     def clock(self) -> int:
         """Revision of the registry: the same number means that nothing cached has changed."""
         with self._store.read() as uow:
-            return uow.models.clock()
+            return uow.models.revision()
 
     def keys(self) -> Sequence[ApiKey]:
         """All API keys as they are now."""
@@ -157,7 +157,7 @@ class DatabaseSource(ModelSource):
     ) -> Packed:
         """A package by way of the disk; a damaged file is fetched again, once."""
         try:
-            return self._files.mending(
+            return self._files.with_refetch(
                 lambda: parse(models.open_blob(self._store, self._files, digest).whole()), digest
             )
         except InvalidPackage as error:

@@ -119,7 +119,7 @@ class CachedFile:
         return self.view(0, len(self.data))
 
 
-class PackedFiles:
+class BlobCache:
     """The folder. budget: bytes on disk beyond which the files opened longest ago go. Safe for threads."""
 
     def __init__(self, folder: Path, budget: int) -> None:
@@ -133,7 +133,7 @@ class PackedFiles:
         Raises what ``fetch`` raises, and Unavailable when it gives other bytes or they cannot be kept, also
         not after half of the other files went to make room for them.
         """
-        with _told():
+        with _os_errors_as_unavailable():
             with suppress(DamagedFile, FileNotFoundError):
                 return self._opened(digest)
             with self._locked(digest):
@@ -152,7 +152,7 @@ class PackedFiles:
                 writer.write(piece)
             if writer.digest != digest:
                 raise Unavailable(f"Blob {digest} is damaged in the database.", code="blob_damaged")
-            self.keep(writer)
+            self.commit(writer)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[FileWriter]:
@@ -162,7 +162,7 @@ class PackedFiles:
         Raises CacheFull.
         """
         path = self.folder / name
-        with _told():
+        with _os_errors_as_unavailable():
             file = path.open("w+b", buffering=0)
         with file:
             try:
@@ -174,9 +174,9 @@ class PackedFiles:
             finally:
                 path.unlink(missing_ok=True)
 
-    def keep(self, writer: FileWriter) -> None:
+    def commit(self, writer: FileWriter) -> None:
         """Finish, sync and rename what was written; it is in the cache from now on."""
-        with _told():
+        with _os_errors_as_unavailable():
             writer.finish()
             writer.path.rename(self.path(writer.digest))
             folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -186,7 +186,7 @@ class PackedFiles:
                 os.close(folder)
             self._shrink(self.path(writer.digest))
 
-    def mending(self, work: Callable[[], Result], *digests: str) -> Result:
+    def with_refetch(self, work: Callable[[], Result], *digests: str) -> Result:
         """What ``work`` gives; if it finds a file damaged, it is done once more with all ``digests`` fetched.
 
         Raises InvalidPackage when that does not help.
@@ -209,7 +209,7 @@ class PackedFiles:
     @property
     def folder(self) -> Path:
         """The folder, made if need be. Raises Unavailable."""
-        with _told():
+        with _os_errors_as_unavailable():
             self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
 
@@ -281,7 +281,7 @@ class FileWriter:
 
     def write(self, piece: bytes | memoryview) -> None:
         """Append to the data. Raises CacheFull, Unavailable."""
-        with _told():
+        with _os_errors_as_unavailable():
             _write_all(self._file, piece)
         self._sha.update(piece)
         self.size += len(piece)
@@ -343,7 +343,7 @@ def _mapped(file: IO[bytes], size: int, table_sum: int) -> CachedFile:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _os_errors_as_unavailable() -> Iterator[None]:
     """Errors of the disk as Unavailable."""
     try:
         yield

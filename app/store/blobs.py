@@ -64,14 +64,14 @@ class DatabaseBlobs:
             sa.insert(blob_chunks), {"digest": digest, "position": position, "data": piece}
         )
 
-    def begin_steps(self, digest: str, size: int) -> bool:
+    def begin_large(self, digest: str, size: int) -> bool:
         """Begin or go on with a blob that takes several transactions; False when it is complete already."""
         values = {"digest": digest, "size": size, "created_at": time.time(), "complete": False}
         if not self._touch(digest):
             insert_once(self._connection, blobs, values)
         return not self.exists(digest)
 
-    def step(self, digest: str, position: int, piece: bytes) -> None:
+    def put_chunk(self, digest: str, position: int, piece: bytes) -> None:
         """One more chunk of a blob that was begun; one that is there already stays.
 
         Raises Unavailable when the unfinished blob was collected meanwhile.
@@ -80,12 +80,12 @@ class DatabaseBlobs:
             raise Unavailable(f"Blob {digest} was given up while it was stored.", code="blob_incomplete")
         insert_once(self._connection, blob_chunks, {"digest": digest, "position": position, "data": piece})
 
-    def positions(self, digest: str) -> set[int]:
+    def stored_positions(self, digest: str) -> set[int]:
         """Of the chunks that are stored."""
         query = sa.select(blob_chunks.c.position).where(blob_chunks.c.digest == digest)
         return set(self._connection.execute(query).scalars())
 
-    def finish_steps(self, digest: str) -> None:
+    def finish_large(self, digest: str) -> None:
         """From now on the blob is there. Raises Unavailable when chunks are missing."""
         stored = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(blob_chunks.c.data)), 0))
         found = self._connection.execute(stored.where(blob_chunks.c.digest == digest)).scalar_one()
@@ -111,10 +111,11 @@ class DatabaseBlobs:
         )
         return [(digest, size) for digest, size in self._connection.execute(query)]
 
-    def retire(self, digest: str, before: float) -> bool:
-        """Make a blob that `unused` would list one that is not there for anybody; returns whether it is.
+    def mark_incomplete(self, digest: str, before: float) -> bool:
+        """Hide an unreferenced blob from readers. Returns False if it is referenced or was used recently.
 
-        Its chunks are still stored, for `shed`. Whoever stores the same bytes again takes it out of this.
+        Its chunks stay until `delete_chunks` removes them. Storing the same bytes again makes the blob
+        complete again.
         """
         if on_postgresql(self._connection):
             # First the lock, then the look: whoever is about to refer to the blob has touched it.
@@ -128,7 +129,7 @@ class DatabaseBlobs:
         )
         return bool(retired.rowcount)
 
-    def shed(self, digest: str, before: float, chunks: int) -> bool:
+    def delete_chunks(self, digest: str, before: float, chunks: int) -> bool:
         """Delete some chunks of an unfinished blob nobody touched since ``before``; after the last, itself.
 
         Returns whether there is more to delete.

@@ -27,7 +27,7 @@ _FULL_SECONDS: Final = 30.0
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Errors of the database that waiting may cure become Unavailable; faults of the program stay."""
     try:
         yield

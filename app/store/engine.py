@@ -30,7 +30,7 @@ _KEEPALIVE = {"keepalives": 1, "keepalives_idle": 4, "keepalives_interval": 2, "
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     """How long PostgreSQL lets a transaction hold others up, in seconds; 0: for ever.
 
     statement: one statement may run. lock: it may wait for a lock. idle: an open transaction may do nothing.
@@ -43,9 +43,9 @@ class Patience:
     network: float = 10.0
 
 
-USUAL = Patience()
+DEFAULT = Timeouts()
 
-PATIENT = Patience(statement=0.0, lock=0.0, idle=0.0)
+UNLIMITED = Timeouts(statement=0.0, lock=0.0, idle=0.0)
 """For migrations, which take the time they take."""
 
 
@@ -54,16 +54,16 @@ def open_database(
 ) -> Engine:
     """The engine of a process of the service. part: what it is, as the database lists its connections.
 
-    idle: as in `Patience`, if it is to be less than what is set.
+    idle: as in `Timeouts`, if it is to be less than what is set.
     """
     most = settings.database_idle_seconds
-    patience = Patience(
+    timeouts = Timeouts(
         settings.database_statement_seconds,
         settings.database_lock_seconds,
         most if idle is None else min(most or idle, idle),
     )
     size = settings.database_pool_size if pool_size is None else pool_size
-    return open_engine(settings.app_database_url, pool_size=size, patience=patience, part=part)
+    return open_engine(settings.app_database_url, pool_size=size, timeouts=timeouts, part=part)
 
 
 def database_url(address: str) -> URL:
@@ -75,7 +75,7 @@ def database_url(address: str) -> URL:
 
 
 def open_engine(
-    address: str, *, pool_size: int = POOL_SIZE, patience: Patience = USUAL, part: str = ""
+    address: str, *, pool_size: int = POOL_SIZE, timeouts: Timeouts = DEFAULT, part: str = ""
 ) -> Engine:
     """Engine for an SQLAlchemy address; makes the folder of an SQLite file. Connects only when used."""
     url = database_url(address)
@@ -87,26 +87,26 @@ def open_engine(
     }
     if url.get_backend_name() == "sqlite":
         return _open_sqlite(url, options)
-    arguments = _postgresql_arguments(url, patience, part)
+    arguments = _postgresql_arguments(url, timeouts, part)
     return sa.create_engine(url, pool_pre_ping=True, connect_args=arguments, **options)
 
 
-def _postgresql_arguments(url: URL, patience: Patience, part: str) -> dict[str, Any]:
+def _postgresql_arguments(url: URL, timeouts: Timeouts, part: str) -> dict[str, Any]:
     """What libpq is told; the server's own limits go as options, so they hold from the first statement on.
 
     What the address itself says, an application name or options, stays.
     """
     limits = {
-        "statement_timeout": patience.statement,
-        "lock_timeout": patience.lock,
-        "idle_in_transaction_session_timeout": patience.idle,
+        "statement_timeout": timeouts.statement,
+        "lock_timeout": timeouts.lock,
+        "idle_in_transaction_session_timeout": timeouts.idle,
     }
     options = [f"-c {name}={round(1000 * seconds)}" for name, seconds in limits.items()]
     given = url.query.get("options", ())
     found: dict[str, Any] = {
         "connect_timeout": _CONNECT_SECONDS,
         **_KEEPALIVE,
-        "tcp_user_timeout": round(1000 * patience.network),
+        "tcp_user_timeout": round(1000 * timeouts.network),
         "application_name": f"stms {part}".strip(),
     }
     said = {name: value for name, value in url.query.items() if name in found}

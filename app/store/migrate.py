@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
 
 from app.store.dialect import on_postgresql
-from app.store.engine import PATIENT, open_engine
+from app.store.engine import UNLIMITED, open_engine
 from app.store.repositories.audit import Audit
 
 _UPGRADE_LOCK = 0x53544D53
@@ -29,7 +29,7 @@ def upgrade(address: str, revision: str = "head") -> None:
     Processes that start together wait for each other: on SQLite by its write lock, on PostgreSQL by an
     advisory lock.
     """
-    engine = open_engine(address, patience=PATIENT, part="migration")
+    engine = open_engine(address, timeouts=UNLIMITED, part="migration")
     try:
         with engine.begin() as connection:
             if on_postgresql(connection):
@@ -46,7 +46,7 @@ def upgrade(address: str, revision: str = "head") -> None:
 
 def downgrade(address: str, revision: str) -> None:
     """Undo migrations down to a revision; ``base`` undoes all of them and drops every table."""
-    engine = open_engine(address, patience=PATIENT, part="migration")
+    engine = open_engine(address, timeouts=UNLIMITED, part="migration")
     try:
         with engine.begin() as connection:
             command.downgrade(_config(connection), revision)

@@ -11,7 +11,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.store.blobs import DatabaseBlobs
-from app.store.db_errors import translated
+from app.store.db_errors import translate_errors
 from app.store.engine import READ_ONLY
 from app.store.repositories.audit import Audit
 from app.store.repositories.datasets import Datasets
@@ -53,7 +53,7 @@ class Store:
     @contextmanager
     def begin(self) -> Iterator[UnitOfWork]:
         """A transaction that writes: committed at the end of the block, rolled back on an error."""
-        with translated(), self.engine.begin() as connection:
+        with translate_errors(), self.engine.begin() as connection:
             uow = UnitOfWork(connection)
             yield uow
         uow.audit.committed()
@@ -61,7 +61,7 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[UnitOfWork]:
         """A transaction that only reads, and is refused anything else; on SQLite it waits for no writer."""
-        with translated(), self.engine.connect() as connection:
+        with translate_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(**{READ_ONLY: True, "postgresql_readonly": True})
             with connection.begin():
                 yield UnitOfWork(connection)

@@ -25,7 +25,7 @@ from app.jobs.engine.client import DbosQueue
 from app.services.datasets import register_dataset
 from app.services.training import cancel_job, get_job, job_events, retry_job, submit_job
 from app.settings import Settings
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
 
@@ -158,7 +158,7 @@ def open_house(settings: Settings) -> Iterator[House]:
     )
     file = settings.data_dir / "digits.npz"
     np.savez(file, X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
-    files = PackedFiles(settings.cache_folder, settings.cache_disk_bytes)
+    files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
     dataset, _ = register_dataset(store, files, file, created_by="me", limits=settings)
     try:
         yield House(settings, store, queue, dataset.id)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from app.commands.demo.temporary_server import ShortServer
+from app.commands.demo.temporary_server import TemporaryServer
 from app.commands.output import CommandFailed
 
 _HTTP_REPEATS = 400
@@ -37,17 +37,17 @@ class Costs:
     teacher: Cost
 
 
-def measure_costs(server: ShortServer, model: str, label: str, x: NDArray[np.float64]) -> Costs:
+def measure_costs(server: TemporaryServer, model: str, label: str, x: NDArray[np.float64]) -> Costs:
     """One row ``x`` (d,), asked again and again: nothing is read from the database any more."""
     from app.serving.loader import DatabaseSource
     from app.settings import Settings
-    from app.store.blob_cache import PackedFiles
+    from app.store.blob_cache import BlobCache
     from app.store.engine import open_engine
     from app.store.unit_of_work import Store
 
     settings = Settings(data_dir=server.data_dir)
     store = Store(open_engine(f"sqlite:///{server.data_dir / 'stms.sqlite'}"))
-    source = DatabaseSource(store, PackedFiles(settings.cache_folder, settings.cache_disk_bytes))
+    source = DatabaseSource(store, BlobCache(settings.cache_folder, settings.cache_disk_bytes))
     try:
         version = source.resolve(model)
         student, _ = source.student(version, label)

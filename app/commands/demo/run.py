@@ -16,10 +16,10 @@ from app.commands.datasets import send_file
 from app.commands.demo.cost import measure_costs
 from app.commands.demo.digits import DigitsFile, write_digits
 from app.commands.demo.report import costs_table, print_timeline, students_table
-from app.commands.demo.temporary_server import ShortServer, short_server, sigterm_as_exit
+from app.commands.demo.temporary_server import TemporaryServer, sigterm_as_exit, temporary_server
 from app.commands.job_progress import follow, job_path, report_end
 from app.commands.output import CommandFailed, Json
-from app.commands.remote import Server, connect
+from app.commands.remote import RemoteServer, connect
 
 MODEL = "digits"
 TARGET, OTHER = "8", "3"
@@ -41,7 +41,11 @@ def demo() -> None:
     started = time.monotonic()
     with sigterm_as_exit(), tempfile.TemporaryDirectory(prefix="stms-demo-") as folder:
         _say(console, "Starting `stms serve` (API and worker) in a temporary folder")
-        with short_server(Path(folder)) as server, _with_log(server), connect(server.address, None) as client:
+        with (
+            temporary_server(Path(folder)) as server,
+            _with_log(server),
+            connect(server.address, None) as client,
+        ):
             digits = write_digits(Path(folder))
             job = _train(console, client, digits)
             _show_training(console, client, job)
@@ -58,7 +62,7 @@ def _say(console: Console, text: str) -> None:
 
 
 @contextmanager
-def _with_log(server: ShortServer) -> Iterator[None]:
+def _with_log(server: TemporaryServer) -> Iterator[None]:
     """A failure shows the last lines of the server's log."""
     try:
         yield
@@ -67,7 +71,7 @@ def _with_log(server: ShortServer) -> Iterator[None]:
         raise CommandFailed(failure.message, lines) from failure
 
 
-def _train(console: Console, client: Server, digits: DigitsFile) -> Json:
+def _train(console: Console, client: RemoteServer, digits: DigitsFile) -> Json:
     _say(console, f"Uploading {digits.path.name} over HTTP to {client.address}")
     dataset = send_file(client, digits.path, name="digits")
     console.print(
@@ -84,7 +88,7 @@ def _train(console: Console, client: Server, digits: DigitsFile) -> Json:
     return job
 
 
-def _show_training(console: Console, client: Server, job: Json) -> None:
+def _show_training(console: Console, client: RemoteServer, job: Json) -> None:
     console.print(students_table(list(client.pages(f"{job_path(job['id'])}/students"))))
     console.print(
         "  teacher: all ten classes are scored; is mine the highest?   SVM: one class alone, no teacher.\n"
@@ -94,7 +98,7 @@ def _show_training(console: Console, client: Server, job: Json) -> None:
     print_timeline(console, list(client.pages(f"{job_path(job['id'])}/events")))
 
 
-def _ask(console: Console, client: Server, digits: DigitsFile) -> None:
+def _ask(console: Console, client: RemoteServer, digits: DigitsFile) -> None:
     row = int(np.flatnonzero(digits.y_test == int(TARGET))[0])
     x = digits.X_test[row]
     _say(
@@ -109,6 +113,6 @@ def _ask(console: Console, client: Server, digits: DigitsFile) -> None:
         console.print(f"  POST {path}  {shown}\n  → {json.dumps(answer)}", markup=False)
 
 
-def _show_costs(console: Console, server: ShortServer, digits: DigitsFile) -> None:
+def _show_costs(console: Console, server: TemporaryServer, digits: DigitsFile) -> None:
     _say(console, "What an answer costs")
     console.print(costs_table(measure_costs(server, MODEL, TARGET, digits.X_test[0])))

@@ -24,7 +24,7 @@ _LOG_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class ShortServer:
+class TemporaryServer:
     """Where the server is, and the files it writes."""
 
     address: str
@@ -38,14 +38,14 @@ class ShortServer:
 
 
 @contextmanager
-def short_server(folder: Path) -> Iterator[ShortServer]:
+def temporary_server(folder: Path) -> Iterator[TemporaryServer]:
     """API and worker on a free loopback port with all data in ``folder``; both have ended after the block.
 
     Settings of the surroundings (STMS_*) do not count. Raises CommandFailed with the end of the log when the
     server does not get ready.
     """
     port = require_free("127.0.0.1", 0)
-    server = ShortServer(f"http://127.0.0.1:{port}", folder / "stms-data", folder / "server.log")
+    server = TemporaryServer(f"http://127.0.0.1:{port}", folder / "stms-data", folder / "server.log")
     settings = {"STMS_HOST": "127.0.0.1", "STMS_PORT": str(port), "STMS_DATA_DIR": str(server.data_dir)}
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     with server.log.open("wb") as log:
@@ -76,7 +76,7 @@ def sigterm_as_exit() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _wait_until_ready(server: ShortServer, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_ready(server: TemporaryServer, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + _READY_SECONDS
     while not _is_ready(server.address):
         if process.poll() is not None:

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.ingest.raw import choose_label_column, unusable
+from app.ingest.raw import choose_label_column, invalid_file
 
 SEPARATORS = (",", ";", "\t")
 
@@ -44,7 +44,7 @@ def sniff(beginning: bytes, label_column: str | None, *, whole: bool) -> CsvLayo
     """
     lines = _complete_lines(beginning, whole)
     if not lines[0].strip():
-        raise unusable("The first line of the file is empty.", code="empty_row")
+        raise invalid_file("The first line of the file is empty.", code="empty_row")
     separator = max(SEPARATORS, key=lambda mark: _cut(lines, mark))
     first = [cell.strip() for cell in _cells(lines[0], separator)]
     label = _likely_label(first, label_column)
@@ -52,7 +52,7 @@ def sniff(beginning: bytes, label_column: str | None, *, whole: bool) -> CsvLayo
     if not _is_header(features, first[label]):
         return CsvLayout(separator, None, len(first), choose_label_column(None, len(first), label_column))
     if not all(map(is_utf8, first)):
-        raise unusable("The header of the file is not UTF-8 text.", code="bad_encoding")
+        raise invalid_file("The header of the file is not UTF-8 text.", code="bad_encoding")
     names = tuple(first)
     return CsvLayout(separator, names, len(first), choose_label_column(names, len(first), label_column))
 
@@ -94,7 +94,7 @@ def _complete_lines(beginning: bytes, whole: bool) -> list[str]:
     if len(lines) > 1 and not whole:
         lines = lines[:-1]
     elif not whole:
-        raise unusable(
+        raise invalid_file(
             f"The first line is longer than {len(beginning)} bytes; is this a CSV file?", code="line_too_long"
         )
     # A row that is not UTF-8 is told of by its place later on.
@@ -115,7 +115,9 @@ def _cells(line: str, separator: str) -> list[str]:
     try:
         return _cut_line(line, separator)
     except csv.Error as error:
-        raise unusable(f"The first line cannot be read as CSV: {error}.", code="unreadable_file") from error
+        raise invalid_file(
+            f"The first line cannot be read as CSV: {error}.", code="unreadable_file"
+        ) from error
 
 
 def _cut_line(line: str, separator: str) -> list[str]:

@@ -15,14 +15,14 @@ from pyarrow import csv as arrow_csv
 
 from app.ingest.csv.diagnose import find_faults
 from app.ingest.csv.layout import CsvLayout, sniff
-from app.ingest.raw import Limits, RawData, RawPart, refused, unusable
+from app.ingest.raw import DatasetLimits, RawData, RawPart, invalid_file, invalid_rows
 
 _SNIFF_BYTES = 1024**2
 _LONGEST_FIRST_LINE = 64 * 1024**2
 _BOM = b"\xef\xbb\xbf"
 
 
-def read_csv(path: Path, limits: Limits, label_column: str | None) -> RawData:
+def read_csv(path: Path, limits: DatasetLimits, label_column: str | None) -> RawData:
     """Read a CSV file in UTF-8.
 
     Features are numbers (float64), labels are text with blanks around it cut off. Raises InvalidRequest
@@ -34,7 +34,7 @@ def read_csv(path: Path, limits: Limits, label_column: str | None) -> RawData:
         lines = _count_lines(text, start, end)
         rows = lines - (layout.names is not None)
         if rows < 1:
-            raise unusable("The file has no rows of data.", code="no_rows")
+            raise invalid_file("The file has no rows of data.", code="no_rows")
         limits.check(rows, layout.columns)
         block = _block_bytes(text, start, end)
         try:
@@ -42,8 +42,8 @@ def read_csv(path: Path, limits: Limits, label_column: str | None) -> RawData:
         except pa.ArrowInvalid as error:
             faults = find_faults(text[start:end], layout)
             if faults:
-                raise refused(faults) from error
-            raise unusable(f"The CSV file cannot be read: {error}", code="unreadable_file") from error
+                raise invalid_rows(faults) from error
+            raise invalid_file(f"The CSV file cannot be read: {error}", code="unreadable_file") from error
     return RawData(
         RawPart(X, labels),
         feature_names=layout.feature_names,
@@ -61,7 +61,7 @@ def _mapped(path: Path) -> Iterator[tuple[mmap.mmap, int, int]]:
         while end > start and text[end - 1] in b"\r\n":
             end -= 1
         if end == start:
-            raise unusable("The file has only empty lines.", code="empty_file")
+            raise invalid_file("The file has only empty lines.", code="empty_file")
         yield text, start, end
 
 

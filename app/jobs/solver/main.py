@@ -76,13 +76,13 @@ class SolverChild:
     def __init__(self, answers: Answers, order: Json) -> None:
         from joblib import cpu_count
 
-        from app.store.blob_cache import PackedFiles
+        from app.store.blob_cache import BlobCache
         from app.store.engine import open_engine
         from app.store.unit_of_work import Store
 
         self._answers = answers
         self._store: Store = Store(open_engine(order["database_url"], pool_size=1))
-        self._files = PackedFiles(Path(order["cache_dir"]), order["cache_disk_bytes"])
+        self._files = BlobCache(Path(order["cache_dir"]), order["cache_disk_bytes"])
         self._spec = TrainingSpec.model_validate(order["spec"])
         self._dataset_id: str = order["dataset_id"]
         self._threads: int = order["threads"] or cpu_count()
@@ -109,7 +109,7 @@ class SolverChild:
         from app.services.models import open_blob
 
         digest = command["preparation_digest"]
-        stored = self._files.mending(lambda: open_blob(self._store, self._files, digest).whole(), digest)
+        stored = self._files.with_refetch(lambda: open_blob(self._store, self._files, digest).whole(), digest)
         self._bench = Workbench.restored(stored, self._parts(), self._spec, self._answers.progress)
         self._answers.send("restored")
 

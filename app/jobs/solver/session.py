@@ -16,7 +16,7 @@ from app.domain.entities import Json
 from app.domain.training_spec import CompactParameters, TrainingSpec, TuningParameters
 from app.services.datasets import load_dataset
 from app.services.imported_teacher import teacher_rows
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
 from core.data.dataset import LabelledData
@@ -88,7 +88,7 @@ def _tuning(wanted: TuningParameters | None) -> TuningSpec | None:
 
 
 def load_parts(
-    store: Store, files: PackedFiles, dataset_id: str, spec: TrainingSpec
+    store: Store, files: BlobCache, dataset_id: str, spec: TrainingSpec
 ) -> tuple[LabelledData, LabelledData | None]:
     """The rows to train on, and those to test on if the job has any, coded with the classes of training.
 
@@ -119,7 +119,7 @@ def _rows(data: LabelledData, rows: IntArray) -> LabelledData:
     return dataclasses.replace(data, X=data.X[rows], y=data.y[rows])
 
 
-def load_head(store: Store, files: PackedFiles, spec: TrainingSpec, data: LabelledData) -> LinearHead | None:
+def load_head(store: Store, files: BlobCache, spec: TrainingSpec, data: LabelledData) -> LinearHead | None:
     """The imported teacher's rows of the classes of the data, if the job has such a teacher.
 
     Raises NotFound, Unavailable, InvalidProblem.

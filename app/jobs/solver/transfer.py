@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from app.domain.errors import NotFound
-from app.store.blob_cache import PackedFiles
-from app.store.large_blobs import CHUNK_BYTES, store_by_steps
+from app.store.blob_cache import BlobCache
+from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large
 from app.store.unit_of_work import Store, UnitOfWork
 
 LARGE_BYTES: Final = 8 * 1024**2
@@ -28,15 +28,15 @@ class Parcel:
     size: int = 0
 
     @classmethod
-    def pack(cls, files: PackedFiles, content: bytes) -> Parcel:
+    def pack(cls, files: BlobCache, content: bytes) -> Parcel:
         """Content of up to `LARGE_BYTES` as it is, more as a file. Raises Unavailable."""
         if len(content) <= LARGE_BYTES:
             return cls(content)
         with files.writing(f"parcel-{secrets.token_hex(8)}.tmp") as writer:
             view = memoryview(content)
-            for start in range(0, len(view), CHUNK_BYTES):
-                writer.write(view[start : start + CHUNK_BYTES])
-            files.keep(writer)
+            for start in range(0, len(view), LARGE_CHUNK_BYTES):
+                writer.write(view[start : start + LARGE_CHUNK_BYTES])
+            files.commit(writer)
             return cls(None, writer.digest, writer.size)
 
     @property
@@ -49,21 +49,23 @@ class Parcel:
         """The parcel again from its label and the bytes that came with it."""
         return cls(data) if label is None else cls(None, str(label["digest"]), int(label["size"]))
 
-    def bring(self, store: Store, files: PackedFiles, told: Callable[[int], None] | None = None) -> None:
+    def bring(self, store: Store, files: BlobCache, told: Callable[[int], None] | None = None) -> None:
         """Store the chunks of a file, without finishing; of bytes nothing yet. May be done again.
 
-        told: as of `store_by_steps`. Raises Unavailable, and NotFound when the file has left the cache.
+        told: as of `put_large`. Raises Unavailable, and NotFound when the file has left the cache.
         """
         if self.data is not None:
             return
         view = files.open(self.digest, _gone).whole()
-        chunks = (bytes(view[start : start + CHUNK_BYTES]) for start in range(0, self.size, CHUNK_BYTES))
-        store_by_steps(store, self.digest, self.size, chunks, told)
+        chunks = (
+            bytes(view[start : start + LARGE_CHUNK_BYTES]) for start in range(0, self.size, LARGE_CHUNK_BYTES)
+        )
+        put_large(store, self.digest, self.size, chunks, told)
 
     def keep(self, uow: UnitOfWork) -> str:
         """Make it a blob of the transaction; returns its digest. Raises Unavailable if it was not brought."""
         if self.data is None:
-            uow.blobs.finish_steps(self.digest)
+            uow.blobs.finish_large(self.digest)
             return self.digest
         return uow.blobs.put([self.data])[0]
 

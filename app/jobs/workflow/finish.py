@@ -19,7 +19,7 @@ _MEASURES = ("accuracy", "f1", "auc")
 
 def finish_job(uow: UnitOfWork, job_id: str, attempt: int) -> Json:
     """Judge the students, publish a version if one is wanted and there is anything in it, end the job."""
-    job = uow.jobs.hold(job_id)
+    job = uow.jobs.lock(job_id)
     if job.state is JobState.CANCELLING:
         return settle_cancelled(uow, job_id, attempt)
     if job.attempt != attempt or job.state is not JobState.RUNNING:
@@ -102,7 +102,7 @@ def _publish(
         uow.events.append(job.id, "version_published", told)
     else:
         # A retry added students to the version that the job has: caches must look again.
-        uow.models.tick()
+        uow.models.bump_revision()
 
 
 def _end(

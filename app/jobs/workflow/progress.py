@@ -56,7 +56,7 @@ class Reporter:
     def _write(self, event: str, data: Json, stage: str | None) -> None:
         try:
             with self._store.begin() as uow:
-                job = uow.jobs.hold(self._job_id)
+                job = uow.jobs.lock(self._job_id)
                 if job.state is not JobState.RUNNING or job.attempt != self._attempt:
                     return
                 uow.events.append(self._job_id, event, data)

@@ -33,7 +33,7 @@ class Refused(Exception):
 
 def held(uow: UnitOfWork, job_id: str, attempt: int, states: Collection[JobState] = _RUNNING) -> Job:
     """The job, nobody else's until the end of the transaction. Raises Refused."""
-    job = uow.jobs.hold(job_id)
+    job = uow.jobs.lock(job_id)
     if job.attempt != attempt or job.state not in states:
         raise Refused(f"it is {job.state}, attempt {job.attempt}")
     return job
@@ -56,7 +56,7 @@ def take_turn(uow: UnitOfWork, job_id: str, attempt: int, number: int, limit: in
     """Note a unit as waiting; returns its priority in the queue, or None: its tenant has ``limit`` units."""
     job = held(uow, job_id, attempt, _UNDER_WAY)
     if limit is not None:
-        uow.units.hold_tenant(job.created_by)
+        uow.units.lock_tenant(job.created_by)
         if uow.units.count_of_tenant(job.created_by) >= limit:
             return {"priority": None}
     level = level_of(job.priority)
@@ -143,7 +143,7 @@ def keep_students(uow: UnitOfWork, job_id: str, attempt: int, results: Sequence[
 
 def fail_job(uow: UnitOfWork, job_id: str, attempt: int, code: str, message: str) -> Json:
     """End the job as failed, or as cancelled when that was asked for; one that has ended stays as it is."""
-    job = uow.jobs.hold(job_id)
+    job = uow.jobs.lock(job_id)
     if job.attempt != attempt or job.state.ended:
         return {"state": job.state.value}
     if job.state is JobState.CANCELLING:
@@ -156,7 +156,7 @@ def fail_job(uow: UnitOfWork, job_id: str, attempt: int, code: str, message: str
 
 def settle_cancelled(uow: UnitOfWork, job_id: str, attempt: int) -> Json:
     """End a job that is to be cancelled, its solvers being gone."""
-    job = uow.jobs.hold(job_id)
+    job = uow.jobs.lock(job_id)
     if job.attempt == attempt and job.state is JobState.CANCELLING:
         job = uow.jobs.move(job_id, JobState.CANCELLED)
         uow.units.forget(job_id, attempt)

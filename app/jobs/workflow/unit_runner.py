@@ -24,7 +24,7 @@ from app.jobs.workflow.progress import Reporter
 from app.jobs.workflow.work_units import PREPARE, Unit
 from app.services.training_plan import pairs_of, targets_of
 from app.settings import Settings
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 
 
 class UnitWork:
@@ -48,7 +48,7 @@ class UnitWork:
         self._unit = unit
         self._run = (unit.job_id, unit.attempt)
         self._solvers = solvers
-        self._files = PackedFiles(settings.cache_folder, settings.cache_disk_bytes)
+        self._files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
 
     def do(self) -> None:
         """Raises what the watch raises, and SolverFailed where nothing can be prepared."""

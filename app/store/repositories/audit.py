@@ -91,7 +91,7 @@ class Audit:
         rows = [AuditRecord(**row._mapping) for row in self._connection.execute(query)]
         return rows[:limit], len(rows) > limit
 
-    def forget_before(self, at: float, *, limit: int = 10_000) -> int:
+    def delete_before(self, at: float, *, limit: int = 10_000) -> int:
         """Delete at most ``limit`` records from before ``at``, the oldest; returns how many there were."""
         oldest = sa.select(audit_log.c.id).where(audit_log.c.at < at).order_by(audit_log.c.id).limit(limit)
         return self._connection.execute(sa.delete(audit_log).where(audit_log.c.id.in_(oldest))).rowcount

@@ -31,7 +31,7 @@ class Datasets:
             raise NotFound(f"There is no data set {dataset_id!r}.", code="dataset_not_found")
         return _entity(row)
 
-    def hold(self, dataset_id: str, *, exclusive: bool = False) -> Dataset:
+    def lock(self, dataset_id: str, *, exclusive: bool = False) -> Dataset:
         """As `get`, and until the transaction ends no one deletes it (exclusive: no one else holds it).
 
         A job is submitted under a hold and a data set deleted under an exclusive one, so neither overlooks

@@ -34,7 +34,7 @@ class Jobs:
             raise NotFound(f"There is no training job {job_id!r}.", code="job_not_found")
         return _entity(row)
 
-    def hold(self, job_id: str) -> Job:
+    def lock(self, job_id: str) -> Job:
         """As `get`; until the end of the transaction nobody else holds the job. Raises NotFound."""
         if on_postgresql(self._connection):
             # FOR NO KEY UPDATE: others may go on storing rows that point to the job.
@@ -102,12 +102,12 @@ class Jobs:
             query = query.where(jobs.c.created_by == created_by)
         return int(self._connection.execute(query).scalar_one())
 
-    def remember(self, owner: str, key: str, body_digest: str, job_id: str) -> None:
+    def add_idempotency_key(self, owner: str, key: str, body_digest: str, job_id: str) -> None:
         """Tie an Idempotency-Key to the job it made; the same key again violates the primary key."""
         values = {"owner": owner, "key": key, "body_digest": body_digest, "job_id": job_id}
         self._connection.execute(sa.insert(idempotency_keys), values | {"created_at": time.time()})
 
-    def remembered(self, owner: str, key: str) -> tuple[str, str] | None:
+    def find_idempotency_key(self, owner: str, key: str) -> tuple[str, str] | None:
         """(body digest, job id) of an Idempotency-Key that was seen before."""
         query = sa.select(idempotency_keys.c.body_digest, idempotency_keys.c.job_id).where(
             idempotency_keys.c.owner == owner, idempotency_keys.c.key == key

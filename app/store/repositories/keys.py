@@ -24,16 +24,16 @@ class Keys:
     def add(self, key: ApiKey) -> None:
         row = asdict(key) | {"scopes": sorted(key.scopes), "models": sorted(key.models)}
         self._connection.execute(sa.insert(api_keys), row)
-        self._tick()
+        self._bump_revision()
 
     def all(self) -> Sequence[ApiKey]:
         """Every key, revoked ones too, oldest first."""
         return [_entity(row) for row in self._connection.execute(sa.select(api_keys).order_by(api_keys.c.id))]
 
-    def get(self, key_id: str, *, hold: bool = False) -> ApiKey:
-        """One key. hold: until the end of the transaction nobody else changes it. Raises NotFound."""
+    def get(self, key_id: str, *, lock: bool = False) -> ApiKey:
+        """One key. lock: until the end of the transaction nobody else changes it. Raises NotFound."""
         query = sa.select(api_keys).where(api_keys.c.id == key_id)
-        row = self._connection.execute(query.with_for_update() if hold else query).first()
+        row = self._connection.execute(query.with_for_update() if lock else query).first()
         if row is None:
             raise NotFound(f"There is no API key {key_id!r}.", code="key_not_found")
         return _entity(row)
@@ -46,13 +46,13 @@ class Keys:
             .values(revoked_at=time.time(), previous_digest=None, previous_until=None)
         )
         if changed.rowcount:
-            self._tick()
+            self._bump_revision()
         return self.get(key_id)
 
     def change(self, key_id: str, **columns: Any) -> None:
         """Give an existing key other values."""
         self._connection.execute(sa.update(api_keys).where(api_keys.c.id == key_id).values(**columns))
-        self._tick()
+        self._bump_revision()
 
     def used(self, moments: Mapping[str, float]) -> None:
         """Keys by id, and when each was used last. No server needs to know, so the clock stays."""
@@ -69,7 +69,7 @@ class Keys:
             [{"key": key, "moment": moments[key]} for key in sorted(moments)],
         )
 
-    def _tick(self) -> None:
+    def _bump_revision(self) -> None:
         self._connection.execute(sa.update(registry_clock).values(revision=registry_clock.c.revision + 1))
 
 

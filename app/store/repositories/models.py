@@ -25,7 +25,7 @@ class Models:
         """Store a version; its number must be the model's `next_version`."""
         values = dataclasses.asdict(version) | {"classes": list(version.classes)}
         self._connection.execute(sa.insert(model_versions), values)
-        self.tick()
+        self.bump_revision()
 
     def next_version(self, model: str) -> int:
         """As `next_number`, and other publishers wait until this transaction ends."""
@@ -55,7 +55,7 @@ class Models:
         self._retire(model, version=version)
         where = (model_versions.c.model == model) & (model_versions.c.version == version)
         self._connection.execute(sa.delete(model_versions).where(where))
-        self.tick()
+        self.bump_revision()
         return found
 
     def of_job(self, job_id: str) -> ModelVersion | None:
@@ -150,7 +150,7 @@ class Models:
         self._retire(model, revision=present)
         where = (aliases.c.model == model) & (aliases.c.alias == alias)
         self._connection.execute(sa.delete(aliases).where(where))
-        self.tick()
+        self.bump_revision()
 
     def point(self, model: str, alias: str, version: int, *, expected_revision: int | None = None) -> Alias:
         """Make or move an alias to a version that exists.
@@ -171,7 +171,7 @@ class Models:
             self._connection.execute(sa.insert(aliases), {"model": model, "alias": alias, **values})
         else:
             self._connection.execute(sa.update(aliases).where(where).values(**values))
-        self.tick()
+        self.bump_revision()
         return self.alias(model, alias)
 
     def _retired(self, model: str) -> tuple[int, int]:
@@ -189,7 +189,7 @@ class Models:
         noted = upsert(self._connection, retired_numbers).values(model=model, **values)
         self._connection.execute(noted.on_conflict_do_update(index_elements=["model"], set_=values))
 
-    def tick(self) -> None:
+    def bump_revision(self) -> None:
         """Say that versions, aliases or keys changed."""
         self._connection.execute(sa.update(registry_clock).values(revision=registry_clock.c.revision + 1))
 
@@ -198,7 +198,7 @@ class Models:
         if on_postgresql(self._connection):
             self._connection.execute(sa.select(registry_clock.c.revision).with_for_update())
 
-    def clock(self) -> int:
+    def revision(self) -> int:
         """The registry's revision: unchanged means that nothing a server caches has changed."""
         return int(self._connection.execute(sa.select(registry_clock.c.revision)).scalar_one())
 

@@ -18,7 +18,7 @@ _UNFINISHED = [state.value for state in JobState if not state.ended]
 
 
 @dataclass(frozen=True, slots=True)
-class Old:
+class ExpiredCounts:
     """How many of each there are."""
 
     jobs: int
@@ -49,20 +49,20 @@ class Retention:
             self._connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.job_id == job_id))
         return bool(gone.rowcount)
 
-    def forget_requests(self, before: float) -> int:
+    def delete_idempotency_keys(self, before: float) -> int:
         """Delete Idempotency-Keys that came before a time; returns how many."""
         old = sa.delete(idempotency_keys).where(idempotency_keys.c.created_at < before)
         return self._connection.execute(old).rowcount
 
-    def count(self, *, jobs_before: float, requests_before: float, audit_before: float) -> Old:
+    def count(self, *, jobs_before: float, requests_before: float, audit_before: float) -> ExpiredCounts:
         """How much there is to delete."""
-        return Old(
+        return ExpiredCounts(
             self._count(jobs, _over(jobs_before)),
             self._count(idempotency_keys, idempotency_keys.c.created_at < requests_before),
             self._count(audit_log, audit_log.c.at < audit_before),
         )
 
-    def teaches(self, reference: str) -> bool:
+    def is_teacher_in_use(self, reference: str) -> bool:
         """Whether a job that has not ended learns from the imported head ``model@version``."""
         query = sa.select(jobs.c.spec).where(jobs.c.state.in_(_UNFINISHED))
         specs = self._connection.execute(query).scalars()

@@ -51,7 +51,7 @@ class Units:
         query = sa.select(sa.func.count()).select_from(job_units).where(job_units.c.tenant == tenant)
         return int(self._connection.execute(query).scalar_one())
 
-    def hold_tenant(self, tenant: str) -> None:
+    def lock_tenant(self, tenant: str) -> None:
         """Until the end of the transaction no other one that holds the tenant adds units of it."""
         if on_postgresql(self._connection):
             name = sa.func.hashtextextended(f"stms tenant {tenant}", 0)

@@ -33,7 +33,7 @@ class Workers:
         )
         return self._connection.execute(renewed.values(_values(worker))).rowcount > 0
 
-    def give_up(self, executor_id: str, at: float, beat_at: float | None = None) -> bool:
+    def mark_lost(self, executor_id: str, at: float, beat_at: float | None = None) -> bool:
         """Count a worker as lost; returns whether it did not before.
 
         beat_at: only if this is still its last sign of life.

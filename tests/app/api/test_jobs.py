@@ -256,7 +256,7 @@ def test_workers_are_shown_with_whether_they_are_alive_and_what_they_do(client, 
         uow.workers.beat(Worker("w1", "here", 1, now - 100, now, slots=2, threads=4, units=(unit,)))
         uow.workers.beat(Worker("w2", "here", 2, now - 100, now - 90))
         uow.workers.beat(Worker("w3", "here", 3, now - 100, now))
-        uow.workers.give_up("w3", now)
+        uow.workers.mark_lost("w3", now)
     found = {worker["id"]: worker for worker in client.get("/v1/workers").json()["data"]}
     assert {name: worker["alive"] for name, worker in found.items()} == {"w1": True, "w2": False, "w3": False}
     assert (found["w1"]["slots"], found["w1"]["threads"]) == (2, 4)

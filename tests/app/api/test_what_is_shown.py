@@ -33,7 +33,7 @@ def fails_in_the_database(*_: Any, **__: Any) -> Any:
     ("where", "method", "path", "options"),
     [
         ((datasets, "read"), "POST", "/v1/datasets?format=csv", {"content": CSV}),
-        ((datasets, "assemble"), "POST", "/v1/datasets?format=csv", {"content": CSV}),
+        ((datasets, "validate"), "POST", "/v1/datasets?format=csv", {"content": CSV}),
         ((models, "list_models"), "GET", "/v1/models", {}),
         ((keys, "create_key"), "POST", "/v1/keys", {"json": {"name": "k", "scopes": ["query"]}}),
         (("app.serving.query.evaluate.ask_plain",), "POST", QUERY, {"json": ROW}),

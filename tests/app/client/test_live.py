@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 from app.client import AsyncClient, Client, InvalidRequest, JobEvent, JobNotSucceeded, NotFound
-from app.commands.demo.temporary_server import ShortServer, short_server
+from app.commands.demo.temporary_server import TemporaryServer, temporary_server
 
 ROWS = [[10.3, 0.2], [0.3, 0.2], [0.1, 10.4]]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShortServer]:
-    with short_server(tmp_path_factory.mktemp("live")) as started:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServer]:
+    with temporary_server(tmp_path_factory.mktemp("live")) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def stms(server: ShortServer) -> Iterator[Client]:
+def stms(server: TemporaryServer) -> Iterator[Client]:
     with Client(server.address) as client:
         yield client
 
@@ -114,7 +114,7 @@ def test_a_cancelled_job_has_not_succeeded(stms: Client, trained):
     assert {row["label"] for row in stms.students(job["id"])} == set("abc")
 
 
-def test_the_asynchronous_client_asks_many_at_once(server: ShortServer, trained, csv_file: Path):
+def test_the_asynchronous_client_asks_many_at_once(server: TemporaryServer, trained, csv_file: Path):
     async def story() -> None:
         async with AsyncClient(server.address) as stms:
             asked = [stms.is_class("kinds", "b", ROWS[number % 3]) for number in range(60)]

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import build
-from app.commands.demo.temporary_server import ShortServer, short_server
+from app.commands.demo.temporary_server import TemporaryServer, temporary_server
 
 Run = Callable[..., Result]
 
@@ -28,7 +28,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.fixture(scope="session")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShortServer]:
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServer]:
     """A real `stms serve`, shared by the tests that only add to it."""
-    with short_server(tmp_path_factory.mktemp("live")) as server:
+    with temporary_server(tmp_path_factory.mktemp("live")) as server:
         yield server

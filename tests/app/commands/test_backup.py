@@ -127,7 +127,7 @@ def writing(settings: Settings) -> Iterator[list[int]]:
                 jobs.execute("UPDATE counter SET n = n + 1")
                 jobs.commit()
                 with store.begin() as uow:
-                    uow.models.tick()
+                    uow.models.bump_revision()
                 written[0] += 1
         store.dispose()
 

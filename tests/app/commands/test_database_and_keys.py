@@ -68,7 +68,7 @@ def test_what_is_old_is_counted_before_it_is_deleted(run, data_dir):
     store = Store(open_engine(f"sqlite:///{data_dir}/stms.sqlite"))
     with store.begin() as uow:
         uow.blobs.put([bytes(2_000_000)])
-        uow.jobs.remember("me", "key", "0" * 64, "job_1")
+        uow.jobs.add_idempotency_key("me", "key", "0" * 64, "job_1")
         for table in ("blobs", "idempotency_keys"):
             uow.connection.exec_driver_sql(f"UPDATE {table} SET created_at = 1.0")
     text = "0 old jobs, 1 idempotency keys, 0 audit records, 1 unused blobs of 2.0 MB."

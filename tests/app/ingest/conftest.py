@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from app.ingest.formats import detect, read
-from app.ingest.raw import Limits
-from app.ingest.validate import assemble, summarise
+from app.ingest.raw import DatasetLimits
+from app.ingest.validate import summarise, validate
 from core.data.dataset import LabelledData
 
-LIMITS = Limits(max_rows=10_000, max_columns=2_000, max_bytes=50_000_000)
+LIMITS = DatasetLimits(max_rows=10_000, max_columns=2_000, max_bytes=50_000_000)
 Ingest = Callable[..., tuple[LabelledData, LabelledData | None, dict[str, object]]]
 
 
@@ -26,12 +26,12 @@ def ingest(tmp_path: Path) -> Ingest:
         declared: str | None = None,
         filename: str | None = None,
         label_column: str | None = None,
-        limits: Limits = LIMITS,
+        limits: DatasetLimits = LIMITS,
     ) -> tuple[LabelledData, LabelledData | None, dict[str, object]]:
         path = tmp_path / "upload"
         path.write_bytes(content)
         raw = read(path, detect(path, declared=declared, filename=filename), limits, label_column)
-        train, test = assemble(raw)
+        train, test = validate(raw)
         return train, test, summarise(raw, train, test)
 
     return run

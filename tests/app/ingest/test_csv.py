@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.domain.errors import InvalidRequest, TooLarge
-from app.ingest.raw import Limits
+from app.ingest.raw import DatasetLimits
 
 GOOD = b"a,b,kind\n1,2,cat\n3,4,dog\n5,6,cat\n7,8,dog\n"
 
@@ -148,9 +148,9 @@ def test_a_label_column_that_is_not_there_is_told(ingest: Any, content: bytes, s
 
 def test_more_rows_columns_or_numbers_than_allowed_are_too_large(ingest: Any) -> None:
     for limits, code in (
-        (Limits(3, 10, 10**6), "too_many_rows"),
-        (Limits(10, 2, 10**6), "too_many_columns"),
-        (Limits(10, 10, 50), "table_too_large"),
+        (DatasetLimits(3, 10, 10**6), "too_many_rows"),
+        (DatasetLimits(10, 2, 10**6), "too_many_columns"),
+        (DatasetLimits(10, 10, 50), "table_too_large"),
     ):
         with pytest.raises(TooLarge) as caught:
             ingest(GOOD, limits=limits)

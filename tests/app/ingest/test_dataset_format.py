@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from safetensors.numpy import load
 
-from app.ingest.dataset_format import parse, pieces
+from app.ingest.dataset_format import decode, encode
 from core.data.dataset import LabelledData
 
 
@@ -22,9 +22,9 @@ def data(*, sparse: bool, dtype: type, n: int = 7) -> LabelledData:
 @pytest.mark.parametrize("with_test", [True, False])
 def test_data_come_back_as_they_were(sparse: bool, dtype: type, with_test: bool) -> None:
     parts = data(sparse=sparse, dtype=dtype), data(sparse=sparse, dtype=dtype, n=5) if with_test else None
-    content = b"".join(pieces(*parts))
-    assert max(map(len, pieces(*parts))) <= 1024**2
-    for part, again in zip(parts, parse(bytearray(content)), strict=True):
+    content = b"".join(encode(*parts))
+    assert max(map(len, encode(*parts))) <= 1024**2
+    for part, again in zip(parts, decode(bytearray(content)), strict=True):
         assert (part is None) == (again is None)
         if part is None or again is None:
             continue
@@ -37,11 +37,11 @@ def test_data_come_back_as_they_were(sparse: bool, dtype: type, with_test: bool)
 
 def test_the_file_is_what_safetensors_reads() -> None:
     train = data(sparse=False, dtype=np.float32)
-    arrays = load(b"".join(pieces(train, None)))
+    arrays = load(b"".join(encode(train, None)))
     np.testing.assert_array_equal(arrays["train.X"], train.X)
     np.testing.assert_array_equal(arrays["train.y"], train.y)
 
 
 def test_another_safetensors_file_is_no_data_set() -> None:
     with pytest.raises(ValueError, match="no data set"):
-        parse(bytearray((2).to_bytes(8, "little") + b"{}"))
+        decode(bytearray((2).to_bytes(8, "little") + b"{}"))

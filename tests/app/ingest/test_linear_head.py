@@ -55,7 +55,7 @@ def read(path: Path, limits: HeadLimits = LIMITS) -> tuple[HeadFile, np.ndarray]
         return head, np.concatenate(list(head.blocks()))
 
 
-def refused(path: Path, error: type[ServiceError] = InvalidRequest) -> ServiceError:
+def error_of(path: Path, error: type[ServiceError] = InvalidRequest) -> ServiceError:
     with pytest.raises(error) as caught:
         read(path)
     return caught.value
@@ -114,7 +114,7 @@ def test_labels_are_read_by_blocks_too(npz: Save, monkeypatch: pytest.MonkeyPatc
     assert list(read(npz({"weights": WEIGHTS, "labels": np.array(NAMES)}))[0].labels) == NAMES
     wrong = table(NAMES).copy()
     wrong[2, 0] = 0xFF
-    error = refused(npz({"weights": WEIGHTS, "labels": wrong}))
+    error = error_of(npz({"weights": WEIGHTS, "labels": wrong}))
     assert [(fault.code, fault.row) for fault in error.faults] == [("bad_encoding", 2)]
 
 
@@ -125,12 +125,12 @@ def test_numbers_that_are_none_are_told_by_row_and_column(
     monkeypatch.setattr(module, "BLOCK_BYTES", 16)
     weights = WEIGHTS.copy()
     weights[2, 3] = value
-    error = refused(npz({"weights": weights, "labels": np.array(NAMES)}))
+    error = error_of(npz({"weights": weights, "labels": np.array(NAMES)}))
     assert [(f.field, f.code, f.row, f.column) for f in error.faults] == [("weights", "not_finite", 2, 3)]
     assert "row 2, column 3" in error.message
     for field in ("bias", "threshold"):
         arrays = {"weights": WEIGHTS, "labels": np.array(NAMES), field: np.array([0.0, value, 1.0])}
-        fault = refused(npz(arrays)).faults[0]
+        fault = error_of(npz(arrays)).faults[0]
         assert (fault.field, fault.code, fault.row) == (field, "not_finite", 1)
 
 
@@ -163,24 +163,24 @@ GOOD = {"weights": WEIGHTS, "labels": np.array(NAMES)}
     ],
 )
 def test_what_cannot_be_used_is_named(npz: Save, change: dict[str, Any], field: str, code: str):
-    error = refused(npz(GOOD | change))
+    error = error_of(npz(GOOD | change))
     assert (error.faults[0].field, error.faults[0].code) == (field, code)
 
 
 def test_labels_at_fault_are_named_by_row(npz: Save):
-    error = refused(npz(GOOD | {"labels": np.array(["a", "", " "])}))
+    error = error_of(npz(GOOD | {"labels": np.array(["a", "", " "])}))
     assert [(fault.code, fault.row) for fault in error.faults] == [("empty_label", 1), ("empty_label", 2)]
 
 
 def test_weights_and_labels_are_needed(npz: Save, safetensors: Callable[..., Path]):
-    assert refused(npz({"labels": np.array(NAMES)})).faults[0].field == "weights"
-    assert refused(npz({"weights": WEIGHTS})).faults[0].field == "labels"
-    assert refused(safetensors({"weights": WEIGHTS})).faults[0].field == "labels"
+    assert error_of(npz({"labels": np.array(NAMES)})).faults[0].field == "weights"
+    assert error_of(npz({"weights": WEIGHTS})).faults[0].field == "labels"
+    assert error_of(safetensors({"weights": WEIGHTS})).faults[0].field == "labels"
 
 
 @pytest.mark.parametrize("labels", ["no JSON", "{}", "[1, 2, 3]", '["a", "b"]', "[" * 100_000])
 def test_a_list_of_labels_that_is_none_is_refused(safetensors: Callable[..., Path], labels: str):
-    error = refused(safetensors({"weights": WEIGHTS}, {"labels": labels}))
+    error = error_of(safetensors({"weights": WEIGHTS}, {"labels": labels}))
     assert error.faults[0].field == "labels"
 
 
@@ -199,26 +199,26 @@ def test_a_head_over_a_limit_is_refused_by_its_header(npz: Save, limits: HeadLim
 
 
 def test_too_many_labels_are_refused_unread(npz: Save):
-    assert refused(npz(GOOD | {"labels": np.arange(101)}), TooLarge).reason == "too_many_classes"
+    assert error_of(npz(GOOD | {"labels": np.arange(101)}), TooLarge).reason == "too_many_classes"
 
 
 def test_pickles_are_never_read(tmp_path: Path, npz: Save):
-    error = refused(npz(GOOD | {"labels": np.array(NAMES, dtype=object)}))
+    error = error_of(npz(GOOD | {"labels": np.array(NAMES, dtype=object)}))
     assert error.faults[0].code == "pickled_objects"
     archive = tmp_path / "model.pt"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("model/data.pkl", b"\x80\x02.")
-    assert isinstance(refused(archive, UnsupportedFormat), UnsupportedFormat)
+    assert isinstance(error_of(archive, UnsupportedFormat), UnsupportedFormat)
     pickle = tmp_path / "model.pkl"
     pickle.write_bytes(b"\x80\x04\x95" + b"x" * 100)
-    assert "pickle" in refused(pickle, UnsupportedFormat).message
+    assert "pickle" in error_of(pickle, UnsupportedFormat).message
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"\x93NUMPY" + b"\0" * 50, b"PAR1" + b"\0" * 50])
 def test_other_files_are_refused(tmp_path: Path, content: bytes):
     path = tmp_path / "file"
     path.write_bytes(content)
-    assert refused(path, UnsupportedFormat).reason == "wrong_format"
+    assert error_of(path, UnsupportedFormat).reason == "wrong_format"
 
 
 def raw(header: Any, body: bytes = b"") -> bytes:
@@ -248,7 +248,7 @@ ENTRY = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
 def test_a_damaged_header_is_refused(tmp_path: Path, content: bytes, code: str):
     path = tmp_path / "head.safetensors"
     path.write_bytes(content)
-    assert refused(path).reason == code
+    assert error_of(path).reason == code
 
 
 def test_a_cut_off_archive_is_refused(tmp_path: Path):
@@ -257,7 +257,7 @@ def test_a_cut_off_archive_is_refused(tmp_path: Path):
     path = tmp_path / "head.npz"
     for end in (200, len(buffer.getvalue()) - 10):
         path.write_bytes(buffer.getvalue()[:end])
-        assert refused(path).reason == "truncated_upload"
+        assert error_of(path).reason == "truncated_upload"
 
 
 def test_an_array_that_is_shorter_than_the_archive_says_is_refused(tmp_path: Path):
@@ -266,7 +266,7 @@ def test_an_array_that_is_shorter_than_the_archive_says_is_refused(tmp_path: Pat
     path = tmp_path / "head.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("weights.npy", buffer.getvalue()[:-4])
-    assert refused(path).reason == "unreadable_file"
+    assert error_of(path).reason == "unreadable_file"
 
 
 @pytest.mark.parametrize("place", [8, 56])
@@ -275,23 +275,23 @@ def test_arrays_follow_each_other_without_gap_or_overlap(tmp_path: Path, place: 
     labels = {"labels": json.dumps(NAMES)}
     path = tmp_path / "head.safetensors"
     path.write_bytes(raw({"__metadata__": labels, "weights": ENTRY, "bias": other}, b"\0" * 80))
-    assert "does not begin where" in refused(path).message
+    assert "does not begin where" in error_of(path).message
 
 
 def test_bytes_that_belong_to_no_array_are_refused(tmp_path: Path):
     path = tmp_path / "head.safetensors"
     path.write_bytes(raw({"__metadata__": {"labels": json.dumps(NAMES)}, "weights": ENTRY}, b"\0" * 50))
-    assert "2 bytes behind the arrays" in refused(path).message
+    assert "2 bytes behind the arrays" in error_of(path).message
 
 
 def test_a_header_shorter_than_it_says_is_refused(tmp_path: Path):
     path = tmp_path / "head.safetensors"
     path.write_bytes((100).to_bytes(8, "little") + b'{"weights": {}}')
-    assert "cut off" in refused(path).message
+    assert "cut off" in error_of(path).message
 
 
 def test_a_header_of_other_arrays_stays_text(tmp_path: Path):
     path = tmp_path / "head.safetensors"
     path.write_bytes(raw({f"array {number}": [[[]]] for number in range(1000)}))
-    error = refused(path)
+    error = error_of(path)
     assert (error.reason, error.faults[0].field) == ("unknown_array", "array 0")

@@ -16,7 +16,7 @@ from app.domain.errors import Unavailable
 from app.ingest import mapped_arrays
 from app.ingest.formats import FileFormat, read
 from app.ingest.mapped_arrays import as_floats, empty, mapped
-from app.ingest.raw import Limits
+from app.ingest.raw import DatasetLimits
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_files_are_read_the_same_on_disk_and_in_memory(
     found = []
     for large in (mapped_arrays.LARGE_BYTES, 1):
         monkeypatch.setattr(mapped_arrays, "LARGE_BYTES", large)
-        raw = read(path, kind, Limits(100, 10, 10**6, tmp_path), None)
+        raw = read(path, kind, DatasetLimits(100, 10, 10**6, tmp_path), None)
         found.append(raw.train)
         np.testing.assert_array_equal(raw.train.X, X)
         np.testing.assert_array_equal(raw.train.labels, y)
@@ -126,4 +126,4 @@ def test_an_array_that_is_cut_off_within_its_archive_is_told(tmp_path: Path, tin
         archive.writestr("X.npy", whole.getvalue()[:-80])
         archive.writestr("y.npy", whole.getvalue())
     with pytest.raises(Exception, match="not as long as it says"):
-        read(path, FileFormat.NPZ, Limits(1000, 10, 10**6, tmp_path), None)
+        read(path, FileFormat.NPZ, DatasetLimits(1000, 10, 10**6, tmp_path), None)

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from app.domain.errors import InvalidRequest, TooLarge, UnsupportedFormat
-from app.ingest.raw import Limits
+from app.ingest.raw import DatasetLimits
 from benchmarks.hostile.archives import many_members
 
 X = np.arange(12.0).reshape(6, 2)
@@ -171,7 +171,7 @@ def test_an_archive_that_would_inflate_beyond_the_limit_is_refused_before_it_doe
     content = npz(X=np.zeros((1000, 1000)), y=np.arange(1000) % 2)
     assert len(content) < 50_000
     with pytest.raises(TooLarge):
-        ingest(content, limits=Limits(10**6, 10**6, 10**6))
+        ingest(content, limits=DatasetLimits(10**6, 10**6, 10**6))
 
 
 def test_a_header_that_lies_about_its_size_is_refused(ingest: Any) -> None:
@@ -265,7 +265,7 @@ def test_the_benchmark_sets_are_read(
     path = DATA / f"{name}.npz"
     if not path.exists():
         pytest.skip(f"{path.name} is not there; set STMS_DATA")
-    train, test, _ = ingest(path.read_bytes(), limits=Limits(10**6, 10**6, 10**9))
+    train, test, _ = ingest(path.read_bytes(), limits=DatasetLimits(10**6, 10**6, 10**9))
     assert ((train.n, test.n, train.d), train.K) == (shape, classes)
     with np.load(path) as stored:
         codes = np.unique(stored["y_train"], return_inverse=True)[1]

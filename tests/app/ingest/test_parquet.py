@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from app.domain.errors import InvalidRequest, TooLarge
-from app.ingest.raw import Limits
+from app.ingest.raw import DatasetLimits
 
 LABELS = ["cat", "犬", "cat", "犬"]
 
@@ -94,11 +94,15 @@ def test_empty_large_and_bloated_files_are_refused(ingest: Any) -> None:
         ingest(file_of({"a": pa.array([], pa.float64()), "y": pa.array([], pa.string())}))
     assert caught.value.reason == "no_rows"
     content = file_of({"a": np.zeros(1000), "y": ["a", "b"] * 500})
-    for limits in (Limits(999, 10, 10**6), Limits(1000, 1, 10**6), Limits(1000, 2, 10_000)):
+    for limits in (
+        DatasetLimits(999, 10, 10**6),
+        DatasetLimits(1000, 1, 10**6),
+        DatasetLimits(1000, 2, 10_000),
+    ):
         with pytest.raises(TooLarge):
             ingest(content, limits=limits)
     with pytest.raises(TooLarge):
-        ingest(file_of({"a": [1, 2], "y": ["a" * 50_000, "b"]}), limits=Limits(10, 10, 40_000))
+        ingest(file_of({"a": [1, 2], "y": ["a" * 50_000, "b"]}), limits=DatasetLimits(10, 10, 40_000))
 
 
 def test_one_huge_label_repeated_is_never_unpacked(ingest: Any) -> None:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from app.domain.errors import InvalidRequest, TooLarge
-from app.ingest.raw import Limits
+from app.ingest.raw import DatasetLimits
 
 
 @pytest.mark.parametrize("zero_based", [True, False])
@@ -88,17 +88,17 @@ def test_huge_indices_entries_and_lines_are_too_large(ingest: Any, monkeypatch: 
     with pytest.raises(TooLarge):
         ingest(content)
     with pytest.raises(TooLarge):
-        ingest(content, limits=Limits(10, 10**12, 16))
+        ingest(content, limits=DatasetLimits(10, 10**12, 16))
     monkeypatch.setattr("app.ingest.svmlight._LONGEST_LINE", 10)
     with pytest.raises(InvalidRequest, match="Line 2 is longer than 10 bytes"):
-        ingest(content, limits=Limits(10, 10**12, 10**6))
+        ingest(content, limits=DatasetLimits(10, 10**12, 10**6))
 
 
 def test_a_long_line_is_read_piece_by_piece(ingest: Any) -> None:
     # Some pieces long, cut between any two entries, by tabs too.
     columns = 300_000
     row = "\t".join(f"{column}:{column % 7 + 1}" for column in range(1, columns + 1))
-    limits = Limits(max_rows=10, max_columns=columns, max_bytes=50_000_000)
+    limits = DatasetLimits(max_rows=10, max_columns=columns, max_bytes=50_000_000)
     train, _, _ = ingest(f"1 {row}\n1 1:2\n2 {row}\n2 3:4\n".encode(), declared="svmlight", limits=limits)
     expected = np.arange(1, columns + 1) % 7 + 1
     for number in (0, 2):
@@ -107,7 +107,7 @@ def test_a_long_line_is_read_piece_by_piece(ingest: Any) -> None:
 
 
 def test_a_long_line_takes_little_more_memory_than_its_bytes(ingest: Any) -> None:
-    limits = Limits(max_rows=10, max_columns=10, max_bytes=10_000_000)
+    limits = DatasetLimits(max_rows=10, max_columns=10, max_bytes=10_000_000)
     tracemalloc.start()
     try:
         with pytest.raises(TooLarge):

@@ -19,7 +19,7 @@ from pathlib import Path
 from app.jobs.solver.messages import read_frame, write_frame
 from app.jobs.solver.transfer import Parcel
 from app.processes.os_process import tie_to_parent
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 
 PLAN, LOG, PARENT = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 
@@ -65,7 +65,7 @@ def prepare(targets: list[int], order: dict) -> None:
     report = {"summary": summary, "seconds": {}, "metrics": metrics, "threads": 1}
     parcels = [Parcel(b"preparation"), Parcel(b"teacher")]
     if "large_teacher" in wanted:
-        files = PackedFiles(Path(order["cache_dir"]), order["cache_disk_bytes"])
+        files = BlobCache(Path(order["cache_dir"]), order["cache_disk_bytes"])
         parcels[1] = Parcel.pack(files, b"t" * wanted["large_teacher"])
     labels = {"parcels": [parcel.label for parcel in parcels]}
     send("prepared", report | labels, *(parcel.data or b"" for parcel in parcels))

@@ -138,7 +138,7 @@ def test_a_worker_that_was_given_up_is_told_and_beats_no_more(store: Store):
     mine.beat()
     mine.start()
     with store.begin() as uow:
-        assert uow.workers.give_up("me", 5.0)
+        assert uow.workers.mark_lost("me", 5.0)
     try:
         assert told.wait(20.0)
     finally:
@@ -167,9 +167,9 @@ def test_a_worker_that_nobody_knows_any_more_is_lost(store: Store):
 def test_of_several_peers_one_gives_a_worker_up_and_none_whose_heart_beat_meanwhile(store: Store):
     with store.begin() as uow:
         uow.workers.beat(worker("peer", 1.0))
-        assert not uow.workers.give_up("peer", 9.0, 0.5)
-        assert uow.workers.give_up("peer", 9.0, 1.0)
-        assert not uow.workers.give_up("peer", 9.0, 1.0)
+        assert not uow.workers.mark_lost("peer", 9.0, 0.5)
+        assert uow.workers.mark_lost("peer", 9.0, 1.0)
+        assert not uow.workers.mark_lost("peer", 9.0, 1.0)
 
 
 def test_a_heartbeat_that_never_started_can_be_stopped(sqlite_store: Store):

@@ -28,7 +28,7 @@ from app.services.datasets import (
     register_dataset,
 )
 from app.settings import Settings
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.tables import blobs
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
@@ -40,12 +40,12 @@ Register = Callable[..., Any]
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> PackedFiles:
-    return PackedFiles(tmp_path / "cache", 2**30)
+def files(tmp_path: Path) -> BlobCache:
+    return BlobCache(tmp_path / "cache", 2**30)
 
 
 @pytest.fixture
-def register(store: Store, files: PackedFiles) -> Register:
+def register(store: Store, files: BlobCache) -> Register:
     def send(content: bytes = CSV, **options: Any) -> Any:
         pieces = (content[start : start + 7] for start in range(0, len(content), 7))
         return register_dataset(store, files, pieces, **({"created_by": "tests", "limits": LIMITS} | options))
@@ -53,7 +53,7 @@ def register(store: Store, files: PackedFiles) -> Register:
     return send
 
 
-def test_a_data_set_is_kept_as_it_was_sent(store: Store, register: Register, files: PackedFiles) -> None:
+def test_a_data_set_is_kept_as_it_was_sent(store: Store, register: Register, files: BlobCache) -> None:
     dataset, created = register(filename="dir/cheese.csv")
     assert created
     assert dataset.digest == hashlib.sha256(CSV).hexdigest()
@@ -66,7 +66,7 @@ def test_a_data_set_is_kept_as_it_was_sent(store: Store, register: Register, fil
     assert (train.feature_names, train.y.tolist(), test) == (("größe", "b"), [0, 1, 0, 1], None)
 
 
-def test_a_test_part_is_kept_beside(store: Store, register: Register, files: PackedFiles) -> None:
+def test_a_test_part_is_kept_beside(store: Store, register: Register, files: BlobCache) -> None:
     out = io.BytesIO()
     np.savez(out, X_train=np.eye(4), y_train=[0, 1, 0, 1], X_test=np.eye(4)[:2], y_test=[1, 0])
     dataset, _ = register(out.getvalue(), name="halves")
@@ -77,7 +77,7 @@ def test_a_test_part_is_kept_beside(store: Store, register: Register, files: Pac
 
 
 def test_the_same_bytes_are_the_same_data_set(
-    store: Store, tmp_path: Path, register: Register, files: PackedFiles
+    store: Store, tmp_path: Path, register: Register, files: BlobCache
 ) -> None:
     first, _ = register(name="one")
     again, created = register(name="two")
@@ -163,7 +163,7 @@ def test_a_data_set_is_deleted_with_its_rows(store: Store, register: Register) -
 
 
 def test_rows_shared_by_two_data_sets_stay_until_both_are_gone(
-    store: Store, register: Register, files: PackedFiles
+    store: Store, register: Register, files: BlobCache
 ) -> None:
     first, _ = register()
     second, created = register(CSV.replace(b"\n", b"\r\n"))
@@ -199,7 +199,7 @@ def test_a_data_set_deleted_while_registered_is_a_conflict(
 
 
 def test_rows_that_stay_damaged_are_told(
-    store: Store, register: Register, files: PackedFiles, monkeypatch: pytest.MonkeyPatch
+    store: Store, register: Register, files: BlobCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset, _ = register()
     tried: list[int] = []
@@ -208,7 +208,7 @@ def test_rows_that_stay_damaged_are_told(
         tried.append(len(view))
         raise InvalidPackage("The cached file is damaged.")
 
-    monkeypatch.setattr("app.services.datasets.parse", damaged)
+    monkeypatch.setattr("app.ingest.dataset_format.decode", damaged)
     with pytest.raises(Unavailable) as caught:
         load_dataset(store, files, dataset.id)
     assert caught.value.reason == "blob_damaged"
@@ -216,7 +216,7 @@ def test_rows_that_stay_damaged_are_told(
 
 
 def test_loaded_rows_are_of_the_file_and_cannot_be_written(
-    store: Store, register: Register, files: PackedFiles
+    store: Store, register: Register, files: BlobCache
 ) -> None:
     dataset, _ = register()
     train, _ = load_dataset(store, files, dataset.id)

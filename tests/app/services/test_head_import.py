@@ -17,7 +17,7 @@ from app.services import head_import, models
 from app.services.head_import import import_head
 from app.settings import Settings
 from app.store import large_blobs
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.tables import blobs
 from app.store.unit_of_work import Store
 from core.packed import PackedHead, PackedLabels
@@ -30,12 +30,12 @@ Import = Callable[..., Any]
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> PackedFiles:
-    return PackedFiles(tmp_path / "cache", 2**30)
+def files(tmp_path: Path) -> BlobCache:
+    return BlobCache(tmp_path / "cache", 2**30)
 
 
 @pytest.fixture
-def import_(store: Store, files: PackedFiles, tmp_path: Path) -> Import:
+def import_(store: Store, files: BlobCache, tmp_path: Path) -> Import:
     def run(
         weights: Any = WEIGHTS, names: list[str] = NAMES, extra: dict[str, Any] | None = None, **options: Any
     ) -> Any:
@@ -47,14 +47,14 @@ def import_(store: Store, files: PackedFiles, tmp_path: Path) -> Import:
     return run
 
 
-def stored_head(store: Store, files: PackedFiles, version: Any) -> PackedHead:
+def stored_head(store: Store, files: BlobCache, version: Any) -> PackedHead:
     with store.read() as uow:
         data, table = uow.blobs.read(version.teacher_digest), uow.blobs.read(version.class_table)
     assert bytes(files.open(version.teacher_digest, list).whole()) == data
     return PackedHead.from_bytes(data, PackedLabels.from_bytes(table))
 
 
-def test_a_head_becomes_the_next_version_of_its_model(store: Store, files: PackedFiles, import_: Import):
+def test_a_head_becomes_the_next_version_of_its_model(store: Store, files: BlobCache, import_: Import):
     version, created = import_(extra={"bias": np.array([1.0, 2, 3])})
     assert created
     assert models.get_version(store, "faces", "latest") == version
@@ -71,7 +71,7 @@ def test_a_head_becomes_the_next_version_of_its_model(store: Store, files: Packe
     assert models.get_version(store, "faces", "latest") == version
 
 
-def test_ready_made_students_keep_their_thresholds(store: Store, files: PackedFiles, import_: Import):
+def test_ready_made_students_keep_their_thresholds(store: Store, files: BlobCache, import_: Import):
     version, _ = import_(extra={"thresholds": np.array([0.5, 1, 2])}, kind="linear", alias="live")
     head = stored_head(store, files, version)
     assert version.method == "linear"
@@ -86,7 +86,7 @@ def test_the_same_content_again_is_the_version_that_it_was(store: Store, import_
     path = tmp_path / "head.npz"
     np.savez(path, weight=WEIGHTS, labels=np.array(NAMES), bias=np.zeros(3))
     found, created = import_head(
-        store, PackedFiles(tmp_path / "other", 2**30), path, model="faces", limits=LIMITS
+        store, BlobCache(tmp_path / "other", 2**30), path, model="faces", limits=LIMITS
     )
     assert (found, created) == (first, False)
     assert models.get_version(store, "faces", "latest").version == 2, "no alias is moved"
@@ -101,7 +101,7 @@ def test_a_twin_that_was_published_meanwhile_is_found(import_: Import, monkeypat
     assert import_() == (first, False)
 
 
-def test_many_classes_are_not_listed_with_the_version(store: Store, files: PackedFiles, import_: Import):
+def test_many_classes_are_not_listed_with_the_version(store: Store, files: BlobCache, import_: Import):
     names = [f"person {number}" for number in range(models.LISTED_CLASSES + 1)]
     version, _ = import_(np.ones((len(names), 2)), names)
     assert (version.classes, version.class_count) == ((), len(names))
@@ -124,7 +124,7 @@ def test_names_are_checked_first(import_: Import, option: dict[str, str], field:
     assert caught.value.faults[0].field == field
 
 
-def test_a_bad_head_leaves_nothing(store: Store, files: PackedFiles, import_: Import):
+def test_a_bad_head_leaves_nothing(store: Store, files: BlobCache, import_: Import):
     bad = WEIGHTS.copy()
     bad[1, 2] = np.nan
     with pytest.raises(InvalidRequest) as caught:
@@ -154,9 +154,9 @@ def test_an_import_that_broke_off_is_invisible_and_can_be_repeated(
 
 
 def test_a_head_of_several_steps_comes_back_whole(
-    store: Store, files: PackedFiles, import_: Import, monkeypatch: pytest.MonkeyPatch
+    store: Store, files: BlobCache, import_: Import, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(head_import, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(head_import, "LARGE_CHUNK_BYTES", 1000)
     monkeypatch.setattr(large_blobs, "_CHUNKS_A_STEP", 2)
     weights = np.random.default_rng(0).standard_normal((500, 33))
     version, _ = import_(weights, [f"c{number}" for number in range(500)])

@@ -17,7 +17,7 @@ from app.services.head_import import import_head
 from app.services.imported_teacher import fixed_teacher, teacher_rows
 from app.services.training import submit_job
 from app.settings import Settings
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
 from core.packed import PackedHead
@@ -27,12 +27,12 @@ NAMES = ["Käse", "犬", *(f"c{number}" for number in range(498))]
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> PackedFiles:
-    return PackedFiles(tmp_path / "cache", 2**30)
+def files(tmp_path: Path) -> BlobCache:
+    return BlobCache(tmp_path / "cache", 2**30)
 
 
 @pytest.fixture
-def head(store: Store, files: PackedFiles, tmp_path: Path) -> ModelVersion:
+def head(store: Store, files: BlobCache, tmp_path: Path) -> ModelVersion:
     path = tmp_path / "head.npz"
     np.savez(path, weights=WEIGHTS, bias=np.arange(500.0), labels=np.array(NAMES))
     return import_head(store, files, path, model="faces", limits=Settings())[0]
@@ -46,14 +46,14 @@ def dataset(store: Store, add_dataset: Any) -> Dataset:
 
 
 def test_a_teacher_is_named_by_the_number_of_its_version(
-    store: Store, files: PackedFiles, head: ModelVersion, dataset: Dataset
+    store: Store, files: BlobCache, head: ModelVersion, dataset: Dataset
 ) -> None:
     for reference in ("faces", "faces@latest", "faces@1"):
         assert fixed_teacher(store, files, reference, dataset) == "faces@1"
 
 
 def test_a_head_that_does_not_suit_the_data_is_refused(
-    store: Store, files: PackedFiles, head: ModelVersion, add_dataset: Any, tmp_path: Path, dataset: Dataset
+    store: Store, files: BlobCache, head: ModelVersion, add_dataset: Any, tmp_path: Path, dataset: Dataset
 ) -> None:
     path = tmp_path / "head.npz"
     import_head(store, files, path, model="ready", kind="linear", limits=Settings())
@@ -73,7 +73,7 @@ def test_a_head_that_does_not_suit_the_data_is_refused(
         assert caught.value.faults[0].field == "hyperparameters.teacher.model"
 
 
-def test_the_rows_of_some_classes_are_read(store: Store, files: PackedFiles, head: ModelVersion) -> None:
+def test_the_rows_of_some_classes_are_read(store: Store, files: BlobCache, head: ModelVersion) -> None:
     weights, bias = teacher_rows(store, files, "faces@1", ["c3", "Käse"])
     np.testing.assert_array_equal(weights, WEIGHTS[[5, 0]])
     np.testing.assert_array_equal(bias, [5.0, 0.0])
@@ -82,7 +82,7 @@ def test_the_rows_of_some_classes_are_read(store: Store, files: PackedFiles, hea
 
 
 def test_a_damaged_file_is_fetched_again(
-    store: Store, files: PackedFiles, head: ModelVersion, monkeypatch: pytest.MonkeyPatch
+    store: Store, files: BlobCache, head: ModelVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with files.path(head.teacher_digest).open("r+b") as file:
         file.seek(5000)
@@ -104,7 +104,7 @@ class Queue(JobQueue):
 
 
 def test_a_job_keeps_the_version_that_its_teacher_was(
-    store: Store, files: PackedFiles, head: ModelVersion, dataset: Dataset, tmp_path: Path
+    store: Store, files: BlobCache, head: ModelVersion, dataset: Dataset, tmp_path: Path
 ) -> None:
     def submit(model: str) -> Any:
         spec = TrainingSpec.model_validate({"features": {"kind": "linear"}, "teacher": {"model": model}})

@@ -15,7 +15,7 @@ from app.domain.errors import (
     Unavailable,
 )
 from app.services import models
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.packed import PackedLabels
 
@@ -23,8 +23,8 @@ Publish = Any
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> PackedFiles:
-    return PackedFiles(tmp_path / "cache", 2**30)
+def files(tmp_path: Path) -> BlobCache:
+    return BlobCache(tmp_path / "cache", 2**30)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_an_alias_needs_a_version_and_a_name_that_is_no_number(store: Store, pub
 
 
 def test_student_and_teacher_are_read_by_way_of_the_disk(
-    store: Store, publish: Publish, files: PackedFiles
+    store: Store, publish: Publish, files: BlobCache
 ) -> None:
     version = publish()
     digest = models.student_digest(store, files, version, "Käse")
@@ -160,7 +160,7 @@ def test_student_and_teacher_are_read_by_way_of_the_disk(
 
 
 def test_a_class_without_a_student_is_told_from_a_class_that_does_not_exist(
-    store: Store, publish: Publish, files: PackedFiles
+    store: Store, publish: Publish, files: BlobCache
 ) -> None:
     version = publish()
     for label, code in (("犬", "student_not_found"), ("cat", "class_not_found")):
@@ -170,7 +170,7 @@ def test_a_class_without_a_student_is_told_from_a_class_that_does_not_exist(
 
 
 def test_many_classes_are_counted_and_listed_without_being_read_with_their_version(
-    store: Store, add_job: Any, files: PackedFiles
+    store: Store, add_job: Any, files: BlobCache
 ) -> None:
     classes = [f"class {number}" for number in range(models.LISTED_CLASSES + 1)]
     with store.begin() as uow:
@@ -198,9 +198,7 @@ def test_many_classes_are_counted_and_listed_without_being_read_with_their_versi
         assert caught.value.reason == code
 
 
-def test_few_classes_are_listed_from_their_version(
-    store: Store, publish: Publish, files: PackedFiles
-) -> None:
+def test_few_classes_are_listed_from_their_version(store: Store, publish: Publish, files: BlobCache) -> None:
     version = publish()
     assert models.list_classes(store, files, version, limit=1) == ([(0, "Käse")], True)
     assert models.list_classes(store, files, version, limit=5, after=0) == ([(1, "犬")], False)
@@ -208,7 +206,7 @@ def test_few_classes_are_listed_from_their_version(
 
 
 def test_a_damaged_table_of_classes_is_fetched_again(
-    store: Store, publish: Publish, files: PackedFiles
+    store: Store, publish: Publish, files: BlobCache
 ) -> None:
     labels = PackedLabels.of([f"person {number}" for number in range(100_000)])
     data = labels.to_bytes()
@@ -223,7 +221,7 @@ def test_a_damaged_table_of_classes_is_fetched_again(
     assert rows == [(number, f"person {number}") for number in range(100_000)]
 
 
-def test_a_table_that_is_none_is_unavailable(store: Store, publish: Publish, files: PackedFiles) -> None:
+def test_a_table_that_is_none_is_unavailable(store: Store, publish: Publish, files: BlobCache) -> None:
     with store.begin() as uow:
         digest, _ = uow.blobs.put([b"no table"])
     version = dataclasses.replace(publish(), classes=(), class_count=5, class_table=digest)

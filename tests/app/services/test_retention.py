@@ -16,7 +16,7 @@ from app.services import retention
 from app.services.models import delete_version
 from app.services.retention import Cleaned, Cleaner, clean, delete_job, what_to_clean
 from app.settings import Settings
-from app.store.large_blobs import store_by_steps
+from app.store.large_blobs import put_large
 from app.store.tables import (
     audit_log,
     blobs,
@@ -52,7 +52,7 @@ def ended(
     uow.students.save(StudentRow(job_id, 0, "a", "gsvm", StudentState.SUCCEEDED, digest=packed))
     uow.students.keep_trace(job_id, 0, "gsvm", b"trace")
     uow.events.append(job_id, "job_failed")
-    uow.jobs.remember("me", f"key of {job_id}", "0" * 64, job_id)
+    uow.jobs.add_idempotency_key("me", f"key of {job_id}", "0" * 64, job_id)
     return job_id
 
 
@@ -110,7 +110,7 @@ def test_large_and_unfinished_blobs_are_collected_too(store: Store, monkeypatch:
     monkeypatch.setattr(retention, "_SMALL_BYTES", 10)
     monkeypatch.setattr(retention, "_PAGE", 2)
     for name in (b"one", b"two"):
-        store_by_steps(store, hashlib.sha256(name).hexdigest(), 60, [name * 10, name * 10])
+        put_large(store, hashlib.sha256(name).hexdigest(), 60, [name * 10, name * 10])
     with store.begin() as uow:
         for number in range(5):
             uow.blobs.put([b"%d" % number])
@@ -143,17 +143,17 @@ def test_a_blob_that_is_taken_up_while_the_collector_looks_stays(
 
 def test_keys_and_audit_records_are_forgotten_in_their_time(store: Store, add_job: Any):
     with store.begin() as uow:
-        uow.jobs.remember("me", "a", "0" * 64, "job_a")
+        uow.jobs.add_idempotency_key("me", "a", "0" * 64, "job_a")
         uow.audit.append("key.create", "key_1")
     age(store, 8 * DAY)
     with store.begin() as uow:
-        uow.jobs.remember("me", "b", "0" * 64, "job_b")
+        uow.jobs.add_idempotency_key("me", "b", "0" * 64, "job_b")
         uow.connection.execute(sa.update(audit_log).values(at=time.time() - 11 * DAY))
         uow.audit.append("key.create", "key_2")
     assert what_to_clean(store, SETTINGS) == clean(store, SETTINGS) == Cleaned(requests=1, audit=1)
     with store.read() as uow:
-        assert uow.jobs.remembered("me", "b") is not None
-        assert uow.jobs.remembered("me", "a") is None
+        assert uow.jobs.find_idempotency_key("me", "b") is not None
+        assert uow.jobs.find_idempotency_key("me", "a") is None
     assert count(store, audit_log) == 1
 
 
@@ -194,7 +194,7 @@ def test_a_job_is_deleted_once_it_has_ended_and_made_no_version(store: Store, ad
     with pytest.raises(NotFound):
         delete_job(store, done)
     with store.read() as uow:
-        assert uow.jobs.remembered("me", f"key of {done}") is None
+        assert uow.jobs.find_idempotency_key("me", f"key of {done}") is None
         records, _ = uow.audit.page(limit=10)
     assert [(record.action, record.object) for record in records] == [("job.delete", done)]
     delete_version(store, "digits", 1)
@@ -219,11 +219,11 @@ def test_a_version_is_deleted_but_its_number_is_not_given_again(store: Store, ad
         for number, job_id in enumerate(made, 1):
             publish(uow, job_id, number)
         publish(uow, None, 1, "faces")
-        clock = uow.models.clock()
+        clock = uow.models.revision()
     delete_version(store, "digits", 2)
     delete_version(store, "faces", 1)
     with store.begin() as uow:
-        assert uow.models.clock() == clock + 2
+        assert uow.models.revision() == clock + 2
         assert uow.jobs.get(made[1]).version is None
         assert uow.models.next_version("digits") == 3
         assert uow.models.newest("faces") is None

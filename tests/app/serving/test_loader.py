@@ -16,7 +16,7 @@ from app.services.head_import import import_head
 from app.serving import loader as source_module
 from app.serving.loader import DatabaseSource
 from app.settings import Settings
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.errors import InvalidPackage
@@ -24,13 +24,13 @@ from core.packed import IsotonicCalibration, PackedHead, PackedStudent, PackedTe
 
 
 @pytest.fixture
-def source(store: Store, files: PackedFiles) -> DatabaseSource:
+def source(store: Store, files: BlobCache) -> DatabaseSource:
     return DatabaseSource(store, files)
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> PackedFiles:
-    return PackedFiles(tmp_path / "cache", 2**30)
+def files(tmp_path: Path) -> BlobCache:
+    return BlobCache(tmp_path / "cache", 2**30)
 
 
 def test_what_was_published_is_read(source: DatabaseSource, store: Store):
@@ -113,7 +113,7 @@ def test_landmarks_go_when_no_student_needs_them(source: DatabaseSource, store: 
 
 @pytest.mark.parametrize("harm", ["student", "teacher"])
 def test_a_damaged_file_of_a_package_is_fetched_again(
-    source: DatabaseSource, store: Store, files: PackedFiles, harm: str
+    source: DatabaseSource, store: Store, files: BlobCache, harm: str
 ):
     wide = linear_student("cat", np.arange(200_000.0))
     teacher = linear_teacher(["cat", "dog"], np.ones((2, 200_000)))
@@ -128,7 +128,7 @@ def test_a_damaged_file_of_a_package_is_fetched_again(
 
 
 @pytest.fixture
-def faces(store: Store, files: PackedFiles, tmp_path: Path) -> Callable[..., ModelVersion]:
+def faces(store: Store, files: BlobCache, tmp_path: Path) -> Callable[..., ModelVersion]:
     def imported(K: int = 30, d: int = 4, seed: int = 0) -> ModelVersion:
         path = tmp_path / "head.npz"
         weights = np.random.default_rng(seed).standard_normal((K, d))
@@ -165,7 +165,7 @@ def test_the_head_used_longest_ago_is_closed_first(
 
 
 def test_a_damaged_row_is_fetched_again(
-    source: DatabaseSource, files: PackedFiles, faces: Callable[..., ModelVersion]
+    source: DatabaseSource, files: BlobCache, faces: Callable[..., ModelVersion]
 ):
     version = faces(K=3000, d=64)
     expected = source.student(version, "c1500")[0].digest

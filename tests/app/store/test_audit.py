@@ -94,9 +94,9 @@ def test_old_records_are_forgotten_a_good_deal_at_a_time(store: Store):
             row |= {"id": f"aud_{number}", "at": float(number), "details": {}}
             uow.connection.execute(sa.insert(audit_log), row)
     with store.begin() as uow:
-        assert uow.audit.forget_before(7.0, limit=4) == 4
-        assert uow.audit.forget_before(7.0, limit=4) == 3
-        assert uow.audit.forget_before(7.0) == 0
+        assert uow.audit.delete_before(7.0, limit=4) == 4
+        assert uow.audit.delete_before(7.0, limit=4) == 3
+        assert uow.audit.delete_before(7.0) == 0
         assert [record.at for record in uow.audit.page(limit=10)[0]] == [9.0, 8.0, 7.0]
 
 

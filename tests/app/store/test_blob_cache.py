@@ -16,7 +16,7 @@ import pytest
 
 from app.domain.errors import NotFound, Unavailable
 from app.store import blob_cache
-from app.store.blob_cache import BLOCK_BYTES, SMALL_BYTES, CacheFull, PackedFiles
+from app.store.blob_cache import BLOCK_BYTES, SMALL_BYTES, BlobCache, CacheFull
 from core.errors import InvalidPackage
 
 SMALL = os.urandom(1000)
@@ -43,12 +43,12 @@ class Shelf:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> PackedFiles:
-    return PackedFiles(tmp_path / "cache", 2**40)
+def files(tmp_path: Path) -> BlobCache:
+    return BlobCache(tmp_path / "cache", 2**40)
 
 
 @pytest.mark.parametrize("data", [b"", b"x", SMALL, b"y" * BLOCK_BYTES, b"z" * SMALL_BYTES, LARGE])
-def test_a_blob_is_fetched_once_and_then_read_from_disk(files: PackedFiles, data: bytes):
+def test_a_blob_is_fetched_once_and_then_read_from_disk(files: BlobCache, data: bytes):
     shelf, digest = Shelf(data), digest_of(data)
     for _ in range(3):
         assert bytes(files.open(digest, shelf).whole()) == data
@@ -60,7 +60,7 @@ def test_a_blob_is_fetched_once_and_then_read_from_disk(files: PackedFiles, data
 
 @pytest.mark.parametrize("data", [SMALL, LARGE])
 @pytest.mark.parametrize("harm", ["cut", "longer", "footer", "table", "empty"])
-def test_a_file_that_was_harmed_is_fetched_again_when_opened(files: PackedFiles, data: bytes, harm: str):
+def test_a_file_that_was_harmed_is_fetched_again_when_opened(files: BlobCache, data: bytes, harm: str):
     shelf, digest = Shelf(data), digest_of(data)
     files.open(digest, shelf)
     path = files.path(digest)
@@ -81,7 +81,7 @@ def test_a_file_that_was_harmed_is_fetched_again_when_opened(files: PackedFiles,
     assert shelf.fetches == (1 if (harm, data) == ("table", SMALL) else 2)
 
 
-def test_a_small_file_that_was_altered_is_fetched_again_when_opened(files: PackedFiles):
+def test_a_small_file_that_was_altered_is_fetched_again_when_opened(files: BlobCache):
     shelf, digest = Shelf(SMALL), digest_of(SMALL)
     files.open(digest, shelf)
     content = bytearray(files.path(digest).read_bytes())
@@ -91,7 +91,7 @@ def test_a_small_file_that_was_altered_is_fetched_again_when_opened(files: Packe
     assert shelf.fetches == 2
 
 
-def test_an_altered_block_of_a_large_file_is_noticed_before_it_is_used(files: PackedFiles):
+def test_an_altered_block_of_a_large_file_is_noticed_before_it_is_used(files: BlobCache):
     shelf, digest = Shelf(LARGE), digest_of(LARGE)
     files.open(digest, shelf)
     with files.path(digest).open("r+b") as file:
@@ -114,7 +114,7 @@ def test_an_altered_block_of_a_large_file_is_noticed_before_it_is_used(files: Pa
     assert bytes(files.open(digest, shelf).whole()) == LARGE
 
 
-def test_a_large_file_that_is_cut_off_in_place_is_noticed_by_who_reads_it(files: PackedFiles):
+def test_a_large_file_that_is_cut_off_in_place_is_noticed_by_who_reads_it(files: BlobCache):
     opened = files.open(digest_of(LARGE), Shelf(LARGE))
     end = len(LARGE)
     assert bytes(opened.read(end - 10, end)) == LARGE[-10:]
@@ -124,26 +124,26 @@ def test_a_large_file_that_is_cut_off_in_place_is_noticed_by_who_reads_it(files:
             opened.read(start, stop)
 
 
-def test_a_small_file_is_read_from_memory(files: PackedFiles):
+def test_a_small_file_is_read_from_memory(files: BlobCache):
     opened = files.open(digest_of(SMALL), Shelf(SMALL))
     files.discard(digest_of(SMALL))
     assert bytes(opened.read(10, 20)) == bytes(opened.view(10, 20)) == SMALL[10:20]
 
 
-def test_who_has_a_file_open_keeps_it_when_it_goes(files: PackedFiles):
+def test_who_has_a_file_open_keeps_it_when_it_goes(files: BlobCache):
     opened = files.open(digest_of(LARGE), Shelf(LARGE))
     files.discard(digest_of(LARGE))
     assert bytes(opened.whole()) == LARGE
 
 
-def test_other_bytes_than_promised_are_refused_and_not_kept(files: PackedFiles):
+def test_other_bytes_than_promised_are_refused_and_not_kept(files: BlobCache):
     with pytest.raises(Unavailable, match="damaged"):
         files.open(digest_of(b"other"), Shelf(SMALL))
     assert not files.path(digest_of(b"other")).exists()
     assert not files.path(digest_of(SMALL)).exists()
 
 
-def test_a_fetch_that_fails_leaves_nothing(files: PackedFiles):
+def test_a_fetch_that_fails_leaves_nothing(files: BlobCache):
     def fetch() -> Iterator[bytes]:
         yield b"some"
         raise NotFound("There is no such blob.")
@@ -153,7 +153,7 @@ def test_a_fetch_that_fails_leaves_nothing(files: PackedFiles):
     assert [path for path in files.folder.iterdir() if path.is_file()] == []
 
 
-def test_threads_that_miss_together_fetch_once(files: PackedFiles):
+def test_threads_that_miss_together_fetch_once(files: BlobCache):
     shelf = Shelf(LARGE)
     found: list[bytes] = []
 
@@ -180,7 +180,7 @@ def _open_in_a_process(folder: str, fetched: str) -> None:
         time.sleep(0.2)
         yield b"a" * 5000
 
-    opened = PackedFiles(Path(folder), 2**40).open(digest_of(b"a" * 5000), fetch)
+    opened = BlobCache(Path(folder), 2**40).open(digest_of(b"a" * 5000), fetch)
     assert bytes(opened.whole()) == b"a" * 5000
 
 
@@ -199,7 +199,7 @@ def test_processes_that_miss_together_fetch_once(tmp_path: Path):
 
 
 def test_the_files_opened_longest_ago_go_first(tmp_path: Path):
-    files = PackedFiles(tmp_path / "cache", 3100)
+    files = BlobCache(tmp_path / "cache", 3100)
     blobs = [bytes([number]) * 900 for number in range(3)]
     for age, data in enumerate(reversed(blobs)):
         files.open(digest_of(data), Shelf(data))
@@ -213,14 +213,14 @@ def test_the_files_opened_longest_ago_go_first(tmp_path: Path):
 
 
 def test_the_newest_file_stays_even_if_it_alone_is_too_large(tmp_path: Path):
-    files = PackedFiles(tmp_path / "cache", 10)
+    files = BlobCache(tmp_path / "cache", 10)
     files.open(digest_of(SMALL), Shelf(SMALL))
     assert files.path(digest_of(SMALL)).exists()
     files.open(digest_of(b"b"), Shelf(b"b"))
     assert not files.path(digest_of(SMALL)).exists()
 
 
-def test_what_a_crash_left_half_written_is_removed_later(files: PackedFiles):
+def test_what_a_crash_left_half_written_is_removed_later(files: BlobCache):
     old, new = files.folder / "import-1.tmp", files.folder / "import-2.tmp"
     for path in (old, new):
         path.write_bytes(b"half")
@@ -231,7 +231,7 @@ def test_what_a_crash_left_half_written_is_removed_later(files: PackedFiles):
 
 def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"")
-    files = PackedFiles(tmp_path / "file" / "cache", 10)
+    files = BlobCache(tmp_path / "file" / "cache", 10)
     with pytest.raises(Unavailable, match="cache on disk") as caught:
         files.open(digest_of(SMALL), Shelf(SMALL))
     assert caught.value.reason == "cache_unusable"
@@ -239,11 +239,11 @@ def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path):
         _ = files.folder
 
 
-def test_what_was_written_is_read_again_in_pieces(files: PackedFiles):
+def test_what_was_written_is_read_again_in_pieces(files: BlobCache):
     with files.writing("import-3.tmp") as writer:
         writer.write(LARGE[:5000])
         writer.write(memoryview(LARGE)[5000:])
-        files.keep(writer)
+        files.commit(writer)
         assert b"".join(writer.chunks(4096)) == LARGE
     assert bytes(files.open(digest_of(LARGE), Shelf(b"")).whole()) == LARGE
 
@@ -263,7 +263,7 @@ class FullDisk:
         self._write(file, piece)
 
 
-def test_a_full_disk_makes_half_of_the_cache_give_way(files: PackedFiles, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_makes_half_of_the_cache_give_way(files: BlobCache, monkeypatch: pytest.MonkeyPatch):
     FullDisk(monkeypatch, 4000)
     blobs = [bytes([number]) * 900 for number in range(4)]
     for age, data in enumerate(blobs):
@@ -278,7 +278,7 @@ def test_a_full_disk_makes_half_of_the_cache_give_way(files: PackedFiles, monkey
 
 
 def test_a_disk_that_stays_full_is_told_and_what_is_open_goes_on(
-    files: PackedFiles, monkeypatch: pytest.MonkeyPatch
+    files: BlobCache, monkeypatch: pytest.MonkeyPatch
 ):
     large = os.urandom(SMALL_BYTES + 100)
     opened = files.open(digest_of(large), Shelf(large))

@@ -16,8 +16,8 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError, Programm
 
 from app.domain.errors import Unavailable
 from app.settings import Settings
-from app.store.db_errors import translated, unavailable_of
-from app.store.engine import Patience, open_database, open_engine
+from app.store.db_errors import translate_errors, unavailable_of
+from app.store.engine import Timeouts, open_database, open_engine
 from app.store.tables import registry_clock
 from app.store.unit_of_work import Store
 
@@ -30,7 +30,7 @@ def impatient(postgres_address: str) -> Iterator[Open]:
     opened: list[Store] = []
 
     def start(**seconds: float) -> Store:
-        opened.append(Store(open_engine(postgres_address, patience=Patience(**seconds), part="test")))
+        opened.append(Store(open_engine(postgres_address, timeouts=Timeouts(**seconds), part="test")))
         return opened[-1]
 
     yield start
@@ -56,7 +56,7 @@ def test_a_statement_that_takes_too_long_is_stopped(impatient: Open):
     store = impatient(statement=0.2)
     assert reason(store, "SELECT pg_sleep(20)") == "database_slow"
     with store.begin() as uow:
-        uow.models.tick()
+        uow.models.bump_revision()
 
 
 def test_a_lock_is_not_waited_for_without_end(impatient: Open):
@@ -75,14 +75,14 @@ def test_a_deadlock_is_told_to_one_of_the_two(impatient: Open):
     store, barrier, told = impatient(), threading.Barrier(2), []
     with store.begin() as uow:
         for digest in ("a", "b"):
-            uow.blobs.begin_steps(digest * 64, 1)
+            uow.blobs.begin_large(digest * 64, 1)
 
     def cross(first: str, second: str) -> None:
         try:
             with store.begin() as uow:
-                uow.blobs.begin_steps(first * 64, 1)
+                uow.blobs.begin_large(first * 64, 1)
                 barrier.wait(20)
-                uow.blobs.begin_steps(second * 64, 1)
+                uow.blobs.begin_large(second * 64, 1)
         except Unavailable as error:
             told.append(error.reason)
 
@@ -99,15 +99,15 @@ def test_a_transaction_that_does_nothing_is_ended(impatient: Open):
 
     def dawdle() -> None:
         with store.begin() as uow:
-            uow.models.tick()
+            uow.models.bump_revision()
             time.sleep(1.0)
-            uow.models.tick()
+            uow.models.bump_revision()
 
     with pytest.raises(Unavailable) as caught:
         dawdle()
     assert caught.value.reason == "database_unavailable"
     with store.read() as uow:
-        assert uow.models.clock() == 0
+        assert uow.models.revision() == 0
 
 
 def test_a_server_that_ends_its_sessions_is_unavailable_for_a_moment(impatient: Open):
@@ -118,13 +118,13 @@ def test_a_server_that_ends_its_sessions_is_unavailable_for_a_moment(impatient: 
             mine = uow.connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
             with store.begin() as other:
                 other.connection.execute(sa.text("SELECT pg_terminate_backend(:pid)"), {"pid": mine})
-            uow.models.tick()
+            uow.models.bump_revision()
 
     with pytest.raises(Unavailable) as caught:
         be_ended()
     assert caught.value.reason == "database_unavailable"
     with store.read() as uow:
-        assert uow.models.clock() == 0
+        assert uow.models.revision() == 0
 
 
 def test_a_pool_without_a_free_connection_is_unavailable(
@@ -192,7 +192,7 @@ def test_an_sqlite_disk_without_room_is_told(sqlite_store: Store):
     assert caught.value.reason == "storage_full"
     assert caught.value.retry_after >= 10
     with sqlite_store.read() as uow:
-        assert uow.models.clock() == 0
+        assert uow.models.revision() == 0
 
 
 def test_an_sqlite_file_that_stays_locked_is_busy(
@@ -201,7 +201,7 @@ def test_an_sqlite_file_that_stays_locked_is_busy(
     monkeypatch.setattr("app.store.engine._BUSY_SECONDS", 0)
     hasty = Store(open_engine(sqlite_address))
     with sqlite_store.begin() as uow:
-        uow.models.tick()
+        uow.models.bump_revision()
         assert reason(hasty, "SELECT 1") == "database_busy"
     hasty.dispose()
 
@@ -243,5 +243,5 @@ def test_a_fault_of_the_program_stays_what_it_is(store: Store):
 
 
 def test_going_on_after_a_lost_connection_is_unavailable():
-    with pytest.raises(Unavailable), translated():
+    with pytest.raises(Unavailable), translate_errors():
         raise sa.exc.PendingRollbackError

@@ -35,24 +35,24 @@ def test_the_folder_of_an_sqlite_file_is_made(tmp_path: Path) -> None:
 
 def test_a_read_is_refused_to_write(store: Store) -> None:
     with pytest.raises((sa.exc.InternalError, Unavailable)), store.read() as uow:
-        uow.models.tick()
+        uow.models.bump_revision()
     with store.begin() as uow:
         # The pooled connection that was read-only writes again.
-        uow.models.tick()
+        uow.models.bump_revision()
     with store.read() as uow:
-        assert uow.models.clock() == 1
+        assert uow.models.revision() == 1
 
 
 def test_an_error_in_the_block_leaves_no_trace(store: Store) -> None:
     def tick_and_break() -> None:
         with store.begin() as uow:
-            uow.models.tick()
+            uow.models.bump_revision()
             uow.jobs.get("job_none")
 
     with pytest.raises(NotFound):
         tick_and_break()
     with store.read() as uow:
-        assert uow.models.clock() == 0
+        assert uow.models.revision() == 0
 
 
 def test_writers_of_many_threads_wait_for_each_other(store: Store) -> None:
@@ -70,14 +70,14 @@ def test_writers_of_many_threads_wait_for_each_other(store: Store) -> None:
     for thread in threads:
         thread.join()
     with store.read() as uow:
-        assert uow.models.clock() == 40
+        assert uow.models.revision() == 40
 
 
 def test_on_sqlite_a_read_does_not_wait_for_a_writer(sqlite_store: Store) -> None:
     with sqlite_store.begin() as writing:
-        writing.models.tick()
+        writing.models.bump_revision()
         with sqlite_store.read() as uow:
-            assert uow.models.clock() == 0
+            assert uow.models.revision() == 0
 
 
 def test_a_database_that_cannot_be_reached_is_unavailable() -> None:

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.domain.errors import NotFound, Unavailable
-from app.store.large_blobs import delete_by_steps, store_by_steps
+from app.store.large_blobs import delete_large, put_large
 from app.store.tables import blob_chunks, blobs
 from app.store.unit_of_work import Store
 
@@ -23,12 +23,12 @@ SIZE = 2000
 
 def finish(store: Store) -> None:
     with store.begin() as uow:
-        uow.blobs.finish_steps(DIGEST)
+        uow.blobs.finish_large(DIGEST)
 
 
 def test_a_blob_is_there_only_when_it_is_finished(store: Store):
     told: list[int] = []
-    store_by_steps(store, DIGEST, SIZE, DATA, told.append)
+    put_large(store, DIGEST, SIZE, DATA, told.append)
     assert told == [800, 1600, 2000]
     with store.read() as uow:
         assert not uow.blobs.exists(DIGEST)
@@ -40,7 +40,7 @@ def test_a_blob_is_there_only_when_it_is_finished(store: Store):
     with store.read() as uow:
         assert uow.blobs.read(DIGEST) == b"".join(DATA)
         assert uow.blobs.size(DIGEST) == SIZE
-    store_by_steps(store, DIGEST, SIZE, (pytest.fail("not read again") for _ in range(1)))
+    put_large(store, DIGEST, SIZE, (pytest.fail("not read again") for _ in range(1)))
 
 
 def test_others_write_between_the_steps(store: Store):
@@ -50,7 +50,7 @@ def test_others_write_between_the_steps(store: Store):
                 uow.blobs.put([b"another %d" % number])
             yield chunk
 
-    store_by_steps(store, DIGEST, SIZE, chunks())
+    put_large(store, DIGEST, SIZE, chunks())
     finish(store)
 
 
@@ -60,19 +60,17 @@ def test_what_a_crash_cut_off_is_gone_on_with(store: Store):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store_by_steps(store, DIGEST, SIZE, cut())
+        put_large(store, DIGEST, SIZE, cut())
     with pytest.raises(Unavailable, match="not stored whole"):
         finish(store)
-    store_by_steps(store, DIGEST, SIZE, DATA)
+    put_large(store, DIGEST, SIZE, DATA)
     finish(store)
     with store.read() as uow:
         assert uow.blobs.read(DIGEST) == b"".join(DATA)
 
 
 def test_two_writers_of_one_blob_do_not_disturb_each_other(store: Store):
-    threads = [
-        threading.Thread(target=store_by_steps, args=(store, DIGEST, SIZE, iter(DATA))) for _ in range(3)
-    ]
+    threads = [threading.Thread(target=put_large, args=(store, DIGEST, SIZE, iter(DATA))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -85,10 +83,10 @@ def test_two_writers_of_one_blob_do_not_disturb_each_other(store: Store):
 
 def test_a_blob_collected_under_its_writer_is_an_error(store: Store):
     with store.begin() as uow:
-        uow.blobs.begin_steps(DIGEST, SIZE)
-        assert not uow.blobs.shed(DIGEST, 2e12, 1)
+        uow.blobs.begin_large(DIGEST, SIZE)
+        assert not uow.blobs.delete_chunks(DIGEST, 2e12, 1)
         with pytest.raises(Unavailable, match="given up"):
-            uow.blobs.step(DIGEST, 0, DATA[0])
+            uow.blobs.put_chunk(DIGEST, 0, DATA[0])
 
 
 def count(store: Store, table: sa.Table) -> int:
@@ -98,37 +96,37 @@ def count(store: Store, table: sa.Table) -> int:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_blob_that_nothing_stands_on_is_deleted_in_several_transactions(store: Store, whole: bool):
-    store_by_steps(store, DIGEST, SIZE, DATA)
+    put_large(store, DIGEST, SIZE, DATA)
     if whole:
         finish(store)
-    assert not delete_by_steps(store, DIGEST, before=1.0), "it was touched since"
+    assert not delete_large(store, DIGEST, before=1.0), "it was touched since"
     assert count(store, blob_chunks) == len(DATA)
-    assert delete_by_steps(store, DIGEST, before=2e12)
+    assert delete_large(store, DIGEST, before=2e12)
     assert (count(store, blobs), count(store, blob_chunks)) == (0, 0)
-    assert not delete_by_steps(store, DIGEST, before=2e12)
+    assert not delete_large(store, DIGEST, before=2e12)
 
 
 def test_a_blob_that_something_stands_on_is_not_deleted_by_steps(store: Store, add_dataset: Any):
     with store.begin() as uow:
         dataset = add_dataset(uow)
-    assert not delete_by_steps(store, dataset.blob_digest, before=2e12)
+    assert not delete_large(store, dataset.blob_digest, before=2e12)
     with store.read() as uow:
         assert uow.blobs.read(dataset.blob_digest)
 
 
 def test_who_stores_a_blob_again_takes_it_out_of_its_deletion(store: Store):
     now = time.time()
-    store_by_steps(store, DIGEST, SIZE, DATA)
+    put_large(store, DIGEST, SIZE, DATA)
     finish(store)
     with store.begin() as uow:
         uow.connection.execute(sa.update(blobs).values(created_at=now - 10))
-        assert uow.blobs.retire(DIGEST, now - 5)
-        assert uow.blobs.shed(DIGEST, now - 5, 3)
+        assert uow.blobs.mark_incomplete(DIGEST, now - 5)
+        assert uow.blobs.delete_chunks(DIGEST, now - 5, 3)
     with store.read() as uow:
         assert not uow.blobs.exists(DIGEST)
-    store_by_steps(store, DIGEST, SIZE, DATA)
+    put_large(store, DIGEST, SIZE, DATA)
     with store.begin() as uow:
-        assert not uow.blobs.shed(DIGEST, now - 5, 3)
+        assert not uow.blobs.delete_chunks(DIGEST, now - 5, 3)
     finish(store)
     with store.read() as uow:
         assert uow.blobs.read(DIGEST) == b"".join(DATA)
@@ -136,13 +134,13 @@ def test_who_stores_a_blob_again_takes_it_out_of_its_deletion(store: Store):
 
 def test_a_blob_about_to_be_used_is_not_retired(store: Store):
     """On PostgreSQL the collector waits for the row; on SQLite for the database."""
-    store_by_steps(store, DIGEST, SIZE, DATA)
+    put_large(store, DIGEST, SIZE, DATA)
     finish(store)
     before = time.time()
     with store.begin() as uow:
         uow.connection.execute(sa.update(blobs).values(created_at=before - 10))
     gone: list[bool] = []
-    collector = threading.Thread(target=lambda: gone.append(delete_by_steps(store, DIGEST, before=before)))
+    collector = threading.Thread(target=lambda: gone.append(delete_large(store, DIGEST, before=before)))
     with store.begin() as uow:
         uow.blobs.put([b"".join(DATA)])
         collector.start()
@@ -154,7 +152,7 @@ def test_a_blob_about_to_be_used_is_not_retired(store: Store):
 
 
 def test_an_unfinished_blob_is_stored_whole_by_who_has_it_whole(store: Store):
-    store_by_steps(store, DIGEST, SIZE, DATA[:12])
+    put_large(store, DIGEST, SIZE, DATA[:12])
     with store.begin() as uow:
         assert uow.blobs.put([b"".join(DATA)]) == (DIGEST, SIZE)
     with store.read() as uow:

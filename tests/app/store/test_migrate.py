@@ -81,7 +81,7 @@ def test_versions_and_aliases_survive_the_way_to_imported_heads_and_back(
             uow.connection.execute(sa.insert(model_versions), {"version": 1, **row})
             alias = {"model": row["model"], "alias": "latest", "version": 1, "revision": 3, "updated_at": 2.0}
             uow.connection.execute(sa.insert(aliases), alias)
-        uow.blobs.begin_steps("f" * 64, 10)
+        uow.blobs.begin_large("f" * 64, 10)
     store.dispose()
     downgrade(database_address, "0002")
     upgrade(database_address)

@@ -62,12 +62,12 @@ def test_a_held_data_set_is_not_deleted_until_the_holder_is_done(store: Store, a
 
     def delete() -> None:
         with store.begin() as uow:
-            uow.datasets.hold(dataset.id, exclusive=True)
+            uow.datasets.lock(dataset.id, exclusive=True)
             order.append("deleted")
             uow.datasets.delete(dataset.id)
 
     with store.begin() as uow:
-        assert uow.datasets.hold(dataset.id) == dataset
+        assert uow.datasets.lock(dataset.id) == dataset
         thread = threading.Thread(target=delete)
         thread.start()
         thread.join(0.3)
@@ -75,7 +75,7 @@ def test_a_held_data_set_is_not_deleted_until_the_holder_is_done(store: Store, a
     thread.join()
     assert order == ["held", "deleted"]
     with store.begin() as uow, pytest.raises(NotFound):
-        uow.datasets.hold(dataset.id)
+        uow.datasets.lock(dataset.id)
 
 
 # Jobs
@@ -139,12 +139,12 @@ def test_a_data_set_is_in_use_while_a_job_trains_or_tests_on_it(store: Store, ad
 
 def test_an_idempotency_key_belongs_to_one_job_of_one_owner(store: Store) -> None:
     with store.begin() as uow:
-        uow.jobs.remember("ann", "k", "d" * 64, "job_1")
-        uow.jobs.remember("bob", "k", "e" * 64, "job_2")
-        assert uow.jobs.remembered("ann", "k") == ("d" * 64, "job_1")
-        assert uow.jobs.remembered("ann", "other") is None
+        uow.jobs.add_idempotency_key("ann", "k", "d" * 64, "job_1")
+        uow.jobs.add_idempotency_key("bob", "k", "e" * 64, "job_2")
+        assert uow.jobs.find_idempotency_key("ann", "k") == ("d" * 64, "job_1")
+        assert uow.jobs.find_idempotency_key("ann", "other") is None
     with pytest.raises(IntegrityError), store.begin() as uow:
-        uow.jobs.remember("ann", "k", "d" * 64, "job_3")
+        uow.jobs.add_idempotency_key("ann", "k", "d" * 64, "job_3")
 
 
 # Students
@@ -268,7 +268,7 @@ def test_an_alias_moves_only_from_the_state_that_was_read(store: Store, add_job:
     with store.begin() as uow:
         for number in (1, 2):
             version_of(uow, add_job(uow).id, number)
-        clock = uow.models.clock()
+        clock = uow.models.revision()
         made = uow.models.point("digits", "live", 1, expected_revision=0)
         assert (made.version, made.revision) == (1, 1)
         for stale in (0, 2):
@@ -277,7 +277,7 @@ def test_an_alias_moves_only_from_the_state_that_was_read(store: Store, add_job:
         assert uow.models.point("digits", "live", 2, expected_revision=1).revision == 2
         assert uow.models.point("digits", "live", 1).version == 1
         assert uow.models.aliases_of("digits") == [uow.models.alias("digits", "live")]
-        assert uow.models.clock() == clock + 3
+        assert uow.models.revision() == clock + 3
         with pytest.raises(NotFound):
             uow.models.alias("digits", "none")
 
@@ -336,7 +336,7 @@ def test_keys_are_kept_hashed_and_revoked_once(store: Store) -> None:
         first = uow.keys.revoke("key_1")
         assert first.revoked_at is not None
         assert uow.keys.revoke("key_1") == first
-        assert uow.models.clock() == 2
+        assert uow.models.revision() == 2
         with pytest.raises(NotFound):
             uow.keys.revoke("key_2")
 

@@ -136,7 +136,7 @@ def test_a_limit_of_a_tenant_is_kept_by_one_at_a_time(postgres_address: str, add
     counted: list[int] = []
 
     def add(number: int, uow: UnitOfWork) -> None:
-        uow.units.hold_tenant("A")
+        uow.units.lock_tenant("A")
         counted.append(uow.units.count_of_tenant("A"))
         uow.units.add(job, 0, number, tenant="A", level=1)
 

@@ -28,7 +28,7 @@ from app.processes import os_process
 from app.services.datasets import register_dataset
 from app.services.head_import import import_head
 from app.settings import Settings
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.errors import Fault, InvalidProblem
 from core.model_selection import OPEN_GRID, PAPER_GRID, TuningSpec
@@ -42,13 +42,13 @@ pytestmark = pytest.mark.slow
 def register(store: Store, folder: Path, name: str, **arrays: Any) -> Dataset:
     file = folder / f"{name}.npz"
     np.savez(file, **arrays)
-    files = PackedFiles(folder / "cache", 2**30)
+    files = BlobCache(folder / "cache", 2**30)
     return register_dataset(store, files, file, created_by="me", limits=Settings())[0]
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> PackedFiles:
-    return PackedFiles(tmp_path / "cache", 2**30)
+def files(tmp_path: Path) -> BlobCache:
+    return BlobCache(tmp_path / "cache", 2**30)
 
 
 @pytest.fixture
@@ -462,7 +462,7 @@ def test_an_imported_head_is_the_teacher_of_its_classes(conversation, sqlite_sto
     bias = np.arange(50.0)
     names = [*(f"other {number}" for number in range(47)), *reversed(iris.classes)]
     np.savez(tmp_path / "head.npz", weights=weights, bias=bias, labels=np.array(names))
-    files = PackedFiles(tmp_path / "cache", 2**30)
+    files = BlobCache(tmp_path / "cache", 2**30)
     import_head(sqlite_store, files, tmp_path / "head.npz", model="net", limits=Settings())
     spec = {"features": {"kind": "linear"}, "student": {"C": 1e3}, "teacher": {"model": "net@1"}}
     _, prepared, *answers = conversation(PREPARE, {"type": "train", "pairs": [[0, "gsvm"]]}, spec=spec)
@@ -480,7 +480,7 @@ def test_a_restored_job_with_an_imported_teacher_trains_the_same_student(
     conversation, sqlite_store, iris, tmp_path
 ):
     np.savez(tmp_path / "head.npz", weights=np.eye(3, 4), labels=np.array(iris.classes))
-    files = PackedFiles(tmp_path / "cache", 2**30)
+    files = BlobCache(tmp_path / "cache", 2**30)
     import_head(sqlite_store, files, tmp_path / "head.npz", model="net", limits=Settings())
     spec = {
         "features": {"kind": "linear"},

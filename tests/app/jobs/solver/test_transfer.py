@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.errors import NotFound, Unavailable
 from app.jobs.solver.transfer import Parcel
-from app.store.blob_cache import PackedFiles
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 
 CONTENT = os.urandom(9 * 1024**2)
@@ -18,8 +18,8 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> PackedFiles:
-    return PackedFiles(tmp_path / "cache", 2**30)
+def files(tmp_path: Path) -> BlobCache:
+    return BlobCache(tmp_path / "cache", 2**30)
 
 
 def sent(parcel: Parcel) -> Parcel:
@@ -27,7 +27,7 @@ def sent(parcel: Parcel) -> Parcel:
     return Parcel.unpack(parcel.label, parcel.data or b"")
 
 
-def test_a_small_one_travels_as_bytes(store: Store, files: PackedFiles):
+def test_a_small_one_travels_as_bytes(store: Store, files: BlobCache):
     parcel = sent(Parcel.pack(files, b"small"))
     assert parcel == Parcel(b"small")
     parcel.bring(store, files)
@@ -37,7 +37,7 @@ def test_a_small_one_travels_as_bytes(store: Store, files: PackedFiles):
     assert list(files.folder.glob("*")) == []
 
 
-def test_a_large_one_travels_as_a_file(store: Store, files: PackedFiles):
+def test_a_large_one_travels_as_a_file(store: Store, files: BlobCache):
     parcel = sent(Parcel.pack(files, CONTENT))
     assert parcel == Parcel(None, DIGEST, len(CONTENT))
     told: list[int] = []
@@ -54,13 +54,13 @@ def test_a_large_one_travels_as_a_file(store: Store, files: PackedFiles):
         assert uow.blobs.read(DIGEST) == CONTENT
 
 
-def test_one_that_was_not_brought_is_not_kept(store: Store, files: PackedFiles):
+def test_one_that_was_not_brought_is_not_kept(store: Store, files: BlobCache):
     parcel = Parcel.pack(files, CONTENT)
     with pytest.raises(Unavailable), store.begin() as uow:
         parcel.keep(uow)
 
 
-def test_one_that_left_the_cache_is_told(store: Store, files: PackedFiles):
+def test_one_that_left_the_cache_is_told(store: Store, files: BlobCache):
     parcel = Parcel.pack(files, CONTENT)
     files.discard(DIGEST)
     with pytest.raises(NotFound) as caught:

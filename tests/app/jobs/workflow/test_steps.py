@@ -139,7 +139,7 @@ def test_a_late_step_waits_for_the_one_who_holds_the_job(postgres_address, tmp_p
 
     thread = threading.Thread(target=late)
     with store.begin() as uow:
-        uow.jobs.hold(job.id)
+        uow.jobs.lock(job.id)
         uow.jobs.move(job.id, JobState.FAILED)
         thread.start()
         assert not refused.wait(0.3)

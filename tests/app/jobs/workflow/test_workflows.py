@@ -122,7 +122,7 @@ def test_one_class_that_fails_leaves_the_others(service, solver):
 
 def _clock(service) -> int:
     with service.store.read() as uow:
-        return uow.models.clock()
+        return uow.models.revision()
 
 
 def test_a_job_without_any_student_has_failed(service, solver):
