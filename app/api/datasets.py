@@ -13,7 +13,7 @@ from app.api.dependencies import RuntimeDep
 from app.api.etags import etag, not_modified
 from app.api.paging import After, Limit, Page, link_next
 from app.api.schemas import DatasetView
-from app.api.uploads import Upload, received
+from app.api.uploads import Upload, receive_upload
 from app.domain.names import MAX_TITLE
 
 # The use cases are imported when first used: they bring the readers of files and SciPy, which a process that
@@ -71,13 +71,13 @@ async def upload(
     from app.services import datasets
 
     given = {"name": name, "filename": filename, "format": file_format, "label_column": label_column}
-    async with received(request, runtime.settings.max_upload_bytes, runtime.files) as sent:
+    async with receive_upload(request, runtime.settings.max_upload_bytes, runtime.files) as sent:
         options = _options(sent, given)
         dataset, created = await run_in_threadpool(
             datasets.register_dataset,
             runtime.store,
             runtime.files,
-            sent.path,
+            sent.file,
             created_by=caller.id,
             limits=runtime.settings,
             **options,

@@ -11,7 +11,7 @@ from app.api import upload_openapi
 from app.api.auth import Trainer
 from app.api.dependencies import RuntimeDep
 from app.api.schemas import VersionView
-from app.api.uploads import received
+from app.api.uploads import receive_upload
 from app.domain.training_spec import ALIAS, Name
 from app.services.head_import import import_head
 from app.services.models import DEFAULT_ALIAS
@@ -54,12 +54,12 @@ async def import_(
     head sent again is the version that it was before.
     """
     limit = runtime.settings.max_head_bytes
-    async with received(request, limit, runtime.files) as sent:
+    async with receive_upload(request, limit, runtime.files) as sent:
         version, created = await run_in_threadpool(
             import_head,
             runtime.store,
             runtime.files,
-            sent.path,
+            sent.file.path,
             model=model,
             kind=_KINDS[kind],
             alias=alias or None,

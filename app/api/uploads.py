@@ -1,4 +1,4 @@
-"""A data set on its way in: raw or as a form, put down in a temporary file piece by piece."""
+"""Receives an uploaded file, as the raw body or in a form, into a temporary file while it arrives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -14,29 +13,32 @@ from starlette.requests import Request
 
 from app.api.multipart import FormReader, boundary_of
 from app.http.body import declared_length, stream_body
-from app.store.blob_cache import BlobCache
+from app.store.blob_cache import BlobCache, FileWriter
 
 _WRITE_BYTES: Final = 1 << 20
 _FORM_OVERHEAD: Final = 1 << 17
-"""What a form may have around its file: boundaries, headers and the text fields."""
+"""Bytes that a form may have in addition to its file: boundaries, part headers and text fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file at rest for the length of a request. fields: the text fields that came with it."""
+    """A complete upload. file: its bytes on disk, hashed while they arrived. fields: text fields of the form.
 
-    path: Path
+    filename, content_type: as the client stated them; content_type is in lower case, without parameters.
+    """
+
+    file: FileWriter
     filename: str | None
     content_type: str
     fields: dict[str, str] = field(default_factory=dict)
 
 
 @asynccontextmanager
-async def received(request: Request, limit: int, files: BlobCache) -> AsyncIterator[Upload]:
-    """The upload, at most ``limit`` bytes, in a file in the folder of ``files`` that is gone after the block.
+async def receive_upload(request: Request, limit: int, files: BlobCache) -> AsyncIterator[Upload]:
+    """Write the upload to a temporary file in the folder of ``files``, deleted at the end of the block.
 
-    Raises TooLarge as soon as the limit is passed, InvalidRequest when the body ends early or is no form,
-    Unavailable when there is no room for it.
+    limit: bytes of the file. Raises TooLarge as soon as they are exceeded, InvalidRequest when the body ends
+    early or is not a valid form, and Unavailable when the disk is full.
     """
     header = request.headers.get("content-type", "")
     content_type = header.partition(";")[0].strip().lower()
@@ -47,22 +49,22 @@ async def received(request: Request, limit: int, files: BlobCache) -> AsyncItera
     with files.writing(f"stms-upload-{secrets.token_hex(8)}.tmp") as file:
         if is_form:
             form = FormReader(boundary_of(header), file.write)
-            await _pass_on(pieces, form.feed)
+            await _write_to(form.feed, pieces)
             form.finish()
-            upload = Upload(file.path, form.filename, form.content_type, form.fields)
+            upload = Upload(file, form.filename, form.content_type, form.fields)
         else:
-            await _pass_on(pieces, file.write)
-            upload = Upload(file.path, None, content_type)
+            await _write_to(file.write, pieces)
+            upload = Upload(file, None, content_type)
         yield upload
 
 
-async def _pass_on(pieces: AsyncIterator[bytes], take: Callable[[bytes], object]) -> None:
-    """Hand on away from the event loop, a good deal at a time."""
-    held = bytearray()
+async def _write_to(write: Callable[[bytes], object], pieces: AsyncIterator[bytes]) -> None:
+    """Call ``write`` in a worker thread, with about 1 MiB at a time."""
+    buffer = bytearray()
     async for piece in pieces:
-        held += piece
-        if len(held) >= _WRITE_BYTES:
-            await run_in_threadpool(take, bytes(held))
-            held.clear()
-    if held:
-        await run_in_threadpool(take, bytes(held))
+        buffer += piece
+        if len(buffer) >= _WRITE_BYTES:
+            await run_in_threadpool(write, bytes(buffer))
+            buffer.clear()
+    if buffer:
+        await run_in_threadpool(write, bytes(buffer))

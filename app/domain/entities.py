@@ -21,9 +21,9 @@ def new_id(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A validated data set. ``digest`` is the SHA-256 of the bytes that were uploaded: its identity.
+    """A validated data set, identified by ``digest``, the SHA-256 of the uploaded bytes.
 
-    blob_digest names the canonical safetensors file made from them (see app.services.dataset_files).
+    blob_digest: of the safetensors file with its rows (see `app.ingest.dataset_format`).
     """
 
     id: str

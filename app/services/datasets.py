@@ -1,24 +1,23 @@
-"""Use cases of data sets: register, look, load, delete."""
+"""Use cases of data sets: register, list, load, delete."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
 import time
-from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePath
+from collections.abc import Sequence
+from pathlib import PurePath
 
 from app.domain.entities import Dataset, new_id
-from app.domain.errors import Conflict, InputFault, InvalidRequest, Unavailable
+from app.domain.errors import Conflict, InputFault, InvalidRequest, TooLarge, Unavailable
 from app.domain.names import MAX_TITLE, is_title
 from app.ingest import dataset_format
 from app.ingest.formats import detect, named, read
 from app.ingest.raw import DatasetLimits, RawData
-from app.ingest.spool import Spooled, spooled
 from app.ingest.validate import summarise, validate
 from app.services.models import open_blob
 from app.settings import Settings
-from app.store.blob_cache import BlobCache
+from app.store.blob_cache import BlobCache, FileWriter
 from app.store.large_blobs import LARGE_CHUNK_BYTES, delete_large, put_large
 from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
@@ -28,7 +27,7 @@ from core.errors import InvalidPackage
 def register_dataset(
     store: Store,
     files: BlobCache,
-    source: Iterable[bytes] | Path,
+    file: FileWriter,
     *,
     created_by: str,
     limits: Settings,
@@ -37,32 +36,34 @@ def register_dataset(
     file_format: str | None = None,
     label_column: str | None = None,
 ) -> tuple[Dataset, bool]:
-    """Check a file and keep what it holds; returns the data set and whether it is new.
+    """Validate an uploaded file and store its rows; returns the data set and whether it is new.
 
-    The same bytes are the same data set, whatever they are called, unless read with another label column.
-    source: the file, or the pieces of an upload. file_format: csv, svmlight, npz, npy or parquet; else the
-    ending of ``filename`` and the content decide. label_column: name or zero-based index; else the last.
+    The same bytes are the same data set, whatever their name, unless another label column is chosen.
 
-    The rows pass through a file of the local cache into the database, in transactions of some MiB each. Until
-    the last of them there is nothing to be seen, and what a crash leaves behind is collected.
+    file: the complete upload, on disk and hashed while it arrived (see `BlobCache.writing`).
+    file_format: csv, svmlight, npz, npy or parquet; by default the ending of ``filename`` and the content
+    decide. label_column: name or zero-based index; by default the last column.
 
-    Raises InvalidRequest naming field, row and column of what is wrong, TooLarge, UnsupportedFormat,
+    The rows pass through a file of the local cache into the database, in transactions of a few MiB each.
+    Readers see nothing before the last of them; garbage collection removes what a crash leaves behind.
+
+    Raises InvalidRequest naming field, row and column of each fault, TooLarge, UnsupportedFormat and
     Unavailable.
     """
     title = _title(name, filename)
-    # Known bytes are not looked at again, but what is said of them is.
+    # The parameters are checked even when the bytes are known and are not parsed again.
     named(file_format)
-    with spooled(source, limits.max_upload_bytes) as file:
-        if label_column is None and (known := _known(store, file.digest)) is not None:
-            return known, False
-        kind = detect(file.path, declared=file_format, filename=filename)
-        raw = read(file.path, kind, _limits(limits, files), label_column)
-        identity = _identity(file, raw)
-        if (known := _known(store, identity)) is not None:
-            return known, False
-        train, test = validate(raw)
-        summary = summarise(raw, train, test)
-        blob = _stored(store, files, train, test)
+    _check_size(file, limits.max_upload_bytes)
+    if label_column is None and (known := _known(store, file.digest)) is not None:
+        return known, False
+    kind = detect(file.path, declared=file_format, filename=filename)
+    raw = read(file.path, kind, _limits(limits, files), label_column)
+    identity = _identity(file.digest, raw)
+    if (known := _known(store, identity)) is not None:
+        return known, False
+    train, test = validate(raw)
+    summary = summarise(raw, train, test)
+    blob = _stored(store, files, train, test)
     dataset = Dataset(
         id=new_id("ds"),
         digest=identity,
@@ -83,7 +84,7 @@ def register_dataset(
         if uow.datasets.add(dataset):
             uow.audit.append("dataset.create", dataset.id, details={"digest": dataset.digest})
             return dataset, True
-    # The same bytes were registered by someone else while these were read.
+    # Another request registered the same bytes in the meantime.
     return _existing(store, identity), False
 
 
@@ -100,7 +101,7 @@ def list_datasets(store: Store, *, limit: int, after: str | None = None) -> tupl
 
 
 def delete_dataset(store: Store, dataset_id: str) -> None:
-    """Forget a data set and its rows; jobs and models made from it stay.
+    """Delete a data set and its rows; jobs and models trained on it stay.
 
     Raises NotFound, and Conflict while a job that has not ended trains or tests on it.
     """
@@ -113,15 +114,15 @@ def delete_dataset(store: Store, dataset_id: str) -> None:
             )
         uow.datasets.delete(dataset_id)
         uow.audit.append("dataset.delete", dataset_id, details={"digest": dataset.digest})
-    # In transactions of their own: 2 GB in one would hold every other writer up.
+    # In separate transactions: a single one of 2 GB would block every other writer.
     delete_large(store, dataset.blob_digest, before=time.time())
 
 
 def load_dataset(store: Store, files: BlobCache, dataset_id: str) -> tuple[LabelledData, LabelledData | None]:
-    """Training part, and test part if there is one, by way of the local cache.
+    """Training part and test part (None if the data set has none), read through the local cache.
 
-    The stored bytes are verified. The arrays are views of the file, which is mapped into memory: what is not
-    used takes no room, and nothing may be written to them. Raises NotFound and Unavailable.
+    The stored bytes are verified. The arrays are read-only views of the memory-mapped file, so rows that are
+    not used take no memory. Raises NotFound and Unavailable.
     """
     with store.read() as uow:
         digest = uow.datasets.get(dataset_id).blob_digest
@@ -136,7 +137,7 @@ def load_dataset(store: Store, files: BlobCache, dataset_id: str) -> tuple[Label
 
 
 def _stored(store: Store, files: BlobCache, train: LabelledData, test: LabelledData | None) -> str:
-    """Digest of the blob of both parts, all of it in the database but not finished."""
+    """Write both parts to the database as one blob that is not published yet; returns its digest."""
     with files.writing(f"dataset-{secrets.token_hex(8)}.tmp") as writer:
         for piece in dataset_format.encode(train, test):
             writer.write(piece)
@@ -157,11 +158,18 @@ def _existing(store: Store, digest: str) -> Dataset:
     return known
 
 
-def _identity(file: Spooled, raw: RawData) -> str:
-    """The digest a data set is known by: that of its file, unless an unusual label column was chosen."""
+def _check_size(file: FileWriter, max_bytes: int) -> None:
+    if file.size > max_bytes:
+        raise TooLarge(f"The file is larger than the limit of {max_bytes} bytes.", code="file_too_large")
+    if file.size == 0:
+        raise InvalidRequest("The file is empty.", code="empty_file")
+
+
+def _identity(digest: str, raw: RawData) -> str:
+    """The digest that identifies a data set: that of its file, unless another label column was chosen."""
     if raw.label_is_default:
-        return file.digest
-    return hashlib.sha256(f"{file.digest} label_column={raw.label_column}".encode()).hexdigest()
+        return digest
+    return hashlib.sha256(f"{digest} label_column={raw.label_column}".encode()).hexdigest()
 
 
 def _limits(settings: Settings, files: BlobCache) -> DatasetLimits:

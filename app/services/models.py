@@ -111,7 +111,6 @@ def delete_alias(store: Store, model: str, alias: str, expected_revision: int | 
     with store.begin() as uow:
         uow.models.delete_alias(model, alias, expected_revision=expected_revision)
         uow.audit.append("alias.delete", f"{model}@{alias}")
-        uow.audit.append("alias.delete", f"{model}@{alias}")
 
 
 def delete_version(store: Store, model: str, version: int) -> None:

@@ -159,7 +159,9 @@ def open_house(settings: Settings) -> Iterator[House]:
     file = settings.data_dir / "digits.npz"
     np.savez(file, X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
     files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
-    dataset, _ = register_dataset(store, files, file, created_by="me", limits=settings)
+    with files.writing("digits.tmp") as upload:
+        upload.write(file.read_bytes())
+        dataset, _ = register_dataset(store, files, upload, created_by="me", limits=settings)
     try:
         yield House(settings, store, queue, dataset.id)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Callable
 from typing import Any
@@ -130,6 +131,20 @@ def test_an_upload_over_the_limit_is_stopped_while_it_comes_in(make_client, prob
     # The transport asks for one piece ahead.
     assert taken <= 12
     problem(client.post("/v1/datasets", content=b"x" * 10_001, headers=HEADERS), 413, "body_too_large")
+
+
+def test_an_upload_is_hashed_once(client, csv: bytes, monkeypatch: pytest.MonkeyPatch):
+    hashes: list[Any] = []
+
+    def counted(*arguments: Any) -> Any:
+        hashes.append(hashlib.new("sha256", *arguments))
+        return hashes[-1]
+
+    monkeypatch.setattr(hashlib, "sha256", counted)
+    response = client.post("/v1/datasets", content=csv, headers=HEADERS)
+    assert response.status_code == 201
+    digest = response.json()["digest"]
+    assert [each.hexdigest() for each in hashes].count(digest) == 1
 
 
 def test_too_many_rows_are_413(make_client, csv: bytes, problem: Check):

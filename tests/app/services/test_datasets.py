@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import secrets
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -47,8 +48,11 @@ def files(tmp_path: Path) -> BlobCache:
 @pytest.fixture
 def register(store: Store, files: BlobCache) -> Register:
     def send(content: bytes = CSV, **options: Any) -> Any:
-        pieces = (content[start : start + 7] for start in range(0, len(content), 7))
-        return register_dataset(store, files, pieces, **({"created_by": "tests", "limits": LIMITS} | options))
+        with files.writing(f"upload-{secrets.token_hex(4)}.tmp") as file:
+            file.write(content)
+            return register_dataset(
+                store, files, file, **({"created_by": "tests", "limits": LIMITS} | options)
+            )
 
     return send
 
@@ -76,19 +80,11 @@ def test_a_test_part_is_kept_beside(store: Store, register: Register, files: Blo
     assert test.y.tolist() == [1, 0]
 
 
-def test_the_same_bytes_are_the_same_data_set(
-    store: Store, tmp_path: Path, register: Register, files: BlobCache
-) -> None:
+def test_the_same_bytes_are_the_same_data_set(register: Register) -> None:
     first, _ = register(name="one")
     again, created = register(name="two")
     assert (again, created) == (first, False)
-    path = tmp_path / "upload.csv"
-    path.write_bytes(CSV)
-    assert register_dataset(store, files, path, created_by="x", limits=LIMITS, label_column="kind") == (
-        first,
-        False,
-    )
-    assert path.read_bytes() == CSV
+    assert register(created_by="x", label_column="kind") == (first, False)
 
 
 def test_the_same_bytes_with_another_label_column_are_another_data_set(

@@ -43,7 +43,9 @@ def register(store: Store, folder: Path, name: str, **arrays: Any) -> Dataset:
     file = folder / f"{name}.npz"
     np.savez(file, **arrays)
     files = BlobCache(folder / "cache", 2**30)
-    return register_dataset(store, files, file, created_by="me", limits=Settings())[0]
+    with files.writing(f"{name}.tmp") as upload:
+        upload.write(file.read_bytes())
+        return register_dataset(store, files, upload, created_by="me", limits=Settings())[0]
 
 
 @pytest.fixture
