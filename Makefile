@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STMS   := $(BIN)/stms
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-serve bench-cluster chaos hostile
+.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-serve bench-cluster chaos hostile
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -28,16 +28,20 @@ demo: $(VENV)/.runtime ## the main job on real data: train a teacher and its stu
 serve: $(VENV)/.runtime ## API and worker together on SQLite
 	$(STMS) serve
 
-test: $(VENV)/.dev ## all tests with branch coverage, which has a floor
+test: $(VENV)/.dev ## the tests that everybody runs, in a few minutes
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"
+
+test-all: $(VENV)/.dev ## every test, with branch coverage and its floors, then the container
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/python tests/coverage_floor.py core=95 app=90
+	$(BIN)/python -m container.smoke || { [ $$? = 3 ] && echo "THE CONTAINER WAS NOT TESTED: no engine or no base images, see above."; }
 
 lint: $(VENV)/.dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-check: lint test ## formatting, lint, types, tests with coverage
+check: lint test ## formatting, lint, types, tests
 
 format: $(VENV)/.dev ## format and fix what can be fixed by itself
 	$(BIN)/ruff format .

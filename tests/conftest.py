@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,11 +17,42 @@ from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
 from benchmarks.postgres import NoPostgres, postgres, programs
 
+HEAVY = (
+    "tests/hostile",
+    "tests/e2e",
+    "tests/clients",
+    "tests/benchmarks",
+    "tests/app/jobs",
+    "tests/app/processes",
+)
+"""Folders whose files take longest. They start first, so that no process works alone on one at the end."""
+ON_BOTH_DATABASES = (
+    "tests/app/store/",
+    "tests/e2e/test_main_job.py",
+    "tests/e2e/test_kill_and_cancel.py::test_a_killed_worker_loses_nothing",
+)
+"""What `make test` runs on PostgreSQL, too: the SQL itself, the main job, and a killed worker."""
 
+
+def pytest_configure() -> None:
+    """Restore SIGINT, which a shell ignores in jobs that it starts in the background.
+
+    An ignored signal is inherited: programs that tests start could not be interrupted by it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that in the end no process waits for another's long file."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    """Sort the heavy folders first, and mark as long what need not run on PostgreSQL each time."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        values = () if callspec is None else callspec.params.values()
+        on_postgresql = any(isinstance(value, str) and value == "postgresql" for value in values)
+        if on_postgresql and not item.nodeid.startswith(ON_BOTH_DATABASES):
+            item.add_marker(pytest.mark.long)
+    items.sort(key=lambda item: not item.nodeid.startswith(HEAVY))
 
 
 @pytest.fixture(scope="session", autouse=True)

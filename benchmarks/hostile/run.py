@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,15 +111,18 @@ def quick_attacks() -> list[Attack]:
     return [attack for group in groups for attack in group()]
 
 
-def run(folder: Path) -> Report:
-    """The whole run, on a server with its data in ``folder``. Raises AssertionError if the server breaks."""
+def run(folder: Path, only: Set[str] | None = None) -> Report:
+    """Run the attacks on a server with its data in ``folder``. Raises AssertionError if the server breaks.
+
+    only: names ("category: name") of the attacks to run; by default all.
+    """
     report = Report()
     with scene(folder) as place:
         _warm_up(place)
         answer, report.p50_before = ask(place)
         report.before = resources(place)
         began = time.monotonic()
-        _attack(place, report)
+        _attack(place, report, only)
         report.seconds = time.monotonic() - began
         report.after = settled(place, report.before)
         again, report.p50_after = ask(place)
@@ -130,11 +134,14 @@ def run(folder: Path) -> Report:
     return report
 
 
-def _attack(place: Scene, report: Report) -> None:
-    slow_ones, private = slow.slow(), place.private()
-    with ThreadPoolExecutor(len(slow_ones)) as threads:
+def _attack(place: Scene, report: Report, only: Set[str] | None) -> None:
+    def is_wanted(attack: Attack) -> bool:
+        return only is None or f"{attack.category}: {attack.name}" in only
+
+    slow_ones, private = list(filter(is_wanted, slow.slow())), place.private()
+    with ThreadPoolExecutor(max(1, len(slow_ones))) as threads:
         waiting = [(attack, threads.submit(_judged, attack, place, private)) for attack in slow_ones]
-        for attack in quick_attacks():
+        for attack in filter(is_wanted, quick_attacks()):
             began, held = time.monotonic(), watch_peak(place)
             _note(report, attack, _judged(attack, place, private))
             name = f"{attack.category}: {attack.name}"

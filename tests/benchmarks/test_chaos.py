@@ -90,7 +90,7 @@ def sleeper(journal: Journal, tmp_path: Path) -> Iterator[Callable[..., Program]
 # The whole
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_dozen_faults_lose_nothing(tmp_path: Path):
     timeline = tmp_path / "timeline.jsonl"

@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.cluster import __main__ as program
-from benchmarks.cluster import letter, many, queries
 from benchmarks.cluster.letter import LetterSize, spent
-from benchmarks.cluster.many import ManySize
-from benchmarks.cluster.queries import QuerySize
 from benchmarks.postgres import NoPostgres
 
 
@@ -79,53 +76,3 @@ def test_parts_are_selected_and_a_broken_one_is_told(monkeypatch, capsys):
 def test_quick_makes_everything_small():
     parts = program._parts(set(program.PARTS), SimpleNamespace(quick=True, rounds=3, classes=10_000))
     assert list(parts) == ["letter", "many", "queries"]
-
-
-# The parts, on real processes
-
-
-@pytest.mark.slow
-@pytest.mark.data
-@pytest.mark.timeout(600)
-def test_letter_on_one_worker_and_on_two():
-    try:
-        size = LetterSize(rows=1500, rounds=1, landmarks=60, jobs=("accuracy",), students_side_by_side=2)
-        found = letter.measure(size, fanout=True, overhead=True)
-    except NoPostgres as reason:
-        pytest.skip(str(reason))
-    except RuntimeError as reason:
-        if "is needed" in str(reason):
-            pytest.skip(str(reason))
-        raise
-    assert found["fanout_speedup_accuracy"] > 0
-    assert found["two_processes_speedup"] > 0
-    assert 0 < found["job_overhead"] < 1
-    assert set(found["walls_s"]) == {"accuracy on 1", "accuracy on 2"}
-    assert set(found["overhead_s"]) == {"accuracy"}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_many_classes_are_watched_while_they_are_trained():
-    try:
-        found = many.measure(ManySize(classes=300))
-    except NoPostgres as reason:
-        pytest.skip(str(reason))
-    assert found["many_students"] == found["many_classes"] == 300
-    assert found["status_calls"] > 0
-    assert found["status_p99_ms"] >= found["status_p50_ms"] > 0
-    assert found["small_jobs"] >= 1
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_queries_are_timed_beside_training_and_without():
-    try:
-        found = queries.measure(QuerySize(rate=50.0, seconds=2.0, rounds=1))
-    except NoPostgres as reason:
-        pytest.skip(str(reason))
-    assert found["query_p99_us"] > 0
-    assert found["query_p99_ratio"] == pytest.approx(
-        found["query_p99_us"] / found["query_idle_p99_us"], rel=0.05
-    )
-    assert found["training_cores"] > 0

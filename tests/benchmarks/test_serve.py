@@ -31,7 +31,7 @@ from benchmarks.serve import bulk, fleet, rounds, single, students, swap, target
 from benchmarks.serve.rounds import Pace, in_turns, ratio, sound
 from benchmarks.serve.service import Service
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SMALL = Pace(rounds=1, seconds=1, swap_requests=300)
 

@@ -20,7 +20,7 @@ SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 HERE = Path(__file__).parent
 SECONDS = 600
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]
+pytestmark = pytest.mark.timeout(700)
 
 
 def run(service: Any, folder: Path, *options: str) -> str:
@@ -46,6 +46,7 @@ def run(service: Any, folder: Path, *options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_api_answers_as_its_document_says(start_service: Any, tmp_path: Path):
     service = start_service(STMS_REQUIRE_KEYS="false")
     report = run(service, tmp_path, "--max-examples", "10", "--checks", "all")

@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 SECONDS = 60
 
 # Cold, the environments take minutes.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 SCORES = {"cat": [1.0, 0.25], "dog": [5.0, -1.0]}
 CAT = {"match": [True, False], "score": [1.0, 0.25], "threshold": [0.5, 0.5]}

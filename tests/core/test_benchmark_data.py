@@ -27,7 +27,7 @@ def trained_on(name: str, n_components: int) -> TrainedModel:
 
 
 @pytest.mark.data
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_satimage_reaches_the_papers_figures():
     evaluation = trained_on("satimage", 600).evaluation
@@ -36,7 +36,7 @@ def test_satimage_reaches_the_papers_figures():
 
 
 @pytest.mark.data
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_letter_reaches_the_papers_figures_for_the_teacher_and_more_for_the_students():
     evaluation = trained_on("letter", 1000).evaluation

@@ -39,7 +39,6 @@ def started_by(folder: Path) -> list[int]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(170)
 def test_the_demo_ends_by_itself_with_everything_a_user_wants_to_see(tmp_path):
     demo = start(tmp_path)
@@ -81,6 +80,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, number):
     assert not started_by(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
 def test_a_killed_demo_takes_its_processes_with_it(tmp_path):
     demo = start(tmp_path)

@@ -176,7 +176,6 @@ def house(database_address: str, tmp_path: Path) -> Iterator[House]:
         yield opened
 
 
-@pytest.mark.slow
 def test_a_killed_worker_loses_nothing_and_repeats_nothing(house: House):
     with house.worker() as worker:
         job = house.submit()
@@ -206,7 +205,7 @@ LONG = {"tuning": {"grid": {"C": [10, 100, 1000, 10000], "margins": [0.3, 1.0]},
 """Searched for, students last long enough for one to be under way when its worker dies."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_killed_in_the_tuning_repeats_neither_teachers_nor_finished_students(house: House):
     with house.worker() as worker:
         job = house.submit(**TUNED)
@@ -229,7 +228,6 @@ def test_a_worker_killed_in_the_tuning_repeats_neither_teachers_nor_finished_stu
     assert all(row.metrics["brier"] < row.metrics["base_brier"] for row in rows)
 
 
-@pytest.mark.slow
 def test_a_cancel_stops_the_solver_within_a_second(house: House):
     with house.worker() as worker:
         job = house.submit()
@@ -243,7 +241,6 @@ def test_a_cancel_stops_the_solver_within_a_second(house: House):
         assert worker.poll() is None
 
 
-@pytest.mark.slow
 def test_a_terminated_worker_ends_its_solver_and_leaves_the_job(house: House):
     with house.worker() as worker:
         job = house.submit()
@@ -261,7 +258,7 @@ def test_a_terminated_worker_ends_its_solver_and_leaves_the_job(house: House):
     assert house.trained(job) == PAIRS
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_cancelled_while_its_worker_is_dead_ends_cancelled(house: House):
     with house.worker() as worker:
         job = house.submit()
@@ -276,7 +273,6 @@ def test_a_job_cancelled_while_its_worker_is_dead_ends_cancelled(house: House):
     assert house.trained(job) == trained
 
 
-@pytest.mark.slow
 def test_another_worker_takes_over_from_a_dead_one(postgres_address: str, tmp_path: Path):
     settings = Settings(data_dir=tmp_path, database_url=postgres_address)
     with open_house(settings) as house, house.worker() as one, house.worker() as other:
@@ -351,7 +347,7 @@ def frozen(postgres_address: str, tmp_path: Path) -> Iterator[Frozen]:
         yield Frozen(house, job, name, first, solvers)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_frozen_worker_wakes_after_its_job_was_finished_and_changes_nothing(frozen: Frozen):
     house, job = frozen.house, frozen.job
     wait_for(lambda: house.state(job).ended)
@@ -362,7 +358,7 @@ def test_a_frozen_worker_wakes_after_its_job_was_finished_and_changes_nothing(fr
     assert everything(house, job) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_frozen_worker_wakes_after_its_job_was_cancelled_and_changes_nothing(frozen: Frozen):
     house, job = frozen.house, frozen.job
     cancel_job(house.store, house.queue, job.id)
@@ -373,7 +369,7 @@ def test_a_frozen_worker_wakes_after_its_job_was_cancelled_and_changes_nothing(f
     assert everything(house, job) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_frozen_worker_wakes_while_its_job_is_tried_again_and_leaves_it_alone(frozen: Frozen):
     house, job = frozen.house, frozen.job
     cancel_job(house.store, house.queue, job.id)

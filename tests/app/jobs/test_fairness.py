@@ -14,8 +14,6 @@ from app.settings import Settings
 from app.store.unit_of_work import Store
 from tests.app.jobs.conftest import FakeSolver, Service, open_service, wait_for
 
-pytestmark = pytest.mark.slow
-
 CHUNK = 10
 
 
@@ -54,6 +52,7 @@ def test_a_small_job_does_not_wait_for_the_end_of_a_large_one(crowd: Service, so
         crowd.ended(large)
 
 
+@pytest.mark.long
 def test_large_jobs_of_two_tenants_get_on_alike(crowd: Service, solver: FakeSolver):
     solver.plan(student_seconds=0.01)
     with crowd.worker(solver):

@@ -29,8 +29,6 @@ from app.processes.supervisor import Child
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 
-pytestmark = pytest.mark.slow
-
 MEMBER = """
 import os, signal, sys, time
 from app.processes.scoreboard import Board, State
@@ -379,6 +377,7 @@ class Hammer:
             await writer.wait_closed()
 
 
+@pytest.mark.long
 def test_no_request_is_lost_while_processes_are_replaced_ended_and_aliases_move(service: Service):
     first = set(service.children())
     with Hammer(service.port, 24) as hammer, Client(service.url) as stms:

@@ -64,7 +64,7 @@ def test_the_engine_tries_again_what_a_full_disk_kept_it_from_writing(
     store.dispose()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_outlives_thirty_seconds_without_its_database(solver: FakeSolver, tmp_path: Path):
     try:
         with postgres() as server:

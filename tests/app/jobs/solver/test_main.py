@@ -36,8 +36,6 @@ from core.packed import PackedStudent, PackedTeacher
 from core.training.pipeline import train
 from core.types import Progress
 
-pytestmark = pytest.mark.slow
-
 
 def register(store: Store, folder: Path, name: str, **arrays: Any) -> Dataset:
     file = folder / f"{name}.npz"
