@@ -25,11 +25,10 @@ from app.domain.entities import JobState
 from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
 from app.logs import mask_logs
-from app.processes.blas import one_blas_thread_for_good
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
-from app.processes.scoreboard import Board, State
-from app.processes.tuning import FreedMemory, keep_freed_memory
+from app.processes.scoreboard import Scoreboard, State
+from app.processes.tuning import MallocTrimmer, keep_freed_memory, limit_blas_threads
 from app.server.fast_path import Client, HeaderList
 from app.server.server import Server
 from app.serving.cache import ModelCache
@@ -63,20 +62,22 @@ _PUBLISH_SECONDS = 0.5
 class StmsApi(FastAPI):
     """The endpoints, with the query path in front: a query passes neither middleware nor router.
 
-    board: of all server processes, if there are others.
+    scoreboard: of all server processes, if there are others.
     stopping: whether the server is about to end, so that endless answers end too.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, board: Board | None, **options: Any) -> None:
+    def __init__(
+        self, settings: Settings, metrics: Metrics, scoreboard: Scoreboard | None, **options: Any
+    ) -> None:
         super().__init__(**options)
         self.settings = settings
-        self.board = board
+        self.scoreboard = scoreboard
         self.metrics = metrics
         self.query_path: QueryPath | None = None
         self.inference_protocol: InferenceProtocol | None = None
         self.stopping: Callable[[], bool] = lambda: False
         self._published = 0.0
-        self._freed_memory = FreedMemory()
+        self._malloc_trimmer = MallocTrimmer()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         # Not async itself: whoever answers is awaited by the server, with nobody in between.
@@ -97,7 +98,7 @@ class StmsApi(FastAPI):
         if time.monotonic() - self._published >= _PUBLISH_SECONDS:
             self._published = time.monotonic()
             self.metrics.publish()
-            self._freed_memory.look()
+            self._malloc_trimmer.poll()
 
     def openapi(self) -> dict[str, Any]:
         """The API's description, with what the framework does not see."""
@@ -123,8 +124,8 @@ def create_app(
 
     app = StmsApi(
         settings,
-        Metrics(process.board, process.seat) if process else Metrics(),
-        process.board if process else None,
+        Metrics(process.scoreboard, process.slot) if process else Metrics(),
+        process.scoreboard if process else None,
         title="STMS",
         description=openapi.DESCRIPTION,
         version=metadata.version("stms"),
@@ -149,15 +150,15 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
     """
     check_database(settings)
     keep_freed_memory()
-    one_blas_thread_for_good()
+    limit_blas_threads()
     here = process or ProcessContext.single(settings)
-    here.seat.take(State.STARTING)
+    here.slot.claim(State.STARTING)
     app = create_app(settings, process=here)
     server = Server(
         app,
         here.listener,
-        board=here.board,
-        seat=here.seat,
+        scoreboard=here.scoreboard,
+        slot=here.slot,
         grace=settings.drain_seconds,
         max_connections=settings.max_connections,
         log_level=settings.log_level,
@@ -166,7 +167,9 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
         max_connections_per_address=settings.max_connections_per_address,
         proxies=TrustedProxies(settings.proxies),
     )
-    app.metrics.watch_reasons("stms_connections_refused", "Refused by the server.", server.house.refused)
+    app.metrics.add_labelled_counter(
+        "stms_connections_refused", "Refused by the server.", server.house.refused
+    )
     mask_logs()
     app.stopping = lambda: server.should_exit
     logger.info("Process %d listens at %s port %d.", os.getpid(), *here.listener.getsockname()[:2])
@@ -191,7 +194,7 @@ async def _open(app: StmsApi, queue: JobQueue | None, stack: AsyncExitStack) -> 
         queue = opened
     files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
     metrics, source = app.metrics, DatabaseSource(store, files)
-    gate = KeyGate(settings, Limits(settings, app.board))
+    gate = KeyGate(settings, Limits(settings, app.scoreboard))
     witness = Witness(store, gate)
     cache = ModelCache(source, budget=settings.cache_bytes, serve=serve_student)
     stack.callback(cache.close)
@@ -199,13 +202,13 @@ async def _open(app: StmsApi, queue: JobQueue | None, stack: AsyncExitStack) -> 
     stack.push_async_callback(refresher.stop)
     query_path = QueryPath(settings, gate, cache, metrics, witness)
     stack.callback(query_path.close)
-    metrics.watch("stms_queries_in_flight", "Queries under way.", lambda: query_path.inflight)
-    metrics.watch("stms_cache_bytes", "Bytes of loaded students and teachers.", lambda: cache.size)
-    metrics.watch("stms_cache_entries", "Loaded students and teachers.", lambda: len(cache))
-    metrics.watch_count("stms_cache_hits", "Students that were loaded when asked for.", lambda: cache.hits)
-    metrics.watch_count("stms_cache_misses", "Students and teachers that were not.", lambda: cache.misses)
-    metrics.watch_jobs(lambda: _count_jobs(store))
-    metrics.watch_reasons("stms_refused", "Requests refused, by reason.", gate.limits.refused)
+    metrics.add_gauge("stms_queries_in_flight", "Queries under way.", lambda: query_path.inflight)
+    metrics.add_gauge("stms_cache_bytes", "Bytes of loaded students and teachers.", lambda: cache.size)
+    metrics.add_gauge("stms_cache_entries", "Loaded students and teachers.", lambda: len(cache))
+    metrics.add_counter("stms_cache_hits", "Students that were loaded when asked for.", lambda: cache.hits)
+    metrics.add_counter("stms_cache_misses", "Students and teachers that were not.", lambda: cache.misses)
+    metrics.add_job_states(lambda: _count_jobs(store))
+    metrics.add_labelled_counter("stms_refused", "Requests refused, by reason.", gate.limits.refused)
     await refresher.start()
     witness.start()
     stack.push_async_callback(witness.stop)

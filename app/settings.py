@@ -6,14 +6,14 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Settings(BaseSettings):
     """Everything an operator can set."""
 
-    model_config = SettingsConfigDict(env_prefix="STMS_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="STMS_", extra="ignore", populate_by_name=True)
 
     data_dir: Path = Field(
         Path("stms-data"), description="Folder of the embedded databases and the model cache."
@@ -23,7 +23,14 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address to listen on; beyond loopback only with API keys.")
     port: int = Field(8000, ge=0, le=65535)
-    workers: int = Field(1, ge=1, le=64, description="Server processes of one `stms api`.")
+    api_processes: int = Field(
+        1,
+        ge=1,
+        le=64,
+        # The second name is the old one.
+        validation_alias=AliasChoices("STMS_API_PROCESSES", "STMS_WORKERS"),
+        description="Server processes of one `stms api`.",
+    )
     drain_seconds: float = Field(
         10.0, gt=0, description="How long requests under way may take to end after SIGTERM."
     )

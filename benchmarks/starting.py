@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from app.processes.supervisor import end_with_parent
+from app.processes.os_process import terminate_with_parent
 
 
 class Starter:
@@ -23,7 +23,7 @@ class Starter:
             return subprocess.Popen(
                 command,
                 start_new_session=True,
-                preexec_fn=end_with_parent(),  # noqa: PLW1509 - it calls nothing but the kernel
+                preexec_fn=terminate_with_parent(),  # noqa: PLW1509 - it calls nothing but the kernel
                 **options,
             )
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -180,6 +182,25 @@ def test_the_job_engine_is_known_in_one_folder_only():
         if not is_in(module, {"app.jobs"}) and any(is_in(name, {"dbos"}) for name in imports(module))
     }
     assert not wrong
+
+
+def test_uvicorn_is_known_in_one_package_only():
+    wrong = {
+        module
+        for module in within("app")
+        if not is_in(module, {"app.server"}) and any(is_in(name, {"uvicorn"}) for name in imports(module))
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("library", ["dbos", "uvicorn"])
+def test_a_library_whose_private_classes_are_used_is_pinned_to_one_minor_version(library: str):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [requirement] = [line for line in project["dependencies"] if re.match(rf"{library}\W", line)]
+    bounds = re.fullmatch(rf"{library}>=(\d+)\.(\d+)[.\d]*,<(\d+)\.(\d+)", requirement)
+    assert bounds is not None, requirement
+    major, minor, next_major, next_minor = map(int, bounds.groups())
+    assert (next_major, next_minor) == (major, minor + 1)
 
 
 def test_web_code_is_reached_by_the_web_part_and_the_roots_only():

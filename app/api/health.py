@@ -138,16 +138,16 @@ def _registry(runtime: Runtime) -> str:
 
 
 def _process(runtime: Runtime) -> str:
-    if runtime.metrics.processes().leaving:
+    if runtime.metrics.processes().draining:
         raise _NotReadyError("is about to end; ask again over a new connection")
     return "takes requests"
 
 
 def _processes(runtime: Runtime) -> str:
     seen = runtime.metrics.processes()
-    if seen.serving < seen.wanted:
-        raise _NotReadyError(f"{seen.serving} of {seen.wanted} serve; the others are being started")
-    return f"{seen.serving} of {seen.wanted} serve"
+    if seen.serving < seen.target:
+        raise _NotReadyError(f"{seen.serving} of {seen.target} serve; the others are being started")
+    return f"{seen.serving} of {seen.target} serve"
 
 
 def _job_engine(runtime: Runtime) -> str:

@@ -22,12 +22,12 @@ from typing import Final
 
 from app.domain.entities import ApiKey
 from app.domain.errors import RateLimited
-from app.processes.scoreboard import TIMES, Board
+from app.processes.scoreboard import RATE_LIMIT_CELLS, Scoreboard
 from app.settings import Settings
 
 KEYS: Final = 1 << 16
 """Keys with a place of their own; those beyond share one with another."""
-_ADDRESSES: Final = (TIMES - KEYS) // 2
+_ADDRESSES: Final = (RATE_LIMIT_CELLS - KEYS) // 2
 _REMEMBERED: Final = 4096
 
 
@@ -83,9 +83,9 @@ class Budget:
 class Limits:
     """The budgets of keys, and of addresses: for those without a key, and for keys that are none."""
 
-    def __init__(self, settings: Settings, board: Board | None = None) -> None:
-        self._board = board or Board.alone()
-        self._times, self._salt = self._board.times, bytes(self._board.salt)
+    def __init__(self, settings: Settings, scoreboard: Scoreboard | None = None) -> None:
+        self._scoreboard = scoreboard or Scoreboard.private()
+        self._times, self._salt = self._scoreboard.rate_limit_cells, bytes(self._scoreboard.salt)
         self._rate, self._burst = settings.rate_limit, settings.rate_burst
         self._failures = settings.auth_failure_rate
         self._of_keys: dict[str, Budget] = {}

@@ -20,9 +20,16 @@ PortOption = Annotated[
     int | None,
     typer.Option("--port", min=0, max=65535, help="Port; 0 picks a free one. [default: STMS_PORT or 8000]"),
 ]
-WorkersOption = Annotated[
+ApiProcessesOption = Annotated[
     int | None,
-    typer.Option("--workers", min=1, max=64, help="Server processes. [default: STMS_WORKERS or 1]"),
+    # The second name is the old one.
+    typer.Option(
+        "--api-processes",
+        "--workers",
+        min=1,
+        max=64,
+        help="Server processes. [default: STMS_API_PROCESSES or 1]",
+    ),
 ]
 
 
@@ -30,18 +37,17 @@ def serve(
     host: HostOption = None,
     port: PortOption = None,
     data_dir: DataOption = None,
-    workers: WorkersOption = None,
+    api_processes: ApiProcessesOption = None,
 ) -> None:
     """Start the API and one worker together; Ctrl-C ends both.
 
-    The database is brought up to date first. A worker that dies is started again. `--workers` is the number
-    of API processes; there is one process for training.
+    The database is brought up to date first. A worker that dies is started again.
 
     Example:  stms serve --port 9000 --data-dir /var/lib/stms
     """
     from app.commands.database import upgrade_database
 
-    settings = read_settings(host=host, port=port, data_dir=data_dir, workers=workers)
+    settings = read_settings(host=host, port=port, data_dir=data_dir, api_processes=api_processes)
     try:
         free_port = require_free(settings.host, settings.port)
     except CannotListen as error:
@@ -51,7 +57,7 @@ def serve(
         own_address(settings.host, free_port),
         _environment(settings, free_port),
         _report,
-        rolls=settings.workers > 1,
+        can_roll=settings.api_processes > 1,
         grace=settings.drain_seconds,
     )
     raise typer.Exit(supervisor.run())
@@ -61,40 +67,41 @@ def api(
     host: HostOption = None,
     port: PortOption = None,
     data_dir: DataOption = None,
-    workers: WorkersOption = None,
-    place: Annotated[str | None, typer.Option("--place", hidden=True)] = None,
+    api_processes: ApiProcessesOption = None,
+    # A parent of an older release passes the second name during a rolling restart.
+    context: Annotated[str | None, typer.Option("--process-context", "--place", hidden=True)] = None,
 ) -> None:
     """Start the API only. Run `stms db upgrade` once before, and `stms worker` beside it.
 
     With several processes SIGHUP replaces them one after the other, and no request is lost.
 
-    Example:  stms api --workers 4
+    Example:  stms api --api-processes 4
     """
     from app.main import SchemaOutdated, UnsafeExposure, run_api
-    from app.processes.scoreboard import BoardMismatch
+    from app.processes.scoreboard import ScoreboardMismatch
 
-    settings = read_settings(host=host, port=port, data_dir=data_dir, workers=workers)
+    settings = read_settings(host=host, port=port, data_dir=data_dir, api_processes=api_processes)
     try:
-        if place is not None:
-            code = run_api(settings, ProcessContext.inherited(*map(int, place.split(":"))))
+        if context is not None:
+            code = run_api(settings, ProcessContext.inherited(*map(int, context.split(":"))))
         else:
-            code = _run_fleet(settings) if settings.workers > 1 else run_api(settings)
-    except (SchemaOutdated, UnsafeExposure, BoardMismatch, CannotListen) as error:
+            code = _run_prefork(settings) if settings.api_processes > 1 else run_api(settings)
+    except (SchemaOutdated, UnsafeExposure, ScoreboardMismatch, CannotListen) as error:
         raise CommandFailed(str(error)) from error
     raise typer.Exit(code)
 
 
-def _run_fleet(settings: Settings) -> int:
+def _run_prefork(settings: Settings) -> int:
     from app.main import check_database
-    from app.processes.prefork import Fleet
+    from app.processes.prefork import Prefork
 
     check_database(settings)
     listener = listen(settings.host, settings.port)
-    return Fleet(
+    return Prefork(
         listener,
         _environment(settings, listener.getsockname()[1]),
         lambda line: error_console().print(f"[bold]stms api[/] {line}"),
-        size=settings.workers,
+        size=settings.api_processes,
         grace=settings.drain_seconds,
     ).run()
 
@@ -113,12 +120,12 @@ def own_address(host: str, port: int) -> str:
 
 
 def _environment(settings: Settings, port: int) -> dict[str, str]:
-    """What children are given: our own, with what was said on the command line."""
+    """Environment of the child processes: this one, with the options of the command line."""
     return os.environ | {
         "STMS_HOST": settings.host,
         "STMS_PORT": str(port),
         "STMS_DATA_DIR": str(settings.data_dir.absolute()),
-        "STMS_WORKERS": str(settings.workers),
+        "STMS_API_PROCESSES": str(settings.api_processes),
     }
 
 

@@ -34,7 +34,7 @@ from app.jobs.reconciler import Reconciler
 from app.jobs.workflow.running_units import UnderWay
 from app.jobs.workflow.workflows import Training
 from app.logs import Repeats, mask_logs
-from app.processes.os_process import yield_to_others
+from app.processes.os_process import set_niceness
 from app.services.retention import Cleaner
 from app.settings import Settings
 from app.store.engine import open_database, use_wal
@@ -255,7 +255,7 @@ def run_worker(settings: Settings) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    yield_to_others(_NICENESS)
+    set_niceness(_NICENESS)
     worker = Worker(settings, on_lost=on_lost)
     try:
         worker.start()

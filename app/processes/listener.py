@@ -1,11 +1,11 @@
-"""Listening sockets, and what a server process is given to start with."""
+"""Listening sockets, and what a server process needs to start: its socket and its scoreboard slot."""
 
 from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
 
-from app.processes.scoreboard import Board, Seat
+from app.processes.scoreboard import Scoreboard, Slot
 from app.settings import Settings
 
 _BACKLOG = 2048
@@ -17,27 +17,30 @@ class CannotListen(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProcessContext:
-    """What a server process is given: the listening socket, and its slot of the scoreboard."""
+    """The listening socket of a server process, and its slot of the scoreboard."""
 
     listener: socket.socket
-    board: Board
-    seat: Seat
+    scoreboard: Scoreboard
+    slot: Slot
 
     @classmethod
     def single(cls, settings: Settings) -> ProcessContext:
-        """For the only process of a service. Raises CannotListen."""
-        board = Board.alone()
-        return cls(listen(settings.host, settings.port), board, board.seats[0])
+        """Create the context of a service with one process. Raises CannotListen."""
+        scoreboard = Scoreboard.private()
+        return cls(listen(settings.host, settings.port), scoreboard, scoreboard.slots[0])
 
     @classmethod
-    def inherited(cls, listener: int, board: int, seat: int) -> ProcessContext:
-        """From the parent: open files by number. Raises BoardMismatch."""
-        opened = Board.inherited(board)
-        return cls(socket.socket(fileno=listener), opened, opened.seats[seat])
+    def inherited(cls, listener: int, scoreboard: int, slot: int) -> ProcessContext:
+        """Open what the parent passes to a child: two file descriptors and the index of a slot.
+
+        Raises ScoreboardMismatch.
+        """
+        opened = Scoreboard.inherited(scoreboard)
+        return cls(socket.socket(fileno=listener), opened, opened.slots[slot])
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises CannotListen."""
+    """Open a listening socket. Raises CannotListen."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)

@@ -1,7 +1,7 @@
-"""What the server processes count, for Prometheus: each in its own seat of the board, summed when asked for.
+"""Prometheus metrics over all server processes: each counts in its own slot, a scrape sums the slots.
 
-prometheus_client's own multi-process mode costs 5 µs a query (four writes through a lock, a dictionary and
-`struct` each) and leaves files behind; here a query costs four additions in shared memory.
+The multi-process mode of prometheus_client is several times slower per query (`benchmarks/counters.py`) and
+leaves files of dead processes; here a query costs four additions in shared memory.
 """
 
 from __future__ import annotations
@@ -24,47 +24,48 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from app.processes.scoreboard import Board, Seat, State
+from app.processes.scoreboard import Scoreboard, Slot, State
 
 # fmt: off
 BUCKETS: Final = (
     50e-6, 75e-6, 100e-6, 150e-6, 200e-6, 300e-6, 500e-6, 750e-6, 1e-3, 1.5e-3, 2e-3, 3e-3, 5e-3, 7.5e-3,
     10e-3, 20e-3, 50e-3, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 )
-"""Seconds. The lowest is below the cost of the smallest query, the highest above the largest."""
+"""Upper bounds in seconds: the lowest is below the fastest query, the highest above the slowest."""
 STATUSES: Final = (200, 304, 400, 401, 403, 404, 405, 406, 408, 409, 411, 412, 413, 415, 422, 428, 429, 431,
                    499, 500, 501, 503, 504)
 # fmt: on
 
 MAX_MODELS: Final = 1000
-"""Models with series of their own in one process; the queries of all others are counted together."""
-OTHERS: Final = "_others"
-"""The model label of queries beyond `MAX_MODELS`; no model can have this name."""
+"""Models with their own series in one process; all further models share `OVERFLOW_LABEL`."""
+OVERFLOW_LABEL: Final = "_others"
+"""The model label beyond `MAX_MODELS`; no model can have this name."""
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-# A record: the model's name, then its numbers.
+# Layout of a record: the model's name, then its values.
 _NAME: Final = 13
 _ROWS: Final = len(STATUSES) + 1
 _PREDICTIONS, _SECONDS, _BUCKETS = _ROWS + 1, _ROWS + 2, _ROWS + 3
 _RECORD: Final = _NAME + _BUCKETS + len(BUCKETS) + 1
-_STATUS_AT: Final = {status: place for place, status in enumerate(STATUSES)}
+_STATUS_AT: Final = {status: index for index, status in enumerate(STATUSES)}
 _OTHER_STATUS: Final = len(STATUSES)
 
-# A seat: how many records, the watched values by checksum of their names, the records.
-_WATCHED: Final = 64
-_FIRST_RECORD: Final = 1 + 2 * _WATCHED
+# Layout of a slot: number of records; (checksum of name, value) of each registered metric; the records.
+_MAX_REGISTERED: Final = 64
+_FIRST_RECORD: Final = 1 + 2 * _MAX_REGISTERED
 _LIMITS: Final = [*map(repr, BUCKETS), "+Inf"]
-_LAYOUT: Final = float(zlib.crc32(repr((STATUSES, BUCKETS, _NAME, _WATCHED)).encode()))
+_LAYOUT: Final = float(zlib.crc32(repr((STATUSES, BUCKETS, _NAME, _MAX_REGISTERED)).encode()))
 _PROCESS_GAUGES: Final = {"process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds"}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCounts:
-    """What all processes counted of one model. statuses: queries by status, only those that occurred.
+    """Counters of one model, summed over all processes.
 
-    rows: decided. predictions: answers of the full teacher. seconds: in all, of the queries that succeeded.
-    buckets: those queries by time, one number a bucket of `BUCKETS`, and those beyond.
+    statuses: queries by HTTP status, without statuses that never occurred. rows: rows decided.
+    predictions: answers of the full teacher. seconds: total time of successful queries.
+    buckets: successful queries by time, not cumulative; one more entry than `BUCKETS` for slower ones.
     """
 
     statuses: dict[str, float]
@@ -75,189 +76,196 @@ class ModelCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Processes:
-    """Server processes. leaving: whether the one that is asked is about to end."""
+class ProcessCounts:
+    """How many server processes serve, and how many should; draining: whether this one is about to end."""
 
     serving: int
-    wanted: int
-    leaving: bool
+    target: int
+    draining: bool
 
 
 @dataclass(frozen=True, slots=True)
-class _Watch:
+class _Registered:
+    """A gauge or counter whose value is read by a call of ``value``.
+
+    index: where the value is published in the slot. base: what previous owners of the slot counted; None for
+    a gauge. reason: value of the label ``reason``; no label if empty.
+    """
+
     name: str
     text: str
     value: Callable[[], float]
-    place: int
+    index: int
     base: float | None
-    """What the predecessors counted; None for a gauge."""
     reason: str = ""
-    """A label; none if empty."""
 
     @property
     def key(self) -> str:
-        """Names it in the seats."""
+        """Identifies the metric in the slots of all processes."""
         return f"{self.name} {self.reason}" if self.reason else self.name
 
 
 class Metrics:
-    """The counters of this process, and the sums of all processes of its board. Safe to call from any thread.
+    """The counters of this process, and the sums over all processes of its scoreboard. Thread-safe.
 
-    A model's name is a label only once the model was found, so a caller cannot make up labels.
+    A model's name becomes a label only after the model was loaded, so callers cannot invent labels.
     """
 
-    def __init__(self, board: Board | None = None, seat: Seat | None = None) -> None:
-        self._board = board or Board.alone()
-        self._seat = seat or self._board.seats[0]
-        self._seat.arrange(_LAYOUT)
-        self._numbers = self._seat.numbers
+    def __init__(self, scoreboard: Scoreboard | None = None, slot: Slot | None = None) -> None:
+        self._scoreboard = scoreboard or Scoreboard.private()
+        self._slot = slot or self._scoreboard.slots[0]
+        self._slot.reset_layout(_LAYOUT)
+        self._values = self._slot.values
         self._lock = threading.Lock()
-        self._watches: list[_Watch] = []
+        self._registered: list[_Registered] = []
         self._records = {
-            name: _FIRST_RECORD + place * _RECORD + _NAME for place, name in enumerate(_names(self._seat))
+            name: _FIRST_RECORD + index * _RECORD + _NAME for index, name in enumerate(_names(self._slot))
         }
         self._registry = CollectorRegistry()
-        self._registry.register(_Everything(self))
+        self._registry.register(_Collector(self))
         self._process = ProcessCollector(registry=None)
-        self._process_places = {name: self._place(name) for name in sorted(_PROCESS_GAUGES)}
-        self.watch_count("process_cpu_seconds", "User and system CPU time.", time.process_time)
+        self._process_indices = {name: self._index(name) for name in sorted(_PROCESS_GAUGES)}
+        self.add_counter("process_cpu_seconds", "User and system CPU time.", time.process_time)
         self.record("")
-        self.record(OTHERS)
+        self.record(OVERFLOW_LABEL)
 
     def answered(self, model: str, rows: int, seconds: float) -> None:
         """Count a query that succeeded."""
         record = self._records.get(model) or self.record(model)
-        numbers = self._numbers
+        values = self._values
         with self._lock:
-            numbers[record] += 1.0
-            numbers[record + _ROWS] += rows
-            numbers[record + _SECONDS] += seconds
-            numbers[record + _BUCKETS + bisect_left(BUCKETS, seconds)] += 1.0
+            values[record] += 1.0
+            values[record + _ROWS] += rows
+            values[record + _SECONDS] += seconds
+            values[record + _BUCKETS + bisect_left(BUCKETS, seconds)] += 1.0
 
     def refused(self, model: str, status: int) -> None:
-        """Count a query that failed; model is empty where it was not found."""
+        """Count a query that failed; ``model`` is empty if the model was not loaded."""
         record = self._records.get(model) or self.record(model)
         with self._lock:
-            self._numbers[record + _STATUS_AT.get(status, _OTHER_STATUS)] += 1.0
+            self._values[record + _STATUS_AT.get(status, _OTHER_STATUS)] += 1.0
 
     def predicted(self, model: str) -> None:
         """Count an answer of the full teacher."""
         record = self._records.get(model) or self.record(model)
         with self._lock:
-            self._numbers[record + _PREDICTIONS] += 1.0
+            self._values[record + _PREDICTIONS] += 1.0
 
     def record(self, model: str) -> int:
-        """Where the numbers of a model are; those of `OTHERS` once there are too many."""
+        """Index of a model's values, created if needed; that of `OVERFLOW_LABEL` once there are too many."""
         encoded = model.encode()
         with self._lock:
             if model in self._records:
                 return self._records[model]
             count = len(self._records)
             if count >= MAX_MODELS or len(encoded) > 8 * _NAME - 1:
-                return self._records[OTHERS]
+                return self._records[OVERFLOW_LABEL]
             start = _FIRST_RECORD + count * _RECORD
-            self._seat.memory[8 * start : 8 * start + 1 + len(encoded)] = bytes([len(encoded)]) + encoded
+            self._slot.memory[8 * start : 8 * start + 1 + len(encoded)] = bytes([len(encoded)]) + encoded
             self._records[model] = start + _NAME
-            # Last: from now on the others read the record.
-            self._numbers[0] = count + 1
+            # Last, since it makes the record visible to other processes.
+            self._values[0] = count + 1
             return start + _NAME
 
-    def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """A gauge: the sum of what ``value`` gives in every process, at most half a second ago in others."""
-        place = self._place(name)
-        self._numbers[place] = 0.0
-        self._watches.append(_Watch(name, text, value, place, None))
+    def add_gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Register a gauge: the sum of ``value()`` over all processes, as they last published it."""
+        index = self._index(name)
+        self._values[index] = 0.0
+        self._registered.append(_Registered(name, text, value, index, None))
 
-    def watch_count(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """A counter that somebody else keeps: ``value`` begins at 0 with the process and never falls."""
-        place = self._place(name)
-        self._watches.append(_Watch(name, text, value, place, self._numbers[place]))
+    def add_counter(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Register a counter: ``value()`` is 0 when the process starts and never decreases."""
+        index = self._index(name)
+        self._registered.append(_Registered(name, text, value, index, self._values[index]))
 
-    def watch_reasons(self, name: str, text: str, counts: Mapping[str, int]) -> None:
-        """A counter with the label ``reason`` that somebody else keeps. counts: begin at 0, never fall."""
+    def add_labelled_counter(self, name: str, text: str, counts: Mapping[str, int]) -> None:
+        """Register a counter with the label ``reason``, one series for each key of ``counts``."""
         for reason in counts:
             value = partial(counts.__getitem__, reason)
-            watch = _Watch(name, text, value, 0, None, reason)
-            place = self._place(watch.key)
-            self._watches.append(replace(watch, place=place, base=self._numbers[place]))
+            metric = _Registered(name, text, value, 0, None, reason)
+            index = self._index(metric.key)
+            self._registered.append(replace(metric, index=index, base=self._values[index]))
 
-    def watch_jobs(self, count: Callable[[], Mapping[str, int] | None]) -> None:
-        """Training jobs by state; ``count`` gives None while the database cannot be reached."""
+    def add_job_states(self, count: Callable[[], Mapping[str, int] | None]) -> None:
+        """Register the gauge of jobs by state; ``count`` returns None while the database is unreachable."""
         self._registry.register(_Jobs(count))
 
     def publish(self) -> None:
-        """Write down the watched values for the other processes; to be called a few times a second."""
-        for watch in self._watches:
-            self._numbers[watch.place] = watch.value() + (watch.base or 0.0)
+        """Write the registered values to the slot for other processes; called a few times a second."""
+        for metric in self._registered:
+            self._values[metric.index] = metric.value() + (metric.base or 0.0)
         for family in self._process.collect():
-            if family.name in self._process_places:
-                self._numbers[self._process_places[family.name]] = family.samples[0].value
+            if family.name in self._process_indices:
+                self._values[self._process_indices[family.name]] = family.samples[0].value
 
-    def processes(self) -> Processes:
-        """How many there are, and whether this one stays."""
-        serving = len(self._board.serving())
-        return Processes(serving, max(self._board.wanted, 1), self._seat.state is State.DRAINING)
+    def processes(self) -> ProcessCounts:
+        """Numbers of server processes, and whether this one is draining."""
+        serving = len(self._scoreboard.serving())
+        target = max(self._scoreboard.target_size, 1)
+        return ProcessCounts(serving, target, self._slot.state is State.DRAINING)
 
     def counts(self) -> dict[str, ModelCounts]:
-        """What all processes counted, by model; "" stands for models that were not found."""
+        """Counters by model over all processes; "" stands for queries of models that were not loaded."""
         sums: dict[str, NDArray[np.float64]] = {}
-        for seat in self._seats():
-            names = _names(seat)
-            table = np.frombuffer(seat.memory, np.float64, len(names) * _RECORD, 8 * _FIRST_RECORD)
+        for slot in self._slots():
+            names = _names(slot)
+            table = np.frombuffer(slot.memory, np.float64, len(names) * _RECORD, 8 * _FIRST_RECORD)
             for name, row in zip(names, table.reshape(-1, _RECORD)[:, _NAME:].copy(), strict=True):
                 sums[name] = sums[name] + row if name in sums else row
         return {name: _counts(row.tolist()) for name, row in sums.items()}
 
     def families(self) -> Iterable[Metric]:
-        """What belongs to no model, except jobs."""
+        """All metrics without a model label, except jobs."""
         self.publish()
         reasons: dict[str, CounterMetricFamily] = {}
-        for watch in self._watches:
-            total = self._total(watch.key, counter=watch.base is not None)
-            if watch.reason:
-                family = CounterMetricFamily(watch.name, watch.text, labels=["reason"])
-                reasons.setdefault(watch.name, family).add_metric([watch.reason], total)
-            elif watch.base is None:
-                yield GaugeMetricFamily(watch.name, watch.text, total)
+        for metric in self._registered:
+            total = self._total(metric.key, counter=metric.base is not None)
+            if metric.reason:
+                family = CounterMetricFamily(metric.name, metric.text, labels=["reason"])
+                reasons.setdefault(metric.name, family).add_metric([metric.reason], total)
+            elif metric.base is None:
+                yield GaugeMetricFamily(metric.name, metric.text, total)
             else:
-                yield CounterMetricFamily(watch.name, watch.text, total)
+                yield CounterMetricFamily(metric.name, metric.text, total)
         yield from reasons.values()
-        for name in self._process_places:
-            yield GaugeMetricFamily(name, "Of all server processes.", self._total(name, counter=False))
-        alive = [seat for seat in self._board.seats if seat.state is not State.FREE]
-        yield GaugeMetricFamily("stms_processes", "Server processes that run.", len(alive))
+        for name in self._process_indices:
+            yield GaugeMetricFamily(name, "Sum over all server processes.", self._total(name, counter=False))
+        alive = [slot for slot in self._scoreboard.slots if slot.state is not State.FREE]
+        yield GaugeMetricFamily("stms_processes", "Running server processes.", len(alive))
         yield CounterMetricFamily(
-            "stms_process_deaths", "Server processes that ended by themselves.", self._board.deaths
+            "stms_process_deaths", "Server processes that ended unexpectedly.", self._scoreboard.crash_count
         )
 
     def render(self) -> bytes:
-        """Everything in Prometheus' text format."""
+        """All metrics in the Prometheus text format."""
         return _model_text(self.counts()).encode() + generate_latest(self._registry)
 
     def _total(self, name: str, *, counter: bool) -> float:
-        """Over all processes; of a gauge those that still run."""
+        """Sum over all slots; of a gauge only over slots of running processes."""
         key, total = _key(name), 0.0
-        for seat in self._seats():
-            if counter or seat.state is not State.FREE:
-                watched = seat.numbers[1:_FIRST_RECORD].tolist()
-                total += sum(watched[i + 1] for i in range(0, 2 * _WATCHED, 2) if watched[i] == key)
+        for slot in self._slots():
+            if counter or slot.state is not State.FREE:
+                registered = slot.values[1:_FIRST_RECORD].tolist()
+                total += sum(
+                    registered[i + 1] for i in range(0, 2 * _MAX_REGISTERED, 2) if registered[i] == key
+                )
         return total
 
-    def _seats(self) -> list[Seat]:
-        """Those whose numbers can be read: during a rolling restart another release may count otherwise."""
-        return [seat for seat in self._board.seats if seat.layout == _LAYOUT]
+    def _slots(self) -> list[Slot]:
+        """Slots with this layout; during a rolling restart another release may use a different one."""
+        return [slot for slot in self._scoreboard.slots if slot.layout == _LAYOUT]
 
-    def _place(self, name: str) -> int:
-        """Where this process writes a watched value: where its predecessor did, else the next free place."""
+    def _index(self, name: str) -> int:
+        """Index of a registered value: that of the previous owner of the slot, or the next free one."""
         key = _key(name)
-        for place in range(1, _FIRST_RECORD, 2):
-            if self._numbers[place] in (key, 0.0):
-                self._numbers[place] = key
-                return place + 1
-        raise ValueError(f"At most {_WATCHED} values are watched.")
+        for index in range(1, _FIRST_RECORD, 2):
+            if self._values[index] in (key, 0.0):
+                self._values[index] = key
+                return index + 1
+        raise ValueError(f"At most {_MAX_REGISTERED} values can be registered.")
 
 
-class _Everything(Collector):
+class _Collector(Collector):
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
@@ -265,7 +273,7 @@ class _Everything(Collector):
         return self._metrics.families()
 
     def describe(self) -> Iterable[Metric]:
-        # Registering must not look at numbers that are not there yet.
+        # The registry calls this on registration, when no metric exists yet.
         return []
 
 
@@ -285,18 +293,18 @@ class _Jobs(Collector):
             yield jobs
 
     def describe(self) -> Iterable[Metric]:
-        # Named without asking the database: registering must not need it.
+        # The names alone, since registration must not query the database.
         return [GaugeMetricFamily("stms_database_up", ""), GaugeMetricFamily("stms_jobs", "")]
 
 
 def _model_text(counts: Mapping[str, ModelCounts]) -> str:
-    """The series of all models. Written here: with a thousand models the library would take half a second."""
+    """The series of all models as text; prometheus_client takes half a second for a thousand models."""
     queries = _head("stms_queries_total", "Queries answered.", "counter")
     rows = _head("stms_query_rows_total", "Rows decided.", "counter")
     predictions = _head("stms_predictions_total", "Requests to the full teacher answered.", "counter")
     seconds = _head(
         "stms_query_seconds",
-        "Time from a query's arrival to its answer, of queries that succeeded.",
+        "Time from the arrival of a query to its response, of successful queries.",
         "histogram",
     )
     for name, of in counts.items():
@@ -320,27 +328,27 @@ def _head(name: str, text: str, kind: str) -> list[str]:
     return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
 
 
-def _counts(numbers: list[float]) -> ModelCounts:
+def _counts(values: list[float]) -> ModelCounts:
     names = [*map(str, STATUSES), "other"]
     return ModelCounts(
-        {name: number for name, number in zip(names, numbers, strict=False) if number},
-        numbers[_ROWS],
-        numbers[_PREDICTIONS],
-        numbers[_SECONDS],
-        numbers[_BUCKETS:],
+        {name: number for name, number in zip(names, values, strict=False) if number},
+        values[_ROWS],
+        values[_PREDICTIONS],
+        values[_SECONDS],
+        values[_BUCKETS:],
     )
 
 
-def _names(seat: Seat) -> list[str]:
-    """Models with a record in a seat, in the order of their records."""
-    found = []
-    for place in range(int(seat.numbers[0])):
-        start = 8 * (_FIRST_RECORD + place * _RECORD)
-        [name] = struct.unpack_from(f"{8 * _NAME}p", seat.memory, start)
-        found.append(name.decode())
-    return found
+def _names(slot: Slot) -> list[str]:
+    """Models that have a record in a slot, in the order of their records."""
+    names = []
+    for index in range(int(slot.values[0])):
+        start = 8 * (_FIRST_RECORD + index * _RECORD)
+        [name] = struct.unpack_from(f"{8 * _NAME}p", slot.memory, start)
+        names.append(name.decode())
+    return names
 
 
 def _key(name: str) -> float:
-    """A name as a number; never 0, which marks a free place."""
+    """Checksum of a name; never 0, which marks a free entry."""
     return float(1 + zlib.crc32(name.encode()))

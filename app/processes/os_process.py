@@ -1,4 +1,4 @@
-"""Making sure that a solver process never outlives its worker, and never gets in anybody's way."""
+"""Operating-system attributes of a process: death of the parent, priority, OOM score, load of the machine."""
 
 from __future__ import annotations
 
@@ -9,68 +9,95 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
-_PR_SET_PDEATHSIG = 1
-_OOM_SCORE = "500"
+_PR_SET_PDEATHSIG: Final = 1
+_OOM_SCORE: Final = "500"
+_POLL_SECONDS: Final = 0.5
 
 
-def tie_to_parent(parent: int) -> None:
-    """Die with the process ``parent``, however it ends: at once on Linux, within half a second elsewhere."""
+def die_with_parent(parent: int) -> None:
+    """Kill this process when ``parent`` ends: immediately on Linux, within half a second elsewhere."""
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The parent may have died before the line above; the watch sees that too.
-    _exit_when_orphaned(parent)
-    threading.Thread(target=_watch, args=(parent,), name="lifeline", daemon=True).start()
+        _set_parent_death_signal(ctypes.CDLL(None, use_errno=True), signal.SIGKILL)
+    # The parent may have died before the signal was set; the thread notices that too.
+    _exit_if_orphaned(parent)
+    threading.Thread(target=_poll_parent, args=(parent,), name="parent-watch", daemon=True).start()
 
 
-def yield_to_others(niceness: int) -> None:
-    """Lower this process's priority to ``niceness``, or leave it where it is lower already."""
+def terminate_with_parent() -> Callable[[], None] | None:
+    """Return a `preexec_fn` that sends the child SIGTERM when its parent ends, even by SIGKILL.
+
+    More precisely, the signal is sent when the thread that started the child ends. None where the system has
+    no such signal.
+    """
+    if sys.platform != "linux":
+        return None
+    # Loaded before the fork: few calls are safe between fork and exec.
+    libc, parent = ctypes.CDLL(None, use_errno=True), os.getpid()
+
+    def before_exec() -> None:
+        _set_parent_death_signal(libc, signal.SIGTERM)
+        # The parent may have died between the fork and the call above.
+        _exit_if_orphaned(parent)
+
+    return before_exec
+
+
+def set_niceness(niceness: int) -> None:
+    """Lower the priority of this process to ``niceness``; a priority that is lower already stays."""
     for thread in _threads():
         if os.getpriority(os.PRIO_PROCESS, thread) < niceness:
-            # A thread that has just ended needs none.
+            # A thread that has just ended needs no priority.
             with contextlib.suppress(ProcessLookupError):
                 os.setpriority(os.PRIO_PROCESS, thread, niceness)
 
 
-def step_back(niceness: int) -> None:
-    """Yield the processor to whoever answers queries, and be the first to go when memory runs out."""
-    yield_to_others(niceness)
+def deprioritise(niceness: int) -> None:
+    """Give query processes precedence over this one: for the processor, and when memory runs out."""
+    set_niceness(niceness)
     if sys.platform == "linux":
-        # Never wakes up in front of somebody who is interactive.
+        # SCHED_BATCH never preempts an interactive process on wake-up.
         for thread in _threads():
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
-        # Where the kernel groups by session it weighs this one by a number of its own.
+        # With autogroups the kernel weighs sessions, by a niceness of their own.
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(niceness), encoding="ascii")
-        # Not allowed in some sandboxes; then the kernel goes by size alone, and most likely picks the solver.
+        # Some sandboxes forbid this; the OOM killer then decides by size alone, which usually selects the
+        # solver as well.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
 
 
 def has_idle_core() -> bool:
-    """Whether this machine has fewer threads that want to run than cores, just now; False if nobody knows."""
+    """Whether fewer threads are runnable than the machine has cores; False where this is not known."""
     if sys.platform != "linux":
         return False
     runnable = Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[0]
-    # The one who asks runs, too.
+    # The calling thread is one of them.
     return int(runnable) - 1 < (os.cpu_count() or 1)
 
 
+def _set_parent_death_signal(libc: ctypes.CDLL, number: int) -> None:
+    libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
 def _threads() -> list[int]:
-    """On Linux priorities are of threads; later ones have those of the thread that starts them."""
+    """Thread ids of this process. On Linux priorities belong to threads; new threads inherit them."""
     if sys.platform == "linux":
         return [int(task.name) for task in Path("/proc/self/task").iterdir()]
     return [0]
 
 
-def _watch(parent: int) -> None:
+def _poll_parent(parent: int) -> None:
     while True:
-        _exit_when_orphaned(parent)
-        time.sleep(0.5)
+        _exit_if_orphaned(parent)
+        time.sleep(_POLL_SECONDS)
 
 
-def _exit_when_orphaned(parent: int) -> None:
+def _exit_if_orphaned(parent: int) -> None:
     if os.getppid() != parent:
         os._exit(1)

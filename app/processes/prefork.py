@@ -1,9 +1,9 @@
-"""`stms api --workers N`: server processes on one listening socket, kept and replaced by their parent.
+"""`stms api --api-processes N`: a pre-fork manager of server processes that share one listening socket.
 
-The parent holds the socket open, so that nobody who knocks is turned away while processes come and go. A
-process that dies, or whose event loop stands still, is started again, later each time it dies young. SIGHUP
-replaces all processes one after the other, each only once its successor serves; when a successor does not
-get that far, those that are left stay. SIGTERM ends all in order.
+The parent keeps the socket open, so that no connection is refused while processes are replaced. A process
+that dies, or whose event loop hangs, is restarted with exponential back-off. SIGHUP is a rolling restart:
+each process is stopped only after its successor serves, and the restart is abandoned when a successor fails
+to start. SIGTERM drains and stops all processes.
 """
 
 from __future__ import annotations
@@ -16,58 +16,61 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Final
 
-from app.processes.scoreboard import Board, Seat, State
-from app.processes.supervisor import Child, RestartPolicy
+from app.processes.scoreboard import Scoreboard, Slot, State
+from app.processes.supervisor import Command, RestartPolicy
 
 _POLL_SECONDS: Final = 0.05
 _START_SECONDS: Final = 60.0
-"""How long a process may take until it serves."""
-_SILENT_SECONDS: Final = 30.0
-"""How long a process's event loop may stand still."""
-_END_SECONDS: Final = 5.0
-"""On top of the time for requests under way, before a process is killed."""
+"""Longest time from the start of a process until it serves."""
+_HANG_SECONDS: Final = 30.0
+"""Longest time without a heartbeat of the event loop."""
+_KILL_SECONDS: Final = 5.0
+"""Time beyond the drain period before a process is killed."""
 _FIRST_PAUSE: Final = 0.25
 
 
-class Member:
-    """One process in its seat, and when it is to be started again."""
+class Child:
+    """One server process and its scoreboard slot. start_at, kill_at: due times on the monotonic clock."""
 
-    def __init__(self, child: Child, seat: Seat, policy: RestartPolicy) -> None:
-        self.child = child
-        self.seat = seat
+    def __init__(self, command: Command, slot: Slot, policy: RestartPolicy) -> None:
+        self.command = command
+        self.slot = slot
         self.policy = policy
         self.start_at: float | None = None
         self.kill_at: float | None = None
 
     def start(self) -> None:
-        """Start it in its seat."""
+        """Start the process."""
         self.start_at = None
-        self.seat.beat()
-        self.seat.state = State.STARTING
-        self.child.start()
+        self.slot.heartbeat()
+        self.slot.state = State.STARTING
+        self.command.start()
 
-    def end(self, seconds: float) -> None:
-        """Ask it to end within so many seconds."""
-        self.child.terminate()
+    def stop(self, seconds: float) -> None:
+        """Send SIGTERM; `has_ended` kills the process after ``seconds``."""
+        self.command.terminate()
         self.kill_at = time.monotonic() + seconds
 
-    def is_gone(self) -> bool:
-        """Whether it has ended; kills it when its time is over."""
-        if self.child.running:
+    def has_ended(self) -> bool:
+        """Whether the process has ended; kills it if it is overdue."""
+        if self.command.running:
             if self.kill_at is None or time.monotonic() < self.kill_at:
                 return False
-            self.child.kill()
-        self.seat.leave()
+            self.command.kill()
+        self.slot.release()
         return True
 
-    def is_stuck(self) -> bool:
-        """Whether it runs and yet does nothing."""
-        limit = _START_SECONDS if self.seat.state is State.STARTING else _SILENT_SECONDS
-        return self.child.running and self.seat.silence > limit
+    def is_hung(self) -> bool:
+        """Whether the process runs without a heartbeat, or takes too long to start."""
+        limit = _START_SECONDS if self.slot.state is State.STARTING else _HANG_SECONDS
+        return self.command.running and self.slot.seconds_since_heartbeat > limit
 
 
-class Fleet:
-    """The processes. ``report`` gets lines for people; grace: seconds for requests under way at an end."""
+class Prefork:
+    """Runs ``size`` server processes.
+
+    report: called with messages for the operator. grace: drain period of a process in seconds.
+    """
 
     def __init__(
         self,
@@ -78,25 +81,25 @@ class Fleet:
         size: int,
         grace: float,
     ) -> None:
-        # While one is replaced, both need a seat; twice as many leave some for those that end slowly.
-        self._board = Board.shared(2 * size)
-        self._board.wanted = size
+        # A process and its successor need a slot each; twice the size leaves some for slow shutdowns.
+        self._scoreboard = Scoreboard.shared(2 * size)
+        self._scoreboard.target_size = size
         self._listener = listener
         self._environment = environment
         self._report = report
-        self._grace = grace + _END_SECONDS
-        self._members: list[Member] = []
-        self._leaving: list[Member] = []
-        self._to_replace: deque[Member] = deque()
-        self._successor: Member | None = None
+        self._grace = grace + _KILL_SECONDS
+        self._children: list[Child] = []
+        self._stopping: list[Child] = []
+        self._to_replace: deque[Child] = deque()
+        self._successor: Child | None = None
         self._has_served = False
         self._stop_signals = 0
         self._hangups = 0
         for _ in range(size):
-            self._members.append(self._member())
+            self._children.append(self._new_child())
 
     def run(self) -> int:
-        """Exit code of the whole: 0 after a signal, 1 when no process could be brought to serve."""
+        """Run until a signal. Returns the exit code: 0 after a signal, 1 if the first start failed."""
         handlers = {
             signal.SIGTERM: self._on_stop,
             signal.SIGINT: self._on_stop,
@@ -104,97 +107,97 @@ class Fleet:
         }
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
-            for member in self._members:
-                member.start()
+            for child in self._children:
+                child.start()
             while not self._stop_signals:
-                if not self._keep():
+                if not self._restart_dead():
                     return 1
-                self._replace()
+                self._step_rolling_restart()
                 time.sleep(_POLL_SECONDS)
         finally:
-            self._end()
+            self._stop_all()
             for number, handler in before.items():
                 signal.signal(number, handler)
         return 0
 
-    def _member(self) -> Member:
-        taken = {member.seat.index for member in [*self._members, *self._leaving]}
-        seat = next(seat for seat in self._board.seats if seat.index not in taken)
-        files = (self._listener.fileno(), self._board.file or 0)
-        place = ":".join(map(str, (*files, seat.index)))
-        child = Child("api", self._environment, "--place", place, files=files)
-        return Member(child, seat, RestartPolicy(_FIRST_PAUSE))
+    def _new_child(self) -> Child:
+        used = {child.slot.index for child in [*self._children, *self._stopping]}
+        slot = next(slot for slot in self._scoreboard.slots if slot.index not in used)
+        files = (self._listener.fileno(), self._scoreboard.file or 0)
+        context = ":".join(map(str, (*files, slot.index)))
+        command = Command("api", self._environment, "--process-context", context, files=files)
+        return Child(command, slot, RestartPolicy(_FIRST_PAUSE))
 
-    def _keep(self) -> bool:
-        """Look after everybody; False when the first start failed, as another one would."""
-        self._leaving = [member for member in self._leaving if not member.is_gone()]
-        if not self._has_served and len(self._board.serving()) == len(self._members):
+    def _restart_dead(self) -> bool:
+        """Kill hung processes and restart dead ones. Returns False if the first start failed."""
+        self._stopping = [child for child in self._stopping if not child.has_ended()]
+        if not self._has_served and len(self._scoreboard.serving()) == len(self._children):
             self._has_served = True
-            self._report(f"{len(self._members)} processes serve.")
-        for member in self._members:
-            if member.start_at is not None:
-                if time.monotonic() >= member.start_at:
-                    member.start()
-            elif member.is_stuck():
-                self._report(f"Process {member.child.pid} stands still and is killed.")
-                member.child.kill()
-            elif not member.child.running and not self._restart_later(member):
+            self._report(f"{len(self._children)} processes serve.")
+        for child in self._children:
+            if child.start_at is not None:
+                if time.monotonic() >= child.start_at:
+                    child.start()
+            elif child.is_hung():
+                self._report(f"Process {child.command.pid} hangs and is killed.")
+                child.command.kill()
+            elif not child.command.running and not self._schedule_restart(child):
                 return False
         return True
 
-    def _restart_later(self, member: Member) -> bool:
-        was = member.seat.state
-        member.seat.leave()
-        if not self._has_served and was is State.STARTING:
-            self._report(f"A process could not start: exit code {member.child.exit_code}.")
+    def _schedule_restart(self, child: Child) -> bool:
+        state = child.slot.state
+        child.slot.release()
+        if not self._has_served and state is State.STARTING:
+            self._report(f"A process could not start: exit code {child.command.exit_code}.")
             return False
-        pause = member.policy.pause_after(member.child.age)
-        self._board.deaths += 1
+        pause = child.policy.pause_after(child.command.age)
+        self._scoreboard.crash_count += 1
         self._report(
-            f"Process {member.child.pid} ended with exit code {member.child.exit_code};"
+            f"Process {child.command.pid} ended with exit code {child.command.exit_code};"
             f" next start in {pause:g} s."
         )
-        member.start_at = time.monotonic() + pause
+        child.start_at = time.monotonic() + pause
         return True
 
-    def _replace(self) -> None:
-        """One step of a rolling restart: a successor, and once it serves, the end of its predecessor."""
+    def _step_rolling_restart(self) -> None:
+        """Start one successor; once it serves, stop its predecessor."""
         if self._hangups and not self._to_replace:
             self._hangups = 0
-            self._to_replace = deque(self._members)
+            self._to_replace = deque(self._children)
             self._report("Replacing the processes one after the other.")
-        if self._leaving or not self._to_replace:
+        if self._stopping or not self._to_replace:
             return
         if self._successor is None:
-            self._successor = self._member()
+            self._successor = self._new_child()
             self._successor.start()
-        elif self._successor.seat.state is State.SERVING:
+        elif self._successor.slot.state is State.SERVING:
             old, new = self._to_replace.popleft(), self._successor
             self._successor = None
-            self._members[self._members.index(old)] = new
-            self._leaving.append(old)
-            old.end(self._grace)
-            self._report(f"Process {new.child.pid} has replaced process {old.child.pid}.")
-        elif self._successor.is_stuck() or not self._successor.child.running:
-            self._successor.child.kill()
-            self._successor.seat.leave()
+            self._children[self._children.index(old)] = new
+            self._stopping.append(old)
+            old.stop(self._grace)
+            self._report(f"Process {new.command.pid} has replaced process {old.command.pid}.")
+        elif self._successor.is_hung() or not self._successor.command.running:
+            self._successor.command.kill()
+            self._successor.slot.release()
             self._successor = None
             self._to_replace.clear()
-            self._report("The new process did not get ready; those that are left go on.")
+            self._report("The new process did not get ready; the remaining old processes continue.")
 
-    def _end(self) -> None:
-        # The kernel refuses newcomers once the last process has closed the socket, too.
+    def _stop_all(self) -> None:
+        # The kernel refuses new connections once the last process has closed the socket too.
         self._listener.close()
-        everybody = [*self._members, *self._leaving, *([self._successor] if self._successor else [])]
-        for member in everybody:
-            member.end(self._grace)
-        # A second signal means: at once.
-        while everybody and self._stop_signals < 2:
-            everybody = [member for member in everybody if not member.is_gone()]
+        running = [*self._children, *self._stopping, *([self._successor] if self._successor else [])]
+        for child in running:
+            child.stop(self._grace)
+        # A second signal stops them without further delay.
+        while running and self._stop_signals < 2:
+            running = [child for child in running if not child.has_ended()]
             time.sleep(_POLL_SECONDS)
-        for member in everybody:
-            member.child.kill()
-        self._board.close()
+        for child in running:
+            child.command.kill()
+        self._scoreboard.close()
 
     def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
         self._stop_signals += 1

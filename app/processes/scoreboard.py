@@ -1,11 +1,10 @@
-"""Memory that the server processes of one service share, so that any of them can speak for all.
+"""Scoreboard in an anonymous memfd: one slot per server process, written by its owner, read by all.
 
-The parent makes a board with more seats than processes and hands it to its children as an open file without
-a name: nothing is left behind, whatever ends how. A seat belongs to one process at a time, the only one that
-writes there; all read all. A successor in a seat goes on with the numbers of its predecessor, so that
-counters never fall.
+The parent creates the scoreboard with more slots than processes, and its children inherit it as an open file
+without a name; the kernel frees it with the last process. A process that takes over a slot continues with
+the values of its predecessor, so counters never decrease.
 
-Every number is a float64 at an address of its own, read and written as a whole by the processor.
+Every value is an aligned float64, which the processor reads and writes atomically.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from enum import IntEnum
 from typing import Final
 
 _VERSION: Final = 20261121.1
-"""Changes with the layout of board or seat."""
+"""To be changed with the layout of the scoreboard or of a slot."""
 
 _HEAD: Final = 8
 _SALT: Final = 3
-TIMES: Final = 1 << 18
-"""Float64 that belong to no seat: the moments of `app.auth.rate_limit`, which all processes write."""
-_SEAT_HEAD: Final = 8
-SEAT_NUMBERS: Final = 80_000
-"""Float64 in a seat after its head; memory is used only where it was written."""
+RATE_LIMIT_CELLS: Final = 1 << 18
+"""Float64 cells of `app.auth.rate_limit`; they belong to no slot, and all processes write them."""
+_SLOT_HEAD: Final = 8
+SLOT_VALUES: Final = 80_000
+"""Float64 values in a slot after its head; a page uses memory only once it was written."""
 
-_STATE, _PID, _BEAT, _CONNECTIONS, _LAYOUT = range(5)
+_STATE, _PID, _HEARTBEAT, _CONNECTIONS, _LAYOUT = range(5)
 
 
-class BoardMismatch(Exception):
-    """The board was made by another release of this program."""
+class ScoreboardMismatch(Exception):
+    """The scoreboard was created by another release of this program."""
 
 
 class State(IntEnum):
-    """What the process in a seat is doing."""
+    """State of the process that owns a slot."""
 
     FREE = 0
     STARTING = 1
@@ -44,18 +43,21 @@ class State(IntEnum):
     DRAINING = 3
 
 
-class Seat:
-    """One process's part of a board. numbers: SEAT_NUMBERS float64, for `Metrics`. memory: the same bytes."""
+class Slot:
+    """The part of a scoreboard that belongs to one process.
+
+    values: SLOT_VALUES float64 for `Metrics`. memory: the same memory as bytes.
+    """
 
     def __init__(self, index: int, memory: memoryview) -> None:
         self.index = index
-        self._head = memory[: _SEAT_HEAD * 8].cast("d")
-        self.memory = memory[_SEAT_HEAD * 8 :]
-        self.numbers = self.memory.cast("d")
+        self._head = memory[: _SLOT_HEAD * 8].cast("d")
+        self.memory = memory[_SLOT_HEAD * 8 :]
+        self.values = self.memory.cast("d")
 
     @property
     def state(self) -> State:
-        """As the process, or its parent, said last."""
+        """State that the process, or its parent, set last."""
         return State(int(self._head[_STATE]))
 
     @state.setter
@@ -64,17 +66,17 @@ class Seat:
 
     @property
     def pid(self) -> int:
-        """Of the process that sat down here last."""
+        """Process id of the last owner."""
         return int(self._head[_PID])
 
     @property
-    def silence(self) -> float:
-        """Seconds since the process last said that its event loop turns."""
-        return time.monotonic() - self._head[_BEAT]
+    def seconds_since_heartbeat(self) -> float:
+        """Seconds since the owner's event loop last called `heartbeat`."""
+        return time.monotonic() - self._head[_HEARTBEAT]
 
     @property
     def connections(self) -> int:
-        """Open connections."""
+        """Open connections of the owner."""
         return int(self._head[_CONNECTIONS])
 
     @connections.setter
@@ -83,36 +85,38 @@ class Seat:
 
     @property
     def layout(self) -> float:
-        """What the numbers mean; 0 in a seat that nobody wrote in yet."""
+        """Identifies the meaning of the values; 0 in a slot that was never used."""
         return self._head[_LAYOUT]
 
-    def arrange(self, layout: float) -> None:
-        """Write numbers of this meaning from now on; those of another release are forgotten."""
+    def reset_layout(self, layout: float) -> None:
+        """Set the meaning of the values; values with another meaning are zeroed."""
         if self.layout not in (0.0, layout):
             self.memory[:] = bytes(len(self.memory))
         self._head[_LAYOUT] = layout
 
-    def take(self, state: State) -> None:
-        """Sit down; what the predecessor counted stays."""
+    def claim(self, state: State) -> None:
+        """Make this process the owner; the values of the previous owner stay."""
         self._head[_PID] = os.getpid()
         self.connections = 0
-        self.beat()
+        self.heartbeat()
         self.state = state
 
-    def leave(self) -> None:
-        """Nobody sits here any more."""
+    def release(self) -> None:
+        """Mark the slot as free."""
         self.connections = 0
         self.state = State.FREE
 
-    def beat(self) -> None:
-        """Say that the process is well."""
-        self._head[_BEAT] = time.monotonic()
+    def heartbeat(self) -> None:
+        """Record that the process is alive."""
+        self._head[_HEARTBEAT] = time.monotonic()
 
 
-class Board:
-    """All seats. file: of the shared memory, for children; None where there is nobody to share it with.
+class Scoreboard:
+    """All slots of a service.
 
-    times: TIMES float64 that all processes write. salt: eight random bytes that all of them know.
+    file: file descriptor of the shared memory for child processes; None if the scoreboard is private.
+    rate_limit_cells: RATE_LIMIT_CELLS float64 that all processes write.
+    salt: eight random bytes that all processes share.
     """
 
     def __init__(self, memory: mmap.mmap, file: int | None = None) -> None:
@@ -120,73 +124,75 @@ class Board:
         view = memoryview(memory)
         self._head = view[: _HEAD * 8].cast("d")
         self.salt = view[_SALT * 8 : (_SALT + 1) * 8]
-        self.times = view[_HEAD * 8 : (_HEAD + TIMES) * 8].cast("d")
-        step = (_SEAT_HEAD + SEAT_NUMBERS) * 8
-        starts = range((_HEAD + TIMES) * 8, len(view) - step + 1, step)
-        self.seats = [Seat(index, view[start : start + step]) for index, start in enumerate(starts)]
+        self.rate_limit_cells = view[_HEAD * 8 : (_HEAD + RATE_LIMIT_CELLS) * 8].cast("d")
+        step = (_SLOT_HEAD + SLOT_VALUES) * 8
+        starts = range((_HEAD + RATE_LIMIT_CELLS) * 8, len(view) - step + 1, step)
+        self.slots = [Slot(index, view[start : start + step]) for index, start in enumerate(starts)]
 
     @classmethod
-    def alone(cls) -> Board:
-        """A board with one seat for a process that shares it with nobody."""
-        board = cls(mmap.mmap(-1, _size(1)))
-        board.salt[:] = os.urandom(8)
-        board.seats[0].take(State.SERVING)
-        return board
+    def private(cls) -> Scoreboard:
+        """Create a scoreboard with one slot, claimed by this process and not shared."""
+        scoreboard = cls(mmap.mmap(-1, _size(1)))
+        scoreboard.salt[:] = os.urandom(8)
+        scoreboard.slots[0].claim(State.SERVING)
+        return scoreboard
 
     @classmethod
-    def shared(cls, seats: int) -> Board:
-        """A new board for a parent and its children, who get its ``file``."""
-        file = _nameless_file()
-        os.ftruncate(file, _size(seats))
-        board = cls(mmap.mmap(file, _size(seats)), file)
-        board._head[0] = _VERSION
-        board.salt[:] = os.urandom(8)
-        return board
+    def shared(cls, slots: int) -> Scoreboard:
+        """Create a scoreboard for a parent and its children, which inherit its ``file``."""
+        file = _anonymous_file()
+        os.ftruncate(file, _size(slots))
+        scoreboard = cls(mmap.mmap(file, _size(slots)), file)
+        scoreboard._head[0] = _VERSION
+        scoreboard.salt[:] = os.urandom(8)
+        return scoreboard
 
     @classmethod
-    def inherited(cls, file: int) -> Board:
-        """The board that a parent made. Raises BoardMismatch."""
+    def inherited(cls, file: int) -> Scoreboard:
+        """Open the scoreboard that a parent created. Raises ScoreboardMismatch."""
         size = os.fstat(file).st_size
-        board = cls(mmap.mmap(file, size)) if size >= _size(1) else None
-        if board is None or board._head[0] != _VERSION or _size(len(board.seats)) != size:
-            raise BoardMismatch("The parent process is of another release; start the service as a whole.")
-        return board
+        scoreboard = cls(mmap.mmap(file, size)) if size >= _size(1) else None
+        if scoreboard is None or scoreboard._head[0] != _VERSION or _size(len(scoreboard.slots)) != size:
+            raise ScoreboardMismatch(
+                "The parent process runs another release; stop and start the whole service."
+            )
+        return scoreboard
 
     @property
-    def deaths(self) -> int:
-        """Processes that ended without being asked to, since the parent's start."""
+    def crash_count(self) -> int:
+        """Processes that ended without a request to do so, since the parent started."""
         return int(self._head[1])
 
-    @deaths.setter
-    def deaths(self, number: int) -> None:
+    @crash_count.setter
+    def crash_count(self, number: int) -> None:
         self._head[1] = number
 
     @property
-    def wanted(self) -> int:
-        """Processes there shall be; 0 on a board that is not shared."""
+    def target_size(self) -> int:
+        """Number of processes that the parent keeps running; 0 if the scoreboard is private."""
         return int(self._head[2])
 
-    @wanted.setter
-    def wanted(self, number: int) -> None:
+    @target_size.setter
+    def target_size(self, number: int) -> None:
         self._head[2] = number
 
-    def serving(self) -> list[Seat]:
-        """Seats of processes that take connections."""
-        return [seat for seat in self.seats if seat.state is State.SERVING]
+    def serving(self) -> list[Slot]:
+        """Slots of the processes that accept connections."""
+        return [slot for slot in self.slots if slot.state is State.SERVING]
 
     def close(self) -> None:
-        """Close the file; the memory goes with the last process that has it."""
+        """Close the file; the memory lives until the last process that maps it has ended."""
         if self.file is not None:
             os.close(self.file)
             self.file = None
 
 
-def _size(seats: int) -> int:
-    return 8 * (_HEAD + TIMES + seats * (_SEAT_HEAD + SEAT_NUMBERS))
+def _size(slots: int) -> int:
+    return 8 * (_HEAD + RATE_LIMIT_CELLS + slots * (_SLOT_HEAD + SLOT_VALUES))
 
 
-def _nameless_file() -> int:
+def _anonymous_file() -> int:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("stms-board")
+        return os.memfd_create("stms-scoreboard")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

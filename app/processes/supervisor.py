@@ -1,14 +1,12 @@
-"""`stms serve`: the API and one worker as child processes, kept together.
+"""`stms serve`: a supervisor that runs the API and one worker as child processes.
 
-The API's end is the end; a dead worker is started again, later each time it dies young. A signal is passed
-on to both, and whoever has not gone when its grace is over is killed. Children end with this process even
-when it is killed (Linux: PR_SET_PDEATHSIG), so nothing is left behind.
+When the API ends, everything ends; a dead worker is restarted with exponential back-off. Signals are passed
+on to both children, and a child that outlives its grace period is killed. Children end with this process
+even when it is killed (on Linux, by PR_SET_PDEATHSIG).
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
 import subprocess
 import sys
@@ -18,15 +16,16 @@ from types import FrameType
 
 import httpx
 
-_PR_SET_PDEATHSIG = 1
+from app.processes.os_process import terminate_with_parent
+
 _POLL_SECONDS = 0.1
 _READY_SECONDS = 60.0
 _GRACE_SECONDS = 15.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _HEALTHY_AFTER = 1.0, 30.0, 60.0
 
 
-class Child:
-    """One command of this program in a process of its own. files: open files it inherits, by number."""
+class Command:
+    """A command of this program in a child process. files: file descriptors that it inherits."""
 
     def __init__(
         self, command: str, environment: Mapping[str, str], *arguments: str, files: Sequence[int] = ()
@@ -39,13 +38,13 @@ class Child:
         self._started = 0.0
 
     def start(self) -> None:
-        """Start it, in its own process group so that Ctrl-C reaches it only through us."""
+        """Start it in its own process group, so that Ctrl-C reaches it only through this process."""
         self._process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "app.cli", self.command, *self._arguments],
             env=self._environment,
             pass_fds=self._files,
             process_group=0,
-            preexec_fn=end_with_parent(),  # noqa: PLW1509
+            preexec_fn=terminate_with_parent(),  # noqa: PLW1509
         )
         self._started = time.monotonic()
 
@@ -66,37 +65,34 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Of the process started last."""
+        """Process id of the last start."""
         return self._process.pid if self._process else None
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM if it runs."""
         self.send(signal.SIGTERM)
 
     def send(self, number: int) -> None:
-        """Send it a signal if it runs."""
+        """Send a signal if it runs."""
         if self._process is not None:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it by force if it still runs."""
+        """Send SIGKILL if it runs, and wait for its end."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
 
 class RestartPolicy:
-    """The wait before a dead process is started again: it doubles, and is forgotten after a healthy minute.
-
-    first: seconds of the first wait.
-    """
+    """Exponential back-off of restarts, which a healthy minute resets. first: first pause in seconds."""
 
     def __init__(self, first: float | None = None) -> None:
         self._first = _FIRST_PAUSE if first is None else first
         self._pause = self._first
 
     def pause_after(self, lifetime: float) -> float:
-        """Seconds to wait after a life of ``lifetime`` seconds."""
+        """Seconds to wait before the restart of a process that lived for ``lifetime`` seconds."""
         if lifetime >= _HEALTHY_AFTER:
             self._pause = self._first
         pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
@@ -104,10 +100,10 @@ class RestartPolicy:
 
 
 class Supervisor:
-    """Runs both children until one of the ends above; ``report`` gets lines for people.
+    """Runs the API and a worker.
 
-    rolls: the API has several processes and replaces them one by one on SIGHUP, which is passed on to it.
-    grace: seconds that requests under way get at the end.
+    report: called with messages for the operator. can_roll: the API has several processes and replaces them
+    one by one on SIGHUP, which is passed on to it. grace: drain period of the API in seconds.
     """
 
     def __init__(
@@ -116,21 +112,21 @@ class Supervisor:
         environment: Mapping[str, str],
         report: Callable[[str], None],
         *,
-        rolls: bool = False,
+        can_roll: bool = False,
         grace: float = 0.0,
     ) -> None:
         self._address = address
         self._report = report
         self._grace = grace + _GRACE_SECONDS
-        self._rolls = rolls
-        self._api, self._worker = Child("api", environment), Child("worker", environment)
+        self._can_roll = can_roll
+        self._api, self._worker = Command("api", environment), Command("worker", environment)
         self._restarts = RestartPolicy()
         self._restart_at: float | None = None
         self._stop_signals = 0
         self._hung_up = False
 
     def run(self) -> int:
-        """Exit code of the whole: 0 after a signal, 1 when the API died by itself."""
+        """Run until a signal. Returns the exit code: 0 after a signal, 1 if the API ended by itself."""
         previous = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
         }
@@ -140,16 +136,16 @@ class Supervisor:
             self._worker.start()
             self._announce()
             while not self._stop_signals and self._api.exit_code is None:
-                self._keep_worker()
-                self._pass_hangup_on()
+                self._restart_worker()
+                self._forward_hangup()
                 time.sleep(_POLL_SECONDS)
-            died = None if self._stop_signals else self._api.exit_code
+            api_exit_code = None if self._stop_signals else self._api.exit_code
         finally:
-            self._end_children()
+            self._stop_children()
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        if died is not None:
-            self._report(f"The API process ended by itself with exit code {died}.")
+        if api_exit_code is not None:
+            self._report(f"The API process ended by itself with exit code {api_exit_code}.")
             return 1
         return 0
 
@@ -164,7 +160,7 @@ class Supervisor:
                 deadline = float("inf")
             time.sleep(_POLL_SECONDS)
 
-    def _keep_worker(self) -> None:
+    def _restart_worker(self) -> None:
         if self._worker.exit_code is None:
             return
         if self._restart_at is None:
@@ -177,12 +173,12 @@ class Supervisor:
             self._restart_at = None
             self._worker.start()
 
-    def _end_children(self) -> None:
+    def _stop_children(self) -> None:
         children = (self._api, self._worker)
         for child in children:
             child.terminate()
         deadline = time.monotonic() + self._grace
-        # A second signal means: at once.
+        # A second signal stops them without further delay.
         while (
             any(child.running for child in children)
             and self._stop_signals < 2
@@ -198,14 +194,16 @@ class Supervisor:
     def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:
         self._hung_up = True
 
-    def _pass_hangup_on(self) -> None:
+    def _forward_hangup(self) -> None:
         if not self._hung_up:
             return
         self._hung_up = False
-        if self._rolls:
+        if self._can_roll:
             self._api.send(signal.SIGHUP)
         else:
-            self._report("One API process has nobody to stand in for it; restart with --workers 2 or more.")
+            self._report(
+                "A single API process cannot be replaced while it serves; use --api-processes 2 or more."
+            )
 
 
 def is_alive(address: str) -> bool:
@@ -214,19 +212,3 @@ def is_alive(address: str) -> bool:
         return httpx.get(f"{address}/livez", timeout=2, trust_env=False).is_success
     except httpx.TransportError:
         return False
-
-
-def end_with_parent() -> Callable[[], None] | None:
-    """A `preexec_fn`: the child gets SIGTERM when the thread that starts it ends, even if it is killed."""
-    if sys.platform != "linux":
-        return None
-    # Loaded before the fork: little is safe between fork and exec.
-    libc, parent = ctypes.CDLL(None, use_errno=True), os.getpid()
-
-    def arrange() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            # The parent died between the fork and the call above.
-            os._exit(1)
-
-    return arrange

@@ -1,4 +1,4 @@
-"""How a server process treats memory that it has freed."""
+"""Tuning of a server process: heap memory that stays allocated, and the number of BLAS threads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import time
 from pathlib import Path
 from typing import Final
 
+from threadpoolctl import threadpool_limits
+
 KEPT_BYTES: Final = 64 * 1024**2
 """Freed memory at the end of the heap that is kept for the next request."""
 
 LARGE_BYTES: Final = 8 * 1024**2
-"""Blocks from this size on come from the system and go back there at once."""
+"""Blocks of this size and above are mapped from the system and returned when they are freed."""
 
-_LOOK_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 5.0
 _WORTH_BYTES: Final = 16 * 1024**2
 
 # malloc.h of the GNU C library
@@ -23,10 +25,19 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
 
-def keep_freed_memory() -> bool:
-    """Keep some freed memory instead of returning it at once; False where the C library has no such wish.
+def limit_blas_threads() -> None:
+    """Limit BLAS to one thread for the rest of the process.
 
-    A query of some megabytes would else pay for every page of its body anew: a third of its whole cost.
+    A query is some microseconds of arithmetic: waking a second thread costs more than it saves, and on a busy
+    machine the other cores belong to the other server processes.
+    """
+    threadpool_limits(limits=1, user_api="blas")
+
+
+def keep_freed_memory() -> bool:
+    """Let glibc keep freed heap for reuse. Returns False where `mallopt` is missing.
+
+    Otherwise a query of some megabytes pays page faults for its whole body: a third of its cost.
     """
     if sys.platform != "linux":
         return False
@@ -36,30 +47,30 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES) and mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES))
 
 
-class FreedMemory:
-    """Gives memory between what is in use back to the system, a few seconds after it has become much.
+class MallocTrimmer:
+    """Returns freed heap to the system by `malloc_trim`, a few seconds after the process has grown.
 
-    What is kept for the next request is kept for a while only: after a few large ones a process would else
-    stay as large as they made it.
+    This bounds what `keep_freed_memory` keeps: without it a few large requests would leave the process at
+    their size for good.
     """
 
     def __init__(self) -> None:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-        self._held = 0 if self._trim is None else resident_bytes()
-        self._next = time.monotonic() + _LOOK_SECONDS
+        self._trimmed_size = 0 if self._trim is None else resident_bytes()
+        self._next = time.monotonic() + _POLL_SECONDS
 
-    def look(self) -> bool:
-        """Call it often; whether memory was given back just now."""
+    def poll(self) -> bool:
+        """Trim the heap if it is due; cheap enough for every tick. Returns whether it trimmed."""
         if self._trim is None or time.monotonic() < self._next:
             return False
-        self._next = time.monotonic() + _LOOK_SECONDS
-        if resident_bytes() < self._held + _WORTH_BYTES:
+        self._next = time.monotonic() + _POLL_SECONDS
+        if resident_bytes() < self._trimmed_size + _WORTH_BYTES:
             return False
         self._trim(0)
-        self._held = resident_bytes()
+        self._trimmed_size = resident_bytes()
         return True
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in the machine's. Linux only."""
+    """Resident set size of this process in bytes. Linux only."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -20,7 +20,7 @@ from app.auth.rate_limit import TrustedProxies, network_of
 from app.http.body import Message, Receive, Scope, Send
 from app.http.problem import Problem
 from app.http.request_id import HEADER, new_request_id
-from app.processes.scoreboard import Seat, State
+from app.processes.scoreboard import Slot, State
 from app.server.fast_path import AtOnce
 from app.server.request_rules import StrictProtocol
 
@@ -56,7 +56,7 @@ class House:
     loopback and trusted proxies are not counted. refused: connections and requests, by reason.
     """
 
-    seat: Seat
+    slot: Slot
     most: int
     most_of_one: int = 0
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
@@ -102,13 +102,13 @@ class Connection(StrictProtocol):
                 transport.abort()
             elif of_one > house.most_of_one:
                 self._turn_away("connections_of_address")
-        if house.seat.state is State.DRAINING:
+        if house.slot.state is State.DRAINING:
             self.drain()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It went."""
-        seat, addresses = self._house.seat, self._house.addresses
-        seat.connections = max(0, seat.connections - 1)
+        slot, addresses = self._house.slot, self._house.addresses
+        slot.connections = max(0, slot.connections - 1)
         if self._network is not None:
             addresses[self._network] -= 1
             if not addresses[self._network]:

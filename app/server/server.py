@@ -21,7 +21,7 @@ from typing import Any, Final
 import uvicorn
 
 from app.auth.rate_limit import TrustedProxies
-from app.processes.scoreboard import Board, Seat, State
+from app.processes.scoreboard import Scoreboard, Slot, State
 from app.server.fast_path import AtOnce
 from app.server.protocol import Connection, House
 
@@ -47,7 +47,7 @@ _CROWD: Final = 1.25
 class Server(uvicorn.Server):
     """Serves an application on a listening socket that other processes may share.
 
-    seat: of this process on ``board``. grace: seconds that requests under way get after SIGTERM, in all.
+    slot: of this process on ``scoreboard``. grace: seconds that requests under way get after SIGTERM, in all.
     tick: called ten times a second. max_connections: open ones before new ones get 429, in all and from one
     address (0: any number) that is none of ``proxies``. at_once: answers some of the requests where they
     arrive. house: knows what was refused.
@@ -58,8 +58,8 @@ class Server(uvicorn.Server):
         app: Any,
         listener: socket.socket,
         *,
-        board: Board,
-        seat: Seat,
+        scoreboard: Scoreboard,
+        slot: Slot,
         grace: float,
         max_connections: int,
         log_level: str,
@@ -69,7 +69,7 @@ class Server(uvicorn.Server):
         proxies: TrustedProxies | None = None,
     ) -> None:
         self.house = House(
-            seat, max_connections, max_connections_per_address, proxies or TrustedProxies(), at_once
+            slot, max_connections, max_connections_per_address, proxies or TrustedProxies(), at_once
         )
 
         def protocol(**given: Any) -> Connection:
@@ -89,22 +89,22 @@ class Server(uvicorn.Server):
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         )
         super().__init__(config)
-        self._seat, self._grace, self._tick = seat, grace, tick
+        self._slot, self._grace, self._tick = slot, grace, tick
         self._connections: set[Connection] = self.server_state.connections  # type: ignore[assignment]
         self._looked = time.monotonic()
         room = int(max_connections * _CROWD)
-        self._door = Door(listener, self._connect, board, seat, lambda: len(self._connections) < room)
+        self._door = Door(listener, self._connect, scoreboard, slot, lambda: len(self._connections) < room)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """Open the application, then the door."""
         await super().startup(sockets=[])
         self._door.open()
-        self._seat.beat()
-        self._seat.state = State.SERVING
+        self._slot.heartbeat()
+        self._slot.state = State.SERVING
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""
-        self._seat.beat()
+        self._slot.heartbeat()
         self._tick()
         now = time.monotonic()
         if now - self._looked >= LOOK_SECONDS:
@@ -115,7 +115,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """End as told above, within ``grace`` seconds."""
-        self._seat.state = State.DRAINING
+        self._slot.state = State.DRAINING
         await self._door.close()
         for connection in self._connections:
             connection.drain()
@@ -126,11 +126,11 @@ class Server(uvicorn.Server):
                 break
             for connection in list(self._connections):
                 connection.close_if_idle_for(IDLE_SECONDS)
-            self._seat.beat()
+            self._slot.heartbeat()
             await asyncio.sleep(_POLL_SECONDS)
         if not self.force_exit:
             await self.lifespan.shutdown()
-        self._seat.leave()
+        self._slot.release()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -177,13 +177,13 @@ class Door:
         self,
         listener: socket.socket,
         connect: Callable[[socket.socket], Any],
-        board: Board,
-        seat: Seat,
+        scoreboard: Scoreboard,
+        slot: Slot,
         room: Callable[[], bool],
     ) -> None:
         self._listener = listener
         self._connect = connect
-        self._board, self._seat, self._room = board, seat, room
+        self._scoreboard, self._slot, self._room = scoreboard, slot, room
         self._arriving: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
 
@@ -223,8 +223,8 @@ class Door:
             self._take_one()
 
     def _has_more_than_its_share(self) -> bool:
-        serving = self._board.serving()
-        return len(serving) > 1 and self._seat.connections > min(seat.connections for seat in serving)
+        serving = self._scoreboard.serving()
+        return len(serving) > 1 and self._slot.connections > min(slot.connections for slot in serving)
 
     def _take_one(self) -> bool:
         """Whether there was one."""
@@ -239,7 +239,7 @@ class Door:
             return False
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._seat.connections += 1
+        self._slot.connections += 1
         task = self._loop.create_task(self._connect(accepted))
         self._arriving.add(task)
         task.add_done_callback(self._arrived)
@@ -248,5 +248,5 @@ class Door:
     def _arrived(self, task: asyncio.Task[None]) -> None:
         self._arriving.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            self._seat.connections -= 1
+            self._slot.connections -= 1
             logger.error("a connection was lost on arrival: %s", task.exception())

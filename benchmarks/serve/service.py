@@ -67,7 +67,7 @@ def service(publish_models: Callable[[Store], None], core: int, *, workers: int 
         # Nothing but the defaults of the service: whatever the caller has set is for another one.
         unset = [f"--unset={name}" for name in os.environ if name.startswith("STMS_")]
         command = ["env", *unset, sys.executable, "-m", "app.cli", "api", "--port", str(port)]
-        command += ["--data-dir", str(folder / "data"), "--workers", str(workers)]
+        command += ["--data-dir", str(folder / "data"), "--api-processes", str(workers)]
         path = {"PYTHONPATH": str(Path(__file__).parents[2])}
         with running(command, core, folder, path) as process:
             url = f"http://127.0.0.1:{port}"

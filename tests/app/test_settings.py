@@ -35,3 +35,18 @@ def test_the_environment_sets_what_is_not_given(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("STMS_LOG_LEVEL", "LOUD")
     with pytest.raises(ValidationError):
         Settings()
+
+
+@pytest.mark.parametrize("name", ["STMS_API_PROCESSES", "STMS_WORKERS"])
+def test_the_number_of_api_processes_can_be_set_by_its_old_name_too(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "3")
+    assert Settings().api_processes == 3
+    assert Settings(api_processes=2).api_processes == 2
+
+
+def test_the_new_name_of_a_setting_takes_precedence_over_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STMS_WORKERS", "3")
+    monkeypatch.setenv("STMS_API_PROCESSES", "4")
+    assert Settings().api_processes == 4

@@ -16,7 +16,7 @@ import httpx
 
 from app.commands.output import CommandFailed
 from app.processes.listener import require_free
-from app.processes.supervisor import end_with_parent
+from app.processes.os_process import terminate_with_parent
 
 _READY_SECONDS = 60.0
 _END_SECONDS = 20.0
@@ -57,7 +57,7 @@ def temporary_server(folder: Path) -> Iterator[TemporaryServer]:
             stdout=log,
             stderr=subprocess.STDOUT,
             process_group=0,
-            preexec_fn=end_with_parent(),  # noqa: PLW1509
+            preexec_fn=terminate_with_parent(),  # noqa: PLW1509
         )
         try:
             _wait_until_ready(server, process)

@@ -30,7 +30,7 @@ from app.domain.errors import ServiceError, Unavailable
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.messages import Frame, read_frame, write_frame
 from app.logs import mask_logs
-from app.processes.os_process import step_back, tie_to_parent
+from app.processes.os_process import deprioritise, die_with_parent
 
 if TYPE_CHECKING:
     from app.jobs.solver.session import Shared, Workbench
@@ -216,19 +216,19 @@ def main() -> int:
     first: nobody waits for it, and it says when it is ready.
     """
     parent, niceness, when = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    tie_to_parent(parent)
+    die_with_parent(parent)
     commands = os.fdopen(os.dup(0), "rb")
     answers = Answers(os.fdopen(os.dup(1), "wb"))
     # Whatever a library prints must not get between the frames.
     os.dup2(2, 1)
     if when == "later":
-        step_back(niceness)
+        deprioritise(niceness)
         get_ready()
         answers.send("ready")
     else:
         import app.jobs.solver.session  # noqa: F401 - loaded at the priority of a job that waits
 
-        step_back(niceness)
+        deprioritise(niceness)
     serve(commands, answers)
     return 0
 

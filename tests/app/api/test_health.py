@@ -137,18 +137,18 @@ def _resolve_all(document: dict[str, Any], node: Any) -> None:
 
 
 def test_a_process_that_is_about_to_end_is_not_ready(client):
-    seat = client.runtime.metrics._seat
-    seat.state = State.DRAINING
+    slot = client.runtime.metrics._slot
+    slot.state = State.DRAINING
     response = client.get("/readyz?verbose")
     assert response.status_code == 503
     assert checks(response)["process"] is False
     assert client.get("/livez").status_code == 200
-    seat.state = State.SERVING
+    slot.state = State.SERVING
     assert client.get("/readyz").status_code == 200
 
 
 def test_processes_that_are_missing_are_told(client):
-    client.runtime.metrics._board.wanted = 3
+    client.runtime.metrics._scoreboard.target_size = 3
     response = client.get("/readyz?verbose")
     assert response.status_code == 200, "this one answers"
     [check] = [check for check in response.json()["checks"] if check["name"] == "processes"]

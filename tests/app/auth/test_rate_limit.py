@@ -13,7 +13,7 @@ from app.auth import rate_limit
 from app.auth.rate_limit import Budget, Limits, TrustedProxies, network_of
 from app.domain.entities import ApiKey
 from app.domain.errors import RateLimited
-from app.processes.scoreboard import Board
+from app.processes.scoreboard import Scoreboard
 from app.settings import Settings
 
 KEY = ApiKey("key_1", "one", "0" * 64, frozenset({"query"}), frozenset(), 1.0)
@@ -27,7 +27,7 @@ def clock(monkeypatch) -> list[float]:
 
 
 def budget(rate: float, burst: int) -> Budget:
-    return Budget(Board.alone().times, 0, rate, burst)
+    return Budget(Scoreboard.private().rate_limit_cells, 0, rate, burst)
 
 
 def test_a_burst_passes_and_then_one_request_each_interval(clock):
@@ -66,8 +66,11 @@ def test_what_was_not_used_is_given_back(clock):
 
 
 def test_a_place_that_was_used_by_a_slower_rate_heals(clock):
-    board = Board.alone()
-    slow, fast = Budget(board.times, 3, 0.01, 100), Budget(board.times, 3, 100, 10)
+    scoreboard = Scoreboard.private()
+    slow, fast = (
+        Budget(scoreboard.rate_limit_cells, 3, 0.01, 100),
+        Budget(scoreboard.rate_limit_cells, 3, 100, 10),
+    )
     assert [slow.take() for _ in range(100)] == [0.0] * 100
     assert 0 < fast.take() <= 0.01
     clock[0] += 0.011
@@ -150,16 +153,16 @@ def test_without_limits_nobody_is_refused(clock):
 
 
 def test_processes_of_one_board_agree_on_the_place_of_an_address():
-    board = Board.shared(2)
-    twin = Board.inherited(board.file or 0)
-    places = [Limits(Settings(), one)._place_of("192.0.2.1") for one in (board, twin)]
+    scoreboard = Scoreboard.shared(2)
+    twin = Scoreboard.inherited(scoreboard.file or 0)
+    places = [Limits(Settings(), one)._place_of("192.0.2.1") for one in (scoreboard, twin)]
     assert places[0] == places[1]
     assert any(Limits(Settings())._place_of("192.0.2.1") != places[0] for _ in range(3)), "nobody can aim"
-    board.close()
+    scoreboard.close()
 
 
 def _spend(file: int, started: float, seconds: float, passed: multiprocessing.Queue) -> None:
-    one = Budget(Board.inherited(file).times, 5, 200.0, 20)
+    one = Budget(Scoreboard.inherited(file).rate_limit_cells, 5, 200.0, 20)
     while time.monotonic() < started:
         time.sleep(0.001)
     count = 0
@@ -171,10 +174,12 @@ def _spend(file: int, started: float, seconds: float, passed: multiprocessing.Qu
 
 
 def test_the_limit_holds_over_all_processes():
-    board, context = Board.shared(1), multiprocessing.get_context("fork")
+    scoreboard, context = Scoreboard.shared(1), multiprocessing.get_context("fork")
     passed: multiprocessing.Queue = context.Queue()
     started, seconds = time.monotonic() + 0.5, 2.0
-    workers = [context.Process(target=_spend, args=(board.file, started, seconds, passed)) for _ in range(3)]
+    workers = [
+        context.Process(target=_spend, args=(scoreboard.file, started, seconds, passed)) for _ in range(3)
+    ]
     for worker in workers:
         worker.start()
     total = sum(passed.get(timeout=60) for _ in workers)
@@ -182,7 +187,7 @@ def test_the_limit_holds_over_all_processes():
         worker.join()
     # Now and then a process is interrupted between reading and writing.
     assert 200 * seconds * 0.7 <= total <= (200 * seconds + 20) * 1.1
-    board.close()
+    scoreboard.close()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from app.jobs.solver.messages import read_frame, write_frame
 from app.jobs.solver.transfer import Parcel
-from app.processes.os_process import tie_to_parent
+from app.processes.os_process import die_with_parent
 from app.store.blob_cache import BlobCache
 
 PLAN, LOG, PARENT = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
@@ -96,7 +96,7 @@ def train(index: int, method: str) -> None:
 
 
 def main() -> None:
-    tie_to_parent(PARENT)
+    die_with_parent(PARENT)
     log("start" if sys.argv[5] == "now" else "spare")
     if sys.argv[5] == "later":
         send("ready", {})

@@ -12,25 +12,25 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.processes import metrics as module
-from app.processes.metrics import BUCKETS, MAX_MODELS, OTHERS, Metrics
-from app.processes.scoreboard import Board, State
+from app.processes.metrics import BUCKETS, MAX_MODELS, OVERFLOW_LABEL, Metrics
+from app.processes.scoreboard import Scoreboard, State
 
 COUNTING = """
 import sys
-from app.processes.scoreboard import Board, State
+from app.processes.scoreboard import Scoreboard, State
 from app.processes.metrics import Metrics
-board = Board.inherited(int(sys.argv[1]))
-seat = board.seats[int(sys.argv[2])]
-seat.take(State.SERVING)
-metrics = Metrics(board, seat)
-metrics.watch("stms_queries_in_flight", "Queries under way.", lambda: 3)
-metrics.watch_count("stms_cache_hits", "Found.", lambda: 10)
+scoreboard = Scoreboard.inherited(int(sys.argv[1]))
+slot = scoreboard.slots[int(sys.argv[2])]
+slot.claim(State.SERVING)
+metrics = Metrics(scoreboard, slot)
+metrics.add_gauge("stms_queries_in_flight", "Queries under way.", lambda: 3)
+metrics.add_counter("stms_cache_hits", "Found.", lambda: 10)
 for _ in range(1000):
     metrics.answered("pets", 2, 0.004)
 metrics.refused("cars", 429)
 metrics.publish()
 if sys.argv[3] == "leave":
-    seat.leave()
+    slot.release()
 """
 
 
@@ -53,8 +53,8 @@ def test_what_was_counted_is_shown():
     metrics.refused("", 404)
     metrics.refused("", 418)
     metrics.predicted("pets")
-    metrics.watch("stms_loaded", "Loaded.", lambda: 7)
-    metrics.watch_jobs(lambda: {"queued": 2})
+    metrics.add_gauge("stms_loaded", "Loaded.", lambda: 7)
+    metrics.add_job_states(lambda: {"queued": 2})
     shown = samples(metrics)
     assert shown["stms_queries_total{model=pets,status=200}"] == 3
     assert shown["stms_queries_total{model=pets,status=400}"] == 1
@@ -85,17 +85,17 @@ def test_buckets_begin_at_50_microseconds_and_end_at_10_seconds():
 
 
 def test_the_counts_of_all_processes_are_one_and_the_dead_are_not_forgotten():
-    board = Board.shared(3)
-    board.wanted = 2
+    scoreboard = Scoreboard.shared(3)
+    scoreboard.target_size = 2
 
-    def count(seat: int, end: str) -> None:
-        command = [sys.executable, "-c", COUNTING, str(board.file), str(seat), end]
-        subprocess.run(command, pass_fds=[board.file], check=True)
+    def count(slot: int, end: str) -> None:
+        command = [sys.executable, "-c", COUNTING, str(scoreboard.file), str(slot), end]
+        subprocess.run(command, pass_fds=[scoreboard.file], check=True)
 
-    board.seats[0].take(State.SERVING)
-    ours = Metrics(board, board.seats[0])
-    ours.watch("stms_queries_in_flight", "Queries under way.", lambda: 1)
-    ours.watch_count("stms_cache_hits", "Found.", lambda: 2)
+    scoreboard.slots[0].claim(State.SERVING)
+    ours = Metrics(scoreboard, scoreboard.slots[0])
+    ours.add_gauge("stms_queries_in_flight", "Queries under way.", lambda: 1)
+    ours.add_counter("stms_cache_hits", "Found.", lambda: 2)
     ours.answered("pets", 1, 0.1)
     count(1, "stay")
     count(2, "leave")
@@ -107,19 +107,19 @@ def test_the_counts_of_all_processes_are_one_and_the_dead_are_not_forgotten():
     assert shown["stms_queries_in_flight"] == 4, "the one that left has nothing under way"
     assert shown["stms_cache_hits_total"] == 22
     assert shown["stms_processes"] == 2
-    assert ours.processes() == module.Processes(2, 2, False)
+    assert ours.processes() == module.ProcessCounts(2, 2, False)
 
     cpu = shown["process_cpu_seconds_total"]
     count(2, "leave")
-    board.deaths = 1
+    scoreboard.crash_count = 1
     shown = samples(ours)
     assert shown["stms_query_seconds_count{model=pets}"] == 3001, "the successor goes on where it was"
     assert shown["stms_cache_hits_total"] == 32
     assert shown["process_cpu_seconds_total"] > cpu
     assert shown["stms_process_deaths_total"] == 1
-    board.seats[0].state = State.DRAINING
-    assert ours.processes() == module.Processes(1, 2, True)
-    board.close()
+    scoreboard.slots[0].state = State.DRAINING
+    assert ours.processes() == module.ProcessCounts(1, 2, True)
+    scoreboard.close()
 
 
 def test_threads_lose_no_count():
@@ -150,7 +150,7 @@ def test_labels_are_bounded():
     metrics.answered("m" * 100, 1, 0.001)
     counted = metrics.counts()
     assert len(counted) == MAX_MODELS
-    assert counted[OTHERS].statuses["200"] == 53
+    assert counted[OVERFLOW_LABEL].statuses["200"] == 53
     assert sum(of.rows for of in counted.values()) == MAX_MODELS + 51
 
 
@@ -159,21 +159,21 @@ def test_the_longest_name_of_a_model_is_a_label():
     metrics.answered("m" * 100, 1, 0.001)
     assert metrics.counts()["m" * 100].rows == 1
     metrics.answered("m" * 200, 1, 0.001)
-    assert metrics.counts()[OTHERS].rows == 1
+    assert metrics.counts()[OVERFLOW_LABEL].rows == 1
 
 
 def test_values_that_are_watched_are_bounded():
     metrics = Metrics()
     # Four are taken by the process itself.
     for number in range(60):
-        metrics.watch(f"value_{number}", "", float)
+        metrics.add_gauge(f"value_{number}", "", float)
     with pytest.raises(ValueError, match="At most 64"):
-        metrics.watch("one_more", "", float)
+        metrics.add_gauge("one_more", "", float)
 
 
 def test_a_database_that_is_away_shows_no_jobs():
     metrics = Metrics()
-    metrics.watch_jobs(lambda: None)
+    metrics.add_job_states(lambda: None)
     shown = samples(metrics)
     assert shown["stms_database_up"] == 0
     assert not any(name.startswith("stms_jobs") for name in shown)
@@ -192,15 +192,15 @@ def test_counting_a_query_costs_little():
 
 
 def test_what_another_release_counts_otherwise_is_left_out():
-    board = Board.shared(2)
-    ours, theirs = (Metrics(board, seat) for seat in board.seats)
+    scoreboard = Scoreboard.shared(2)
+    ours, theirs = (Metrics(scoreboard, slot) for slot in scoreboard.slots)
     for metrics in (ours, theirs):
         metrics.answered("pets", 1, 0.001)
     assert ours.counts()["pets"].rows == 2
-    board.seats[1].arrange(1.0)
+    scoreboard.slots[1].reset_layout(1.0)
     assert ours.counts()["pets"].rows == 1
-    assert Metrics(board, board.seats[1]).counts()["pets"].rows == 1
-    board.close()
+    assert Metrics(scoreboard, scoreboard.slots[1]).counts()["pets"].rows == 1
+    scoreboard.close()
 
 
 def test_a_name_with_odd_characters_is_read_back_as_it_is():

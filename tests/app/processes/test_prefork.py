@@ -1,4 +1,4 @@
-"""Several server processes: kept and replaced by their parent, and together without a single lost request."""
+"""The pre-fork manager: restarts, rolling restarts and signals; and the real service under load."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from typer.testing import CliRunner
 from app.cli import build
 from app.client import Client
 from app.processes import prefork as module
-from app.processes.prefork import Fleet, Member
-from app.processes.scoreboard import Board, State
-from app.processes.supervisor import Child
+from app.processes.prefork import Child, Prefork
+from app.processes.scoreboard import Scoreboard, State
+from app.processes.supervisor import Command
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 
-MEMBER = """
+PROGRAM = """
 import os, signal, sys, time
-from app.processes.scoreboard import Board, State
-board, place, stage = Board.inherited(int(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
+from app.processes.scoreboard import Scoreboard, State
+scoreboard, index, stage = Scoreboard.inherited(int(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
 if stage == "broken":
     sys.exit(3)
-seat = board.seats[place]
-seat.take(State.STARTING)
-if stage == "deaf":
+slot = scoreboard.slots[index]
+slot.claim(State.STARTING)
+if stage == "ignores_sigterm":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if stage != "slow":
-    seat.state = State.SERVING
+    slot.state = State.SERVING
 print(os.getpid(), flush=True)
 while True:
     time.sleep(0.02)
-    if stage != "stuck":
-        seat.beat()
+    if stage != "hangs":
+        slot.heartbeat()
 """
 
 
-class Program(Child):
-    """A member without a server: takes its seat and waits. The class says how those to come behave."""
+class Program(Command):
+    """A process without a server: it claims its slot and waits. `stage` selects the behaviour of new ones."""
 
     stage = "well"
 
@@ -58,22 +58,22 @@ class Program(Child):
         self, command: str, environment: object, *arguments: str, files: tuple[int, ...] = ()
     ) -> None:
         super().__init__(command, {})
-        _, self.board, self.place = arguments[-1].split(":")
+        _, self.scoreboard, self.slot = arguments[-1].split(":")
 
     def start(self) -> None:
-        command = [sys.executable, "-c", MEMBER, self.board, self.place, type(self).stage]
+        command = [sys.executable, "-c", PROGRAM, self.scoreboard, self.slot, type(self).stage]
         self._process = subprocess.Popen(
-            command, process_group=0, pass_fds=[int(self.board)], stdout=subprocess.DEVNULL
+            command, process_group=0, pass_fds=[int(self.scoreboard)], stdout=subprocess.DEVNULL
         )
         self._started = time.monotonic()
 
 
 @pytest.fixture(autouse=True)
-def _members(monkeypatch):
-    """Late signals do no harm, and members are short programs unless a test starts the real command."""
+def _programs(monkeypatch):
+    """Late signals are ignored; children are short programs unless a test starts the real command."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = {number: signal.signal(number, lambda *_: None) for number in numbers}
-    monkeypatch.setattr(module, "Child", Program)
+    monkeypatch.setattr(module, "Command", Program)
     monkeypatch.setattr(Program, "stage", "well")
     monkeypatch.setattr(module, "_FIRST_PAUSE", 0.05)
     yield
@@ -82,12 +82,12 @@ def _members(monkeypatch):
 
 
 class Parent:
-    """A fleet of two, and a thread that does to it what the test says."""
+    """A pre-fork manager of two processes, and a thread that runs the test's story against it."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.fleet = Fleet(self.listener, {}, self.lines.append, size=2, grace=1.0)
+        self.prefork = Prefork(self.listener, {}, self.lines.append, size=2, grace=1.0)
         self.failure: BaseException | None = None
 
     def run(self, story: Callable[[], None]) -> int:
@@ -96,11 +96,11 @@ class Parent:
                 story()
             except BaseException as error:  # noqa: BLE001 - raised again below
                 self.failure = error
-                self.fleet._stop_signals = 1
+                self.prefork._stop_signals = 1
 
         thread = threading.Thread(target=tell, daemon=True)
         thread.start()
-        code = self.fleet.run()
+        code = self.prefork.run()
         thread.join(10)
         if self.failure is not None:
             raise self.failure
@@ -116,7 +116,7 @@ class Parent:
         return lambda: sum(text in line for line in self.lines) >= times
 
     def pids(self) -> list[int | None]:
-        return [member.child.pid for member in self.fleet._members]
+        return [child.command.pid for child in self.prefork._children]
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def stop(number: int = signal.SIGTERM) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_all_and_the_handlers_are_put_back(parent, number):
+def test_a_signal_stops_all_processes_and_restores_the_handlers(parent, number):
     before = signal.getsignal(number)
 
     def story() -> None:
@@ -137,73 +137,73 @@ def test_a_signal_ends_all_and_the_handlers_are_put_back(parent, number):
         stop(number)
 
     assert parent.run(story) == 0
-    assert not any(member.child.running for member in parent.fleet._members)
+    assert not any(child.command.running for child in parent.prefork._children)
     assert signal.getsignal(number) is before
     assert parent.listener.fileno() == -1
 
 
-def test_a_dead_process_is_started_again_and_counted(parent):
+def test_a_dead_process_is_restarted_and_counted(parent):
     def story() -> None:
         parent.wait_for(parent.says("2 processes serve."))
         [victim, survivor] = parent.pids()
         os.kill(victim, signal.SIGKILL)
         parent.wait_for(parent.says("ended with exit code -9; next start in 0.05 s"))
-        parent.wait_for(lambda: len(parent.fleet._board.serving()) == 2)
+        parent.wait_for(lambda: len(parent.prefork._scoreboard.serving()) == 2)
         assert parent.pids()[1] == survivor
         assert parent.pids()[0] != victim
-        assert parent.fleet._board.deaths == 1
+        assert parent.prefork._scoreboard.crash_count == 1
         stop()
 
     assert parent.run(story) == 0
 
 
-def test_a_process_that_stands_still_is_killed_and_started_again(parent, monkeypatch):
-    monkeypatch.setattr(module, "_SILENT_SECONDS", 1.0)
-    monkeypatch.setattr(Program, "stage", "stuck")
+def test_a_hung_process_is_killed_and_started_again(parent, monkeypatch):
+    monkeypatch.setattr(module, "_HANG_SECONDS", 1.0)
+    monkeypatch.setattr(Program, "stage", "hangs")
 
     def story() -> None:
         parent.wait_for(parent.says("2 processes serve."))
         monkeypatch.setattr(Program, "stage", "well")
-        parent.wait_for(parent.says("stands still and is killed", 2))
-        parent.wait_for(lambda: len(parent.fleet._board.serving()) == 2)
+        parent.wait_for(parent.says("hangs and is killed", 2))
+        parent.wait_for(lambda: len(parent.prefork._scoreboard.serving()) == 2)
         stop()
 
     assert parent.run(story) == 0
 
 
-def test_a_first_start_that_fails_is_the_end(parent, monkeypatch):
+def test_a_failed_first_start_ends_the_service(parent, monkeypatch):
     monkeypatch.setattr(Program, "stage", "broken")
     assert parent.run(lambda: None) == 1
     assert "could not start: exit code 3" in parent.lines[-1]
 
 
-def test_hanging_up_replaces_all_one_after_the_other(parent):
+def test_sighup_replaces_the_processes_one_by_one(parent):
     def story() -> None:
         parent.wait_for(parent.says("2 processes serve."))
         before = parent.pids()
         stop(signal.SIGHUP)
         least = 2
         while not parent.says("has replaced process", 2)():
-            least = min(least, len(parent.fleet._board.serving()))
+            least = min(least, len(parent.prefork._scoreboard.serving()))
             time.sleep(0.001)
         assert least == 2
         assert not set(before) & set(parent.pids())
-        parent.wait_for(lambda: not parent.fleet._leaving)
-        assert parent.fleet._board.deaths == 0
+        parent.wait_for(lambda: not parent.prefork._stopping)
+        assert parent.prefork._scoreboard.crash_count == 0
         stop()
 
     assert parent.run(story) == 0
 
 
 @pytest.mark.parametrize("stage", ["broken", "slow"])
-def test_a_successor_that_does_not_get_ready_leaves_the_old_ones_in_place(parent, monkeypatch, stage):
+def test_a_rolling_restart_is_abandoned_when_a_successor_does_not_start(parent, monkeypatch, stage):
     def story() -> None:
         parent.wait_for(parent.says("2 processes serve."))
         before = parent.pids()
         monkeypatch.setattr(module, "_START_SECONDS", -1.0 if stage == "slow" else 60.0)
         monkeypatch.setattr(Program, "stage", stage)
         stop(signal.SIGHUP)
-        parent.wait_for(parent.says("did not get ready; those that are left go on"))
+        parent.wait_for(parent.says("did not get ready; the remaining old processes continue"))
         assert parent.pids() == before
         monkeypatch.setattr(Program, "stage", "well")
         monkeypatch.setattr(module, "_START_SECONDS", 60.0)
@@ -214,21 +214,21 @@ def test_a_successor_that_does_not_get_ready_leaves_the_old_ones_in_place(parent
     assert parent.run(story) == 0
 
 
-def test_who_does_not_end_in_time_is_killed(parent, monkeypatch):
-    monkeypatch.setattr(Program, "stage", "deaf")
-    parent.fleet._grace = 0.3
+def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period(parent, monkeypatch):
+    monkeypatch.setattr(Program, "stage", "ignores_sigterm")
+    parent.prefork._grace = 0.3
 
     def story() -> None:
         parent.wait_for(parent.says("2 processes serve."))
         stop()
 
     assert parent.run(story) == 0
-    assert [member.child.exit_code for member in parent.fleet._members] == [-9, -9]
+    assert [child.command.exit_code for child in parent.prefork._children] == [-9, -9]
 
 
-def test_a_second_signal_ends_all_at_once(parent, monkeypatch):
-    monkeypatch.setattr(Program, "stage", "deaf")
-    parent.fleet._grace = 60.0
+def test_a_second_signal_kills_without_delay(parent, monkeypatch):
+    monkeypatch.setattr(Program, "stage", "ignores_sigterm")
+    parent.prefork._grace = 60.0
 
     def story() -> None:
         parent.wait_for(parent.says("2 processes serve."))
@@ -241,33 +241,33 @@ def test_a_second_signal_ends_all_at_once(parent, monkeypatch):
     assert time.monotonic() - started < 30
 
 
-def test_a_process_dying_while_it_is_to_be_replaced_is_replaced_all_the_same(parent):
+def test_a_process_that_dies_during_a_rolling_restart_is_replaced(parent):
     def story() -> None:
         parent.wait_for(parent.says("2 processes serve."))
         os.kill(parent.pids()[1], signal.SIGKILL)
         stop(signal.SIGHUP)
         parent.wait_for(parent.says("has replaced process", 2))
-        parent.wait_for(lambda: not parent.fleet._leaving)
-        assert len(parent.fleet._board.serving()) == 2
+        parent.wait_for(lambda: not parent.prefork._stopping)
+        assert len(parent.prefork._scoreboard.serving()) == 2
         stop()
 
     assert parent.run(story) == 0
 
 
-def test_a_member_that_never_ran_is_gone():
-    board = Board.shared(1)
-    member = Member(Child("api", {}), board.seats[0], module.RestartPolicy())
-    assert member.is_gone()
-    assert not member.is_stuck()
-    assert board.seats[0].state is State.FREE
-    board.close()
+def test_a_child_that_never_ran_has_ended():
+    scoreboard = Scoreboard.shared(1)
+    child = Child(Command("api", {}), scoreboard.slots[0], module.RestartPolicy())
+    assert child.has_ended()
+    assert not child.is_hung()
+    assert scoreboard.slots[0].state is State.FREE
+    scoreboard.close()
 
 
-# The real thing
+# The real command
 
 
 class Service:
-    """`stms api --workers 2` in a process of its own."""
+    """`stms api --api-processes 2` in a process of its own."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.log = folder / "log"
@@ -276,7 +276,7 @@ class Service:
             self.port = int(probe.getsockname()[1])
         self.url = f"http://127.0.0.1:{self.port}"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-        command = [sys.executable, "-m", "app.cli", "api", "--workers", "2", "--data-dir", str(folder)]
+        command = [sys.executable, "-m", "app.cli", "api", "--api-processes", "2", "--data-dir", str(folder)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*command, "--port", str(self.port)], env=inherited | settings, stdout=log, stderr=log
@@ -284,19 +284,19 @@ class Service:
 
     def wait(self) -> None:
         deadline = time.monotonic() + 60
-        while "2 processes serve." not in self.said():
-            assert self.process.poll() is None, self.said()
-            assert time.monotonic() < deadline, self.said()
+        while "2 processes serve." not in self.log_text():
+            assert self.process.poll() is None, self.log_text()
+            assert time.monotonic() < deadline, self.log_text()
             time.sleep(0.05)
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def wait_until_said(self, text: str, times: int) -> None:
+    def wait_for_log(self, text: str, times: int) -> None:
         deadline = time.monotonic() + 60
-        while self.said().count(text) < times:
-            assert self.process.poll() is None, self.said()
-            assert time.monotonic() < deadline, self.said()
+        while self.log_text().count(text) < times:
+            assert self.process.poll() is None, self.log_text()
+            assert time.monotonic() < deadline, self.log_text()
             time.sleep(0.05)
 
     def children(self) -> list[int]:
@@ -325,7 +325,7 @@ def service(tmp_path: Path, sqlite_address: str, sqlite_store: Store) -> Iterato
 
 
 class Hammer:
-    """Keep-alive connections over which one query follows the other; every answer is looked at."""
+    """Keep-alive connections that send one query after the other and check every answer."""
 
     def __init__(self, port: int, connections: int) -> None:
         self.port = port
@@ -384,13 +384,13 @@ def test_no_request_is_lost_while_processes_are_replaced_ended_and_aliases_move(
         time.sleep(0.5)
         stms.point_alias("pets", "latest", 1)
         service.process.send_signal(signal.SIGHUP)
-        service.wait_until_said("has replaced process", 1)
+        service.wait_for_log("has replaced process", 1)
         stms.point_alias("pets", "latest", 2)
-        service.wait_until_said("has replaced process", 2)
+        service.wait_for_log("has replaced process", 2)
         stms.point_alias("pets", "latest", 1)
         second = set(service.children())
         os.kill(max(second - first), signal.SIGTERM)
-        service.wait_until_said("ended with exit code 0; next start in", 1)
+        service.wait_for_log("ended with exit code 0; next start in", 1)
         time.sleep(1.0)
     assert set(hammer.seen) == {"right", "sent away"}, hammer.seen
     assert hammer.seen["right"] > 1000
@@ -402,13 +402,13 @@ def test_no_request_is_lost_while_processes_are_replaced_ended_and_aliases_move(
     counted = service.metrics()
     assert counted['stms_queries_total{model="pets",status="200"}'] == hammer.seen["right"]
     assert counted["stms_process_deaths_total"] == 1
-    assert "Traceback" not in service.said()
+    assert "Traceback" not in service.log_text()
 
 
 def test_a_killed_process_is_told_and_replaced_while_the_other_answers(service: Service):
     victim, _ = service.children()
     os.kill(victim, signal.SIGKILL)
-    service.wait_until_said("ended with exit code -9", 1)
+    service.wait_for_log("ended with exit code -9", 1)
     deadline = time.monotonic() + 60
     while True:
         answer = httpx.get(f"{service.url}/readyz?verbose", trust_env=False)
@@ -437,12 +437,13 @@ def test_a_killed_parent_takes_its_children_with_it(service: Service):
 def test_several_processes_do_not_start_without_tables(tmp_path: Path):
     started = Service(tmp_path)
     assert started.process.wait(60) == 1
-    assert "Run `stms db upgrade` first" in started.said()
+    assert "Run `stms db upgrade` first" in started.log_text()
 
 
 def test_a_taken_address_is_reported(service: Service):
-    for count in ("1", "2"):
-        arguments = ["api", "--workers", count, "--port", str(service.port)]
+    # The second option is the old name of the first.
+    for option, count in (("--api-processes", "1"), ("--api-processes", "2"), ("--workers", "2")):
+        arguments = ["api", option, count, "--port", str(service.port)]
         result = CliRunner().invoke(build(), [*arguments, "--data-dir", str(service.log.parent)])
         assert result.exit_code == 1
         assert "Address already in use" in result.stderr

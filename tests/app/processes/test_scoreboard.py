@@ -1,4 +1,4 @@
-"""The memory that server processes share."""
+"""The shared memory of the server processes."""
 
 from __future__ import annotations
 
@@ -9,90 +9,90 @@ import sys
 import pytest
 
 from app.processes import scoreboard as module
-from app.processes.scoreboard import Board, BoardMismatch, State
+from app.processes.scoreboard import Scoreboard, ScoreboardMismatch, State
 
 CHILD = """
 import os, sys
-from app.processes.scoreboard import Board, State
-board = Board.inherited(int(sys.argv[1]))
-seat = board.seats[1]
-seat.take(State.SERVING)
-seat.connections = 7
-seat.numbers[0] += 5
+from app.processes.scoreboard import Scoreboard, State
+scoreboard = Scoreboard.inherited(int(sys.argv[1]))
+slot = scoreboard.slots[1]
+slot.claim(State.SERVING)
+slot.connections = 7
+slot.values[0] += 5
 print(os.getpid())
 """
 
 
 @pytest.fixture
-def board():
-    made = Board.shared(3)
-    yield made
-    made.close()
+def scoreboard():
+    created = Scoreboard.shared(3)
+    yield created
+    created.close()
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["memfd", "file"])
-def test_a_child_writes_in_its_seat_and_the_parent_reads_it(monkeypatch, named):
+def test_a_child_writes_to_its_slot_and_the_parent_reads_it(monkeypatch, named):
     if not named:
         monkeypatch.delattr(os, "memfd_create")
-    board = Board.shared(2)
-    for turn in (1, 2):
+    scoreboard = Scoreboard.shared(2)
+    for run in (1, 2):
         done = subprocess.run(
-            [sys.executable, "-c", CHILD, str(board.file)],
-            pass_fds=[board.file],
+            [sys.executable, "-c", CHILD, str(scoreboard.file)],
+            pass_fds=[scoreboard.file],
             check=True,
             capture_output=True,
             text=True,
         )
-        seat = board.seats[1]
-        assert seat.state is State.SERVING
-        assert seat.pid == int(done.stdout)
-        assert seat.connections == 7
-        assert 0 <= seat.silence < 20
-        assert seat.numbers[0] == 5 * turn, "a successor goes on counting"
-        assert board.serving() == [seat]
-        assert board.seats[0].state is State.FREE
-    seat.leave()
-    assert (seat.state, seat.connections) == (State.FREE, 0)
-    assert board.serving() == []
-    board.close()
-    board.close()
+        slot = scoreboard.slots[1]
+        assert slot.state is State.SERVING
+        assert slot.pid == int(done.stdout)
+        assert slot.connections == 7
+        assert 0 <= slot.seconds_since_heartbeat < 20
+        assert slot.values[0] == 5 * run, "a successor continues to count"
+        assert scoreboard.serving() == [slot]
+        assert scoreboard.slots[0].state is State.FREE
+    slot.release()
+    assert (slot.state, slot.connections) == (State.FREE, 0)
+    assert scoreboard.serving() == []
+    scoreboard.close()
+    scoreboard.close()
 
 
-def test_seats_do_not_touch_each_other(board):
-    for seat in board.seats:
-        for place in range(module.SEAT_NUMBERS):
-            seat.numbers[place] = seat.index
-        seat.take(State.STARTING)
-    assert [seat.index for seat in board.seats] == [0, 1, 2]
-    for seat in board.seats:
-        assert seat.pid == os.getpid()
-        assert set(seat.numbers) == {seat.index}
+def test_slots_do_not_overlap(scoreboard):
+    for slot in scoreboard.slots:
+        for index in range(module.SLOT_VALUES):
+            slot.values[index] = slot.index
+        slot.claim(State.STARTING)
+    assert [slot.index for slot in scoreboard.slots] == [0, 1, 2]
+    for slot in scoreboard.slots:
+        assert slot.pid == os.getpid()
+        assert set(slot.values) == {slot.index}
 
 
-def test_a_board_of_another_release_is_refused(board, tmp_path):
-    board._head[0] = 1.0
-    with pytest.raises(BoardMismatch, match="another release"):
-        Board.inherited(board.file)
+def test_a_scoreboard_of_another_release_is_refused(scoreboard, tmp_path):
+    scoreboard._head[0] = 1.0
+    with pytest.raises(ScoreboardMismatch, match="another release"):
+        Scoreboard.inherited(scoreboard.file)
     with (tmp_path / "small").open("w+b") as small:
         small.write(b"\0" * 100)
         small.flush()
-        with pytest.raises(BoardMismatch):
-            Board.inherited(small.fileno())
+        with pytest.raises(ScoreboardMismatch):
+            Scoreboard.inherited(small.fileno())
 
 
-def test_a_process_alone_has_a_board_of_its_own():
-    board = Board.alone()
-    assert len(board.seats) == 1
-    assert board.file is None
-    assert board.wanted == 0
-    board.close()
+def test_a_private_scoreboard_has_one_slot_and_no_file():
+    scoreboard = Scoreboard.private()
+    assert len(scoreboard.slots) == 1
+    assert scoreboard.file is None
+    assert scoreboard.target_size == 0
+    scoreboard.close()
 
 
-def test_numbers_of_another_release_are_forgotten(board):
-    seat = board.seats[0]
-    seat.arrange(1.0)
-    seat.numbers[5] = 7.0
-    seat.arrange(1.0)
-    assert seat.numbers[5] == 7.0
-    seat.arrange(2.0)
-    assert (seat.numbers[5], seat.layout) == (0.0, 2.0)
+def test_values_of_another_layout_are_zeroed(scoreboard):
+    slot = scoreboard.slots[0]
+    slot.reset_layout(1.0)
+    slot.values[5] = 7.0
+    slot.reset_layout(1.0)
+    assert slot.values[5] == 7.0
+    slot.reset_layout(2.0)
+    assert (slot.values[5], slot.layout) == (0.0, 2.0)

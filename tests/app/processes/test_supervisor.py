@@ -15,7 +15,7 @@ import pytest
 
 from app.processes import supervisor
 from app.processes.listener import CannotListen, require_free
-from app.processes.supervisor import Child, RestartPolicy, Supervisor
+from app.processes.supervisor import Command, RestartPolicy, Supervisor
 
 SLEEP = "import time; time.sleep(60)"
 IGNORE_SIGTERM = (
@@ -35,7 +35,7 @@ def _late_signals_do_no_harm():
         signal.signal(number, handler)
 
 
-class Program(Child):
+class Program(Command):
     """A child that runs ``code``; counts its starts."""
 
     def __init__(self, code: str, *arguments: str) -> None:
@@ -156,7 +156,7 @@ def test_pauses_double_up_to_a_limit_and_a_healthy_life_is_rewarded():
 
 
 def test_a_child_that_was_never_started_can_be_ended():
-    child = Child("api", {})
+    child = Command("api", {})
     child.terminate()
     child.kill()
     assert child.exit_code is None
@@ -175,13 +175,13 @@ def test_port_0_becomes_a_free_one():
     assert require_free("::1", 0) > 1024
 
 
-@pytest.mark.parametrize("rolls", [True, False])
-def test_hanging_up_is_passed_on_to_an_api_that_can_replace_itself(tmp_path, monkeypatch, rolls):
+@pytest.mark.parametrize("can_roll", [True, False])
+def test_hanging_up_is_passed_on_to_an_api_that_can_replace_itself(tmp_path, monkeypatch, can_roll):
     monkeypatch.setattr(supervisor, "is_alive", lambda address: True)
     heard = "import signal, sys, time; signal.signal(1, lambda *_: open(sys.argv[1], 'w'));"
     heard += "open(sys.argv[2], 'w'); time.sleep(60)"
     whole, lines = supervise(SLEEP, SLEEP)
-    whole._rolls = rolls
+    whole._can_roll = can_roll
     whole._api = Program(heard, str(tmp_path / "heard"), str(tmp_path / "up"))
 
     def tell() -> None:
@@ -195,5 +195,5 @@ def test_hanging_up_is_passed_on_to_an_api_that_can_replace_itself(tmp_path, mon
     thread.start()
     assert whole.run() == 0
     thread.join()
-    assert (tmp_path / "heard").exists() is rolls
-    assert any("--workers 2" in line for line in lines) is not rolls
+    assert (tmp_path / "heard").exists() is can_roll
+    assert any("--api-processes 2" in line for line in lines) is not can_roll

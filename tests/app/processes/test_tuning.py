@@ -1,4 +1,4 @@
-"""Freed memory is used again instead of being asked for anew."""
+"""Tuning of a server process, measured in processes of its own: page faults, heap size, BLAS threads."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ from app.processes.tuning import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 
-def turn():
+def use_memory():
     bodies = [np.ones(2_500_000, np.uint8) for _ in range(4)]
     kept = bytearray(100)
 
-turn()
+use_memory()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20):
-    turn()
+    use_memory()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a wish to the GNU C library")
-def test_bodies_of_some_megabytes_use_the_same_pages_again():
+@pytest.mark.skipif(sys.platform != "linux", reason="mallopt of the GNU C library")
+def test_bodies_of_some_megabytes_reuse_the_same_pages():
     def faults(how: str) -> int:
         done = subprocess.run([sys.executable, "-c", WORK, how], capture_output=True, text=True, check=True)
         return int(done.stdout)
 
     kept = faults("kept")
-    assert kept < 2500, "the pages of one turn"
+    assert kept < 2500, "the pages of one round"
     assert kept < faults("returned")
 
 
-def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch):
+def test_systems_without_mallopt_are_not_tuned(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tuning.sys, "platform", "darwin")
     assert tuning.keep_freed_memory() is False
     monkeypatch.setattr(tuning.sys, "platform", "linux")
     monkeypatch.setattr(tuning.ctypes, "CDLL", lambda _name: object())
     assert tuning.keep_freed_memory() is False
-    assert tuning.FreedMemory().look() is False
+    assert tuning.MallocTrimmer().poll() is False
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the GNU C library")
-def test_much_freed_memory_is_given_back_after_a_while(monkeypatch: pytest.MonkeyPatch):
+def test_a_grown_heap_is_trimmed_after_a_while(monkeypatch: pytest.MonkeyPatch):
     now, sizes, trims = [100.0], [50 << 20], []
     monkeypatch.setattr(tuning.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(tuning, "resident_bytes", lambda: sizes[0])
-    freed = tuning.FreedMemory()
-    freed._trim = trims.append
+    trimmer = tuning.MallocTrimmer()
+    trimmer._trim = trims.append
     sizes[0] = 100 << 20
-    assert not freed.look()
+    assert not trimmer.poll()
     now[0] += 6
-    assert freed.look()
+    assert trimmer.poll()
     assert trims == [0]
     now[0] += 6
-    assert not freed.look()
+    assert not trimmer.poll()
 
 
 RESIDENT = """
@@ -73,7 +73,23 @@ print(resident_bytes() - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the GNU C library")
-def test_what_is_resident_is_what_the_system_says():
-    # In a process of its own: this one may have freed as much before, which is resident already.
+def test_resident_bytes_grow_with_an_allocation():
+    # In a separate process, since this one may hold freed memory that is resident already.
     done = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 32 << 20
+
+
+BLAS = """
+import numpy
+from threadpoolctl import threadpool_info
+from app.processes.tuning import limit_blas_threads
+
+limit_blas_threads()
+numpy.ones((300, 300)) @ numpy.ones((300, 300))
+print({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
+"""
+
+
+def test_blas_is_limited_to_one_thread():
+    done = subprocess.run([sys.executable, "-c", BLAS], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "{1}"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from app.processes.scoreboard import Board, State
+from app.processes.scoreboard import Scoreboard, State
 from app.server import server
 from app.server.server import Server
 
@@ -84,15 +84,15 @@ class Up:
 
 @contextlib.asynccontextmanager
 async def running(max_connections: int = 10) -> AsyncIterator[Up]:
-    board, both = Board.alone(), Both()
-    board.seats[0].take(State.STARTING)
+    scoreboard, both = Scoreboard.private(), Both()
+    scoreboard.slots[0].claim(State.STARTING)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     server = Server(
         both,
         listener,
-        board=board,
-        seat=board.seats[0],
+        scoreboard=scoreboard,
+        slot=scoreboard.slots[0],
         grace=5.0,
         max_connections=max_connections,
         log_level="critical",
@@ -100,7 +100,7 @@ async def running(max_connections: int = 10) -> AsyncIterator[Up]:
         at_once=both.at_once,
     )
     task = asyncio.create_task(server.serve())
-    while board.seats[0].state is not State.SERVING:
+    while scoreboard.slots[0].state is not State.SERVING:
         await asyncio.sleep(0.005)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from app.processes.scoreboard import Board, State
+from app.processes.scoreboard import Scoreboard, State
 from app.server import protocol, server
 from app.server.server import Server
 
@@ -78,24 +78,24 @@ class Running:
         self.server.should_exit = True
 
     async def draining(self) -> None:
-        while self.server._seat.state is not State.DRAINING:
+        while self.server._slot.state is not State.DRAINING:
             await asyncio.sleep(0.005)
 
 
 @contextlib.asynccontextmanager
 async def running(
-    board: Board | None = None, seat: int = 0, listener: socket.socket | None = None, **changed: Any
+    scoreboard: Scoreboard | None = None, slot: int = 0, listener: socket.socket | None = None, **changed: Any
 ) -> AsyncIterator[Running]:
-    board = board or Board.alone()
-    board.seats[seat].take(State.STARTING)
+    scoreboard = scoreboard or Scoreboard.private()
+    scoreboard.slots[slot].claim(State.STARTING)
     listener = listener or socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     service = Service()
     options: dict[str, Any] = {"grace": 5.0, "max_connections": 100, "log_level": "warning"} | changed
     options.setdefault("tick", lambda: None)
-    server = Server(service, listener, board=board, seat=board.seats[seat], **options)
+    server = Server(service, listener, scoreboard=scoreboard, slot=scoreboard.slots[slot], **options)
     task = asyncio.create_task(server.serve())
-    while board.seats[seat].state is not State.SERVING:
+    while scoreboard.slots[slot].state is not State.SERVING:
         assert not task.done(), task.exception()
         await asyncio.sleep(0.005)
     up = Running(server, service, port, task)
@@ -148,7 +148,7 @@ def test_a_draining_server_finishes_what_is_under_way_and_then_says_good_bye():
             status, headers, body = await under_way
             assert (status, headers["connection"], body) == (200, "close", b"hi")
             await asyncio.wait_for(up.task, 5)
-            assert up.server._seat.state is State.FREE
+            assert up.server._slot.state is State.FREE
 
     run(story)
 
@@ -275,14 +275,14 @@ def test_a_second_interrupt_ends_it_at_once():
 
 def test_connections_are_shared_fairly():
     async def story() -> None:
-        board = Board.shared(2)
+        scoreboard = Scoreboard.shared(2)
         listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         twin = socket.socket(fileno=os.dup(listener.fileno()))
-        async with running(board, 0, listener) as one, running(board, 1, twin) as other:
+        async with running(scoreboard, 0, listener) as one, running(scoreboard, 1, twin) as other:
             connections = [await one.connect() for _ in range(40)]
             for reader, writer in connections:
                 assert (await ask(reader, writer))[0] == 200
-            held = [up.server._seat.connections for up in (one, other)]
+            held = [up.server._slot.connections for up in (one, other)]
             assert sum(held) == 40
             assert min(held) >= 15, held
             # One of them is told to end: the other takes all that come.
@@ -290,23 +290,23 @@ def test_connections_are_shared_fairly():
             await one.draining()
             for _ in range(10):
                 assert (await ask(*await other.connect()))[1].get("connection") is None
-            assert other.server._seat.connections == held[1] + 10
+            assert other.server._slot.connections == held[1] + 10
             for _, writer in connections:
                 writer.close()
-        board.close()
+        scoreboard.close()
 
     run(story)
 
 
 def test_a_process_that_hangs_does_not_keep_visitors_waiting():
     async def story() -> None:
-        board = Board.shared(2)
-        board.seats[1].take(State.SERVING)
-        async with running(board) as up:
+        scoreboard = Scoreboard.shared(2)
+        scoreboard.slots[1].claim(State.SERVING)
+        async with running(scoreboard) as up:
             for _ in range(20):
                 assert (await ask(*await up.connect()))[0] == 200
-            assert up.server._seat.connections == 20
-        board.close()
+            assert up.server._slot.connections == 20
+        scoreboard.close()
 
     run(story)
 
@@ -427,7 +427,7 @@ def test_a_connection_that_is_lost_on_arrival_is_not_counted():
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
             door._connect = connect
-            assert up.server._seat.connections == 0
+            assert up.server._slot.connections == 0
             assert (await ask(*await up.connect()))[0] == 200
 
     run(story)
@@ -439,7 +439,7 @@ def test_it_ticks_and_beats():
         async with running(tick=lambda: ticks.append(time.monotonic())) as up:
             await asyncio.sleep(0.5)
             assert len(ticks) >= 3
-            assert up.server._seat.silence < 0.5
+            assert up.server._slot.seconds_since_heartbeat < 0.5
 
     run(story)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import uvloop
 
-from app.processes.scoreboard import Board, State
+from app.processes.scoreboard import Scoreboard, State
 from app.server.server import Server
 
 ASK = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"
@@ -106,15 +106,17 @@ def answers_in(data: bytes) -> list[Answer]:
 
 @contextlib.asynccontextmanager
 async def wired(**changed: Any) -> AsyncIterator[Wire]:
-    board = Board.alone()
-    board.seats[0].take(State.STARTING)
+    scoreboard = Scoreboard.private()
+    scoreboard.slots[0].claim(State.STARTING)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     echo = Echo()
     options: dict[str, Any] = {"grace": 5.0, "max_connections": 100, "log_level": "warning"} | changed
-    server = Server(echo, listener, board=board, seat=board.seats[0], tick=lambda: None, **options)
+    server = Server(
+        echo, listener, scoreboard=scoreboard, slot=scoreboard.slots[0], tick=lambda: None, **options
+    )
     task = asyncio.create_task(server.serve())
-    while board.seats[0].state is not State.SERVING:
+    while scoreboard.slots[0].state is not State.SERVING:
         assert not task.done(), task.exception()
         await asyncio.sleep(0.005)
     wire = Wire(server, echo, port)

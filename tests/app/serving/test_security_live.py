@@ -29,14 +29,14 @@ ROW = {"x": [1.0, 2.0]}
 
 
 class Fleet:
-    """`stms api --workers 2`, and connections to it that are spread over both processes."""
+    """`stms api --api-processes 2`, and connections to it that are spread over both processes."""
 
     def __init__(self, folder: Path, log: IO[bytes]) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
         environment |= {"STMS_AUTH_FAILURE_RATE": "5"}
-        command = [sys.executable, "-m", "app.cli", "api", "--workers", "2", "--port", str(self.port)]
+        command = [sys.executable, "-m", "app.cli", "api", "--api-processes", "2", "--port", str(self.port)]
         self.process = subprocess.Popen(
             [*command, "--data-dir", str(folder)], cwd=ROOT, env=environment, stdout=log, stderr=log
         )

@@ -426,9 +426,9 @@ def test_a_process_of_another_parent_ends_at_once():
 def test_a_solver_steps_back_behind_whoever_answers():
     code = (
         "import os, sys\n"
-        "from app.processes.os_process import step_back, yield_to_others\n"
-        "step_back(7)\n"
-        "yield_to_others(3)\n"
+        "from app.processes.os_process import deprioritise, set_niceness\n"
+        "deprioritise(7)\n"
+        "set_niceness(3)\n"
         "print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0) == os.SCHED_BATCH)\n"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -453,7 +453,7 @@ def test_the_lifeline_watches_its_parent(monkeypatch):
     monkeypatch.setattr(os_process.time, "sleep", lambda _seconds: None)
     parent = os.getppid()
     with pytest.raises(Ended):
-        os_process._watch(parent)
+        os_process._poll_parent(parent)
     assert ended == [1]
 
 
