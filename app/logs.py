@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Final
 
-from app.domain.redaction import masked
+from app.domain.redaction import redact
 
 _REMEMBERED: Final = 1000
 
@@ -20,7 +20,7 @@ class Masking(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, or lines."""
-        return masked(self._inner.format(record))
+        return redact(self._inner.format(record))
 
 
 class Repeats(logging.Filter):

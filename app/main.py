@@ -15,9 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Receive, Scope, Send
 
 from app.api import audit, datasets, docs, health, jobs, keys, models, openapi, predict, teachers, workers
-from app.api.dependencies import Runtime
+from app.api.dependencies import AppContext
 from app.api.errors import install_error_handlers
-from app.api.middleware import RequestGate
+from app.api.middleware import RequestMiddleware
 from app.auth.audit_writer import Witness
 from app.auth.authenticator import KeyGate, UnsafeExposure, check_exposure
 from app.auth.rate_limit import Limits, TrustedProxies
@@ -134,10 +134,12 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.add_middleware(RequestGate, settings=settings)
+    app.add_middleware(RequestMiddleware, max_inflight=settings.max_inflight_requests, exempt=health.PATHS)
     install_error_handlers(app)
+    # Uploads have limits of their own and are streamed, see `app.api.uploads`.
+    limits = {predict: settings.max_query_bytes, datasets: None, teachers: None}
     for part in (datasets, jobs, models, teachers, predict, keys, audit, workers, health, docs):
-        app.include_router(part.router)
+        app.include_router(part.router, max_body_size=limits.get(part, settings.max_body_bytes))
     return app
 
 
@@ -212,9 +214,9 @@ async def _open(app: StmsApi, queue: JobQueue | None, stack: AsyncExitStack) -> 
     await refresher.start()
     witness.start()
     stack.push_async_callback(witness.stop)
-    app.state.runtime = Runtime(settings, store, queue, gate, cache, refresher, metrics, files, witness)
+    app.state.context = AppContext(settings, store, queue, gate, cache, refresher, metrics, files, witness)
     app.query_path = query_path
-    app.inference_protocol = InferenceProtocol(app.state.runtime, query_path)
+    app.inference_protocol = InferenceProtocol(app.state.context, query_path)
     stack.callback(app.inference_protocol.close)
 
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.api.auth import Administrator
-from app.api.dependencies import RuntimeDep
+from app.api.dependencies import Administrator, Context
 from app.api.paging import After, Limit, Page, link_next
 from app.api.schemas import AuditView
 from app.services import audit
@@ -27,7 +26,7 @@ Moment = Annotated[float | None, Query(ge=0, le=253402300799, description="Secon
 def list_audit(
     request: Request,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     _caller: Administrator,
     actor: Actor = None,
     action: Action = None,
@@ -42,7 +41,7 @@ def list_audit(
     Refusals of one caller at one address are one record a second, with their number in the details.
     """
     found, has_more = audit.list_records(
-        runtime.store,
+        context.store,
         limit=limit,
         after=after,
         since=since,

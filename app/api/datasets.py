@@ -8,13 +8,12 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api import upload_openapi
-from app.api.auth import Trainer
-from app.api.dependencies import RuntimeDep
+from app.api.dependencies import Context, Trainer
 from app.api.etags import etag, not_modified
 from app.api.paging import After, Limit, Page, link_next
 from app.api.schemas import DatasetView
 from app.api.uploads import Upload, receive_upload
-from app.domain.names import MAX_TITLE
+from app.domain.names import MAX_DISPLAY_NAME
 
 # The use cases are imported when first used: they bring the readers of files and SciPy, which a process that
 # only answers queries never needs.
@@ -25,9 +24,9 @@ DatasetId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Title = Annotated[
     str | None,
     Query(
-        max_length=MAX_TITLE,
+        max_length=MAX_DISPLAY_NAME,
         description="What to call it.",
-        json_schema_extra=upload_openapi.TITLE_OR_NOTHING,
+        json_schema_extra=upload_openapi.NAME_OR_EMPTY,
     ),
 ]
 FileName = Annotated[
@@ -56,7 +55,7 @@ LabelColumn = Annotated[
 async def upload(
     request: Request,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     caller: Trainer,
     name: Title = None,
     filename: FileName = None,
@@ -71,15 +70,15 @@ async def upload(
     from app.services import datasets
 
     given = {"name": name, "filename": filename, "format": file_format, "label_column": label_column}
-    async with receive_upload(request, runtime.settings.max_upload_bytes, runtime.files) as sent:
+    async with receive_upload(request, context.settings.max_upload_bytes, context.files) as sent:
         options = _options(sent, given)
         dataset, created = await run_in_threadpool(
             datasets.register_dataset,
-            runtime.store,
-            runtime.files,
+            context.store,
+            context.files,
             sent.file,
             created_by=caller.id,
-            limits=runtime.settings,
+            limits=context.settings,
             **options,
         )
     if not created:
@@ -93,7 +92,7 @@ async def upload(
 def list_datasets(
     request: Request,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     _caller: Trainer,
     limit: Limit = 100,
     after: After = None,
@@ -101,7 +100,7 @@ def list_datasets(
     """All data sets, newest first."""
     from app.services import datasets
 
-    found, has_more = datasets.list_datasets(runtime.store, limit=limit, after=after)
+    found, has_more = datasets.list_datasets(context.store, limit=limit, after=after)
     if has_more:
         link_next(request, response, found[-1].id)
     return Page(data=[DatasetView.of(dataset) for dataset in found], has_more=has_more)
@@ -109,12 +108,12 @@ def list_datasets(
 
 @router.get("/{dataset_id}", response_model=DatasetView)
 def get(
-    dataset_id: DatasetId, request: Request, response: Response, runtime: RuntimeDep, _caller: Trainer
+    dataset_id: DatasetId, request: Request, response: Response, context: Context, _caller: Trainer
 ) -> Any:
     """One data set: classes and their counts, ranges of its columns, and what is odd about it."""
     from app.services import datasets
 
-    dataset = datasets.get_dataset(runtime.store, dataset_id)
+    dataset = datasets.get_dataset(context.store, dataset_id)
     headers = {"etag": etag(dataset.digest), "cache-control": "no-cache"}
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
@@ -123,11 +122,11 @@ def get(
 
 
 @router.delete("/{dataset_id}", status_code=204)
-def delete(dataset_id: DatasetId, runtime: RuntimeDep, _caller: Trainer) -> None:
+def delete(dataset_id: DatasetId, context: Context, _caller: Trainer) -> None:
     """Delete a data set that no unfinished job uses; jobs and models made from it stay."""
     from app.services import datasets
 
-    datasets.delete_dataset(runtime.store, dataset_id)
+    datasets.delete_dataset(context.store, dataset_id)
 
 
 def _options(sent: Upload, given: dict[str, str | None]) -> dict[str, str | None]:

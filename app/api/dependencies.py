@@ -1,4 +1,4 @@
-"""The open parts of a running server, as the endpoints see them."""
+"""What endpoints depend on: the open parts of the running server, and the API key of the caller."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from app.auth.audit_writer import Witness
 from app.auth.authenticator import KeyGate
+from app.domain.entities import ApiKey
 from app.domain.ports import JobQueue
 from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
@@ -19,24 +20,40 @@ from app.store.unit_of_work import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
-    """Made by the composition root at start."""
+class AppContext:
+    """The open parts of one server process, created by the composition root at start-up."""
 
     settings: Settings
     store: Store
     queue: JobQueue
-    gate: KeyGate
+    authenticator: KeyGate
     cache: ModelCache
     refresher: Refresher
     metrics: Metrics
     files: BlobCache
-    witness: Witness
+    audit_writer: Witness
 
 
-async def _runtime(request: Request) -> Runtime:
-    # async, or the framework would change threads for it
-    runtime: Runtime = request.app.state.runtime
-    return runtime
+# Both dependencies are async: FastAPI runs synchronous ones in a thread.
+async def _context(request: Request) -> AppContext:
+    context: AppContext = request.app.state.context
+    return context
 
 
-RuntimeDep = Annotated[Runtime, Depends(_runtime)]
+Context = Annotated[AppContext, Depends(_context)]
+
+
+class RequiresScope:
+    """Dependency that returns the caller's key. Raises NotAuthenticated, NotAuthorised and RateLimited."""
+
+    def __init__(self, scope: str) -> None:
+        self._scope = scope
+
+    async def __call__(self, request: Request, context: Context) -> ApiKey:
+        return context.authenticator.admit(request.scope, self._scope)
+
+
+Administrator = Annotated[ApiKey, Depends(RequiresScope("admin"))]
+Trainer = Annotated[ApiKey, Depends(RequiresScope("train"))]
+Reader = Annotated[ApiKey, Depends(RequiresScope("query"))]
+"""A key that may read and query models; each endpoint calls `authorise` for the model in question."""

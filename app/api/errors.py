@@ -1,25 +1,29 @@
-"""Errors of endpoints and of the framework, all sent through the one renderer."""
+"""Converts the errors of endpoints and of the framework to problem+json responses."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.body_limit import MAX_BODY_SIZE_SCOPE_KEY
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import compile_path
+from starlette.types import Scope
 
 from app.domain.errors import InputFault, ServiceError
+from app.http.body import too_large, truncated
 from app.http.problem import Problem, method_not_allowed, problem_of
 
 _NOT_SHOWN = ("body", "query", "header", "path")
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Make the application answer every error with problem+json."""
+    """Make the application respond to every error with problem+json."""
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _framework_error)
@@ -34,6 +38,11 @@ def problem_response(problem: Problem, request: Request) -> Response:
     return response
 
 
+def body_too_large(scope: Scope) -> Problem:
+    """The problem of a body beyond the limit of its route."""
+    return problem_of(too_large(scope[MAX_BODY_SIZE_SCOPE_KEY]))
+
+
 def _service_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)  # noqa: S101 - by registration
     return problem_response(problem_of(error), request)
@@ -43,7 +52,7 @@ def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - by registration
     problem = validation_problem(error.errors())
     if problem.status == 404 and (allowed := _methods_at(request)) and request.method not in allowed:
-        # The framework tried a route of another resource, whose name this path cannot hold.
+        # The framework matched the path to a route of another resource, whose pattern rejects it.
         problem = method_not_allowed(request.method, ", ".join(allowed))
     return problem_response(problem, request)
 
@@ -54,6 +63,10 @@ def _framework_error(request: Request, error: Exception) -> Response:
         problem = Problem(404, "no_such_path", "There is nothing at this path.")
     elif error.status_code == 405:
         problem = method_not_allowed(request.method, ", ".join(_methods_at(request)))
+    elif error.status_code == 413:
+        problem = body_too_large(request.scope)
+    elif isinstance(error.__cause__, ClientDisconnect):
+        problem = problem_of(truncated("The client disconnected before the body was complete."))
     elif isinstance(error.__cause__, UnicodeDecodeError | RecursionError):
         problem = Problem(400, "malformed_json", f"The body is not JSON: {error.__cause__}.")
     else:
@@ -61,9 +74,8 @@ def _framework_error(request: Request, error: Exception) -> Response:
     return problem_response(problem, request)
 
 
-def validation_problem(found: Iterable[Mapping[str, Any]]) -> Problem:
-    """What the framework found wrong with a request's body (422), its path (404) or its parameters (400)."""
-    errors = list(found)
+def validation_problem(errors: Sequence[Mapping[str, Any]]) -> Problem:
+    """The problem of validation errors in a request's body (422), path (404) or parameters (400)."""
     first = errors[0]
     if first["type"] == "json_invalid":
         place = f" at character {first['loc'][-1]}" if isinstance(first["loc"][-1], int) else ""
@@ -87,23 +99,23 @@ def _fault(error: Mapping[str, Any]) -> InputFault:
 
 
 def _methods_at(request: Request) -> list[str]:
-    """Methods of the resource; the framework would name those of its first route only."""
+    """The methods of the resource; the framework would name only those of its first route."""
     path = request.scope["path"]
-    found = [
+    matches = [
         (template, operations)
         for template, operations in request.app.openapi()["paths"].items()
         if compile_path(template)[0].fullmatch(path)
     ]
-    # "{model}" fits "name:predict", too: the template that says more is meant.
-    longest = max((_literal(template) for template, _ in found), default=0)
+    # "{model}" matches "name:predict", too; the template with the most literal text applies.
+    longest = max((_literal(template) for template, _ in matches), default=0)
     return sorted(
         method.upper()
-        for template, operations in found
+        for template, operations in matches
         if _literal(template) == longest
         for method in operations
     )
 
 
 def _literal(template: str) -> int:
-    """How many characters of a path a template gives."""
+    """The number of literal characters in a path template."""
     return len(re.sub(r"\{[^}]*\}", "", template))

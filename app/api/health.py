@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
+from fastapi.routing import APIRoute
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.api.dependencies import Runtime, RuntimeDep
+from app.api.dependencies import AppContext, Context
 from app.api.schemas import View
 from app.domain.errors import ServiceError
 from app.processes import metrics
@@ -56,7 +57,7 @@ async def livez() -> Alive:
 
 @router.get("/readyz", response_model_exclude_none=True, responses={503: {"model": Readiness}})
 def readyz(
-    runtime: RuntimeDep,
+    context: Context,
     response: Response,
     verbose: Annotated[str | None, Query(description="With every check by name.")] = None,
 ) -> Readiness:
@@ -65,7 +66,7 @@ def readyz(
     Without the job engine or a worker the server is ready all the same: it answers queries, and jobs that are
     submitted wait in the database.
     """
-    checks = look(runtime)
+    checks = run_checks(context)
     ready = is_ready(checks)
     if not ready:
         response.status_code = 503
@@ -81,21 +82,25 @@ async def version() -> Version:
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def get_metrics(runtime: RuntimeDep) -> Response:
+def get_metrics(context: Context) -> Response:
     """Counters for Prometheus, of all server processes together."""
-    return Response(runtime.metrics.render(), headers={"content-type": metrics.CONTENT_TYPE})
+    return Response(context.metrics.render(), headers={"content-type": metrics.CONTENT_TYPE})
 
 
-def look(runtime: Runtime) -> list[Check]:
+PATHS: Final = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
+"""Paths that are answered even when the server sheds load."""
+
+
+def run_checks(context: AppContext) -> list[Check]:
     """Every check, made now; blocks."""
     return [
-        _check("database", lambda: _database(runtime)),
-        _check("schema", lambda: _schema(runtime)),
-        _check("registry", lambda: _registry(runtime)),
-        _check("process", lambda: _process(runtime)),
-        _check("processes", lambda: _processes(runtime), needed=False),
-        _check("job_engine", lambda: _job_engine(runtime), needed=False),
-        _check("workers", lambda: _workers(runtime), needed=False),
+        _check("database", lambda: _database(context)),
+        _check("schema", lambda: _schema(context)),
+        _check("registry", lambda: _registry(context)),
+        _check("process", lambda: _process(context)),
+        _check("processes", lambda: _processes(context), needed=False),
+        _check("job_engine", lambda: _job_engine(context), needed=False),
+        _check("workers", lambda: _workers(context), needed=False),
     ]
 
 
@@ -115,14 +120,14 @@ def _check(name: str, look: Callable[[], str], *, needed: bool = True) -> Check:
         return Check(name=name, ok=False, needed=needed, detail=str(error))
 
 
-def _database(runtime: Runtime) -> str:
-    with runtime.store.read():
+def _database(context: AppContext) -> str:
+    with context.store.read():
         return "answers"
 
 
-def _schema(runtime: Runtime) -> str:
+def _schema(context: AppContext) -> str:
     try:
-        current = schema_is_current(runtime.store.engine)
+        current = schema_is_current(context.store.engine)
     except SQLAlchemyError as error:
         raise _NotReadyError("cannot be looked at") from error
     if not current:
@@ -130,35 +135,35 @@ def _schema(runtime: Runtime) -> str:
     return "is the newest"
 
 
-def _registry(runtime: Runtime) -> str:
-    since = runtime.refresher.failing_since
+def _registry(context: AppContext) -> str:
+    since = context.refresher.failing_since
     if since is not None:
         raise _NotReadyError(f"could not be read for {time.time() - since:.1f} s; loaded models still answer")
-    return f"is followed; {len(runtime.cache)} students and teachers are loaded"
+    return f"is followed; {len(context.cache)} students and teachers are loaded"
 
 
-def _process(runtime: Runtime) -> str:
-    if runtime.metrics.processes().draining:
+def _process(context: AppContext) -> str:
+    if context.metrics.processes().draining:
         raise _NotReadyError("is about to end; ask again over a new connection")
     return "takes requests"
 
 
-def _processes(runtime: Runtime) -> str:
-    seen = runtime.metrics.processes()
+def _processes(context: AppContext) -> str:
+    seen = context.metrics.processes()
     if seen.serving < seen.target:
         raise _NotReadyError(f"{seen.serving} of {seen.target} serve; the others are being started")
     return f"{seen.serving} of {seen.target} serve"
 
 
-def _job_engine(runtime: Runtime) -> str:
-    runtime.queue.ping()
+def _job_engine(context: AppContext) -> str:
+    context.queue.ping()
     return "answers"
 
 
-def _workers(runtime: Runtime) -> str:
-    with runtime.store.read() as uow:
+def _workers(context: AppContext) -> str:
+    with context.store.read() as uow:
         ages = [time.time() - worker.beat_at for worker in uow.workers.all()]
-    alive = sum(age <= runtime.settings.takeover_seconds for age in ages)
+    alive = sum(age <= context.settings.takeover_seconds for age in ages)
     if not alive:
         raise _NotReadyError("none was heard of lately; submitted jobs wait")
     return f"{alive} alive"

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from app.api.auth import Trainer
-from app.api.dependencies import Runtime, RuntimeDep
+from app.api.dependencies import AppContext, Context, Trainer
 from app.api.etags import etag, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
 from app.api.schemas import EventView, JobView, StudentView, SubmitJob, TraceView
@@ -43,7 +42,7 @@ POLL_AFTER = "1"
 def submit(
     body: SubmitJob,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     caller: Trainer,
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
@@ -51,8 +50,8 @@ def submit(
     if body.priority is Priority.HIGH:
         authorise(caller, "admin")
     job, created = training.submit_job(
-        runtime.store,
-        runtime.queue,
+        context.store,
+        context.queue,
         dataset_id=body.dataset_id,
         model=body.model,
         spec=body.hyperparameters,
@@ -60,7 +59,7 @@ def submit(
         created_by=caller.id,
         idempotency_key=idempotency_key,
         body_digest=_digest(body),
-        settings=runtime.settings,
+        settings=context.settings,
     )
     if not created:
         response.headers["idempotency-replayed"] = "true"
@@ -71,25 +70,25 @@ def submit(
 def list_jobs(
     request: Request,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     _caller: Trainer,
     status: Annotated[list[JobState] | None, Query(description="Only jobs in these states.")] = None,
     limit: Limit = 100,
     after: After = None,
 ) -> Page[JobView]:
     """All jobs, newest first."""
-    found, has_more = training.list_jobs(runtime.store, limit=limit, after=after, states=status or ())
+    found, has_more = training.list_jobs(context.store, limit=limit, after=after, states=status or ())
     if has_more:
         link_next(request, response, found[-1].id)
-    workers = training.workers_of(runtime.store, found)
+    workers = training.workers_of(context.store, found)
     return Page(data=[_view(job, workers[job.id]) for job in found], has_more=has_more)
 
 
 @router.get("/{job_id}", response_model=JobView)
-def get(job_id: JobId, request: Request, response: Response, runtime: RuntimeDep, _caller: Trainer) -> Any:
+def get(job_id: JobId, request: Request, response: Response, context: Context, _caller: Trainer) -> Any:
     """One job: state, times, progress, hyper-parameters and provenance."""
-    job = training.get_job(runtime.store, job_id)
-    workers = training.workers_of(runtime.store, [job])[job.id]
+    job = training.get_job(context.store, job_id)
+    workers = training.workers_of(context.store, [job])[job.id]
     # Who works on a job changes without a change of the job.
     tag = etag(job.revision, *([f"{zlib.crc32(' '.join(workers).encode()):08x}"] if workers else []))
     headers = {"etag": tag, "cache-control": "no-cache"}
@@ -113,7 +112,7 @@ def events(
     job_id: JobId,
     request: Request,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     _caller: Trainer,
     limit: Limit = 1000,
     after: AfterNumber = None,
@@ -128,8 +127,8 @@ def events(
     last_seen = last_event_id(last_event)
     seen = last_seen if after is None else after
     if "text/event-stream" in request.headers.get("accept", ""):
-        return _stream(request, runtime, job_id, max(seen, 0))
-    found, has_more = training.job_events(runtime.store, job_id, after=max(seen, 0), limit=limit)
+        return _stream(request, context, job_id, max(seen, 0))
+    found, has_more = training.job_events(context.store, job_id, after=max(seen, 0), limit=limit)
     if has_more:
         link_next(request, response, found[-1].seq)
     return Page[EventView](data=[EventView.of(event) for event in found], has_more=has_more)
@@ -140,7 +139,7 @@ def students(
     job_id: JobId,
     request: Request,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     _caller: Trainer,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most classes in one page.")] = 100,
     after: AfterNumber = None,
@@ -148,7 +147,7 @@ def students(
 ) -> Page[StudentView]:
     """The learners of a job, one row a class and method, by class."""
     start = -1 if after is None else after
-    rows, has_more = training.job_students(runtime.store, job_id, after=start, limit=limit, method=method)
+    rows, has_more = training.job_students(context.store, job_id, after=start, limit=limit, method=method)
     if has_more:
         link_next(request, response, rows[-1].class_index)
     return Page(data=[StudentView.of(row) for row in rows], has_more=has_more)
@@ -159,29 +158,29 @@ def trace(
     job_id: JobId,
     class_index: Annotated[int, Path(ge=0, le=2**31 - 1, description="Number of the class.")],
     method: Annotated[str, Path(max_length=16, pattern=r"^[a-z0-9]+$")],
-    runtime: RuntimeDep,
+    context: Context,
     _caller: Trainer,
 ) -> TraceView:
     """How the hyper-parameters of a student, or a compact student's size, were searched for."""
-    return TraceView.of(training.student_trace(runtime.store, job_id, class_index, method))
+    return TraceView.of(training.student_trace(context.store, job_id, class_index, method))
 
 
 @router.delete("/{job_id}", status_code=204)
-def delete(job_id: JobId, runtime: RuntimeDep, _caller: Trainer) -> None:
+def delete(job_id: JobId, context: Context, _caller: Trainer) -> None:
     """Delete an ended job that made no version, with its students and events."""
-    retention.delete_job(runtime.store, job_id)
+    retention.delete_job(context.store, job_id)
 
 
 @router.post("/{job_id}/cancel", status_code=202)
-def cancel(job_id: JobId, response: Response, runtime: RuntimeDep, _caller: Trainer) -> JobView:
+def cancel(job_id: JobId, response: Response, context: Context, _caller: Trainer) -> JobView:
     """Stop a job. What it has finished is kept."""
-    return _accepted(training.cancel_job(runtime.store, runtime.queue, job_id), response)
+    return _accepted(training.cancel_job(context.store, context.queue, job_id), response)
 
 
 @router.post("/{job_id}/retry", status_code=202)
-def retry(job_id: JobId, response: Response, runtime: RuntimeDep, _caller: Trainer) -> JobView:
+def retry(job_id: JobId, response: Response, context: Context, _caller: Trainer) -> JobView:
     """Queue a failed, cancelled or partly successful job again; only what is missing is trained."""
-    return _accepted(training.retry_job(runtime.store, runtime.queue, job_id), response)
+    return _accepted(training.retry_job(context.store, context.queue, job_id), response)
 
 
 def _accepted(job: Job, response: Response) -> JobView:
@@ -202,11 +201,11 @@ def _digest(body: SubmitJob) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _stream(request: Request, runtime: Runtime, job_id: str, after: int) -> Response:
+def _stream(request: Request, context: AppContext, job_id: str, after: int) -> Response:
     def read(seen: int) -> tuple[Sequence[Event], bool]:
         # The state first: events stored before a job ends are all there when it is seen to have ended.
-        ended = training.get_job(runtime.store, job_id).state.ended
-        found, has_more = training.job_events(runtime.store, job_id, after=seen)
+        ended = training.get_job(context.store, job_id).state.ended
+        found, has_more = training.job_events(context.store, job_id, after=seen)
         return found, ended and not has_more
 
     first = read(after)

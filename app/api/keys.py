@@ -8,8 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from starlette.concurrency import run_in_threadpool
 
-from app.api.auth import Administrator
-from app.api.dependencies import RuntimeDep
+from app.api.dependencies import Administrator, Context
 from app.api.paging import Page
 from app.api.schemas import CreateKey, KeyView, NewKeyView, RotateKey
 from app.services import keys
@@ -20,7 +19,7 @@ KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
 @router.post("", status_code=201)
-async def create(body: CreateKey, runtime: RuntimeDep, _caller: Administrator) -> NewKeyView:
+async def create(body: CreateKey, context: Context, _caller: Administrator) -> NewKeyView:
     """Make a key. Its text is in this answer and nowhere else.
 
     The first key of a server closes it: from then on every request needs one.
@@ -28,7 +27,7 @@ async def create(body: CreateKey, runtime: RuntimeDep, _caller: Administrator) -
     seconds = body.expires_in_seconds
     key, text = await run_in_threadpool(
         keys.create_key,
-        runtime.store,
+        context.store,
         body.name,
         body.scopes,
         body.models,
@@ -36,32 +35,32 @@ async def create(body: CreateKey, runtime: RuntimeDep, _caller: Administrator) -
         rate_limit=body.rate_limit,
         rate_burst=body.rate_burst,
     )
-    await runtime.refresher.refresh()
+    await context.refresher.refresh()
     return NewKeyView(key=text, details=KeyView.of(key))
 
 
 @router.post("/{key_id}/rotate")
 async def rotate(
-    key_id: KeyId, runtime: RuntimeDep, _caller: Administrator, body: RotateKey | None = None
+    key_id: KeyId, context: Context, _caller: Administrator, body: RotateKey | None = None
 ) -> NewKeyView:
     """Give a key another secret, shown in this answer and nowhere else. Its old text is useless at once, or
     after the overlap; that of the rotation before is useless in any case.
     """
     overlap = 0.0 if body is None else body.overlap_seconds
-    key, text = await run_in_threadpool(keys.rotate_key, runtime.store, key_id, overlap)
-    await runtime.refresher.refresh()
+    key, text = await run_in_threadpool(keys.rotate_key, context.store, key_id, overlap)
+    await context.refresher.refresh()
     return NewKeyView(key=text, details=KeyView.of(key))
 
 
 @router.get("")
-def list_keys(runtime: RuntimeDep, _caller: Administrator) -> Page[KeyView]:
+def list_keys(context: Context, _caller: Administrator) -> Page[KeyView]:
     """All keys, revoked ones too, oldest first."""
-    return Page(data=[KeyView.of(key) for key in keys.list_keys(runtime.store)], has_more=False)
+    return Page(data=[KeyView.of(key) for key in keys.list_keys(context.store)], has_more=False)
 
 
 @router.delete("/{key_id}")
-async def revoke(key_id: KeyId, runtime: RuntimeDep, _caller: Administrator) -> KeyView:
+async def revoke(key_id: KeyId, context: Context, _caller: Administrator) -> KeyView:
     """Make a key useless from now on; a second time changes nothing."""
-    key = await run_in_threadpool(keys.revoke_key, runtime.store, key_id)
-    await runtime.refresher.refresh()
+    key = await run_in_threadpool(keys.revoke_key, context.store, key_id)
+    await context.refresher.refresh()
     return KeyView.of(key)

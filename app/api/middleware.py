@@ -1,48 +1,50 @@
-"""What happens to every request around any endpoint: its name, its limits, the last resort, its record."""
+"""ASGI middleware around every endpoint: request ids, load shedding, unhandled errors, and the audit log."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
+from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.recording import deed_of, record
-from app.domain.audit_context import acting
+from app.api.dependencies import AppContext
+from app.api.errors import body_too_large
+from app.auth.audit_writer import is_audited, what_of
+from app.domain.audit_context import AuditContext, audit_context
 from app.domain.errors import Overloaded, ServiceError
-from app.http.body import declared_length, read_body
 from app.http.problem import NO_STORE, Problem, internal_problem, problem_of
 from app.http.request_id import HEADER, request_id_of
-from app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-_ALWAYS: Final = frozenset({"/livez", "/readyz", "/metrics", "/version"})
-_STREAM: Final = b"text/event-stream"
-_PAGE: Final = b"text/html"
+READ_ONLY_TAG: Final = "queries"
+"""OpenAPI tag of the POST endpoints that change nothing."""
 
-_STREAMED = {"/v1/datasets", "/v1/teachers"}
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_UNCHANGED: Final = "request.unchanged"
 
-_OF_PAGES: Final = (
+_HTML_HEADERS: Final = (
     (
         b"content-security-policy",
         b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
     (b"x-frame-options", b"DENY"),
 )
-"""Headers of whatever a browser would show as a page, unless it has its own."""
+"""Headers of every HTML response that does not set its own."""
 
 
-class RequestGate:
-    """ASGI middleware: names the request, reads its bounded body, and answers what nobody caught with a 500.
+class RequestMiddleware:
+    """Gives each request an id, sheds load, turns unhandled errors into a 500, and writes the audit log.
 
-    Data sets and heads pass unread: their endpoints stream them and have limits of their own.
+    max_inflight: requests in progress before new ones get 429. exempt: paths that are not counted.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, max_inflight: int, exempt: Collection[str] = ()) -> None:
         self._app = app
-        self._settings = settings
+        self._max_inflight = max_inflight
+        self._exempt = frozenset(exempt)
         self._inflight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,70 +53,49 @@ class RequestGate:
             return
         request_id = request_id_of(scope["headers"])
         scope.setdefault("state", {})["request_id"] = request_id
-        answer = _Answer(send, request_id, self._leave)
-        with acting(deed_of(scope, request_id)) as deed:
-            await self._answer(scope, receive, answer)
-            await record(scope, deed)
+        responder = _Responder(scope, send, request_id, self._leave)
+        with audit_context(_audit_context_of(scope, request_id)) as context:
+            await self._respond(scope, receive, responder)
+            await _record(scope, context)
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, responder: _Responder) -> None:
         try:
-            if scope["path"] in _ALWAYS:
-                answer.left = True
+            if scope["path"] in self._exempt:
+                responder.left = True
             else:
                 self._enter()
-            await self._app(scope, await self._bounded(scope, receive), answer.send)
+            await self._app(scope, receive, responder.send)
         except ServiceError as error:
-            await answer.refuse(problem_of(error), scope)
+            await responder.send_problem(problem_of(error))
         except Exception:
-            logger.exception("request %s: %s %s failed", answer.request_id, scope["method"], scope["path"])
-            if answer.status:
+            logger.exception("request %s: %s %s failed", responder.request_id, scope["method"], scope["path"])
+            if responder.status:
                 raise
-            await answer.refuse(internal_problem(), scope)
+            await responder.send_problem(internal_problem())
         finally:
-            answer.leave()
+            responder.leave()
 
     def _enter(self) -> None:
         self._inflight += 1
-        if self._inflight > self._settings.max_inflight_requests:
-            raise Overloaded(f"{self._settings.max_inflight_requests} requests are under way already.")
+        if self._inflight > self._max_inflight:
+            raise Overloaded(f"{self._max_inflight} requests are in progress already.")
 
     def _leave(self) -> None:
         self._inflight -= 1
 
-    async def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """The same body, read and found to be within its limit."""
-        limit = self._limit(scope["method"], scope["path"])
-        headers = dict(scope["headers"])
-        if limit is None or not (b"content-length" in headers or b"transfer-encoding" in headers):
-            return receive
-        length = declared_length(headers.get(b"content-length"), limit)
-        body: bytes | None = await read_body(receive, length, limit)
 
-        async def again() -> Message:
-            nonlocal body
-            if body is None:
-                return await receive()
-            message, body = {"type": "http.request", "body": body, "more_body": False}, None
-            return message
+class _Responder:
+    """Sends the response of one request, with the headers that every response has.
 
-        return again
-
-    def _limit(self, method: str, path: str) -> int | None:
-        if method == "POST" and path in _STREAMED:
-            return None
-        return self._settings.max_query_bytes if path.endswith(":predict") else self._settings.max_body_bytes
-
-
-class _Answer:
-    """The way out: puts on the answer what every one has, knows how far it is, and counts out once.
-
-    status: 0 before it has begun.
+    status: 0 before the response starts. left: whether the request no longer counts as in progress.
     """
 
-    def __init__(self, send: Send, request_id: str, leave: Callable[[], None]) -> None:
+    def __init__(self, scope: Scope, send: Send, request_id: str, leave: Callable[[], None]) -> None:
+        self._scope = scope
         self._send = send
         self.request_id = request_id
         self._leave = leave
+        self._replaced = False
         self.status = 0
         self.left = False
 
@@ -124,23 +105,64 @@ class _Answer:
             self._leave()
 
     async def send(self, message: Message) -> None:
+        if self._replaced:
+            return
         if message["type"] == "http.response.start":
-            self.status = message["status"]
-            headers = [*message.get("headers", ()), (HEADER, self.request_id.encode("ascii"))]
-            said = dict(headers)
-            kind = said.get(b"content-type", b"")
-            if b"cache-control" not in said:
-                headers.append(NO_STORE)
-            if kind.startswith(_PAGE):
-                headers += [header for header in _OF_PAGES if header[0] not in said]
-            message["headers"] = headers
-            if kind.startswith(_STREAM):
-                self.leave()
+            headers = dict(message.get("headers", ()))
+            content_type = headers.get(b"content-type", b"")
+            if message["status"] == 413 and content_type.startswith(b"text/plain"):
+                # The response of Starlette's body limit, which has a text of its own.
+                await self.send_problem(body_too_large(self._scope))
+                self._replaced = True
+                return
+            self._start(message, headers, content_type)
         await self._send(message)
 
-    async def refuse(self, problem: Problem, scope: Scope) -> None:
-        scope["state"]["problem"] = problem
-        body = problem.body(self.request_id, scope["raw_path"].decode("latin-1"))
+    def _start(self, message: Message, headers: dict[bytes, bytes], content_type: bytes) -> None:
+        """Add the common headers to ``message``, the start of the response."""
+        self.status = message["status"]
+        added = [(HEADER, self.request_id.encode("ascii"))]
+        if b"cache-control" not in headers:
+            added.append(NO_STORE)
+        if content_type.startswith(b"text/html"):
+            added += [header for header in _HTML_HEADERS if header[0] not in headers]
+        message["headers"] = [*message.get("headers", ()), *added]
+        if content_type.startswith(b"text/event-stream"):
+            self.leave()
+
+    async def send_problem(self, problem: Problem) -> None:
+        self._scope["state"]["problem"] = problem
+        body = problem.body(self.request_id, self._scope["raw_path"].decode("latin-1"))
         headers = [*problem.headers(), (b"content-length", str(len(body)).encode())]
         await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+def _audit_context_of(scope: Scope, request_id: str) -> AuditContext:
+    """The audit context of a request; without an address before the application is open."""
+    app = _app_context(scope)
+    return (
+        AuditContext(request_id=request_id) if app is None else app.audit_writer.context_of(scope, request_id)
+    )
+
+
+async def _record(scope: Scope, context: AuditContext) -> None:
+    """Write the outcome of a request to the audit log, unless a use case did so together with its change.
+
+    Errors of requests that change something are recorded, and of other requests those that deny access.
+    """
+    app = _app_context(scope)
+    if app is None:
+        return
+    read_only = READ_ONLY_TAG in getattr(scope.get("route"), "tags", ())
+    changes = scope["method"] not in _SAFE_METHODS and not read_only
+    problem: Problem | None = scope["state"].get("problem")
+    if problem is not None and (changes or is_audited(problem)):
+        app.audit_writer.refused(scope, problem.code, context.request_id or "")
+    elif changes and not context.recorded:
+        await run_in_threadpool(app.audit_writer.tell, _UNCHANGED, what_of(scope), "unchanged", context)
+
+
+def _app_context(scope: Scope) -> AppContext | None:
+    app = scope.get("app")
+    return None if app is None else getattr(app.state, "context", None)

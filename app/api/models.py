@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from app.api.auth import Reader, Trainer
-from app.api.dependencies import RuntimeDep
+from app.api.dependencies import Context, Reader, Trainer
 from app.api.etags import CONDITIONS, etag, expected_revision, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
 from app.api.schemas import AliasView, ClassView, ModelSummaryView, ModelView, PointAlias, VersionView
@@ -28,13 +27,13 @@ VersionName = Annotated[str, Path(pattern=_NAME, description="Number of a versio
 def list_models(
     request: Request,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     caller: Reader,
     limit: Limit = 100,
     after: After = None,
 ) -> Page[ModelSummaryView]:
     """All models by name; a key limited to some models sees those."""
-    found, has_more = models.list_models(runtime.store, limit=limit, after=after)
+    found, has_more = models.list_models(context.store, limit=limit, after=after)
     if has_more:
         link_next(request, response, found[-1].model)
     shown = [summary for summary in found if not caller.models or summary.model in caller.models]
@@ -42,10 +41,10 @@ def list_models(
 
 
 @router.get("/{model}", response_model=ModelView)
-def get(model: ModelName, request: Request, response: Response, runtime: RuntimeDep, caller: Reader) -> Any:
+def get(model: ModelName, request: Request, response: Response, context: Context, caller: Reader) -> Any:
     """One model with all its versions, newest first, and its aliases."""
     authorise(caller, "query", model)
-    versions, aliases = models.get_model(runtime.store, model)
+    versions, aliases = models.get_model(context.store, model)
     moves = sum(alias.revision for alias in aliases)
     headers = {
         "etag": etag(versions[0].version, len(versions), len(aliases), moves),
@@ -67,12 +66,12 @@ def get_version(
     version: VersionName,
     request: Request,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     caller: Reader,
 ) -> Any:
     """One version, by its number or by an alias."""
     authorise(caller, "query", model)
-    found = models.get_version(runtime.store, model, version)
+    found = models.get_version(context.store, model, version)
     headers = {"etag": etag("v", found.version), "cache-control": "no-cache"}
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
@@ -84,12 +83,12 @@ def get_version(
 async def delete_version(
     model: ModelName,
     version: Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a version.")],
-    runtime: RuntimeDep,
+    context: Context,
     _caller: Trainer,
 ) -> None:
     """Delete a version to which no alias points; its number is never given again. The job behind it stays."""
-    await run_in_threadpool(models.delete_version, runtime.store, model, version)
-    await runtime.refresher.refresh()
+    await run_in_threadpool(models.delete_version, context.store, model, version)
+    await context.refresher.refresh()
 
 
 @router.get("/{model}/versions/{version}/classes")
@@ -98,16 +97,16 @@ def list_classes(
     version: VersionName,
     request: Request,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     caller: Reader,
     limit: Limit = 100,
     after: AfterNumber = None,
 ) -> Page[ClassView]:
     """The classes of a version in the order of their numbers, however many there are."""
     authorise(caller, "query", model)
-    found = models.get_version(runtime.store, model, version)
+    found = models.get_version(context.store, model, version)
     start = -1 if after is None else after
-    rows, has_more = models.list_classes(runtime.store, runtime.files, found, limit=limit, after=start)
+    rows, has_more = models.list_classes(context.store, context.files, found, limit=limit, after=start)
     if has_more:
         link_next(request, response, rows[-1][0])
     return Page(data=[ClassView(id=row, label=label) for row, label in rows], has_more=has_more)
@@ -119,12 +118,12 @@ def get_alias(
     alias: AliasText,
     request: Request,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     caller: Reader,
 ) -> Any:
     """One alias; its ETag is what moving it asks for."""
     authorise(caller, "query", model)
-    found = models.get_alias(runtime.store, model, alias)
+    found = models.get_alias(context.store, model, alias)
     headers = {"etag": etag(found.revision), "cache-control": "no-cache"}
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
@@ -139,7 +138,7 @@ async def point_alias(
     body: PointAlias,
     request: Request,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     _caller: Trainer,
 ) -> AliasView:
     """Make an alias, or move it, at once for all queries. Moving it back is a rollback.
@@ -148,17 +147,17 @@ async def point_alias(
     ``If-None-Match: *`` only makes a new one.
     """
     expected = expected_revision(request)
-    pointed = await run_in_threadpool(models.point_alias, runtime.store, model, alias, body.version, expected)
-    await runtime.refresher.refresh()
+    pointed = await run_in_threadpool(models.point_alias, context.store, model, alias, body.version, expected)
+    await context.refresher.refresh()
     response.headers["etag"] = etag(pointed.revision)
     return AliasView.of(pointed)
 
 
 @router.delete("/{model}/aliases/{alias}", status_code=204, openapi_extra={"parameters": CONDITIONS[:1]})
 async def delete_alias(
-    model: ModelName, alias: AliasText, request: Request, runtime: RuntimeDep, _caller: Trainer
+    model: ModelName, alias: AliasText, request: Request, context: Context, _caller: Trainer
 ) -> None:
     """Delete an alias; If-Match names the state that was read. Its version stays."""
     expected = expected_revision(request)
-    await run_in_threadpool(models.delete_alias, runtime.store, model, alias, expected)
-    await runtime.refresher.refresh()
+    await run_in_threadpool(models.delete_alias, context.store, model, alias, expected)
+    await context.refresher.refresh()

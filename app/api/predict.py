@@ -11,8 +11,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 
-from app.api.auth import Reader
-from app.api.dependencies import RuntimeDep
+from app.api.dependencies import Context, Reader
 from app.auth.authenticator import authorise
 from app.domain.errors import NotFound, TooLarge
 from app.serving.cache import ServedTeacher
@@ -66,7 +65,7 @@ _DECODER: Final = msgspec.json.Decoder(PredictBody)
 async def predict(
     model: Reference,
     request: Request,
-    runtime: RuntimeDep,
+    context: Context,
     caller: Reader,
     scores: Annotated[bool, Query(description="Give the scores of all classes.")] = False,
     target: Annotated[str | None, Query(description="Decide on this class instead.")] = None,
@@ -75,10 +74,10 @@ async def predict(
     authorise(caller, "query", model.partition("@")[0])
     manner = manner_of(dict(request.scope["headers"]), request.scope["query_string"])
     data = await request.body()
-    served = await runtime.cache.teacher(model)
-    limits = Limits(runtime.settings.max_query_bytes, runtime.settings.max_query_rows)
+    served = await context.cache.teacher(model)
+    limits = Limits(context.settings.max_query_bytes, context.settings.max_query_rows)
     answer = await run_in_threadpool(_answer, served, data, manner, limits, scores, target)
-    runtime.metrics.predicted(served.model)
+    context.metrics.predicted(served.model)
     return Response(answer, media_type="application/json")
 
 

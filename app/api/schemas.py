@@ -10,8 +10,8 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from app.domain.entities import Job, JobState, Priority, StudentState
-from app.domain.names import TITLE
-from app.domain.strict_json import Written
+from app.domain.names import DISPLAY_NAME
+from app.domain.strict_json import StrictModel
 from app.domain.training_spec import NAME, Name, TrainingSpec
 from app.services.keys import MAX_OVERLAP_SECONDS, MAX_RATE
 
@@ -44,7 +44,7 @@ class View(BaseModel):
         return cls.model_validate(entity)
 
 
-class Body(Written):
+class Body(StrictModel):
     """Base of all request bodies: an unknown field is a mistake, not a wish."""
 
     model_config = ConfigDict(extra="forbid")
@@ -277,7 +277,7 @@ class CreateKey(Body):
         }
     )
 
-    name: str = Field(max_length=100, json_schema_extra={"pattern": TITLE})
+    name: str = Field(max_length=100, json_schema_extra={"pattern": DISPLAY_NAME})
     scopes: list[str] = Field(
         max_length=3, json_schema_extra={"minItems": 1, "items": {"enum": ["admin", "query", "train"]}}
     )

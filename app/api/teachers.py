@@ -8,8 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api import upload_openapi
-from app.api.auth import Trainer
-from app.api.dependencies import RuntimeDep
+from app.api.dependencies import Context, Trainer
 from app.api.schemas import VersionView
 from app.api.uploads import receive_upload
 from app.domain.training_spec import ALIAS, Name
@@ -31,7 +30,7 @@ _KINDS: Final[dict[str, Kind]] = {"head": "head", "students": "linear"}
 async def import_(
     request: Request,
     response: Response,
-    runtime: RuntimeDep,
+    context: Context,
     _caller: Trainer,
     model: Annotated[Name, Query(description="The model it becomes a version of.")],
     kind: Annotated[
@@ -53,20 +52,20 @@ async def import_(
     is 0 unless given. Everything is checked first; what is wrong is told by array, row and column. The same
     head sent again is the version that it was before.
     """
-    limit = runtime.settings.max_head_bytes
-    async with receive_upload(request, limit, runtime.files) as sent:
+    limit = context.settings.max_head_bytes
+    async with receive_upload(request, limit, context.files) as sent:
         version, created = await run_in_threadpool(
             import_head,
-            runtime.store,
-            runtime.files,
+            context.store,
+            context.files,
             sent.file.path,
             model=model,
             kind=_KINDS[kind],
             alias=alias or None,
-            limits=runtime.settings,
+            limits=context.settings,
         )
     if created:
-        await runtime.refresher.refresh()
+        await context.refresher.refresh()
     else:
         response.status_code = 200
     response.headers["location"] = f"/v1/models/{version.model}/versions/{version.version}"

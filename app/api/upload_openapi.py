@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from app.domain.names import MAX_TITLE, TITLE
+from app.domain.names import DISPLAY_NAME, MAX_DISPLAY_NAME
 
 Json = dict[str, Any]
 
@@ -21,7 +21,7 @@ MEDIA_TYPES: Final = {
 _ANY: Final = "application/octet-stream"
 _FILE: Final[Json] = {"type": "string", "format": "binary"}
 
-TITLE_OR_NOTHING: Final[Json] = {"pattern": f"^$|{TITLE}", "maxLength": MAX_TITLE}
+NAME_OR_EMPTY: Final[Json] = {"pattern": f"^$|{DISPLAY_NAME}", "maxLength": MAX_DISPLAY_NAME}
 """What a data set may be called; empty: after its file."""
 FORMAT: Final[Json] = {"pattern": "^(csv|svmlight|npz|npy|parquet)?$"}
 LABEL_COLUMN: Final[Json] = {"maxLength": 400}
@@ -57,7 +57,7 @@ def _body(media_types: Iterable[str], fields: Json) -> Json:
 DATASET: Final = _body(
     MEDIA_TYPES,
     {
-        "name": {"type": "string", **TITLE_OR_NOTHING},
+        "name": {"type": "string", **NAME_OR_EMPTY},
         "format": {"type": "string", **FORMAT},
         "label_column": {"type": "string", **LABEL_COLUMN},
     },

@@ -6,8 +6,7 @@ import time
 
 from fastapi import APIRouter
 
-from app.api.auth import Administrator
-from app.api.dependencies import RuntimeDep
+from app.api.dependencies import Administrator, Context
 from app.api.paging import Page
 from app.api.schemas import UnitView, WorkerView
 
@@ -15,9 +14,9 @@ router = APIRouter(prefix="/v1/workers", tags=["operation"])
 
 
 @router.get("")
-def list_workers(runtime: RuntimeDep, _caller: Administrator) -> Page[WorkerView]:
+def list_workers(context: Context, _caller: Administrator) -> Page[WorkerView]:
     """Worker processes, when each was last heard of, and what it was doing then."""
-    with runtime.store.read() as uow:
+    with context.store.read() as uow:
         found = uow.workers.all()
     now = time.time()
     views = [
@@ -27,7 +26,7 @@ def list_workers(runtime: RuntimeDep, _caller: Administrator) -> Page[WorkerView
             pid=worker.pid,
             started_at=worker.started_at,
             beat_at=worker.beat_at,
-            alive=worker.lost_at is None and now - worker.beat_at <= runtime.settings.takeover_seconds,
+            alive=worker.lost_at is None and now - worker.beat_at <= context.settings.takeover_seconds,
             slots=worker.slots,
             threads=worker.threads,
             units=[UnitView.model_validate(unit) for unit in worker.units],

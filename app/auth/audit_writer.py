@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from app.auth.authenticator import KeyGate
-from app.domain.audit_context import Actor, Deed
+from app.domain.audit_context import Actor, AuditContext
 from app.domain.entities import ApiKey
 from app.domain.errors import Unavailable
 from app.http.body import Scope
@@ -45,27 +45,27 @@ class Witness:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-witness")
         self._task: asyncio.Task[None] | None = None
 
-    def deed_of(self, scope: Scope, request_id: str) -> Deed:
+    def context_of(self, scope: Scope, request_id: str) -> AuditContext:
         """A request, of nobody known yet."""
-        return Deed(request_id=request_id, address=self._gate.address_of(scope) or None)
+        return AuditContext(request_id=request_id, address=self._gate.address_of(scope) or None)
 
     def refused(self, scope: Scope, code: str, request_id: str) -> None:
         """A request was refused with an error ``code``."""
-        deed = self.deed_of(scope, request_id)
-        deed.actor = self._gate.actor_of(scope["headers"])
-        self._refusals.note(deed, what_of(scope), code)
+        context = self.context_of(scope, request_id)
+        context.actor = self._gate.actor_of(scope["headers"])
+        self._refusals.note(context, what_of(scope), code)
 
     def did(self, scope: Scope, request_id: str, key: ApiKey, action: str, what: str) -> None:
         """Something was done that the database does not know of. Blocks."""
-        deed = self.deed_of(scope, request_id)
-        deed.actor = Actor.of(key)
-        self.tell(action, what, "done", deed)
+        context = self.context_of(scope, request_id)
+        context.actor = Actor.of(key)
+        self.tell(action, what, "done", context)
 
-    def tell(self, action: str, what: str, outcome: str, deed: Deed) -> None:
+    def tell(self, action: str, what: str, outcome: str, context: AuditContext) -> None:
         """Write a row on what cannot be undone, so that a failure is the log's business only. Blocks."""
         try:
             with self._store.begin() as uow:
-                uow.audit.append(action, what, outcome=outcome, deed=deed)
+                uow.audit.append(action, what, outcome=outcome, context=context)
         except Unavailable as error:
             logger.error("%s of %s is not in the audit log: %s", action, what, error)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from app.auth.rate_limit import Budget, Limits, TrustedProxies
-from app.domain.audit_context import UNKNOWN, Actor, current_deed
+from app.domain.audit_context import UNKNOWN, Actor, current_context
 from app.domain.entities import ApiKey
 from app.domain.errors import NotAuthenticated, NotAuthorised, ServiceError, Unavailable
 from app.http.body import Scope
@@ -75,7 +75,7 @@ class KeyGate:
         model: str | None = None,
         headers: Mapping[bytes, bytes] | None = None,
     ) -> ApiKey:
-        """The key of a request that may be answered now; its deed under way is the key's from now on.
+        """The key of a request that may be answered now; its context under way is the key's from now on.
 
         scope: of ASGI. needed, model: as for `authorise`. headers: by name, where that is known.
 
@@ -87,7 +87,7 @@ class KeyGate:
             if error.reason != "key_required":
                 self.limits.fail(self.address_of(scope))
             raise
-        current_deed().actor = Actor.of(key)
+        current_context().actor = Actor.of(key)
         if self.limits.any:
             budget = self.budget(key, scope.get("client"), scope["headers"])
             if budget is not None:

@@ -12,7 +12,7 @@ import typer
 
 from app.commands.options import DataOption, operator, read_settings
 from app.commands.output import CommandFailed, say
-from app.domain.audit_context import Deed, acting
+from app.domain.audit_context import AuditContext, audit_context
 
 if TYPE_CHECKING:
     from app.store.unit_of_work import Store
@@ -45,7 +45,7 @@ def upgrade_database(address: str, wait: float = 0.0) -> None:
     deadline = time.monotonic() + wait
     while True:
         try:
-            with database_reached(), acting(Deed(operator())):
+            with database_reached(), audit_context(AuditContext(operator())):
                 migrate(address)
         except CommandFailed:
             if time.monotonic() >= deadline:
@@ -121,7 +121,7 @@ def open_store(data_dir: Path | None) -> Iterator[Store]:
 
     store = Store(open_database(read_settings(data_dir=data_dir), "command"))
     try:
-        with database_reached(), acting(Deed(operator())):
+        with database_reached(), audit_context(AuditContext(operator())):
             if not schema_is_current(store.engine):
                 raise CommandFailed("The database has an older schema, or none.", ["Run `stms db upgrade`."])
             yield store

@@ -1,4 +1,7 @@
-"""Who is acting: said once, where a request or a command comes in, and read where something is changed."""
+"""The audit context: who acts, in which request, and from which address, held in a ContextVar.
+
+It is set once where a request or a command enters, and read where a change is written to the audit log.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from app.domain.entities import ApiKey
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Somebody. id: of an API key, or a word for who has none. scope: the widest that the key has."""
+    """The acting party. id: of its API key, or a word if it has none. scope: the widest of the key."""
 
     id: str
     name: str
@@ -21,20 +24,20 @@ class Actor:
 
     @classmethod
     def of(cls, key: ApiKey) -> Actor:
-        """The one who shows a key."""
+        """The actor that authenticates with ``key``."""
         return cls(key.id, key.name, next(scope for scope in _SCOPES if scope in key.scopes))
 
 
 _SCOPES: Final = ("admin", "train", "query")
 SYSTEM: Final = Actor("system", "stms")
-"""The service itself: whatever happens outside of requests and commands."""
+"""The service itself, for everything outside of requests and commands."""
 UNKNOWN: Final = Actor("unknown", "")
-"""Somebody who has not been recognised, or not yet."""
+"""A caller that is not authenticated, or not yet."""
 
 
 @dataclass(slots=True)
-class Deed:
-    """One request or command. recorded: rows that it has left in the audit log."""
+class AuditContext:
+    """One request or command. recorded: number of audit rows written for it so far."""
 
     actor: Actor = UNKNOWN
     request_id: str | None = None
@@ -42,19 +45,19 @@ class Deed:
     recorded: int = 0
 
 
-_DEED: ContextVar[Deed | None] = ContextVar("stms_deed", default=None)
+_CURRENT: ContextVar[AuditContext | None] = ContextVar("stms_audit_context", default=None)
 
 
-def current_deed() -> Deed:
-    """The one under way here; that of `SYSTEM` where there is none."""
-    return _DEED.get() or Deed(SYSTEM)
+def current_context() -> AuditContext:
+    """The context of the running request or command; a new one of `SYSTEM` outside of them."""
+    return _CURRENT.get() or AuditContext(SYSTEM)
 
 
 @contextmanager
-def acting(deed: Deed) -> Iterator[Deed]:
-    """Whatever is done in the block, also in threads started by it, is part of ``deed``."""
-    token = _DEED.set(deed)
+def audit_context(context: AuditContext) -> Iterator[AuditContext]:
+    """Make ``context`` the current one for the block, also in the threads that it starts."""
+    token = _CURRENT.set(context)
     try:
-        yield deed
+        yield context
     finally:
-        _DEED.reset(token)
+        _CURRENT.reset(token)

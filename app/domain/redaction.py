@@ -1,4 +1,4 @@
-"""Secrets in texts that are kept or shown to others: made unreadable."""
+"""Removes secrets from texts that are logged, stored or shown."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PASSWORD: Final = re.compile(
 )
 
 
-def masked(text: str) -> str:
+def redact(text: str) -> str:
     """The text without the secret parts of API keys, passwords in addresses, and ``password=…``.
 
-    The id of a key stays: it tells which one it was, and opens nothing.
+    The id of a key stays, because it identifies the key without granting access.
     """
     if "stms" in text:
         text = _KEY.sub(r"\1_***", text)

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.domain.strict_json import Written
+from app.domain.strict_json import StrictModel
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
@@ -41,7 +41,7 @@ def _absent(*names: str) -> dict[str, Any]:
     return {"properties": {name: {"type": "null"} for name in names}}
 
 
-class _Spec(Written):
+class _Spec(StrictModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 

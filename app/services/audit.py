@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from app.domain.audit_context import Deed
+from app.domain.audit_context import AuditContext
 from app.domain.entities import AuditRecord
 from app.store.unit_of_work import Store
 
@@ -27,9 +27,9 @@ _OTHERS: Final[Who] = (None, "others")
 
 @dataclass(slots=True)
 class Refused:
-    """What one caller at one address was refused. deed, what: of the first time."""
+    """What one caller at one address was refused. context, what: of the first time."""
 
-    deed: Deed
+    context: AuditContext
     what: str
     codes: Counter[str] = field(default_factory=Counter)
 
@@ -40,12 +40,12 @@ class Refusals:
     def __init__(self) -> None:
         self._seen: dict[Who, Refused] = {}
 
-    def note(self, deed: Deed, what: str, code: str, count: int = 1) -> None:
+    def note(self, context: AuditContext, what: str, code: str, count: int = 1) -> None:
         """``what`` was refused with an error ``code``, so many times."""
-        who = (deed.address, deed.actor.id)
+        who = (context.address, context.actor.id)
         if who not in self._seen and len(self._seen) >= _MAX_WHO:
-            who, deed = _OTHERS, Deed()
-        seen = self._seen.setdefault(who, Refused(deed, what))
+            who, context = _OTHERS, AuditContext()
+        seen = self._seen.setdefault(who, Refused(context, what))
         seen.codes[code if code in seen.codes or len(seen.codes) < _MAX_CODES else "others"] += count
 
     def take(self) -> Mapping[Who, Refused]:
@@ -58,7 +58,7 @@ class Refusals:
         newer, self._seen = self._seen, dict(seen)
         for refused in newer.values():
             for code, count in refused.codes.items():
-                self.note(refused.deed, refused.what, code, count)
+                self.note(refused.context, refused.what, code, count)
 
 
 def write_refusals(store: Store, seen: Mapping[Who, Refused]) -> None:
@@ -68,7 +68,9 @@ def write_refusals(store: Store, seen: Mapping[Who, Refused]) -> None:
             for refused in seen.values():
                 [(code, _)] = refused.codes.most_common(1)
                 details = {"count": refused.codes.total(), "codes": dict(refused.codes)}
-                uow.audit.append(REFUSED, refused.what, outcome=code, details=details, deed=refused.deed)
+                uow.audit.append(
+                    REFUSED, refused.what, outcome=code, details=details, context=refused.context
+                )
 
 
 def list_records(

@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from app.domain.entities import Dataset, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, TooLarge, Unavailable
-from app.domain.names import MAX_TITLE, is_title
+from app.domain.names import MAX_DISPLAY_NAME, is_display_name
 from app.ingest import dataset_format
 from app.ingest.formats import detect, named, read
 from app.ingest.raw import DatasetLimits, RawData
@@ -179,8 +179,8 @@ def _limits(settings: Settings, files: BlobCache) -> DatasetLimits:
 def _title(name: str | None, filename: str | None) -> str:
     if name is None:
         stem = "".join(filter(str.isprintable, PurePath(filename or "").stem)).strip()
-        return stem[:MAX_TITLE] or "data set"
-    if not is_title(name, MAX_TITLE):
-        text = f"A data set's name is 1 to {MAX_TITLE} printable characters."
+        return stem[:MAX_DISPLAY_NAME] or "data set"
+    if not is_display_name(name, MAX_DISPLAY_NAME):
+        text = f"A data set's name is 1 to {MAX_DISPLAY_NAME} printable characters."
         raise InvalidRequest(text, faults=[InputFault("name", "bad_name", text)])
     return name

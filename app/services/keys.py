@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.domain.entities import ApiKey, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotAuthenticated
-from app.domain.names import is_title
+from app.domain.names import is_display_name
 from app.domain.training_spec import Name
 from app.store.unit_of_work import Store
 
@@ -186,7 +186,7 @@ def _digest(secret: str) -> str:
 
 def _faults(name: str, scopes: Collection[str], models: Collection[str]) -> list[InputFault]:
     faults = []
-    if not is_title(name, 100):
+    if not is_display_name(name, 100):
         faults.append(InputFault("name", "bad_name", "A key's name is 1 to 100 printable characters."))
     if not scopes or not SCOPES.issuperset(scopes):
         text = f"Scopes are one or more of {', '.join(sorted(SCOPES))}."

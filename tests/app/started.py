@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from app.api.dependencies import Runtime
+from app.api.dependencies import AppContext
 from app.main import StmsApi
 
 
@@ -25,15 +25,15 @@ class Client:
         )
 
     @property
-    def runtime(self) -> Runtime:
-        runtime: Runtime = self.app.state.runtime
-        return runtime
+    def context(self) -> AppContext:
+        context: AppContext = self.app.state.context
+        return context
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self._runner.run(work)
 
     def refresh(self) -> None:
-        self.run(self.runtime.refresher.refresh())
+        self.run(self.context.refresher.refresh())
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         response: httpx.Response = self.run(self._http.request(method, path, **options))

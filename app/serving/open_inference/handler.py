@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from app.api import health
-from app.api.dependencies import Runtime
+from app.api.dependencies import AppContext
 from app.auth.audit_writer import is_audited
 from app.domain.entities import ApiKey
 from app.domain.errors import Overloaded, ServiceError
@@ -96,12 +96,12 @@ class _Visit:
 class InferenceProtocol:
     """The application. queries: counts those in flight of both ways to ask, up to one limit."""
 
-    def __init__(self, runtime: Runtime, queries: InFlight) -> None:
+    def __init__(self, runtime: AppContext, queries: InFlight) -> None:
         self._settings = runtime.settings
-        self._gate, self._cache, self._metrics = runtime.gate, runtime.cache, runtime.metrics
-        self._witness = runtime.witness
+        self._gate, self._cache, self._metrics = runtime.authenticator, runtime.cache, runtime.metrics
+        self._witness = runtime.audit_writer
         self._queries = queries
-        self._is_ready = lambda: health.is_ready(health.look(runtime))
+        self._is_ready = lambda: health.is_ready(health.run_checks(runtime))
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-v2")
         self._repository = Repository(runtime, self._in_thread)
         self._statistics = Statistics()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from app.api.dependencies import Runtime
+from app.api.dependencies import AppContext
 from app.domain.entities import ApiKey, ModelVersion
 from app.domain.errors import InvalidRequest, NotFound
 from app.services import models
@@ -44,7 +44,7 @@ _OPTIONS: Final = msgspec.json.Decoder(_Options)
 class Repository:
     """The answers; `in_thread` runs what reads the database."""
 
-    def __init__(self, runtime: Runtime, in_thread: InThread) -> None:
+    def __init__(self, runtime: AppContext, in_thread: InThread) -> None:
         self._store, self._files = runtime.store, runtime.files
         self._cache = runtime.cache
         self._in_thread = in_thread

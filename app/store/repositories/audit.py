@@ -11,9 +11,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.domain.audit_context import Deed, current_deed
+from app.domain.audit_context import AuditContext, current_context
 from app.domain.entities import AuditRecord
-from app.domain.redaction import masked
+from app.domain.redaction import redact
 from app.store.tables import audit_log
 
 _LONGEST: Final = {
@@ -26,7 +26,7 @@ class Audit:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._mine: list[Deed] = []
+        self._mine: list[AuditContext] = []
 
     def append(
         self,
@@ -35,22 +35,22 @@ class Audit:
         *,
         outcome: str = "done",
         details: Mapping[str, Any] | None = None,
-        deed: Deed | None = None,
+        context: AuditContext | None = None,
     ) -> None:
-        """Write down that ``action`` was done to ``object_``. deed: by default the one under way here."""
-        deed = current_deed() if deed is None else deed
+        """Write down that ``action`` was done to ``object_``. context: by default the one under way here."""
+        context = current_context() if context is None else context
         now = time.time()
         record = AuditRecord(
             id=_new_id(now),
             at=now,
-            actor=deed.actor.id,
-            actor_name=deed.actor.name,
-            scope=deed.actor.scope,
+            actor=context.actor.id,
+            actor_name=context.actor.name,
+            scope=context.actor.scope,
             action=action,
             object=object_,
             outcome=outcome,
-            request_id=deed.request_id,
-            address=deed.address,
+            request_id=context.request_id,
+            address=context.address,
             details={
                 name: _clean(value) if isinstance(value, str) else value
                 for name, value in (details or {}).items()
@@ -58,12 +58,12 @@ class Audit:
         )
         texts = {name: _fitting(name, value) for name, value in asdict(record).items()}
         self._connection.execute(sa.insert(audit_log), texts)
-        self._mine.append(deed)
+        self._mine.append(context)
 
     def committed(self) -> None:
         """To be called once the rows are there to stay."""
-        for deed in self._mine:
-            deed.recorded += 1
+        for context in self._mine:
+            context.recorded += 1
 
     def page(
         self,
@@ -104,7 +104,7 @@ def _fitting(name: str, value: Any) -> Any:
 
 def _clean(text: str) -> str:
     """The text without secrets, and without what a database refuses."""
-    return masked(text).replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    return redact(text).replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 def _new_id(now: float) -> str:

@@ -43,7 +43,7 @@ class World:
         return self.client.request(method, path, headers=headers, **options)
 
     def rows(self, **equal: str) -> list[Any]:
-        self.client.run(self.client.runtime.witness.write())
+        self.client.run(self.client.context.audit_writer.write())
         return list(list_records(self.store, limit=1000, **equal)[0])
 
     def dataset(self) -> str:
@@ -230,7 +230,7 @@ def test_a_database_that_is_away_costs_the_row_and_not_the_answer(world: World, 
     def away() -> Any:
         raise Unavailable("away")
 
-    monkeypatch.setattr(world.client.runtime.store, "begin", away)
+    monkeypatch.setattr(world.client.context.store, "begin", away)
     assert world.ask("POST", "/v1/datasets?format=csv", content=CSV).status_code == 200
     assert "is not in the audit log" in caplog.text
 

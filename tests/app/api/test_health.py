@@ -137,7 +137,7 @@ def _resolve_all(document: dict[str, Any], node: Any) -> None:
 
 
 def test_a_process_that_is_about_to_end_is_not_ready(client):
-    slot = client.runtime.metrics._slot
+    slot = client.context.metrics._slot
     slot.state = State.DRAINING
     response = client.get("/readyz?verbose")
     assert response.status_code == 503
@@ -148,7 +148,7 @@ def test_a_process_that_is_about_to_end_is_not_ready(client):
 
 
 def test_processes_that_are_missing_are_told(client):
-    client.runtime.metrics._scoreboard.target_size = 3
+    client.context.metrics._scoreboard.target_size = 3
     response = client.get("/readyz?verbose")
     assert response.status_code == 200, "this one answers"
     [check] = [check for check in response.json()["checks"] if check["name"] == "processes"]

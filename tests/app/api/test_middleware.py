@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from app.api.middleware import RequestGate
-from app.settings import Settings
+from app.api.middleware import RequestMiddleware
 
 
 class Visitors:
-    """Requests to a gate over an application that answers when it is let go, or streams events until then."""
+    """Requests to the middleware around a stub application that responds when `let_go` is set."""
 
     def __init__(self, limit: int) -> None:
-        self.gate = RequestGate(self._app, Settings(max_inflight_requests=limit))
+        self.middleware = RequestMiddleware(self._app, limit, ["/livez"])
         self.inside = 0
         self.let_go = asyncio.Event()
 
@@ -45,7 +44,7 @@ class Visitors:
             sent.append(message)
 
         scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "headers": []}
-        await self.gate(scope, receive, send)
+        await self.middleware(scope, receive, send)
         return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
 
     async def enter(self, *paths: str) -> list[asyncio.Task[Any]]:
@@ -70,7 +69,7 @@ def test_one_too_many_is_told_429_and_when_to_come_back():
         assert headers[b"content-type"] == b"application/problem+json"
         document = json.loads(body)
         assert document["code"] == "overloaded"
-        assert document["detail"] == "2 requests are under way already."
+        assert document["detail"] == "2 requests are in progress already."
         assert (await visitors.ask("/livez"))[0] == 200, "who runs the service is always answered"
         visitors.let_go.set()
         assert [(await task)[0] for task in tasks] == [200, 200]
@@ -90,7 +89,7 @@ def test_streams_of_events_take_no_place_once_they_have_begun():
         visitors.let_go.set()
         for each in [*streams, task]:
             assert (await each)[0] == 200
-        assert visitors.gate._inflight == 0
+        assert visitors.middleware._inflight == 0
 
     run(story())
 
@@ -104,7 +103,7 @@ def test_a_request_that_fails_or_goes_away_leaves_its_place(path):
             await asyncio.sleep(0.01)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        assert visitors.gate._inflight == 0
+        assert visitors.middleware._inflight == 0
         visitors.let_go.set()
         assert (await visitors.ask("/a"))[0] == 200
 

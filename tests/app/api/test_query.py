@@ -33,7 +33,7 @@ def counted_statements(client: Any) -> Iterator[list[str]]:
     def note(_c: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
         statements.append(statement)
 
-    engine = client.runtime.store.engine
+    engine = client.context.store.engine
     sa.event.listen(engine, "before_cursor_execute", note)
     try:
         yield statements

@@ -64,11 +64,11 @@ def test_every_answer_has_a_name_of_its_own(ways):
 
 
 def test_it_is_counted(ways):
-    before = ways.client.runtime.metrics.counts()["pets"]
+    before = ways.client.context.metrics.counts()["pets"]
     ways.short(TARGET, body_of(x=X))
     ways.short(TARGET, body_of(rows=[X, X, X]))
     ways.short(TARGET, b"nonsense")
-    after = ways.client.runtime.metrics.counts()["pets"]
+    after = ways.client.context.metrics.counts()["pets"]
     assert after.statuses["200"] - before.statuses["200"] == 2
     assert after.rows - before.rows == 4
     assert sum(after.buckets) - sum(before.buckets) == 2

@@ -397,7 +397,7 @@ def test_large_questions_are_decided_in_a_thread(client, sea, pets):
 def test_classes_of_a_version_that_moves_meanwhile_are_all_of_one_version(
     client, pets, publish_again, monkeypatch: pytest.MonkeyPatch
 ):
-    cache = client.runtime.cache
+    cache = client.context.cache
     real = cache.student
 
     cat_is_there = asyncio.Event()
@@ -406,7 +406,7 @@ def test_classes_of_a_version_that_moves_meanwhile_are_all_of_one_version(
         if label == "dog" and reference == "pets":
             await cat_is_there.wait()
             publish_again()
-            await client.runtime.refresher.refresh()
+            await client.context.refresher.refresh()
         served = await real(reference, label)
         cat_is_there.set()
         return served

@@ -134,7 +134,7 @@ def test_bad_parameters_are_refused(client: Any, params: dict[str, str]):
 def test_a_head_over_the_limit_is_refused_as_soon_as_it_is_known(make_client: Any, problem: Problem):
     small = make_client(max_head_bytes=1024)
     problem(send(small, head(np.ones((300, 2)), [str(k) for k in range(300)])), 413, "body_too_large")
-    assert list(small.runtime.files.folder.glob("stms-upload-*")) == []
+    assert list(small.context.files.folder.glob("stms-upload-*")) == []
     few = make_client(max_classes=2)
     problem(send(few, head()), 413, "too_many_classes")
 
@@ -157,7 +157,7 @@ def test_a_damaged_cache_file_is_fetched_again(make_client: Any, harm: str):
     weights, names = rng.standard_normal((3000, 64)), [f"c{k}" for k in range(3000)]
     first = make_client()
     version = send(first, head(weights, names, bias=np.zeros(3000))).json()
-    path = first.runtime.files.path(version["teacher_digest"])
+    path = first.context.files.path(version["teacher_digest"])
     whole = path.read_bytes()
     content = bytearray(whole)
     if harm == "flip":

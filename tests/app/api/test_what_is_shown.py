@@ -133,7 +133,7 @@ def test_a_flood_of_failures_leaves_no_secret_in_the_log(make_client, store: Sto
         headers = {"authorization": f"Bearer {text}", "x-request-id": text[:100]}
         assert client.get(f"/v1/models?key={text}", headers=headers).status_code == 500
         assert client.post(QUERY, json=ROW, headers=headers).status_code == 500
-        client.run(client.runtime.witness.write())
+        client.run(client.context.audit_writer.write())
         audited = client.get("/v1/audit?limit=1000", headers=headers).text
     finally:
         root.removeHandler(handler)

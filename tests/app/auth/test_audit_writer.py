@@ -12,7 +12,7 @@ import pytest
 from app.auth import audit_writer as module
 from app.auth.audit_writer import Witness, what_of
 from app.auth.authenticator import KeyGate
-from app.domain.audit_context import Deed
+from app.domain.audit_context import AuditContext
 from app.domain.errors import Unavailable
 from app.services.audit import Refusals, list_records, write_refusals
 from app.services.keys import create_key, list_keys
@@ -58,9 +58,9 @@ def test_refusals_of_a_moment_are_one_row_for_each_caller_and_address(sqlite_sto
 def test_however_many_addresses_there_are_the_rows_are_few(sqlite_store: Store):
     refusals = Refusals()
     for number in range(1000):
-        refusals.note(Deed(address=f"192.0.2.{number}"), "GET /", f"code_{number}")
+        refusals.note(AuditContext(address=f"192.0.2.{number}"), "GET /", f"code_{number}")
     for number in range(100):
-        refusals.note(Deed(address="192.0.2.0"), "GET /", f"code_{number}")
+        refusals.note(AuditContext(address="192.0.2.0"), "GET /", f"code_{number}")
     write_refusals(sqlite_store, refusals.take())
     assert refusals.take() == {}
     rows, has_more = list_records(sqlite_store, limit=1000)
@@ -133,10 +133,10 @@ def test_a_long_path_is_cut():
 
 def test_what_was_taken_and_what_came_since_are_one():
     refusals = Refusals()
-    refusals.note(Deed(address="a"), "GET /", "one", 2)
+    refusals.note(AuditContext(address="a"), "GET /", "one", 2)
     taken = refusals.take()
-    refusals.note(Deed(address="a"), "GET /", "one", 3)
-    refusals.note(Deed(address="b"), "GET /", "two")
+    refusals.note(AuditContext(address="a"), "GET /", "one", 3)
+    refusals.note(AuditContext(address="b"), "GET /", "two")
     refusals.put_back(taken)
     counts = {address: dict(seen.codes) for (address, _), seen in refusals.take().items()}
     assert counts == {"a": {"one": 5}, "b": {"two": 1}}

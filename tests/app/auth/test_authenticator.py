@@ -8,7 +8,7 @@ import pytest
 
 from app.auth import authenticator
 from app.auth.authenticator import ANONYMOUS, KeyGate, UnsafeExposure, check_exposure, is_loopback
-from app.domain.audit_context import UNKNOWN, Actor, Deed, acting
+from app.domain.audit_context import UNKNOWN, Actor, AuditContext, audit_context
 from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited
 from app.services.keys import create_key, list_keys, revoke_key, rotate_key
 from app.settings import Settings
@@ -112,10 +112,10 @@ def test_who_is_admitted_is_the_actor_of_what_is_under_way(sqlite_store: Store):
     key, text = create_key(sqlite_store, "one", {"train"})
     gate = KeyGate(Settings())
     gate.replace(list_keys(sqlite_store))
-    with acting(Deed()) as deed:
+    with audit_context(AuditContext()) as context:
         assert gate.admit(asked(text), "train") == key
-    assert deed.actor == Actor(key.id, "one", "train")
-    assert gate.actor_of(bearer(text)) == deed.actor
+    assert context.actor == Actor(key.id, "one", "train")
+    assert gate.actor_of(bearer(text)) == context.actor
     assert gate.actor_of(bearer(text + "x")) == UNKNOWN
     with pytest.raises(NotAuthorised):
         gate.admit(asked(text), "admin")

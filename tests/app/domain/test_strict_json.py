@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.domain.names import TITLE, is_title
-from app.domain.strict_json import Written
+from app.domain.names import DISPLAY_NAME, is_display_name
+from app.domain.strict_json import StrictModel
 from app.domain.training_spec import StudentParameters, TrainingSpec
 
 
-class Sample(Written):
+class Sample(StrictModel):
     number: float = 1.0
     whole: int | None = None
     flag: bool = False
@@ -67,7 +67,7 @@ def test_hyper_parameters_are_written_so_too():
 
 @pytest.mark.parametrize("text", ["a", " a ", "größe", "日本", "a\U0001f600", "x" * 10])
 def test_names_that_can_be_read_are_names(text: str):
-    assert is_title(text, 10)
+    assert is_display_name(text, 10)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_names_that_can_be_read_are_names(text: str):
     ],
 )
 def test_names_that_cannot_be_read_are_none(text: str):
-    assert not is_title(text, 10)
+    assert not is_display_name(text, 10)
 
 
-@given(st.from_regex(TITLE, fullmatch=True))
+@given(st.from_regex(DISPLAY_NAME, fullmatch=True))
 def test_the_pattern_for_others_is_the_one_that_is_used(text: str):
-    assert is_title(text, len(text))
+    assert is_display_name(text, len(text))

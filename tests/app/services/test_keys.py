@@ -7,7 +7,7 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from app.domain.audit_context import Actor, Deed, acting
+from app.domain.audit_context import Actor, AuditContext, audit_context
 from app.domain.entities import ApiKey
 from app.domain.errors import Conflict, InvalidRequest, NotAuthenticated, NotFound
 from app.services.audit import list_records
@@ -213,12 +213,12 @@ def test_uses_are_noted_without_a_tick_and_never_go_back(store: Store) -> None:
 
 
 def test_what_is_done_to_keys_is_recorded_with_who_did_it(store: Store) -> None:
-    with acting(Deed(Actor("cli", "op"), "r-1", "192.0.2.1")) as deed:
+    with audit_context(AuditContext(Actor("cli", "op"), "r-1", "192.0.2.1")) as context:
         key, text = create_key(store, "camera", {"query"})
         _, other = rotate_key(store, key.id)
         revoke_key(store, key.id)
         revoke_key(store, key.id)
-    assert deed.recorded == 3
+    assert context.recorded == 3
     rows, _ = list_records(store, limit=10, object=key.id)
     assert [row.action for row in rows] == ["key.revoke", "key.rotate", "key.create"]
     assert {(row.actor, row.actor_name, row.request_id, row.address) for row in rows} == {

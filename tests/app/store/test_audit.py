@@ -6,7 +6,7 @@ import contextlib
 
 import sqlalchemy as sa
 
-from app.domain.audit_context import Actor, Deed, acting, current_deed
+from app.domain.audit_context import Actor, AuditContext, audit_context, current_context
 from app.store.migrate import downgrade, upgrade
 from app.store.tables import api_keys, audit_log
 from app.store.unit_of_work import Store
@@ -15,15 +15,15 @@ ONE = Actor("key_1", "camera", "train")
 
 
 def test_a_record_is_there_with_the_change_or_not_at_all(store: Store):
-    with acting(Deed(ONE, "r-1", "192.0.2.1")) as deed:
+    with audit_context(AuditContext(ONE, "r-1", "192.0.2.1")) as context:
         with store.begin() as uow:
             uow.audit.append("dataset.delete", "ds_1", details={"digest": "abc"})
-            assert deed.recorded == 0
-        assert deed.recorded == 1
+            assert context.recorded == 0
+        assert context.recorded == 1
         with contextlib.suppress(RuntimeError), store.begin() as uow:
             uow.audit.append("dataset.delete", "ds_2")
             raise RuntimeError("rolled back")
-        assert deed.recorded == 1
+        assert context.recorded == 1
     with store.read() as uow:
         [record], has_more = uow.audit.page(limit=10)
     assert not has_more
@@ -33,7 +33,7 @@ def test_a_record_is_there_with_the_change_or_not_at_all(store: Store):
 
 
 def test_what_nobody_asked_for_is_done_by_the_service(store: Store):
-    assert current_deed().actor.id == "system"
+    assert current_context().actor.id == "system"
     with store.begin() as uow:
         uow.audit.append("model.publish", "m@1")
     with store.read() as uow:
@@ -44,8 +44,8 @@ def test_what_nobody_asked_for_is_done_by_the_service(store: Store):
 def test_pages_and_filters(store: Store):
     with store.begin() as uow:
         for number in range(10):
-            deed = Deed(ONE if number % 2 else Actor("cli", "op"))
-            uow.audit.append(f"a.{number % 3}", f"o{number}", deed=deed)
+            context = AuditContext(ONE if number % 2 else Actor("cli", "op"))
+            uow.audit.append(f"a.{number % 3}", f"o{number}", context=context)
     with store.read() as uow:
         everything, has_more = uow.audit.page(limit=100)
         assert (len(everything), has_more) == (10, False)
@@ -67,8 +67,10 @@ def test_pages_and_filters(store: Store):
 def test_texts_fit_whatever_they_are(store: Store):
     nasty = "x\0y\ud800 stms_key_" + "0" * 24 + "_" + "S" * 43
     with store.begin() as uow:
-        deed = Deed(Actor("a" * 300, nasty, "s" * 99), "r" * 300, "f" * 100)
-        uow.audit.append("b" * 300, nasty * 50, outcome="c" * 300, details={"name": nasty, "n": 1}, deed=deed)
+        context = AuditContext(Actor("a" * 300, nasty, "s" * 99), "r" * 300, "f" * 100)
+        uow.audit.append(
+            "b" * 300, nasty * 50, outcome="c" * 300, details={"name": nasty, "n": 1}, context=context
+        )
     with store.read() as uow:
         [record], _ = uow.audit.page(limit=1)
     assert [len(text) for text in (record.actor, record.action, record.object, record.outcome)] == [

@@ -549,7 +549,7 @@ def test_requests_beyond_the_limit_in_flight_are_shed(make_client, pets, refused
 
 def test_bodies_beyond_the_memory_for_them_are_shed(client, pets, refused):
     budget = client.app.query_path.held
-    budget.held = client.runtime.settings.max_inflight_bytes
+    budget.held = client.context.settings.max_inflight_bytes
     document = request([0.125] * 30_000, shape=(10_000, 3))
     refused(client.post(CAT, json=document), 429)
     budget.held = 0

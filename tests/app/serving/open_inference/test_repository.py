@@ -21,7 +21,7 @@ ROW = {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP64", "data": [1,
 
 
 def loaded(client: Any) -> set[tuple]:
-    return set(client.runtime.cache._loaded.newest_first())
+    return set(client.context.cache._loaded.newest_first())
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v2/"])
@@ -38,7 +38,7 @@ def test_health_is_that_of_the_service(client, monkeypatch):
     assert client.get("/v2/health/live").json() == {"live": True}
     ready = client.get("/v2/health/ready")
     assert (ready.status_code, ready.json()) == (200, {"ready": True, "live": True})
-    client.runtime.refresher.failing_since = time.time()
+    client.context.refresher.failing_since = time.time()
     ready = client.get("/v2/health/ready")
     assert (ready.status_code, ready.json()) == (503, {"ready": False, "live": True})
 
@@ -149,7 +149,7 @@ def test_load_warms_and_unload_frees(client, pets):
     assert loaded(client) == {("pets", 1, label) for label in pets.classes[1:]}
     assert client.post("/v2/repository/models/pets@1/unload").status_code == 200
     assert loaded(client) == set()
-    assert client.runtime.cache.size == 0
+    assert client.context.cache.size == 0
     assert client.post("/v2/repository/models/pets:dog/load", json={}).status_code == 200
     assert loaded(client) == {("pets", 1, "dog")}
     assert client.post(CAT, json=ROW).status_code == 200, "what was unloaded is loaded again"
@@ -190,7 +190,7 @@ def test_load_fails_when_students_cannot_be_read(client, pets, monkeypatch):
     def fail(*_arguments: Any) -> None:
         raise Unavailable("The database cannot be reached.")
 
-    monkeypatch.setattr(client.runtime.cache._source, "student", fail)
+    monkeypatch.setattr(client.context.cache._source, "student", fail)
     response = client.post("/v2/repository/models/pets/load")
     assert response.status_code == 503
     assert response.headers["retry-after"] == "2"
@@ -277,7 +277,7 @@ def test_keys_are_asked_for_and_limited_to_their_models(client, store, publish_p
             ("train", "train", set()),
         )
     }
-    client.run(client.runtime.refresher.refresh())
+    client.run(client.context.refresher.refresh())
 
     def status(method: str, path: str, key: str | None, **options: Any) -> int:
         headers = {} if key is None else {"x-api-key": secrets[key]}
