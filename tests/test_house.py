@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import subprocess
 import sys
-import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.prose import avoided_words, broken_lines
 
 ROOT = Path(__file__).parents[1]
 TRAINING_LIBRARIES = {"numba", "sklearn", "scipy", "joblib", "cvxpy", "dbos"}
@@ -27,6 +28,36 @@ TRAINING_MODULES = {
     "core.estimators",
     "app.jobs",
 }
+APP_LAYERS = (
+    {"app.domain"},
+    {"app.settings", "app.logs"},
+    {"app.http", "app.store", "app.ingest"},
+    {"app.services", "app.processes"},
+    {"app.auth"},
+    {"app.serving", "app.server", "app.jobs"},
+    {"app.api"},
+    {"app.main", "app.client"},
+    {"app.commands"},
+    {"app.cli"},
+)
+"""From the bottom up: a package imports only packages of lower layers."""
+CORE_LAYERS = (
+    {"core.types", "core.errors"},
+    {"core.data"},
+    {"core.solvers", "core.packed"},
+    {"core.features"},
+    {"core.teachers", "core.students"},
+    {"core.model_selection"},
+    {"core.training"},
+    {"core.compact"},
+    {"core.estimators"},
+)
+ONE_PLACE = {
+    "uvicorn": {"app.server"},
+    "dbos": {"app.jobs.engine", "app.jobs.workflow.workflows", "app.jobs.worker"},
+}
+"""Libraries whose private names we use, and the only places that know them."""
+FOLDER_FILES = 21
 WEB = {"fastapi", "starlette", "uvicorn", "httpx", "typer", "click"}
 DATABASE = {"sqlalchemy", "alembic", "psycopg", "sqlite3", "dbos"}
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "jsonpickle"}
@@ -34,11 +65,20 @@ MODULE_LINES = 400
 FUNCTION_LINES = 60
 
 
+TEXTS = sorted(
+    path.relative_to(ROOT)
+    for folder in ("app", "core", "experiments", "benchmarks", "container", "migrations", "tests")
+    for path in (ROOT / folder).rglob("*.py")
+    if path.name != "prose.py"
+)
+"""Files whose docstrings and comments are checked; `prose.py` has the words themselves."""
+
+
 @cache
 def sources() -> dict[str, Path]:
     """Every module of the program by its dotted name."""
     found = {}
-    for package in ("core", "app", "benchmarks", "migrations"):
+    for package in ("core", "app", "experiments", "benchmarks", "migrations"):
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
@@ -119,6 +159,23 @@ def in_a_new_process(code: str) -> str:
     return done.stdout
 
 
+def part_of(module: str) -> str:
+    """The package or root module below app or core that ``module`` belongs to: "app.api", "core.types"."""
+    return ".".join(module.split(".")[:2])
+
+
+@cache
+def part_imports() -> dict[tuple[str, str], list[str]]:
+    """Imports between the parts of app and of core: (importing, imported) -> the imports themselves."""
+    pairs: dict[tuple[str, str], list[str]] = {}
+    for module in [*within("app"), *within("core")]:
+        for name in imports(module):
+            pair = part_of(module), part_of(name)
+            if name in sources() and "." in name and pair[0] != pair[1] and "." in pair[0]:
+                pairs.setdefault(pair, []).append(f"{module} imports {name}")
+    return pairs
+
+
 def test_core_never_imports_app():
     wrong = {
         (module, name)
@@ -127,6 +184,84 @@ def test_core_never_imports_app():
         if is_in(name, {"app", "benchmarks"})
     }
     assert not wrong
+
+
+@pytest.mark.xfail(strict=False, reason="the move is under way")
+@pytest.mark.parametrize("layers", [APP_LAYERS, CORE_LAYERS], ids=["app", "core"])
+def test_packages_import_only_packages_of_lower_layers(layers: tuple[set[str], ...]):
+    height = {part: number for number, layer in enumerate(layers) for part in layer}
+    top = next(iter(height)).partition(".")[0]
+    wrong = [
+        text
+        for (importing, imported), texts in part_imports().items()
+        if importing.startswith(f"{top}.") and imported.startswith(f"{top}.")
+        for text in texts
+        if height[importing] <= height[imported]
+    ]
+    assert not wrong
+
+
+def test_every_package_has_a_layer():
+    known = set().union(*APP_LAYERS, *CORE_LAYERS)
+    assert {part_of(module) for module in [*within("app"), *within("core")]} == known | {"app", "core"}
+
+
+@pytest.mark.xfail(strict=False, reason="the move is under way")
+def test_no_two_packages_import_each_other():
+    """Also below app and core: for any two packages, only one imports from the other."""
+    pairs = set()
+    for module in [*within("app"), *within("core"), *within("experiments"), *within("benchmarks")]:
+        for name in imports(module):
+            if name in sources():
+                pairs.add((package_of(module), package_of(name)))
+    mutual = {pair for pair in pairs if pair[0] < pair[1] and pair[::-1] in pairs}
+    # A package and one inside of it are one part: `app.jobs.worker` starts `app.jobs.engine`.
+    assert {pair for pair in mutual if not pair[1].startswith(f"{pair[0]}.")} == set()
+
+
+def package_of(module: str) -> str:
+    return module if sources()[module].name == "__init__.py" else module.rpartition(".")[0]
+
+
+@pytest.mark.parametrize("library", sorted(ONE_PLACE))
+def test_a_library_that_we_depend_on_closely_is_imported_in_one_place(library: str):
+    wrong = {
+        module
+        for module in [*within("app"), *within("core")]
+        if not is_in(module, ONE_PLACE[library]) and any(is_in(name, {library}) for name in imports(module))
+    }
+    assert not wrong
+
+
+@pytest.mark.xfail(strict=False, reason="the move is under way")
+def test_a_folder_has_at_most_21_files():
+    counts = Counter(str(path.parent.relative_to(ROOT)) for path in sources().values())
+    assert {folder: count for folder, count in counts.items() if count > FOLDER_FILES} == {}
+
+
+@pytest.mark.xfail(strict=False, reason="the move is under way")
+@pytest.mark.parametrize("path", TEXTS, ids=str)
+def test_sentences_use_the_words_of_the_field(path: Path):
+    assert avoided_words((ROOT / path).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.xfail(strict=False, reason="the move is under way")
+@pytest.mark.parametrize("path", TEXTS, ids=str)
+def test_no_docstring_line_breaks_a_sentence(path: Path):
+    assert broken_lines((ROOT / path).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["# Whoever asks is told.", 'def f():\n    """It is told to nobody."""', "x = 1\n'The deed of x.'"],
+)
+def test_the_search_for_avoided_words_finds_them(code: str):
+    assert avoided_words(code)
+
+
+def test_the_search_for_broken_lines_finds_them():
+    code = '"""Say.\n\nA line that is as long as a line may be, and then\na stub\nfollows it.\n"""'
+    assert broken_lines(code) == ["line 4: 'a stub'"]
 
 
 def test_nothing_in_app_or_core_imports_tests_or_benchmarks():
@@ -173,34 +308,6 @@ def test_the_domain_imports_nothing_of_the_rest_of_the_service():
         if is_in(name, {"app", "core"}) and not is_in(name, {"app.domain"}) and name != "app"
     }
     assert not wrong
-
-
-def test_the_job_engine_is_known_in_one_folder_only():
-    wrong = {
-        module
-        for module in within("app")
-        if not is_in(module, {"app.jobs"}) and any(is_in(name, {"dbos"}) for name in imports(module))
-    }
-    assert not wrong
-
-
-def test_uvicorn_is_known_in_one_package_only():
-    wrong = {
-        module
-        for module in within("app")
-        if not is_in(module, {"app.server"}) and any(is_in(name, {"uvicorn"}) for name in imports(module))
-    }
-    assert not wrong
-
-
-@pytest.mark.parametrize("library", ["dbos", "uvicorn"])
-def test_a_library_whose_private_classes_are_used_is_pinned_to_one_minor_version(library: str):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    [requirement] = [line for line in project["dependencies"] if re.match(rf"{library}\W", line)]
-    bounds = re.fullmatch(rf"{library}>=(\d+)\.(\d+)[.\d]*,<(\d+)\.(\d+)", requirement)
-    assert bounds is not None, requirement
-    major, minor, next_major, next_minor = map(int, bounds.groups())
-    assert (next_major, next_minor) == (major, minor + 1)
 
 
 def test_web_code_is_reached_by_the_web_part_and_the_roots_only():
