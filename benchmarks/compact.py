@@ -28,8 +28,8 @@ from joblib import Parallel, cpu_count, delayed
 
 from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
 from core.data.dataset import LabelledData
-from core.data.scaling import Scaling
-from core.features.maps import FeatureSpec
+from core.data.scaling_kind import Scaling
+from core.features.spec import FeatureSpec
 from core.model_selection.metrics import binary_metrics
 from core.packed import PackedStudent, PackedTeacher
 from core.solvers.threads import one_blas_thread

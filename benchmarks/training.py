@@ -35,7 +35,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 from core.data.dataset import LabelledData
-from core.features.maps import FeatureSpec, fit_feature_map
+from core.features.maps import fit_feature_map
+from core.features.spec import FeatureSpec
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem

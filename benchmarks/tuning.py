@@ -22,9 +22,14 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 
 from core.data.dataset import LabelledData
-from core.features.maps import FeatureSpec, fit_feature_map
-from core.model_selection import PAPER_GRID, Strategy, Tuned, TuningFolds, make_folds, tune_student
-from core.students import Method
+from core.features.maps import fit_feature_map
+from core.features.spec import FeatureSpec
+from core.model_selection.folds import TuningFolds, make_folds
+from core.model_selection.grid import PAPER_GRID
+from core.model_selection.options import Strategy
+from core.model_selection.results import Tuned
+from core.model_selection.search import tune_student
+from core.students.spec import Method
 
 T = TypeVar("T")
 
@@ -83,7 +88,7 @@ def search_all(
 
 def distance(exhaustive: Tuned, halving: Tuned) -> float:
     """How far below the best score the point of halving is, in standard errors of the best."""
-    chosen = (halving.spec.C, halving.spec.margin, halving.spec.floor)
+    chosen = (halving.spec.C, halving.spec.margin, halving.spec.difficulty_floor)
     score = next(p.score for p in exhaustive.trace if (p.C, p.margin, p.floor) == chosen)
     below = exhaustive.score - score
     if below <= 0.0:

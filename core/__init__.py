@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
     from core.data.dataset import LabelledData
-    from core.data.scaling import Scaling
+    from core.data.scaling_kind import Scaling
     from core.errors import Cancelled, CoreError, Fault, InvalidPackage, InvalidProblem
     from core.estimators.classifiers import GatedSVMClassifier, STMSClassifier, StructuralSVMClassifier
-    from core.features.maps import FeatureSpec
-    from core.model_selection import Grid, SearchReport, TuningSpec
+    from core.features.spec import FeatureSpec
+    from core.model_selection.grid import Grid
     from core.model_selection.metrics import BinaryMetrics, binary_metrics, roc
+    from core.model_selection.results import SearchReport
     from core.model_selection.threshold import choose_threshold, held_out_scores
+    from core.model_selection.tuning_spec import TuningSpec
     from core.packed import PackedStudent, PackedTeacher
     from core.solvers.solution import Solution, Status, Summary
-    from core.students import StudentSpec
     from core.students.difficulty import difficulty_degrees
+    from core.students.spec import StudentSpec
     from core.training.evaluation import Evaluation, Examination
     from core.training.pipeline import (
         Preparation,
@@ -49,9 +51,9 @@ _HOME = {
     "Evaluation": "core.training.evaluation",
     "Examination": "core.training.evaluation",
     "Fault": "core.errors",
-    "FeatureSpec": "core.features.maps",
+    "FeatureSpec": "core.features.spec",
     "GatedSVMClassifier": "core.estimators.classifiers",
-    "Grid": "core.model_selection",
+    "Grid": "core.model_selection.grid",
     "InvalidPackage": "core.errors",
     "InvalidProblem": "core.errors",
     "LabelledData": "core.data.dataset",
@@ -60,18 +62,18 @@ _HOME = {
     "Preparation": "core.training.pipeline",
     "Progress": "core.types",
     "STMSClassifier": "core.estimators.classifiers",
-    "Scaling": "core.data.scaling",
-    "SearchReport": "core.model_selection",
+    "Scaling": "core.data.scaling_kind",
+    "SearchReport": "core.model_selection.results",
     "Solution": "core.solvers.solution",
     "Status": "core.solvers.solution",
     "StructuralSVMClassifier": "core.estimators.classifiers",
-    "StudentSpec": "core.students",
+    "StudentSpec": "core.students.spec",
     "Summary": "core.solvers.solution",
     "TrainedCompact": "core.compact",
     "TrainedModel": "core.training.pipeline",
     "TrainedStudent": "core.training.pipeline",
     "TrainingConfig": "core.training.pipeline",
-    "TuningSpec": "core.model_selection",
+    "TuningSpec": "core.model_selection.tuning_spec",
     "binary_metrics": "core.model_selection.metrics",
     "choose_threshold": "core.model_selection.threshold",
     "difficulty_degrees": "core.students.difficulty",

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 FloatArray: TypeAlias = NDArray[np.floating]
 IntArray: TypeAlias = NDArray[np.integer]
 BoolArray: TypeAlias = NDArray[np.bool_]
-Matrix: TypeAlias = FloatArray | sp.csr_array
-"""Dense C-ordered array or CSR array, one row an example."""
+Matrix: TypeAlias = "FloatArray | sp.csr_array"
+"""Dense C-ordered array or CSR array, one row an example. A text, so that nothing here loads SciPy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from core.model_selection import TuningFolds, make_folds
+from core.model_selection.folds import TuningFolds, make_folds
 from core.training.config import TrainingConfig
 from core.training.evaluation import Examination
 from core.training.preparation import Preparation, prepare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.model_selection import fold_assignment
+from core.model_selection.folds import fold_assignment
 from core.types import IntArray
 
 

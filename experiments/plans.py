@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from core.data.scaling import Scaling
-from core.features.maps import FeatureSpec
-from core.model_selection import OPEN_GRID, PAPER_GRID, Grid, Metric, Strategy
+from core.data.scaling_kind import Scaling
+from core.features.spec import FeatureSpec
+from core.model_selection.grid import OPEN_GRID, PAPER_GRID, Grid
+from core.model_selection.options import Metric, Strategy
 from experiments.setting import Search
 
 GridName: TypeAlias = Literal["paper", "open"]
@@ -69,18 +70,21 @@ class _Facts:
 _TEXT = FeatureSpec("linear", scaling=Scaling.IDF)
 
 _FACTS = {
-    "letter": _Facts(FeatureSpec(n_components=1000, dtype="float32"), 10, 5, setting_folds=3),
-    "satimage": _Facts(FeatureSpec(n_components=600), exhaustive=True),
-    "shuttle": _Facts(FeatureSpec(n_components=500, dtype="float32"), 10, 5, setting_folds=3),
-    "vowel": _Facts(FeatureSpec(n_components=500), exhaustive=True),
-    "yeast": _Facts(FeatureSpec(n_components=500), splits=20, exhaustive=True),
-    "protein_val_part": _Facts(FeatureSpec(n_components=600, scaling=Scaling.NONE)),
+    "letter": _Facts(FeatureSpec("nystroem", n_components=1000, dtype="float32"), 10, 5, setting_folds=3),
+    "satimage": _Facts(FeatureSpec("nystroem", n_components=600), exhaustive=True),
+    "shuttle": _Facts(FeatureSpec("nystroem", n_components=500, dtype="float32"), 10, 5, setting_folds=3),
+    "vowel": _Facts(FeatureSpec("nystroem", n_components=500), exhaustive=True),
+    "yeast": _Facts(FeatureSpec("nystroem", n_components=500), splits=20, exhaustive=True),
+    "protein_val_part": _Facts(FeatureSpec("nystroem", n_components=600, scaling=Scaling.NONE)),
     "news20_bydate": _Facts(_TEXT, 5, 5, tune_map=False, setting_folds=3),
     "reuters_r8": _Facts(_TEXT, 5, 5, tune_map=False, setting_folds=3),
-    "pendigits": _Facts(FeatureSpec(n_components=600), 5, 5, setting_folds=3),
-    "usps": _Facts(FeatureSpec(n_components=600, scaling=Scaling.NONE), 5, 5, setting_folds=3),
+    "pendigits": _Facts(FeatureSpec("nystroem", n_components=600), 5, 5, setting_folds=3),
+    "usps": _Facts(FeatureSpec("nystroem", n_components=600, scaling=Scaling.NONE), 5, 5, setting_folds=3),
     "mnist": _Facts(
-        FeatureSpec(n_components=1000, scaling=Scaling.MINMAX, dtype="float32"), 3, 3, setting_folds=3
+        FeatureSpec("nystroem", n_components=1000, scaling=Scaling.MINMAX, dtype="float32"),
+        3,
+        3,
+        setting_folds=3,
     ),
 }
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from core.model_selection import Grid, tune_student
-from core.model_selection.calibration import CalibrationKind, fit_calibration, reliability
+from core.model_selection.calibration import fit_calibration, reliability
+from core.model_selection.grid import Grid
 from core.model_selection.metrics import binary_metrics
+from core.model_selection.options import CalibrationKind
+from core.model_selection.search import tune_student
 from core.solvers.threads import one_blas_thread
-from core.students import Method, StudentSpec, fit_student
+from core.students.fitting import fit_student
+from core.students.spec import Method, StudentSpec
 from experiments.classroom import Classroom
 from experiments.data import Split
 from experiments.effort import Effort

@@ -11,10 +11,13 @@ from typing import get_args
 
 import numpy as np
 
-from core.model_selection import JointlyTuned, Tuned, tune_jointly, tune_student
+from core.model_selection.joint import JointlyTuned, tune_jointly
 from core.model_selection.metrics import binary_metrics, roc
+from core.model_selection.results import Tuned
+from core.model_selection.search import tune_student
 from core.solvers.threads import one_blas_thread
-from core.students import Method, StudentSpec, fit_student
+from core.students.fitting import fit_student
+from core.students.spec import Method, StudentSpec
 from core.training.preparation import data_digest
 from core.types import BoolArray, FloatArray, IntArray
 from experiments.classroom import Classroom
@@ -116,7 +119,7 @@ class Protocol(Resumable):
         spec = StudentSpec(
             method, chosen["C"], chosen["margin"], chosen["floor"], tolerance=self._plan.tolerance
         )
-        lesson = preparation.lesson(target, floor=spec.floor)
+        lesson = preparation.lesson(target, floor=spec.difficulty_floor)
         with one_blas_thread():
             fitted = fit_student(preparation.features, lesson, spec, seed=self._effort.seed)
             score = fitted.scores(examination.features)
@@ -184,7 +187,7 @@ def _chosen(tuned: Tuned | JointlyTuned) -> Record:
     return {
         "C": tuned.spec.C,
         "margin": tuned.spec.margin,
-        "floor": tuned.spec.floor,
+        "floor": tuned.spec.difficulty_floor,
         "cv_score": tuned.score,
         "cv_standard_error": tuned.standard_error,
         "points": len(tuned.trace),

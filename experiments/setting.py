@@ -14,9 +14,11 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from core.data.dataset import LabelledData
-from core.data.scaling import Scaling, fit_standardisation
-from core.features.maps import FeatureSpec, fit_feature_map, scale_rule
-from core.model_selection import overall_score
+from core.data.scaling import fit_standardisation
+from core.data.scaling_kind import Scaling
+from core.features.maps import fit_feature_map, scale_rule
+from core.features.spec import FeatureSpec
+from core.model_selection.joint import overall_score
 from core.model_selection.metrics import binary_metrics
 from core.solvers.threads import one_blas_thread
 from core.students.difficulty import ScoreRanks

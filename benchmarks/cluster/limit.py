@@ -51,7 +51,7 @@ def _seconds(processes: int, rows: int, features: Mapping[str, Any], students: i
 def _fit(rows: int, features: dict[str, Any], students: int, begin: Barrier, took: Queue[float]) -> None:
     from core import FeatureSpec, LabelledData, StudentSpec, TrainingConfig
     from core.solvers.threads import one_blas_thread
-    from core.students import fit_student
+    from core.students.fitting import fit_student
     from core.training.preparation import prepare
 
     with np.load(data_folder() / "letter.npz", allow_pickle=False) as data:

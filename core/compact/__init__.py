@@ -9,7 +9,7 @@ A budget is a number of landmarks, a cost relative to the teacher's, or a loss o
 from core.compact.budget import SIZES, SizeChoice, SizePoint, query_cost
 from core.compact.rows import CompactRows
 from core.compact.training import TrainedCompact, train_compact_student
-from core.students.compact import CompactSpec
+from core.students.spec import CompactSpec
 
 __all__ = [
     "SIZES",

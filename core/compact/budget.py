@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from core.compact.course import Course
 from core.errors import Fault, InvalidProblem
 from core.packed import PackedMap
-from core.students.compact import DEFAULT_LANDMARKS, MAX_LANDMARKS, CompactSpec, Floats
+from core.students.compact import Floats
+from core.students.spec import DEFAULT_LANDMARKS, MAX_LANDMARKS, CompactSpec
 from core.training.preparation import Preparation
 from core.training.stages import Stages
 

@@ -10,7 +10,8 @@ from core.errors import Fault, InvalidProblem
 from core.model_selection.metrics import binary_metrics
 from core.model_selection.threshold import choose_threshold, held_out_scores
 from core.students.base import Lesson
-from core.students.compact import CompactSpec, FittedCompact, Floats, Singles, fit_compact
+from core.students.compact import FittedCompact, Floats, Singles, fit_compact
+from core.students.spec import CompactSpec
 from core.types import CancelCheck, ProgressCallback
 
 
@@ -29,7 +30,7 @@ class Course:
         self.target = target
         self.spec = spec
         self.config = rows.preparation.config
-        self.lesson = rows.preparation.lesson(target, floor=spec.floor)
+        self.lesson = rows.preparation.lesson(target, floor=spec.difficulty_floor)
         self.progress = progress
         self.should_cancel = should_cancel
 
@@ -56,7 +57,7 @@ class Course:
         preparation, student = self.rows.preparation, self.config.student
         scores: Floats = held_out_scores(
             preparation.features,
-            preparation.lesson(self.target, floor=student.floor),
+            preparation.lesson(self.target, floor=student.difficulty_floor),
             student,
             folds=self.config.folds,
             seed=self.config.seed,

@@ -12,7 +12,8 @@ from core.compact.rows import CompactRows
 from core.packed import PackedStudent, RbfBasis
 from core.packed.calibration import Calibration
 from core.solvers.threads import one_blas_thread
-from core.students.compact import CompactSpec, FittedCompact, Floats
+from core.students.compact import FittedCompact, Floats
+from core.students.spec import CompactSpec
 from core.types import CancelCheck, ProgressCallback
 
 
@@ -117,7 +118,7 @@ def _pack(
         "method": spec.method,
         **{f"budget_{name}": value for name, value in budget.items() if value is not None},
         "n_landmarks": len(fitted.landmarks),
-        "floor": float(spec.floor),
+        "floor": float(spec.difficulty_floor),
         "gate_weight": float(spec.gate_weight),
         "jitter": float(spec.jitter),
         "steps": int(spec.steps),

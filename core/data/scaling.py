@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from core.data.checks import row_blocks
+from core.data.scaling_kind import Scaling
 from core.types import FloatArray, Matrix
 
 MIN_SPREAD = 1e-100
 """A column that varies by less than this is taken for constant, so that no scale overflows."""
-
-
-class Scaling(StrEnum):
-    """How raw columns are brought to comparable sizes.
-
-    ZSCORE: mean 0 and variance 1. MINMAX: onto [−1, 1]. NONE: as they are.
-    IDF: times 1 + log((1 + n) / (1 + n_j)), where n_j of the n rows are not 0; for terms in texts.
-    Sparse data are never shifted: ZSCORE divides by the standard deviation, MINMAX by the largest size.
-    """
-
-    ZSCORE = "zscore"
-    MINMAX = "minmax"
-    IDF = "idf"
-    NONE = "none"
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from core.data.dataset import LabelledData
-from core.data.scaling import Scaling
+from core.data.scaling_kind import Scaling
 from core.errors import Fault, InvalidProblem
-from core.features.maps import FeatureKind, FeatureMap, FeatureSpec
+from core.features.maps import FeatureMap
+from core.features.spec import FeatureKind, FeatureSpec
 from core.training.preparation import Preparation
 from core.types import FloatArray, IntArray, Matrix
 

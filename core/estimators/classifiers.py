@@ -26,12 +26,11 @@ from core.estimators.base import (
     iterations_of,
     labelled_data,
 )
-from core.features.maps import FeatureKind
-from core.model_selection import TuningSpec
-from core.model_selection.calibration import CalibrationRule
-from core.model_selection.threshold import ThresholdRule
+from core.features.spec import FeatureKind
+from core.model_selection.options import CalibrationRule, ThresholdRule
+from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
-from core.students import Method, Solver, StudentSpec
+from core.students.spec import Method, Solver, StudentSpec
 from core.training.config import TrainingConfig
 from core.training.pipeline import TrainedStudent, prepare, train, train_student
 from core.types import FloatArray
@@ -108,7 +107,7 @@ class _StudentEstimator(Estimator):
     method: Method
     C: float
     margin: float
-    floor: float
+    difficulty_floor: float
     solver: Solver
     tolerance: float
     max_epochs: int
@@ -123,7 +122,13 @@ class _StudentEstimator(Estimator):
             features=self._feature_spec(),
             teacher_C=self.teacher_C,
             student=StudentSpec(
-                self.method, self.C, self.margin, self.floor, self.solver, self.tolerance, self.max_epochs
+                self.method,
+                self.C,
+                self.margin,
+                self.difficulty_floor,
+                self.solver,
+                self.tolerance,
+                self.max_epochs,
             ),
             tuning=self.tuning,
             threshold=self.threshold,
@@ -144,10 +149,10 @@ class GatedSVMClassifier(_StudentEstimator):
     target_class: the class to tell from all others. y may then have any number of classes; the teacher learns
         all of them, and the answer is True or False. None: y has two classes, the answer is one of them, and
         the second in sorted order is the target; the teacher is fitted to the same two.
-    method: ``"gsvm"``, ``"gsvm0"`` or ``"svm"``. C, margin, floor, solver, tolerance, max_epochs: as in
-        StudentSpec.
+    method: ``"gsvm"``, ``"gsvm0"`` or ``"svm"``. C, margin, difficulty_floor, solver, tolerance, max_epochs:
+        as in StudentSpec.
     teacher_C: as in TrainingConfig, and tuning, threshold, budget and calibration likewise. A search replaces
-        C, margin and floor; a calibration gives ``predict_proba``.
+        C, margin and difficulty_floor; a calibration gives ``predict_proba``.
 
     Attributes: ``classes_`` (2,), ``student_`` PackedStudent, ``packed_teacher_``, ``n_iter_``,
         ``n_features_in_``.
@@ -160,7 +165,7 @@ class GatedSVMClassifier(_StudentEstimator):
         target_class: Any = None,
         C: float = 1e5,
         margin: float = 1.0,
-        floor: float = 0.3,
+        difficulty_floor: float = 0.3,
         solver: Solver = "dual_cd",
         tolerance: float = 1e-3,
         max_epochs: int = 2000,
@@ -179,7 +184,7 @@ class GatedSVMClassifier(_StudentEstimator):
         self.target_class = target_class
         self.C = C
         self.margin = margin
-        self.floor = floor
+        self.difficulty_floor = difficulty_floor
         self.solver = solver
         self.tolerance = tolerance
         self.max_epochs = max_epochs
@@ -273,7 +278,7 @@ class STMSClassifier(_StudentEstimator):
         *,
         C: float = 1e5,
         margin: float = 1.0,
-        floor: float = 0.3,
+        difficulty_floor: float = 0.3,
         solver: Solver = "dual_cd",
         tolerance: float = 1e-3,
         max_epochs: int = 2000,
@@ -292,7 +297,7 @@ class STMSClassifier(_StudentEstimator):
         self.method = method
         self.C = C
         self.margin = margin
-        self.floor = floor
+        self.difficulty_floor = difficulty_floor
         self.solver = solver
         self.tolerance = tolerance
         self.max_epochs = max_epochs

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias, final, get_args
+from typing import Any, ClassVar, TypeAlias, final, get_args
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
 from core.data.checks import QUIET, row_blocks
 from core.data.dataset import validate_rows
-from core.data.scaling import Scaling, Standardisation, column_moments, fit_standardisation
+from core.data.scaling import Standardisation, column_moments, fit_standardisation
 from core.errors import InvalidPackage
 from core.features.landmarks import choose_landmarks
+from core.features.spec import MAX_GAMMA, FeatureDtype, FeatureKind, FeatureSpec
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take, take_array
 from core.packed.maps import (
     FourierBasis,
@@ -36,12 +36,7 @@ from core.packed.maps import (
 from core.solvers.threads import one_blas_thread
 from core.types import Matrix
 
-FeatureKind: TypeAlias = Literal["linear", "nystroem", "fourier"]
-FeatureDtype: TypeAlias = Literal["float32", "float64"]
 Folded: TypeAlias = tuple[PackedMap, NDArray[np.float64], NDArray[np.float64]]
-
-MAX_COMPONENTS = 100_000
-MAX_GAMMA = 1e12
 
 EIGENVALUE_FLOOR = 1e-10
 """Directions of k(L, L) below this part of the largest eigenvalue are left out.
@@ -49,36 +44,6 @@ EIGENVALUE_FLOOR = 1e-10
 Whitening multiplies the rounding of kernel values by up to the inverse root of the smallest eigenvalue kept,
 here 1e5 / √λ₁; a lower floor would let it show in the folded scores.
 """
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class FeatureSpec:
-    """What features to build.
-
-    kind: see the module. n_components: landmarks or random frequencies, an upper bound for ``nystroem``.
-    gamma: of the RBF kernel on standardised columns; None takes ``scale_rule``. scaling: of the raw columns.
-    dtype: of Φ in memory.
-    Raises InvalidProblem for values out of bounds.
-    """
-
-    kind: FeatureKind = "nystroem"
-    n_components: int = 500
-    gamma: float | None = None
-    scaling: Scaling = Scaling.ZSCORE
-    dtype: FeatureDtype = "float64"
-
-    def __post_init__(self) -> None:
-        refuse(
-            unknown_choice("features.kind", self.kind, get_args(FeatureKind)),
-            not_whole("features.n_components", self.n_components, 1, MAX_COMPONENTS),
-            None
-            if self.gamma is None
-            else out_of_bounds("features.gamma", self.gamma, 0, MAX_GAMMA, open_low=True),
-            unknown_choice("features.scaling", self.scaling, list(Scaling)),
-            unknown_choice("features.dtype", self.dtype, get_args(FeatureDtype)),
-        )
-        object.__setattr__(self, "scaling", Scaling(self.scaling))
 
 
 class FeatureMap(ABC):

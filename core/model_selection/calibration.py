@@ -7,7 +7,7 @@ sure of itself, and a calibration fitted there learns that.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,9 @@ from sklearn.linear_model import LogisticRegression
 
 from core.data.bounds import not_whole, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
+from core.model_selection.options import CalibrationKind
 from core.packed.calibration import Calibration, IsotonicCalibration, SigmoidCalibration
 from core.types import BoolArray, FloatArray
-
-CalibrationKind: TypeAlias = Literal["sigmoid", "isotonic"]
-CalibrationRule: TypeAlias = Literal["none", "auto", "sigmoid", "isotonic"]
-"""What a training run shall do; ``"auto"``: a sigmoid where held-out scores are there for another reason."""
 
 
 def fit_calibration(truth: BoolArray, scores: FloatArray, kind: CalibrationKind = "sigmoid") -> Calibration:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple, get_args
+from typing import Annotated, NamedTuple, get_args
 
-from core.data.bounds import out_of_bounds, refuse, unknown_choice
-from core.errors import Fault
-from core.students import Method
+from core.data.bounds import refuse, unknown_choice
+from core.errors import Fault, InvalidProblem
+from core.parameters import Doc, Ge, Gt, Le, MaxLen, MinLen, check_parameters
+from core.students.spec import Method
 
-_MAX_VALUES = 200
+MAX_POINTS = 2000
 
 
 class Point(NamedTuple):
@@ -23,26 +24,30 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All combinations of the values given, which are kept rising and without repetition.
+    """All combinations of its values, at most 2000; each axis is kept rising and without repetition.
 
-    C: loss weights. margins: ε of Eq. (6). floors: ϵ of Eq. (11), in (0, 1].
-    Raises InvalidProblem naming every value out of bounds.
+    Raises InvalidProblem naming every wrong axis.
     """
 
-    C: tuple[float, ...]
-    margins: tuple[float, ...] = (1.0,)
-    floors: tuple[float, ...] = (0.3,)
+    C: Annotated[
+        tuple[Annotated[float, Ge(1e-6), Le(1e8)], ...], MinLen(1), MaxLen(50), Doc("Loss weights.")
+    ] = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
+    margins: Annotated[
+        tuple[Annotated[float, Ge(0), Le(100)], ...], MinLen(1), MaxLen(50), Doc("Values of ε, Eq. 6.")
+    ] = (1.0,)
+    floors: Annotated[
+        tuple[Annotated[float, Gt(0), Le(1)], ...], MinLen(1), MaxLen(50), Doc("Values of ϵ, Eq. 11.")
+    ] = (0.3,)
 
     def __post_init__(self) -> None:
-        refuse(
-            *(_wrong_number(name, getattr(self, name)) for name in ("C", "margins", "floors")),
-            *(out_of_bounds("grid.C", value, 0.0, 1e12, open_low=True) for value in self.C),
-            *(out_of_bounds("grid.margins", value, 0.0, 1e6) for value in self.margins),
-            *(out_of_bounds("grid.floors", value, 0.0, 1.0, open_low=True) for value in self.floors),
-        )
+        check_parameters(self, "grid")
         for name in ("C", "margins", "floors"):
             values = tuple(sorted({float(value) for value in getattr(self, name)}))
             object.__setattr__(self, name, values)
+        points = len(self.C) * len(self.margins) * len(self.floors)
+        if points > MAX_POINTS:
+            message = f"the grid has {points} points, more than {MAX_POINTS}"
+            raise InvalidProblem(Fault("grid", "too_many_points", message))
 
     def points(self, method: Method) -> tuple[Point, ...]:
         """The points that differ for ``method``: C for the baseline, C × ε for gSVM-0, C × ε × ϵ for gSVM."""
@@ -50,13 +55,6 @@ class Grid:
         margins = (1.0,) if method == "svm" else self.margins
         floors = self.floors if method == "gsvm" else (1.0,)
         return tuple(Point(*values) for values in product(self.C, margins, floors))
-
-
-def _wrong_number(name: str, values: tuple[float, ...]) -> Fault | None:
-    if 1 <= len(values) <= _MAX_VALUES:
-        return None
-    message = f"grid.{name} must hold 1 to {_MAX_VALUES} values, got {len(values)}"
-    return Fault(f"grid.{name}", "out_of_bounds", message)
 
 
 PAPER_GRID = Grid(

@@ -24,7 +24,7 @@ from core.model_selection.results import Ledger, TracePoint
 from core.model_selection.scoring import HeldOutRows, Measure
 from core.model_selection.search import LOOSE
 from core.solvers.threads import one_blas_thread
-from core.students import Method, StudentSpec
+from core.students.spec import Method, StudentSpec
 from core.types import BoolArray, CancelCheck, FloatArray, IntArray, Progress, ProgressCallback
 
 _MEASURES = (Measure("accuracy"), Measure("f1"), Measure("auc"))
@@ -63,7 +63,7 @@ class JointlyTuned:
             "method": self.spec.method,
             "C": self.spec.C,
             "margin": self.spec.margin,
-            "floor": self.spec.floor,
+            "floor": self.spec.difficulty_floor,
             "score": self.score,
             "standard_error": self.standard_error,
             "trace": [point.as_dict() for point in self.trace],

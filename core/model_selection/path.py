@@ -23,8 +23,8 @@ from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.jit import Rows, as_rows, compiled, row_dot
 from core.solvers.products import entries_per_row
-from core.students import Method
 from core.students.difficulty import degrees_of_class
+from core.students.spec import Method
 from core.types import CancelCheck, FloatArray, IntArray
 
 _MAX_EPOCHS_PER_ROUND = 8

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from core.model_selection.grid import Point
-from core.students import StudentSpec
+from core.model_selection.options import Metric, Strategy
+from core.students.spec import StudentSpec
 from core.types import FloatArray, IntArray
-
-Metric: TypeAlias = Literal["f1", "accuracy", "auc"]
-Strategy: TypeAlias = Literal["halving", "exhaustive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ class Tuned:
             "method": self.spec.method,
             "C": self.spec.C,
             "margin": self.spec.margin,
-            "floor": self.spec.floor,
+            "floor": self.spec.difficulty_floor,
             "threshold": self.threshold,
             "score": self.score,
             "standard_error": self.standard_error,

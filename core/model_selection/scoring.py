@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from core.model_selection.results import Metric
-from core.model_selection.threshold import ThresholdRule, choose_threshold
+from core.model_selection.options import Metric, ThresholdRule
+from core.model_selection.threshold import choose_threshold
 from core.types import BoolArray, FloatArray, IntArray
 
 

@@ -14,12 +14,13 @@ from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
 from core.errors import Cancelled, Fault, InvalidProblem
 from core.model_selection.folds import TuningFolds
 from core.model_selection.grid import PAPER_GRID, Grid
+from core.model_selection.options import Metric, Strategy, ThresholdRule
 from core.model_selection.path import Effort, FoldPath, FoldResult
-from core.model_selection.results import Ledger, Metric, Strategy, Tuned
+from core.model_selection.results import Ledger, Tuned
 from core.model_selection.scoring import HeldOutRows, Measure
-from core.model_selection.threshold import ThresholdRule, choose_threshold
+from core.model_selection.threshold import choose_threshold
 from core.solvers.threads import one_blas_thread
-from core.students import Method, StudentSpec
+from core.students.spec import Method, StudentSpec
 from core.types import CancelCheck, IntArray, Progress, ProgressCallback
 
 EXACT = Effort()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
 from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
-from core.students import Lesson, StudentSpec, fit_student
+from core.model_selection.options import ThresholdRule
+from core.students.base import Lesson
+from core.students.fitting import fit_student
+from core.students.spec import StudentSpec
 from core.types import BoolArray, CancelCheck, FloatArray, IntArray, Matrix
-
-ThresholdRule: TypeAlias = Literal["zero", "accuracy", "f1", "fpr"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

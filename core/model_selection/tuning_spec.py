@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Annotated
 
-from core.data.bounds import not_whole, refuse, unknown_choice
 from core.errors import Fault
 from core.model_selection.grid import PAPER_GRID, Grid
-from core.model_selection.results import Metric, Strategy
+from core.model_selection.options import Metric, Strategy
+from core.parameters import Doc, Ge, Le, check_parameters
 
 
 @dataclass(frozen=True, slots=True)
 class TuningSpec:
-    """A search for the C, ε and ϵ of every student. Raises InvalidProblem naming every wrong field.
+    """A search for C, ε and ϵ of every student by cross-validation. Raises InvalidProblem.
 
-    grid: the points to try. strategy, metric: see ``tune_student``; the metric is taken at the threshold that
-    the run's threshold rule chooses.
-    folds: each has a teacher of its own, fitted once for all students.
+    grid: the points to try.
     """
 
     grid: Grid = field(default_factory=lambda: PAPER_GRID)
-    strategy: Strategy = "halving"
-    folds: int = 5
-    metric: Metric = "f1"
+    strategy: Annotated[Strategy, Doc("Drop poor points early, or measure every point on every fold.")] = (
+        "halving"
+    )
+    folds: Annotated[int, Ge(2), Le(20), Doc("Stratified folds, each with a teacher of its own.")] = 5
+    metric: Annotated[Metric, Doc("What is maximised, at the threshold that threshold.rule chooses.")] = "f1"
 
     def __post_init__(self) -> None:
-        refuse(
-            None if isinstance(self.grid, Grid) else Fault("tuning.grid", "no_grid", "grid must be a Grid"),
-            unknown_choice("tuning.strategy", self.strategy, get_args(Strategy)),
-            not_whole("tuning.folds", self.folds, 2, 1000),
-            unknown_choice("tuning.metric", self.metric, get_args(Metric)),
-        )
+        is_grid = isinstance(self.grid, Grid)
+        no_grid = None if is_grid else Fault("tuning.grid", "no_grid", "grid must be a Grid")
+        check_parameters(self, "tuning", no_grid)

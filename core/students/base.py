@@ -1,54 +1,18 @@
-"""What all students share: their hyper-parameters, what they learn from, and what a fit gives."""
+"""What all students share: what they learn from, and what a fit gives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.mm_irls import solve_mm_irls
 from core.solvers.products import project
 from core.solvers.solution import Solution
+from core.students.spec import StudentSpec
 from core.types import BoolArray, CancelCheck, FloatArray, IntArray, Matrix, ProgressCallback
-
-Method: TypeAlias = Literal["gsvm", "gsvm0", "svm"]
-Solver: TypeAlias = Literal["dual_cd", "mm_irls"]
-
-
-@dataclass(frozen=True, slots=True)
-class StudentSpec:
-    """Hyper-parameters of one student. Raises InvalidProblem naming every field out of bounds.
-
-    method: ``"gsvm"`` (Eq. 12), ``"gsvm0"`` (Eq. 8, no difficulty), ``"svm"`` (no teacher: the baseline).
-    C: loss weight; the loss of example i weighs C / (n d_i). The paper's grid ends at 1e3, too early.
-    margin: ε >= 0 of Eq. (6), how far past the gate is wanted; the baseline's is always 1.
-    floor: ϵ in (0, 1] of Eq. (11), the difficulty of the easiest examples; used by ``"gsvm"`` only.
-    solver: ``"dual_cd"``, or ``"mm_irls"``, the paper's Algorithm 2.
-    tolerance: relative duality gap to stop at. max_epochs: passes (dual_cd) or iterations (mm_irls) at most.
-    """
-
-    method: Method = "gsvm"
-    C: float = 1e5
-    margin: float = 1.0
-    floor: float = 0.3
-    solver: Solver = "dual_cd"
-    tolerance: float = 1e-3
-    max_epochs: int = 2000
-
-    def __post_init__(self) -> None:
-        refuse(
-            unknown_choice("student.method", self.method, get_args(Method)),
-            out_of_bounds("student.C", self.C, 0.0, 1e12, open_low=True),
-            out_of_bounds("student.margin", self.margin, 0.0, 1e6),
-            out_of_bounds("student.floor", self.floor, 0.0, 1.0, open_low=True),
-            unknown_choice("student.solver", self.solver, get_args(Solver)),
-            out_of_bounds("student.tolerance", self.tolerance, 0.0, 1.0, open_low=True, open_high=True),
-            not_whole("student.max_epochs", self.max_epochs, 1, 2**31 - 1),
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

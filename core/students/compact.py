@@ -19,26 +19,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
-from core.data.bounds import not_whole, out_of_bounds, refuse
 from core.data.checks import row_blocks
 from core.errors import Cancelled, Fault, InvalidProblem
 from core.features.landmarks import choose_landmarks
 from core.solvers.rbf_network import Network, NetworkProblem, descend, rbf_values
 from core.solvers.threads import one_blas_thread
 from core.students.base import Lesson
+from core.students.spec import CompactSpec
 from core.types import BoolArray, CancelCheck, FloatArray, Progress, ProgressCallback
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
-
-MAX_LANDMARKS = 1000
-DEFAULT_LANDMARKS = 100
 
 _WIDTH = 2.0
 """First scale of the columns: few landmarks start better from a kernel narrower than the teacher's."""
@@ -53,60 +49,6 @@ _START_ROWS = 20_000
 
 _HARD_PER_LANDMARK = 5
 _NEIGHBOUR_SAMPLE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class CompactSpec:
-    """Budget and hyper-parameters of a compact student. Raises InvalidProblem naming every wrong field.
-
-    One budget at most may be given; without any it is 100 landmarks.
-    n_landmarks: p, in [1, 1000].
-    relative_cost: multiplications of a query over those of a query to the teacher, in (0, 1].
-    max_f1_loss: the fewest landmarks whose F on held-out folds of the training part is at most so many points
-        (hundredths) below that of the full student; in [0, 100].
-    floor: ϵ in (0, 1] of Eq. (11), the difficulty of the easiest examples; 1 makes all examples equal.
-    gate_weight: μ ≥ 0. jitter: σ over the median distance to the nearest other row, by column; ≥ 0.
-    steps: of the descent.
-    """
-
-    n_landmarks: int | None = None
-    relative_cost: float | None = None
-    max_f1_loss: float | None = None
-    floor: float = 0.3
-    gate_weight: float = 0.02
-    jitter: float = 0.6
-    steps: int = 3000
-
-    @property
-    def method(self) -> Literal["compact"]:
-        """Name of the method, beside those of ``StudentSpec``."""
-        return "compact"
-
-    def __post_init__(self) -> None:
-        budgets = {
-            "compact.n_landmarks": self.n_landmarks,
-            "compact.relative_cost": self.relative_cost,
-            "compact.max_f1_loss": self.max_f1_loss,
-        }
-        given = [name for name, value in budgets.items() if value is not None]
-        refuse(
-            Fault("compact", "two_budgets", f"one budget only may be given, not {' and '.join(given)}")
-            if len(given) > 1
-            else None,
-            None
-            if self.n_landmarks is None
-            else not_whole("compact.n_landmarks", self.n_landmarks, 1, MAX_LANDMARKS),
-            None
-            if self.relative_cost is None
-            else out_of_bounds("compact.relative_cost", self.relative_cost, 0.0, 1.0, open_low=True),
-            None
-            if self.max_f1_loss is None
-            else out_of_bounds("compact.max_f1_loss", self.max_f1_loss, 0.0, 100.0),
-            out_of_bounds("compact.floor", self.floor, 0.0, 1.0, open_low=True),
-            out_of_bounds("compact.gate_weight", self.gate_weight, 0.0, 1e3),
-            out_of_bounds("compact.jitter", self.jitter, 0.0, 1e3),
-            not_whole("compact.steps", self.steps, 1, 1_000_000),
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

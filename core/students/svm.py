@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from core.solvers.gated_hinge import GatedHingeProblem
-from core.students.base import FittedStudent, Lesson, StudentSpec, solve
+from core.students.base import FittedStudent, Lesson, solve
+from core.students.spec import StudentSpec
 from core.types import CancelCheck, Matrix, ProgressCallback
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
-from core.features.maps import FeatureSpec
-from core.model_selection.calibration import CalibrationKind, CalibrationRule, fit_calibration
-from core.model_selection.threshold import ThresholdRule, choose_threshold
+from core.features.spec import FeatureSpec
+from core.model_selection.options import CalibrationKind, CalibrationRule, ThresholdRule
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed.calibration import Calibration
-from core.students import Method, StudentSpec
-from core.students.compact import CompactSpec
+from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
+from core.students.spec import CompactSpec, Method, StudentSpec
 from core.types import BoolArray, FloatArray
 
 SSVM = "ssvm"
@@ -21,52 +19,50 @@ SSVM = "ssvm"
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """What ``train`` and ``prepare`` do. Raises InvalidProblem naming every field out of bounds.
+    """What ``train`` and ``prepare`` do. Raises InvalidProblem naming every wrong field.
 
-    features: the map φ. teacher_C, teacher_tolerance, teacher_max_epochs: see ``fit_ssvm``.
-    student: of every class. comparisons: further methods trained beside it with the same hyper-parameters, to
-        be measured only.
+    features: the map φ. student: of every class. comparisons: further methods trained beside it with the same
+        hyper-parameters, to be measured only.
     compact: budget of compact students, which are then trained in place of ``student``; a method of
         ``comparisons`` may be the full student beside them.
     tuning: search for the C, ε and ϵ of every full student; None takes those of ``student``.
-    threshold: rule for the decision threshold; budget: the largest false-positive rate, for the rule
-        ``"fpr"``.
-    calibration: of scores to probabilities; ``"auto"`` is a sigmoid where there are held-out scores anyway.
-    folds: for the held-out scores that every rule but ``"zero"``, and a calibration, needs. Those of a search
-        are taken where there is one.
-    seed: of everything random, in [0, 2³² − 1].
-    teacher: ``"ssvm"`` is trained, any other name is of one from outside, which is given to ``prepare``.
+    teacher: ``"ssvm"`` is trained; any other name is that of an imported teacher, an argument of ``prepare``.
     """
 
     features: FeatureSpec = field(default_factory=FeatureSpec)
-    teacher_C: float = 3e4  # noqa: N815
-    teacher_tolerance: float = 1e-3
-    teacher_max_epochs: int = 5000
+    teacher_C: Annotated[  # noqa: N815
+        float, Ge(1e-6), Le(1e8), Doc("Loss weight; the loss of one example weighs C/n.")
+    ] = 3e4
+    teacher_tolerance: Annotated[float, Gt(0), Lt(1), Doc("Stop at this relative duality gap.")] = 1e-3
+    teacher_max_epochs: Annotated[
+        int, Ge(1), Le(100_000), Doc("At most this many passes over the examples.")
+    ] = 5000
     student: StudentSpec = field(default_factory=StudentSpec)
-    comparisons: tuple[Method, ...] = ()
+    comparisons: Annotated[
+        tuple[Method, ...], Doc("Methods trained beside the student's own, for comparison only.")
+    ] = ()
     compact: CompactSpec | None = None
     tuning: TuningSpec | None = None
-    threshold: ThresholdRule = "zero"
-    budget: float = 0.01
-    calibration: CalibrationRule = "none"
-    folds: int = 5
-    seed: int = 0
+    threshold: Annotated[
+        ThresholdRule, Doc("0 as in the paper, or chosen on held-out folds for this metric.")
+    ] = "zero"
+    budget: Annotated[
+        float, Ge(0), Lt(1), Doc("The largest false-positive rate, for the rule fpr; ignored by the others.")
+    ] = 0.01
+    calibration: Annotated[
+        CalibrationRule,
+        Doc("auto: a sigmoid where tuning or threshold.rule give held-out scores anyway, else none."),
+    ] = "auto"
+    folds: Annotated[
+        int, Ge(2), Le(20), Doc("Stratified folds for the held-out scores, of a calibration too.")
+    ] = 5
+    seed: Annotated[
+        int, Ge(0), Le(2**32 - 1), Doc("Of all that is random; the same seed repeats the run.")
+    ] = 0
     teacher: str = SSVM
 
     def __post_init__(self) -> None:
-        refuse(
-            out_of_bounds("teacher_C", self.teacher_C, 0.0, 1e12, open_low=True),
-            out_of_bounds(
-                "teacher_tolerance", self.teacher_tolerance, 0.0, 1.0, open_low=True, open_high=True
-            ),
-            not_whole("teacher_max_epochs", self.teacher_max_epochs, 1, 2**31 - 1),
-            *(unknown_choice("comparisons", method, get_args(Method)) for method in self.comparisons),
-            unknown_choice("threshold", self.threshold, get_args(ThresholdRule)),
-            unknown_choice("calibration", self.calibration, get_args(CalibrationRule)),
-            out_of_bounds("budget", self.budget, 0.0, 1.0, open_high=True),
-            not_whole("folds", self.folds, 2, 1000),
-            not_whole("seed", self.seed, 0, 2**32 - 1),
-        )
+        check_parameters(self, "")
 
     def specs(self) -> tuple[StudentSpec | CompactSpec, ...]:
         """The spec of what is shipped first, then one for each other method to compare with."""
@@ -81,6 +77,10 @@ class TrainingConfig:
 
     def settle(self, positive: BoolArray, held_out: FloatArray | None) -> tuple[float, Calibration | None]:
         """Threshold and calibration from the truth (n,) and held-out scores (n,); 0 and None without any."""
+        # Imported here because a configuration is also read by processes that must not load scikit-learn.
+        from core.model_selection.calibration import fit_calibration
+        from core.model_selection.threshold import choose_threshold
+
         if held_out is None:
             return 0.0, None
         threshold = choose_threshold(positive, held_out, self.threshold, self.budget)

@@ -14,7 +14,7 @@ from core.model_selection.metrics import BinaryMetrics, MeanMetrics, binary_metr
 from core.packed import PackedStudent
 from core.packed.calibration import Calibration
 from core.solvers.threads import one_blas_thread
-from core.students import FittedStudent
+from core.students.base import FittedStudent
 from core.students.difficulty import ScoreRanks
 from core.teachers.linear import classes_evaluated
 from core.training.preparation import Preparation

@@ -21,7 +21,7 @@ from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.packed import PackedStudent, PackedTeacher
 from core.solvers.threads import one_blas_thread
-from core.students import StudentSpec
+from core.students.spec import StudentSpec
 from core.training.config import TrainingConfig
 from core.training.evaluation import ClassResult, Evaluation, Examination
 from core.training.preparation import Preparation, prepare

@@ -23,7 +23,7 @@ from core.packed.codec import Buffer, Header, decode, encode, package_errors, ta
 from core.packed.maps import frozen_array
 from core.solvers.solution import Summary
 from core.solvers.threads import one_blas_thread
-from core.students import Lesson
+from core.students.base import Lesson
 from core.students.difficulty import ScoreRanks, difficulty_degrees
 from core.teachers.linear_head import LinearHead
 from core.teachers.ssvm import LinearTeacher, fit_ssvm

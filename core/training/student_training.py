@@ -11,14 +11,19 @@ import numpy as np
 
 from core.data.bounds import not_whole, refuse
 from core.errors import Fault, InvalidProblem
-from core.model_selection import Point, SearchReport, TuningFolds, TuningSpec, fold_assignment, tune_student
-from core.model_selection.folds import TunedTeacher
+from core.model_selection.folds import TunedTeacher, TuningFolds, fold_assignment
+from core.model_selection.grid import Point
+from core.model_selection.results import SearchReport
+from core.model_selection.search import tune_student
 from core.model_selection.threshold import HeldOut, held_out_scores
+from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent
 from core.packed.calibration import Calibration
 from core.solvers.solution import Summary
 from core.solvers.threads import one_blas_thread
-from core.students import FittedStudent, StudentSpec, fit_student
+from core.students.base import FittedStudent
+from core.students.fitting import fit_student
+from core.students.spec import StudentSpec
 from core.training.preparation import Preparation
 from core.training.stages import renamed
 from core.types import CancelCheck, ProgressCallback
@@ -134,8 +139,8 @@ def train_student(
                 preparation, config.tuning, folds, target, spec, n_threads, progress, should_cancel
             )
             C, margin, floor = search.chosen
-            spec = replace(spec, C=C, margin=margin, floor=floor)
-        lesson = preparation.lesson(target, floor=spec.floor)
+            spec = replace(spec, C=C, margin=margin, difficulty_floor=floor)
+        lesson = preparation.lesson(target, floor=spec.difficulty_floor)
         fitted = fit_student(
             preparation.features,
             lesson,
@@ -195,7 +200,7 @@ def _search(
         should_cancel=should_cancel,
     )
     report = SearchReport(
-        chosen=Point(tuned.spec.C, tuned.spec.margin, tuned.spec.floor),
+        chosen=Point(tuned.spec.C, tuned.spec.margin, tuned.spec.difficulty_floor),
         score=tuned.score,
         standard_error=tuned.standard_error,
         metric=tuning.metric,
@@ -223,7 +228,7 @@ def _pack(
         "method": spec.method,
         "C": float(spec.C),
         "margin": float(spec.margin),
-        "floor": float(spec.floor),
+        "floor": float(spec.difficulty_floor),
         "solver": spec.solver,
         "tolerance": float(spec.tolerance),
         "max_epochs": int(spec.max_epochs),

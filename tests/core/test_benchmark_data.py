@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from core.data.dataset import LabelledData
-from core.features.maps import FeatureSpec
+from core.features.spec import FeatureSpec
 from core.training.pipeline import TrainedModel, TrainingConfig, train
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.features.maps import FeatureSpec
-from core.model_selection import Grid
+from core.features.spec import FeatureSpec
+from core.model_selection.grid import Grid
 from experiments import reproduce as reproduce_module
 from experiments.compact_curve import TEACHER, point_name, run_of
 from experiments.effort import Effort
@@ -40,7 +40,7 @@ def small(data_set: str, grid: str) -> Plan:
     linear = plan.search.features.kind == "linear"
     search = replace(
         plan.search,
-        features=plan.search.features if linear else FeatureSpec(n_components=12),
+        features=plan.search.features if linear else FeatureSpec("nystroem", n_components=12),
         teacher_C=(1e1, 1e2),
         scalings=plan.search.scalings[:1],
         gamma_factors=plan.search.gamma_factors[:2],

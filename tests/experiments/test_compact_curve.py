@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from core.data.dataset import LabelledData
-from core.data.scaling import Scaling
-from core.features.maps import FeatureSpec
+from core.data.scaling_kind import Scaling
+from core.features.spec import FeatureSpec
 from experiments.compact_curve import CURVES, CompactCurve, CurvePlan, _part, point_name, run_of
 from experiments.curves import read_curve, read_curves
 from experiments.data import load
@@ -18,7 +18,7 @@ from experiments.results import ResultStore
 
 from .conftest import EFFORT, fill_curve
 
-PLAN = CurvePlan(FeatureSpec(n_components=10), sizes=(2, 4), steps=20)
+PLAN = CurvePlan(FeatureSpec("nystroem", n_components=10), sizes=(2, 4), steps=20)
 
 
 def work(

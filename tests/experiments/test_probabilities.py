@@ -80,14 +80,17 @@ def test_the_brier_score_is_that_of_scikit_learn(folder: Path, made: ResultStore
     list(one.steps())
     room, student = one._room, made.read(RUN, student_name(1, "gsvm"))
     assert student is not None
-    from core.model_selection import Grid, tune_student
-    from core.students import fit_student
+    from core.model_selection.grid import Grid
+    from core.model_selection.search import tune_student
+    from core.students.fitting import fit_student
 
     spec = module.chosen_spec(student, small("vowel", "open").tolerance)
-    grid = Grid(C=(spec.C,), margins=(spec.margin,), floors=(spec.floor,))
+    grid = Grid(C=(spec.C,), margins=(spec.margin,), floors=(spec.difficulty_floor,))
     held_out = tune_student(room.folds, 1, "gsvm", grid, strategy="exhaustive").held_out_scores
     calibration = fit_calibration(room.preparation.labels == 1, held_out)
-    fitted = fit_student(room.preparation.features, room.preparation.lesson(1, floor=spec.floor), spec)
+    fitted = fit_student(
+        room.preparation.features, room.preparation.lesson(1, floor=spec.difficulty_floor), spec
+    )
     probability = calibration.probabilities(fitted.scores(room.examination.features))
     record = made.read(RUN, record_name(1))
     assert record is not None

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from core.data.dataset import LabelledData
-from core.data.scaling import Scaling
-from core.features.maps import FeatureSpec
+from core.data.scaling_kind import Scaling
+from core.features.spec import FeatureSpec
 from core.training.evaluation import Examination
 from experiments.data import Split, load
 from experiments.protocol import Protocol
@@ -117,7 +117,7 @@ def test_the_setting_prefers_the_scale_of_the_signal():
     X = np.c_[labels + 0.1 * rng.standard_normal(120), 100.0 * rng.standard_normal(120)]
     data = LabelledData.from_arrays(X, labels)
     scalings = (Scaling.NONE, Scaling.MINMAX)
-    search = Search(FeatureSpec(n_components=20), (10.0, 100.0), scalings, (1.0,), folds=3)
+    search = Search(FeatureSpec("nystroem", n_components=20), (10.0, 100.0), scalings, (1.0,), folds=3)
     told: list[str] = []
     setting = choose_setting(data, search, seed=0, n_threads=1, tell=told.append)
     assert setting.features.scaling is Scaling.MINMAX
@@ -127,7 +127,7 @@ def test_the_setting_prefers_the_scale_of_the_signal():
 
 def test_a_search_without_choices_takes_what_it_has(folder: Path):
     data = load("yeast", folder).train
-    search = Search(FeatureSpec(n_components=5), (10.0,))
+    search = Search(FeatureSpec("nystroem", n_components=5), (10.0,))
     setting = choose_setting(data, search, seed=0, n_threads=1, tell=lambda _: None)
     assert (setting.features, setting.teacher_C, setting.trace) == (search.features, 10.0, ())
     assert candidate_specs(data, search) == [search.features]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.features.maps import FeatureSpec
+from core.features.spec import FeatureSpec
 from experiments import compact_curve
 from experiments.compact_curve import CurvePlan
 from experiments.data import DataMissing, load
@@ -19,7 +19,7 @@ from experiments.results import ResultStore
 
 from .conftest import EFFORT
 
-TINY = CurvePlan(FeatureSpec(n_components=10), sizes=(2, 3), steps=5)
+TINY = CurvePlan(FeatureSpec("nystroem", n_components=10), sizes=(2, 3), steps=5)
 
 
 @pytest.mark.usefixtures("_small_plans")

@@ -20,12 +20,14 @@ from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
 from core.data.dataset import LabelledData
-from core.data.scaling import Scaling
+from core.data.scaling_kind import Scaling
 from core.errors import Fault, InvalidProblem
-from core.features.maps import FeatureSpec
-from core.model_selection import OPEN_GRID, PAPER_GRID, Grid, TuningFolds, TuningSpec
+from core.features.spec import FeatureSpec
+from core.model_selection.folds import TuningFolds
+from core.model_selection.grid import OPEN_GRID, PAPER_GRID, Grid
+from core.model_selection.tuning_spec import TuningSpec
 from core.packed.codec import Buffer
-from core.students import StudentSpec
+from core.students.spec import StudentSpec
 from core.teachers.linear_head import LinearHead
 from core.training.config import SSVM, TrainingConfig
 from core.training.evaluation import ClassResult, Examination
@@ -54,7 +56,7 @@ def config_of(spec: TrainingSpec) -> TrainingConfig:
             method=spec.student.method,
             C=spec.student.C,
             margin=spec.student.margin,
-            floor=spec.student.difficulty_floor,
+            difficulty_floor=spec.student.difficulty_floor,
             solver=spec.student.solver,
             tolerance=spec.student.tolerance,
             max_epochs=spec.student.max_epochs,

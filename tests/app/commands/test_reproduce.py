@@ -87,7 +87,7 @@ def test_the_command_makes_results_and_tells_how_far_it_is(run, tmp_path: Path, 
     pytest.importorskip("matplotlib")
     import numpy as np
 
-    from core.features.maps import FeatureSpec
+    from core.features.spec import FeatureSpec
     from experiments import plans, reproduce
 
     rng = np.random.default_rng(0)
@@ -98,10 +98,12 @@ def test_the_command_makes_results_and_tells_how_far_it_is(run, tmp_path: Path, 
     def tiny(data_set, grid):
         from dataclasses import replace
 
-        from core.model_selection import Grid
+        from core.model_selection.grid import Grid
 
         plan = plans.plan_for(data_set, grid)
-        search = replace(plan.search, features=FeatureSpec(n_components=4), teacher_C=(10.0,), folds=2)
+        search = replace(
+            plan.search, features=FeatureSpec("nystroem", n_components=4), teacher_C=(10.0,), folds=2
+        )
         return replace(plan, search=search, grid=Grid(C=(10.0,)), folds=2)
 
     monkeypatch.setattr(reproduce, "plan_for", tiny)

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from core.data.scaling import Scaling, column_moments, column_range, fit_standardisation
+from core.data.scaling import column_moments, column_range, fit_standardisation
+from core.data.scaling_kind import Scaling
 
 tables = hnp.arrays(
     st.sampled_from([np.float32, np.float64]),

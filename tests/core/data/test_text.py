@@ -8,10 +8,12 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
 
-from core.data.scaling import Scaling, fit_standardisation
+from core.data.scaling import fit_standardisation
+from core.data.scaling_kind import Scaling
 from core.data.text import unit_term_frequencies
 from core.errors import InvalidProblem
-from core.features.maps import FeatureSpec, fit_feature_map
+from core.features.maps import fit_feature_map
+from core.features.spec import FeatureSpec
 from core.packed import PackedStudent
 
 

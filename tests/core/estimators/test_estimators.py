@@ -13,7 +13,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from core.errors import InvalidProblem
 from core.estimators.classifiers import GatedSVMClassifier, STMSClassifier, StructuralSVMClassifier
-from core.model_selection import Grid, TuningSpec
+from core.model_selection.grid import Grid
+from core.model_selection.tuning_spec import TuningSpec
 
 
 # The default C is meant for thousands of rows; on the checks' few it makes every fit ten times as long.
@@ -156,7 +157,7 @@ def test_the_estimators_work_in_pipelines_and_searches(iris):
         (StructuralSVMClassifier(n_components=0), "features.n_components"),
         (StructuralSVMClassifier(scaling="robust"), "features.scaling"),
         (GatedSVMClassifier(target_class="lily"), "target_class"),
-        (GatedSVMClassifier(target_class="setosa", floor=0.0), "student.floor"),
+        (GatedSVMClassifier(target_class="setosa", difficulty_floor=0.0), "student.difficulty_floor"),
         (GatedSVMClassifier(target_class="setosa", threshold="best"), "threshold"),
         (GatedSVMClassifier(), "y"),
         (STMSClassifier(method="odm"), "student.method"),

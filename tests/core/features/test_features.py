@@ -12,11 +12,11 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import StandardScaler
 
-from core.data.scaling import Scaling, fit_standardisation
+from core.data.scaling import fit_standardisation
+from core.data.scaling_kind import Scaling
 from core.errors import InvalidPackage, InvalidProblem
 from core.features.landmarks import choose_landmarks
 from core.features.maps import (
-    FeatureSpec,
     FourierMap,
     LinearMap,
     NystroemMap,
@@ -24,6 +24,7 @@ from core.features.maps import (
     fit_feature_map,
     scale_rule,
 )
+from core.features.spec import FeatureSpec
 from core.packed.codec import decode, encode
 
 KINDS = ["linear", "nystroem", "fourier"]
@@ -109,7 +110,7 @@ class TestMaps:
     def test_nystroem_features_approximate_the_kernel_no_worse_than_those_of_scikit_learn(self):
         X = rows(400, 4)
         exact = rbf_kernel(X, gamma=0.02)
-        spec = FeatureSpec(n_components=40, gamma=0.02, scaling=Scaling.NONE)
+        spec = FeatureSpec("nystroem", n_components=40, gamma=0.02, scaling=Scaling.NONE)
         reference = Nystroem(gamma=0.02, n_components=40, random_state=0).fit_transform(X)
 
         features = fit_feature_map(X, spec, 0).transform(X)[:, :-1]
@@ -172,7 +173,7 @@ class TestMaps:
 
     def test_far_from_the_origin_no_digits_are_lost(self):
         X = rows(60, 3)
-        spec = FeatureSpec(n_components=60, gamma=0.1, scaling=Scaling.NONE)
+        spec = FeatureSpec("nystroem", n_components=60, gamma=0.1, scaling=Scaling.NONE)
 
         near = fit_feature_map(X, spec, 0).transform(X)[:, :-1]
         far = fit_feature_map(X + 1e6, spec, 0).transform(X + 1e6)[:, :-1]
@@ -233,9 +234,10 @@ class TestRepeatability:
     def test_another_process_with_other_threads_gives_the_same_bits(self):
         script = (
             "import hashlib, numpy as np\n"
-            "from core.features.maps import FeatureSpec, fit_feature_map\n"
+            "from core.features.maps import fit_feature_map\n"
+            "from core.features.spec import FeatureSpec\n"
             "X = np.random.default_rng(0).normal(size=(1500, 24))\n"
-            "fitted = fit_feature_map(X, FeatureSpec(n_components=300), 7)\n"
+            "fitted = fit_feature_map(X, FeatureSpec('nystroem', 300), 7)\n"
             "print(hashlib.sha256(fitted.to_bytes() + fitted.transform(X).tobytes()).hexdigest())\n"
         )
         digests = {
@@ -295,7 +297,7 @@ def test_letter_with_a_thousand_landmarks_is_ready_in_seconds():
     X = benchmark_set("letter")["X_train"]
     started = time.perf_counter()
 
-    feature_map = fit_feature_map(X, FeatureSpec(n_components=1000, scaling=Scaling.NONE), 0)
+    feature_map = fit_feature_map(X, FeatureSpec("nystroem", n_components=1000, scaling=Scaling.NONE), 0)
 
     assert feature_map.n_features_out > 950
     assert time.perf_counter() - started < 15
@@ -305,7 +307,7 @@ def test_letter_with_a_thousand_landmarks_is_ready_in_seconds():
 @pytest.mark.parametrize(("name", "n_components", "least"), [("satimage", 600, 88.0), ("vowel", 300, 45.0)])
 def test_ridge_classifiers_on_the_features_are_as_good_as_known(name, n_components, least):
     data = benchmark_set(name)
-    spec = FeatureSpec(n_components=n_components, scaling=Scaling.NONE)
+    spec = FeatureSpec("nystroem", n_components=n_components, scaling=Scaling.NONE)
     feature_map = fit_feature_map(data["X_train"], spec, 0)
     train, test = feature_map.transform(data["X_train"]), feature_map.transform(data["X_test"])
     classes = np.unique(data["y_train"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.model_selection import Grid, TuningFolds, make_folds
+from core.model_selection.folds import TuningFolds, make_folds
+from core.model_selection.grid import Grid
 
 
 def overlapping(n: int = 160, d: int = 5, *, seed: int = 0):

@@ -3,7 +3,7 @@ import pytest
 import scipy.sparse as sp
 
 from core.errors import Cancelled, InvalidProblem
-from core.model_selection import fold_assignment, make_folds, tune_teacher
+from core.model_selection.folds import fold_assignment, make_folds, tune_teacher
 from core.teachers.ssvm import fit_ssvm
 from tests.core.model_selection.conftest import overlapping
 

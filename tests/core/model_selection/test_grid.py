@@ -1,7 +1,7 @@
 import pytest
 
 from core.errors import InvalidProblem
-from core.model_selection import OPEN_GRID, PAPER_GRID, Grid, Point
+from core.model_selection.grid import OPEN_GRID, PAPER_GRID, Grid, Point
 
 
 def test_the_papers_grid_has_seven_by_sixteen_by_five_points():

@@ -7,8 +7,11 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from core.errors import Cancelled, InvalidProblem
-from core.model_selection import Grid, joint, make_folds, tune_jointly
+from core.model_selection import joint
+from core.model_selection.folds import make_folds
+from core.model_selection.grid import Grid
 from core.model_selection.joint import _EXACT as EXACT
+from core.model_selection.joint import tune_jointly
 from core.model_selection.path import FoldPath
 
 METHODS = ("gsvm", "gsvm0", "svm")

@@ -5,12 +5,15 @@ import pytest
 import scipy.sparse as sp
 
 from core.errors import Cancelled
-from core.model_selection import PAPER_GRID, Grid, Point, path
+from core.model_selection import path
+from core.model_selection.grid import PAPER_GRID, Grid, Point
 from core.model_selection.path import Effort, FoldPath
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.jit import as_rows, row_norms2
-from core.students import Lesson, StudentSpec, fit_student
+from core.students.base import Lesson
 from core.students.difficulty import difficulty_degrees
+from core.students.fitting import fit_student
+from core.students.spec import StudentSpec
 
 TIGHT = Effort(tolerance=1e-8, max_epochs=2000, finish=500)
 

@@ -6,7 +6,9 @@ import pytest
 from sklearn.metrics import f1_score
 
 from core.errors import Cancelled, InvalidProblem
-from core.model_selection import PAPER_GRID, Grid, make_folds, tune_student
+from core.model_selection.folds import make_folds
+from core.model_selection.grid import PAPER_GRID, Grid
+from core.model_selection.search import tune_student
 from core.model_selection.threshold import choose_threshold
 from tests.core.model_selection.conftest import overlapping
 
@@ -23,7 +25,7 @@ def test_exhaustive_takes_the_best_of_all_points(folds, exhaustive):
     assert len(tuned.trace) == 560
     assert all(point.folds == folds.n_folds for point in tuned.trace)
     assert tuned.score == max(point.score for point in tuned.trace)
-    chosen = (tuned.spec.C, tuned.spec.margin, tuned.spec.floor)
+    chosen = (tuned.spec.C, tuned.spec.margin, tuned.spec.difficulty_floor)
     at = next(point for point in tuned.trace if (point.C, point.margin, point.floor) == chosen)
     assert (at.score, at.standard_error) == (tuned.score, tuned.standard_error)
     assert all(point.gap <= 1e-3 for point in tuned.trace)
@@ -47,7 +49,7 @@ def test_halving_comes_within_one_standard_error_of_the_best():
     for target in (0, 1, 3):
         best = tune_student(folds, target, "gsvm", PAPER_GRID, strategy="exhaustive")
         tuned = tune_student(folds, target, "gsvm", PAPER_GRID, strategy="halving")
-        chosen = (tuned.spec.C, tuned.spec.margin, tuned.spec.floor)
+        chosen = (tuned.spec.C, tuned.spec.margin, tuned.spec.difficulty_floor)
         found = next(p for p in best.trace if (p.C, p.margin, p.floor) == chosen)
         assert found.score >= best.score - best.standard_error
         assert sum(p.folds for p in tuned.trace) < 0.9 * sum(p.folds for p in best.trace)

@@ -9,7 +9,9 @@ from sklearn.metrics import accuracy_score, f1_score
 from core.errors import Cancelled, InvalidProblem
 from core.model_selection import threshold
 from core.model_selection.threshold import choose_threshold, held_out_scores
-from core.students import Lesson, StudentSpec, fit_student
+from core.students.base import Lesson
+from core.students.fitting import fit_student
+from core.students.spec import StudentSpec
 
 
 def all_thresholds(scores):

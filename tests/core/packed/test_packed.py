@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import rbf_kernel
 
-from core.data.scaling import Scaling
+from core.data.scaling_kind import Scaling
 from core.errors import InvalidProblem
-from core.features.maps import FeatureSpec, fit_feature_map
+from core.features.maps import fit_feature_map
+from core.features.spec import FeatureSpec
 from core.packed import FourierBasis, LinearBasis, PackedMap, PackedStudent, PackedTeacher, RbfBasis
 
 KINDS = ["linear", "nystroem", "fourier"]

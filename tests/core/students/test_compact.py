@@ -16,11 +16,12 @@ from core.compact.course import Course
 from core.data.checks import QUIET
 from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidProblem
-from core.features.maps import FeatureSpec
+from core.features.spec import FeatureSpec
 from core.packed import LinearBasis, PackedStudent, RbfBasis
 from core.solvers.rbf_network import Batch, Network, NetworkProblem, _Sampler, gradient, rbf_values
-from core.students import Lesson, StudentSpec
+from core.students.base import Lesson
 from core.students.compact import _squared_hinge, fit_compact, neighbour_distance
+from core.students.spec import StudentSpec
 from core.training.config import TrainingConfig
 from core.training.pipeline import prepare
 
@@ -188,13 +189,15 @@ def test_the_gate_follows_the_teacher_and_says_how_well(data, rows):
 
 def test_the_loss_told_is_that_of_the_training_rows(rows):
     trained = train_compact_student(rows, 0, QUICK)
-    lesson = rows.preparation.lesson(0, floor=QUICK.floor)
+    lesson = rows.preparation.lesson(0, floor=QUICK.difficulty_floor)
     losses = np.maximum(1.0 - lesson.signs * trained.fitted.scores(rows.rows), 0.0) ** 2
     assert trained.fitted.loss == pytest.approx(np.average(losses, weights=1.0 / lesson.difficulty), rel=1e-4)
 
 
 def test_difficult_examples_weigh_more_unless_the_floor_is_one(rows):
-    weighted, equal = (train_compact_student(rows, 1, replace(QUICK, floor=floor)) for floor in (0.1, 1.0))
+    weighted, equal = (
+        train_compact_student(rows, 1, replace(QUICK, difficulty_floor=floor)) for floor in (0.1, 1.0)
+    )
     assert weighted.packed.digest != equal.packed.digest
     assert (rows.preparation.lesson(1, floor=1.0).difficulty == 1.0).all()
 
@@ -316,7 +319,7 @@ def test_the_configured_threshold_rule_is_used(data):
         ({"relative_cost": 1.5}, "compact.relative_cost"),
         ({"max_f1_loss": -1.0}, "compact.max_f1_loss"),
         ({"n_landmarks": 5, "max_f1_loss": 1.0}, "compact"),
-        ({"floor": 0.0}, "compact.floor"),
+        ({"difficulty_floor": 0.0}, "compact.difficulty_floor"),
         ({"gate_weight": -1.0}, "compact.gate_weight"),
         ({"jitter": float("nan")}, "compact.jitter"),
         ({"steps": 0}, "compact.steps"),

@@ -9,7 +9,9 @@ import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
 from core.errors import Cancelled, InvalidProblem
-from core.students import Lesson, StudentSpec, fit_student
+from core.students.base import Lesson
+from core.students.fitting import fit_student
+from core.students.spec import StudentSpec
 
 
 def lesson_on(n: int = 80, m: int = 6, seed: int = 0):
@@ -139,8 +141,8 @@ def test_a_student_reports_progress_and_can_be_cancelled(solver):
         ("C", "1", "out_of_bounds"),
         ("margin", -0.1, "out_of_bounds"),
         ("margin", float("inf"), "out_of_bounds"),
-        ("floor", 0.0, "out_of_bounds"),
-        ("floor", 1.1, "out_of_bounds"),
+        ("difficulty_floor", 0.0, "out_of_bounds"),
+        ("difficulty_floor", 1.1, "out_of_bounds"),
         ("solver", "newton", "unknown_choice"),
         ("tolerance", 0.0, "out_of_bounds"),
         ("tolerance", 1.0, "out_of_bounds"),
@@ -158,5 +160,5 @@ def test_a_hyper_parameter_out_of_bounds_is_named(name: str, value, code: str):
 
 def test_all_hyper_parameters_out_of_bounds_are_named_at_once():
     with pytest.raises(InvalidProblem) as caught:
-        StudentSpec(C=-1.0, floor=0.0)
-    assert [fault.field for fault in caught.value.faults] == ["student.C", "student.floor"]
+        StudentSpec(C=-1.0, difficulty_floor=0.0)
+    assert [fault.field for fault in caught.value.faults] == ["student.C", "student.difficulty_floor"]

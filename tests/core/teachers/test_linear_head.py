@@ -7,9 +7,10 @@ import pytest
 import scipy.sparse as sp
 
 from core.data.dataset import LabelledData
-from core.data.scaling import Scaling
+from core.data.scaling_kind import Scaling
 from core.errors import InvalidProblem
-from core.features.maps import FeatureSpec, fit_feature_map
+from core.features.maps import fit_feature_map
+from core.features.spec import FeatureSpec
 from core.teachers.linear_head import LinearHead
 from core.training.config import TrainingConfig
 from core.training.pipeline import prepare

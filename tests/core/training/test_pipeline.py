@@ -17,11 +17,11 @@ from sklearn.metrics import f1_score
 
 from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidPackage, InvalidProblem
-from core.features.maps import FeatureSpec
+from core.features.spec import FeatureSpec
 from core.model_selection.metrics import CLASS_ABSENT
 from core.packed import PackedStudent, PackedTeacher
 from core.packed.codec import decode, encode
-from core.students import StudentSpec
+from core.students.spec import StudentSpec
 from core.training.evaluation import Evaluation, Examination
 from core.training.pipeline import Preparation, TrainingConfig, evaluate, prepare, train, train_student
 
@@ -186,7 +186,7 @@ def test_another_process_makes_the_same_bits(tmp_path, training_part, preparatio
     np.savez(tmp_path / "data.npz", X=training_part.X, labels=labels)
     (tmp_path / "stored").write_bytes(preparation.to_bytes())
     code = PROCESS.format(
-        tests=str(Path(__file__).parents[1]),
+        tests=str(Path(__file__).parent),
         data=str(tmp_path / "data.npz"),
         stored=str(tmp_path / "stored") if restore else "",
         threads=threads,

@@ -13,13 +13,16 @@ from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact
 from core.compact.course import Course
 from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidPackage, InvalidProblem
-from core.features.maps import FeatureSpec
-from core.model_selection import Grid, TuningSpec, fold_assignment, make_folds, tune_student
+from core.features.spec import FeatureSpec
 from core.model_selection.calibration import fit_calibration, reliability
+from core.model_selection.folds import fold_assignment, make_folds
+from core.model_selection.grid import Grid
+from core.model_selection.search import tune_student
 from core.model_selection.threshold import choose_threshold, held_out_scores
+from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent
 from core.packed.codec import decode, encode
-from core.students import StudentSpec
+from core.students.spec import StudentSpec
 from core.training.evaluation import Examination
 from core.training.pipeline import Preparation, TrainingConfig, evaluate, prepare, train, train_student
 from core.training.student_training import tuning_batches, tuning_folds
@@ -78,7 +81,7 @@ def test_a_run_chooses_what_a_search_by_hand_chooses(model, by_hand):
     for one in model.trained:
         if one.method == "gsvm":
             tuned = by_hand[one.target]
-            assert one.search.chosen == (tuned.spec.C, tuned.spec.margin, tuned.spec.floor)
+            assert one.search.chosen == (tuned.spec.C, tuned.spec.margin, tuned.spec.difficulty_floor)
             assert (one.search.score, one.search.standard_error) == (tuned.score, tuned.standard_error)
             assert one.packed.threshold == tuned.threshold
             shown = [replace(point, seconds=0.0) for point in one.search.points]
@@ -88,7 +91,7 @@ def test_a_run_chooses_what_a_search_by_hand_chooses(model, by_hand):
 def test_a_tuned_student_is_the_one_trained_at_the_chosen_point(model, training_part):
     one = next(one for one in model.trained if (one.target, one.method) == (1, "gsvm"))
     C, margin, floor = one.search.chosen
-    given = replace(PLAIN, student=StudentSpec(C=C, margin=margin, floor=floor), threshold="zero")
+    given = replace(PLAIN, student=StudentSpec(C=C, margin=margin, difficulty_floor=floor), threshold="zero")
     alone = train_student(prepare(training_part, given), 1)
     assert (alone.packed.coef == one.packed.coef).all()
     assert alone.packed.intercept == one.packed.intercept
@@ -179,8 +182,11 @@ def test_a_class_of_one_row_is_named_before_anything_is_fitted(training_part):
 
 
 def test_more_folds_than_rows_are_refused(training_part):
-    with pytest.raises(InvalidProblem, match="folds must be an integer in"):
-        prepare(training_part, replace(CONFIG, tuning=TuningSpec(GRID, folds=500)))
+    config = replace(CONFIG, tuning=TuningSpec(GRID, folds=20))
+    rows = np.concatenate([np.flatnonzero(training_part.y == code)[:4] for code in range(training_part.K)])
+    few = replace(training_part, X=training_part.X[rows], y=training_part.y[rows])
+    with pytest.raises(InvalidProblem, match=f"folds must be an integer in .2, {len(rows)}."):
+        prepare(few, config)
 
 
 def test_a_preparation_without_tuning_has_no_folds(training_part):

@@ -31,7 +31,8 @@ from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.errors import Fault, InvalidProblem
-from core.model_selection import OPEN_GRID, PAPER_GRID, TuningSpec
+from core.model_selection.grid import OPEN_GRID, PAPER_GRID
+from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
 from core.training.pipeline import train
 from core.types import Progress

@@ -1,0 +1,46 @@
+"""The hyper-parameters of the feature map; apart from the maps, which load SciPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias, final
+
+from core.data.scaling_kind import Scaling
+from core.parameters import Doc, Ge, Gt, Le, check_parameters
+
+FeatureKind: TypeAlias = Literal["linear", "nystroem", "fourier"]
+FeatureDtype: TypeAlias = Literal["float32", "float64"]
+
+MAX_GAMMA = 1e12
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FeatureSpec:
+    """How raw rows become feature vectors φ(x). Raises InvalidProblem naming every wrong field."""
+
+    kind: Annotated[
+        FeatureKind, Doc("Linear features, or an RBF kernel by Nyström or random Fourier features.")
+    ] = "linear"
+    n_components: Annotated[
+        int,
+        Ge(1),
+        Le(20_000),
+        Doc("Landmarks (Nyström, at most so many) or frequencies (Fourier); ignored for linear."),
+    ] = 500
+    gamma: Annotated[
+        float | None,
+        Gt(0),
+        Le(MAX_GAMMA),
+        Doc("RBF width, exp(−γ‖x−x'‖²) on scaled data; null: from the data, 1/(d·variance)."),
+    ] = None
+    scaling: Annotated[
+        Scaling, Doc("Scaling of the raw columns, learnt on the training part; idf is for terms of texts.")
+    ] = Scaling.ZSCORE
+    dtype: Annotated[FeatureDtype, Doc("Number format of the features in memory during training.")] = (
+        "float64"
+    )
+
+    def __post_init__(self) -> None:
+        check_parameters(self, "features")
+        object.__setattr__(self, "scaling", Scaling(self.scaling))

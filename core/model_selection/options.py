@@ -1,0 +1,12 @@
+"""Names of the measures, rules and strategies that a training run may ask for."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+Metric: TypeAlias = Literal["f1", "accuracy", "auc"]
+Strategy: TypeAlias = Literal["halving", "exhaustive"]
+ThresholdRule: TypeAlias = Literal["zero", "accuracy", "f1", "fpr"]
+CalibrationKind: TypeAlias = Literal["sigmoid", "isotonic"]
+CalibrationRule: TypeAlias = Literal["none", "auto", "sigmoid", "isotonic"]
+"""How to calibrate; ``"auto"``: a sigmoid where held-out scores are computed for another reason."""
