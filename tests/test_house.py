@@ -43,6 +43,7 @@ APP_LAYERS = (
 """From the bottom up: a package imports only packages of lower layers."""
 CORE_LAYERS = (
     {"core.types", "core.errors"},
+    {"core.parameters"},
     {"core.data"},
     {"core.solvers", "core.packed"},
     {"core.features"},
