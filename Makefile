@@ -47,6 +47,9 @@ format: $(VENV)/.dev ## format and fix what can be fixed by itself
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+client: $(VENV)/.dev ## generate the blocking client from the one for asyncio
+	$(BIN)/python -m tests.app.client.generate
+
 bench-solvers: $(VENV)/.dev ## the solvers against CVXPY, scikit-learn and LIBLINEAR
 	$(BIN)/python -m benchmarks.solvers
 

@@ -1,4 +1,4 @@
-"""The client for asyncio: the methods of `Client`, to await."""
+"""The asyncio client, from which ``make client`` generates the blocking one in `app/client/sync.py`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,29 @@ import httpx
 from app.client import calls
 from app.client.calls import Call, Row, Rows
 from app.client.errors import JobNotSucceeded, NotFound, StmsError, problem_of, unreachable
-from app.client.events import ENDED, EventReader, Following
+from app.client.events import ENDED, EventCursor, EventReader
 from app.client.results import Decision, Decisions, JobEvent, Json
 from app.client.retries import Retry
-from app.client.transport import PIECE_BYTES, STREAM_TIMEOUT, UPLOAD_TIMEOUT, options
+from app.client.transport import (
+    STREAM_TIMEOUT,
+    UPLOAD_TIMEOUT,
+    Progress,
+    async_file_pieces,
+    file_size,
+    options,
+)
 
 T = TypeVar("T")
 
 
 class AsyncClient:
-    """A running service over a pool of connections. Arguments, answers and errors are those of `Client`."""
+    """Connects to a running service through a pool of connections. Every method raises StmsError.
+
+    `Client` has the same methods without ``await``, and may be shared by threads.
+
+    timeout: seconds to wait for one response. retry: when calls are repeated; `Retry(attempts=1)` for never.
+    Raises ValueError when ``address`` is not the address of a server.
+    """
 
     def __init__(
         self,
@@ -38,7 +51,7 @@ class AsyncClient:
 
     @property
     def address(self) -> str:
-        """Where the service is."""
+        """The address of the service."""
         return str(self._http.base_url).rstrip("/")
 
     async def __aenter__(self) -> Self:
@@ -48,29 +61,30 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         await self._http.aclose()
 
     async def is_class(self, model: str, label: str, x: Row) -> bool:
-        """Whether one row is of the class."""
-        return (await self.query(model, label, x)).match
+        """Whether one row belongs to the class. model: ``name``, ``name@alias`` or ``name@3``."""
+        decision = await self.query(model, label, x)
+        return decision.match
 
     async def query(self, model: str, label: str, x: Row, *, explain: bool = False) -> Decision:
-        """The decision on one row."""
+        """The decision on one row. explain: include the gate and the rejection."""
         return await self.do(calls.query(model, label, x, explain))
 
     async def query_rows(self, model: str, label: str, rows: Rows, *, explain: bool = False) -> Decisions:
-        """The decisions on many rows."""
+        """The decisions on many rows. An array (n, d) is sent, and its scores returned, as raw numbers."""
         return await self.do(calls.query_rows(model, label, rows, explain))
 
     async def query_classes(
         self, model: str, labels: Sequence[str], x: Row, *, explain: bool = False
     ) -> dict[str, Decision]:
-        """The decisions of several classes on one row."""
+        """The decision of each class on one row, all by the same version of the model."""
         return await self.do(calls.query_classes(model, labels, x, explain))
 
     async def predict(self, model: str, x: Row) -> str:
-        """The class that the full teacher gives one row."""
+        """The class that the full teacher assigns to one row."""
         return await self.do(calls.predict(model, x))
 
     async def upload_dataset(
@@ -80,9 +94,9 @@ class AsyncClient:
         name: str | None = None,
         file_format: str | None = None,
         label_column: str | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Json:
-        """Send a file as a data set."""
+        """Upload a file as a data set. progress: called with the bytes sent so far and in total."""
         return await self.do(calls.upload(Path(file), name, file_format, label_column), progress)
 
     def datasets(self) -> AsyncIterator[Json]:
@@ -100,7 +114,7 @@ class AsyncClient:
     async def import_head(
         self, file: str | Path, model: str, *, kind: str = "head", alias: str = "latest"
     ) -> Json:
-        """Send a linear head as a version of a model."""
+        """Upload a linear head (safetensors, .npz) as a version of a model. kind: `head` or `students`."""
         return await self.do(calls.import_head(Path(file), model, kind, alias))
 
     async def submit_job(
@@ -111,7 +125,7 @@ class AsyncClient:
         *,
         idempotency_key: str | None = None,
     ) -> Json:
-        """Train a teacher and its students, and publish them."""
+        """Train a teacher and its students, and publish them as a version of ``model``."""
         return await self.do(calls.submit(dataset_id, model, hyperparameters, idempotency_key))
 
     def jobs(self, state: str | None = None) -> AsyncIterator[Json]:
@@ -119,11 +133,11 @@ class AsyncClient:
         return self.pages("/v1/training-jobs", status=state)
 
     async def job(self, job_id: str) -> Json:
-        """One job as it is now."""
+        """The current state of a job."""
         return await self.do(calls.get(calls.job_path(job_id)))
 
     def students(self, job_id: str) -> AsyncIterator[Json]:
-        """One row a class and method of a job."""
+        """The students of a job, one entry for each class and method."""
         return self.pages(f"{calls.job_path(job_id)}/students")
 
     async def cancel_job(self, job_id: str) -> Json:
@@ -131,38 +145,42 @@ class AsyncClient:
         return await self.do(calls.act(f"{calls.job_path(job_id)}/cancel"))
 
     async def retry_job(self, job_id: str) -> Json:
-        """Go on with a failed, cancelled or partly successful job."""
+        """Resume a failed, cancelled or partly successful job."""
         return await self.do(calls.act(f"{calls.job_path(job_id)}/retry"))
 
     async def delete_job(self, job_id: str) -> None:
-        """Delete an ended job that made no version."""
+        """Delete an ended job that published no version."""
         await self.do(calls.delete(calls.job_path(job_id)))
 
     async def follow_job(
         self, job_id: str, *, patience: float = 60.0, pause: float = 1.0
     ) -> AsyncIterator[JobEvent]:
-        """Everything that happens to a job up to its end."""
-        following = Following(patience)
+        """The events of a job until it ends, over as many connections as necessary.
+
+        patience: seconds without the server before its error is raised. pause: seconds between two attempts.
+        """
+        cursor = EventCursor(patience)
         path = calls.job_path(job_id)
         while True:
             reader = EventReader()
             try:
-                async with self.streaming(f"{path}/events", following.headers) as response:
+                async with self.streaming(f"{path}/events", cursor.headers) as response:
                     async for line in response.aiter_lines():
                         event = reader.feed(line)
                         if event is not None:
-                            following.saw(event)
+                            cursor.advance(event)
                             yield event
-                if (await self._once(calls.get(path)))["state"] in ENDED:
+                job = await self._once(calls.get(path))
+                if job["state"] in ENDED:
                     return
             except StmsError as error:
-                following.lost(error)
+                cursor.connection_lost(error)
             await asyncio.sleep(pause)
 
     async def wait_for_job(
         self, job_id: str, *, progress: Callable[[JobEvent], None] | None = None, patience: float = 60.0
     ) -> Json:
-        """The job once it has ended. Raises JobNotSucceeded."""
+        """The job once it has ended. progress: called with every event. Raises JobNotSucceeded."""
         async for event in self.follow_job(job_id, patience=patience):
             if progress is not None:
                 progress(event)
@@ -180,24 +198,25 @@ class AsyncClient:
         return await self.do(calls.get(calls.model_path(model)))
 
     async def point_alias(self, model: str, alias: str, version: int) -> Json:
-        """Make an alias mean a version."""
+        """Point an alias to a version. Raises Conflict when another client moved it at the same time."""
         try:
-            revision = (await self.do(calls.get(calls.alias_path(model, alias))))["revision"]
+            current = await self.do(calls.get(calls.alias_path(model, alias)))
+            revision = current["revision"]
         except NotFound:
             revision = None
         return await self.do(calls.point_alias(model, alias, version, revision))
 
     async def delete_alias(self, model: str, alias: str) -> None:
         """Delete an alias; its version stays. Raises Conflict when it was moved at the same time."""
-        revision = (await self.do(calls.get(calls.alias_path(model, alias))))["revision"]
-        await self.do(calls.delete_alias(model, alias, revision))
+        current = await self.do(calls.get(calls.alias_path(model, alias)))
+        await self.do(calls.delete_alias(model, alias, current["revision"]))
 
     async def delete_version(self, model: str, version: int) -> None:
         """Delete a version to which no alias points."""
         await self.do(calls.delete(calls.version_path(model, version)))
 
     async def rotate_key(self, key_id: str, *, overlap_seconds: float = 0.0) -> Json:
-        """Give an API key another secret: ``key`` of what is returned, shown this once."""
+        """Replace the secret of an API key. The new one, ``key`` of the result, is shown only here."""
         return await self.do(calls.rotate_key(key_id, overlap_seconds))
 
     def audit(
@@ -205,16 +224,16 @@ class AsyncClient:
         *,
         actor: str | None = None,
         action: str | None = None,
-        object: str | None = None,  # noqa: A002 - the server's own word
+        object: str | None = None,  # noqa: A002 - the server's parameter name
         since: float | None = None,
         until: float | None = None,
     ) -> AsyncIterator[Json]:
-        """What was done and refused, newest first. since, until: seconds since the epoch."""
-        given = {"actor": actor, "action": action, "object": object, "since": since, "until": until}
-        return self.pages("/v1/audit", **given)
+        """Audit records, newest first. since, until: seconds since the epoch."""
+        filters = {"actor": actor, "action": action, "object": object, "since": since, "until": until}
+        return self.pages("/v1/audit", **filters)
 
     async def pages(self, path: str, **params: str | float | None) -> AsyncIterator[Json]:
-        """Every item of a list, page after page."""
+        """Every item of a list, following the links between its pages."""
         page = await self.do(calls.page(path, **params))
         for item in page.items:
             yield item
@@ -223,8 +242,8 @@ class AsyncClient:
             for item in page.items:
                 yield item
 
-    async def do(self, call: Call[T], progress: Callable[[int, int], None] | None = None) -> T:
-        """Make a call, again if need be and allowed. Raises StmsError."""
+    async def do(self, call: Call[T], progress: Progress | None = None) -> T:
+        """Make a call, repeated as the retry policy allows. Raises StmsError."""
         attempt = 1
         while True:
             try:
@@ -238,9 +257,9 @@ class AsyncClient:
 
     @asynccontextmanager
     async def streaming(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
-        """An answer that goes on and on. Raises StmsError, also while it is read."""
+        """A streaming response. Raises StmsError, also while it is read."""
         async with (
-            self._reaching(),
+            self._connection_errors(),
             self._http.stream("GET", path, headers=headers, timeout=STREAM_TIMEOUT) as response,
         ):
             if not response.is_success:
@@ -248,14 +267,14 @@ class AsyncClient:
                 raise problem_of(response)
             yield response
 
-    async def _once(self, call: Call[T], progress: Callable[[int, int], None] | None = None) -> T:
+    async def _once(self, call: Call[T], progress: Progress | None = None) -> T:
         headers = dict(call.headers)
         content: bytes | AsyncIterator[bytes] | None = call.content
         if call.file is not None:
-            size = await asyncio.to_thread(lambda file: file.stat().st_size, call.file)
+            size = file_size(call.file)
             headers["Content-Length"] = str(size)
-            content = _pieces(call.file, size, progress)
-        async with self._reaching():
+            content = async_file_pieces(call.file, size, progress)
+        async with self._connection_errors():
             response = await self._http.request(
                 call.method,
                 call.path,
@@ -269,23 +288,8 @@ class AsyncClient:
         return call.read(response)
 
     @asynccontextmanager
-    async def _reaching(self) -> AsyncIterator[None]:
+    async def _connection_errors(self) -> AsyncIterator[None]:
         try:
             yield
         except httpx.TransportError as error:
             raise unreachable(self.address, error) from error
-
-
-async def _pieces(
-    file: Path, total: int, progress: Callable[[int, int], None] | None
-) -> AsyncIterator[bytes]:
-    sent = 0
-    stream = await asyncio.to_thread(file.open, "rb")
-    try:
-        while piece := await asyncio.to_thread(stream.read, PIECE_BYTES):
-            yield piece
-            sent += len(piece)
-            if progress is not None:
-                progress(sent, total)
-    finally:
-        stream.close()

@@ -1,26 +1,25 @@
-"""Server-sent events, and what following a job over many connections has to remember."""
+"""Parsing of server-sent events, and the position in a job's events across connections."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
 
 from app.client.errors import Problem, StmsError, TooBusy, Unavailable
 from app.client.results import JobEvent
 
 ENDED = frozenset({"succeeded", "partially_succeeded", "failed", "cancelled"})
-"""States in which a job stays."""
+"""Final states of a job."""
 
 
 class EventReader:
-    """Events out of the lines of a stream."""
+    """Parses events from the lines of a stream."""
 
     def __init__(self) -> None:
         self._fields: dict[str, str] = {}
 
     def feed(self, line: str) -> JobEvent | None:
-        """The event that ends with ``line``; comments (heartbeats) are skipped."""
+        """The event that ``line`` completes, or None. Comments (heartbeats) are skipped."""
         if not line:
             fields, self._fields = self._fields, {}
             if "data" not in fields:
@@ -34,17 +33,8 @@ class EventReader:
         return None
 
 
-def parse_events(lines: Iterable[str]) -> Iterator[JobEvent]:
-    """All events of the lines of a stream."""
-    reader = EventReader()
-    for line in lines:
-        event = reader.feed(line)
-        if event is not None:
-            yield event
-
-
-class Following:
-    """Where a follower is in a job's events, and how long the server has been away.
+class EventCursor:
+    """The position in a job's events, and since when the server has been unreachable.
 
     patience: seconds without the server after which its error is raised.
     """
@@ -56,16 +46,16 @@ class Following:
 
     @property
     def headers(self) -> dict[str, str]:
-        """To go on after the last event that was seen."""
+        """Request headers that resume the stream after the last event seen."""
         return {"Accept": "text/event-stream"} | ({"Last-Event-ID": self.last_id} if self.last_id else {})
 
-    def saw(self, event: JobEvent) -> None:
-        """The server is there."""
+    def advance(self, event: JobEvent) -> None:
+        """Record an event that arrived."""
         self.last_id, self._lost_at = event.id or self.last_id, None
 
-    def lost(self, error: StmsError) -> None:
-        """The stream broke off. Raises the error when it will not get better, or patience has ended."""
+    def connection_lost(self, error: StmsError) -> None:
+        """Record that the stream broke off. Raises the error when it is permanent or patience has run out."""
         self._lost_at = self._lost_at or time.monotonic()
-        refused = isinstance(error, Problem) and not isinstance(error, TooBusy | Unavailable)
-        if refused or time.monotonic() - self._lost_at > self._patience:
+        permanent = isinstance(error, Problem) and not isinstance(error, TooBusy | Unavailable)
+        if permanent or time.monotonic() - self._lost_at > self._patience:
             raise error

@@ -1,4 +1,4 @@
-"""The client that waits for its answers."""
+"""The blocking client, generated from `app/client/aio.py` by ``make client``: do not edit."""
 
 from __future__ import annotations
 
@@ -13,19 +13,28 @@ import httpx
 from app.client import calls
 from app.client.calls import Call, Row, Rows
 from app.client.errors import JobNotSucceeded, NotFound, StmsError, problem_of, unreachable
-from app.client.events import ENDED, Following, parse_events
+from app.client.events import ENDED, EventCursor, EventReader
 from app.client.results import Decision, Decisions, JobEvent, Json
 from app.client.retries import Retry
-from app.client.transport import PIECE_BYTES, STREAM_TIMEOUT, UPLOAD_TIMEOUT, options
+from app.client.transport import (
+    STREAM_TIMEOUT,
+    UPLOAD_TIMEOUT,
+    Progress,
+    file_pieces,
+    file_size,
+    options,
+)
 
 T = TypeVar("T")
 
 
 class Client:
-    """A running service over a pool of connections; may be shared by threads. Every method raises StmsError.
+    """Connects to a running service through a pool of connections. Every method raises StmsError.
 
-    timeout: seconds for one answer. retry: `Retry(attempts=1)` for never.
-    Raises ValueError when ``address`` is none.
+    Threads may share it. `AsyncClient` has the same methods for asyncio.
+
+    timeout: seconds to wait for one response. retry: when calls are repeated; `Retry(attempts=1)` for never.
+    Raises ValueError when ``address`` is not the address of a server.
     """
 
     def __init__(
@@ -42,7 +51,7 @@ class Client:
 
     @property
     def address(self) -> str:
-        """Where the service is."""
+        """The address of the service."""
         return str(self._http.base_url).rstrip("/")
 
     def __enter__(self) -> Self:
@@ -52,29 +61,30 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         self._http.close()
 
     def is_class(self, model: str, label: str, x: Row) -> bool:
-        """Whether one row is of the class. model: ``name``, ``name@alias`` or ``name@3``."""
-        return self.query(model, label, x).match
+        """Whether one row belongs to the class. model: ``name``, ``name@alias`` or ``name@3``."""
+        decision = self.query(model, label, x)
+        return decision.match
 
     def query(self, model: str, label: str, x: Row, *, explain: bool = False) -> Decision:
-        """The decision on one row. explain: with the gate and the rejection."""
+        """The decision on one row. explain: include the gate and the rejection."""
         return self.do(calls.query(model, label, x, explain))
 
     def query_rows(self, model: str, label: str, rows: Rows, *, explain: bool = False) -> Decisions:
-        """The decisions on many rows; arrays (n, d) go and come as raw numbers."""
+        """The decisions on many rows. An array (n, d) is sent, and its scores returned, as raw numbers."""
         return self.do(calls.query_rows(model, label, rows, explain))
 
     def query_classes(
         self, model: str, labels: Sequence[str], x: Row, *, explain: bool = False
     ) -> dict[str, Decision]:
-        """The decisions of several classes on one row, all of one version."""
+        """The decision of each class on one row, all by the same version of the model."""
         return self.do(calls.query_classes(model, labels, x, explain))
 
     def predict(self, model: str, x: Row) -> str:
-        """The class that the full teacher gives one row."""
+        """The class that the full teacher assigns to one row."""
         return self.do(calls.predict(model, x))
 
     def upload_dataset(
@@ -84,9 +94,9 @@ class Client:
         name: str | None = None,
         file_format: str | None = None,
         label_column: str | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Json:
-        """Send a file as a data set, in pieces. progress: gets the bytes sent so far, and in all."""
+        """Upload a file as a data set. progress: called with the bytes sent so far and in total."""
         return self.do(calls.upload(Path(file), name, file_format, label_column), progress)
 
     def datasets(self) -> Iterator[Json]:
@@ -102,7 +112,7 @@ class Client:
         self.do(calls.delete(f"/v1/datasets/{calls.segment(dataset_id)}"))
 
     def import_head(self, file: str | Path, model: str, *, kind: str = "head", alias: str = "latest") -> Json:
-        """Send a linear head (safetensors, .npz) as a version of a model. kind: ``head`` or ``students``."""
+        """Upload a linear head (safetensors, .npz) as a version of a model. kind: `head` or `students`."""
         return self.do(calls.import_head(Path(file), model, kind, alias))
 
     def submit_job(
@@ -121,11 +131,11 @@ class Client:
         return self.pages("/v1/training-jobs", status=state)
 
     def job(self, job_id: str) -> Json:
-        """One job as it is now."""
+        """The current state of a job."""
         return self.do(calls.get(calls.job_path(job_id)))
 
     def students(self, job_id: str) -> Iterator[Json]:
-        """One row a class and method of a job."""
+        """The students of a job, one entry for each class and method."""
         return self.pages(f"{calls.job_path(job_id)}/students")
 
     def cancel_job(self, job_id: str) -> Json:
@@ -133,36 +143,40 @@ class Client:
         return self.do(calls.act(f"{calls.job_path(job_id)}/cancel"))
 
     def retry_job(self, job_id: str) -> Json:
-        """Go on with a failed, cancelled or partly successful job."""
+        """Resume a failed, cancelled or partly successful job."""
         return self.do(calls.act(f"{calls.job_path(job_id)}/retry"))
 
     def delete_job(self, job_id: str) -> None:
-        """Delete an ended job that made no version."""
+        """Delete an ended job that published no version."""
         self.do(calls.delete(calls.job_path(job_id)))
 
     def follow_job(self, job_id: str, *, patience: float = 60.0, pause: float = 1.0) -> Iterator[JobEvent]:
-        """Everything that happens to a job up to its end, over as many connections as it takes.
+        """The events of a job until it ends, over as many connections as necessary.
 
-        patience: seconds without the server before its error is raised; pause: between two attempts.
+        patience: seconds without the server before its error is raised. pause: seconds between two attempts.
         """
-        following = Following(patience)
+        cursor = EventCursor(patience)
         path = calls.job_path(job_id)
         while True:
+            reader = EventReader()
             try:
-                with self.streaming(f"{path}/events", following.headers) as response:
-                    for event in parse_events(response.iter_lines()):
-                        following.saw(event)
-                        yield event
-                if self._once(calls.get(path))["state"] in ENDED:
+                with self.streaming(f"{path}/events", cursor.headers) as response:
+                    for line in response.iter_lines():
+                        event = reader.feed(line)
+                        if event is not None:
+                            cursor.advance(event)
+                            yield event
+                job = self._once(calls.get(path))
+                if job["state"] in ENDED:
                     return
             except StmsError as error:
-                following.lost(error)
+                cursor.connection_lost(error)
             time.sleep(pause)
 
     def wait_for_job(
         self, job_id: str, *, progress: Callable[[JobEvent], None] | None = None, patience: float = 60.0
     ) -> Json:
-        """The job once it has ended. progress: gets every event. Raises JobNotSucceeded."""
+        """The job once it has ended. progress: called with every event. Raises JobNotSucceeded."""
         for event in self.follow_job(job_id, patience=patience):
             if progress is not None:
                 progress(event)
@@ -180,24 +194,25 @@ class Client:
         return self.do(calls.get(calls.model_path(model)))
 
     def point_alias(self, model: str, alias: str, version: int) -> Json:
-        """Make an alias mean a version. Raises Conflict when somebody else moved it at the same time."""
+        """Point an alias to a version. Raises Conflict when another client moved it at the same time."""
         try:
-            revision = self.do(calls.get(calls.alias_path(model, alias)))["revision"]
+            current = self.do(calls.get(calls.alias_path(model, alias)))
+            revision = current["revision"]
         except NotFound:
             revision = None
         return self.do(calls.point_alias(model, alias, version, revision))
 
     def delete_alias(self, model: str, alias: str) -> None:
         """Delete an alias; its version stays. Raises Conflict when it was moved at the same time."""
-        revision = self.do(calls.get(calls.alias_path(model, alias)))["revision"]
-        self.do(calls.delete_alias(model, alias, revision))
+        current = self.do(calls.get(calls.alias_path(model, alias)))
+        self.do(calls.delete_alias(model, alias, current["revision"]))
 
     def delete_version(self, model: str, version: int) -> None:
         """Delete a version to which no alias points."""
         self.do(calls.delete(calls.version_path(model, version)))
 
     def rotate_key(self, key_id: str, *, overlap_seconds: float = 0.0) -> Json:
-        """Give an API key another secret: ``key`` of what is returned, shown this once."""
+        """Replace the secret of an API key. The new one, ``key`` of the result, is shown only here."""
         return self.do(calls.rotate_key(key_id, overlap_seconds))
 
     def audit(
@@ -205,24 +220,26 @@ class Client:
         *,
         actor: str | None = None,
         action: str | None = None,
-        object: str | None = None,  # noqa: A002 - the server's own word
+        object: str | None = None,  # noqa: A002 - the server's parameter name
         since: float | None = None,
         until: float | None = None,
     ) -> Iterator[Json]:
-        """What was done and refused, newest first. since, until: seconds since the epoch."""
-        given = {"actor": actor, "action": action, "object": object, "since": since, "until": until}
-        return self.pages("/v1/audit", **given)
+        """Audit records, newest first. since, until: seconds since the epoch."""
+        filters = {"actor": actor, "action": action, "object": object, "since": since, "until": until}
+        return self.pages("/v1/audit", **filters)
 
     def pages(self, path: str, **params: str | float | None) -> Iterator[Json]:
-        """Every item of a list, page after page as the server links them."""
+        """Every item of a list, following the links between its pages."""
         page = self.do(calls.page(path, **params))
-        yield from page.items
+        for item in page.items:
+            yield item
         while page.next is not None:
             page = self.do(calls.page(page.next))
-            yield from page.items
+            for item in page.items:
+                yield item
 
-    def do(self, call: Call[T], progress: Callable[[int, int], None] | None = None) -> T:
-        """Make a call, again if need be and allowed. Raises StmsError."""
+    def do(self, call: Call[T], progress: Progress | None = None) -> T:
+        """Make a call, repeated as the retry policy allows. Raises StmsError."""
         attempt = 1
         while True:
             try:
@@ -236,9 +253,9 @@ class Client:
 
     @contextmanager
     def streaming(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """An answer that goes on and on. Raises StmsError, also while it is read."""
+        """A streaming response. Raises StmsError, also while it is read."""
         with (
-            self._reaching(),
+            self._connection_errors(),
             self._http.stream("GET", path, headers=headers, timeout=STREAM_TIMEOUT) as response,
         ):
             if not response.is_success:
@@ -246,13 +263,14 @@ class Client:
                 raise problem_of(response)
             yield response
 
-    def _once(self, call: Call[T], progress: Callable[[int, int], None] | None = None) -> T:
+    def _once(self, call: Call[T], progress: Progress | None = None) -> T:
         headers = dict(call.headers)
         content: bytes | Iterator[bytes] | None = call.content
         if call.file is not None:
-            headers["Content-Length"] = str(call.file.stat().st_size)
-            content = _pieces(call.file, progress)
-        with self._reaching():
+            size = file_size(call.file)
+            headers["Content-Length"] = str(size)
+            content = file_pieces(call.file, size, progress)
+        with self._connection_errors():
             response = self._http.request(
                 call.method,
                 call.path,
@@ -266,18 +284,8 @@ class Client:
         return call.read(response)
 
     @contextmanager
-    def _reaching(self) -> Iterator[None]:
+    def _connection_errors(self) -> Iterator[None]:
         try:
             yield
         except httpx.TransportError as error:
             raise unreachable(self.address, error) from error
-
-
-def _pieces(file: Path, progress: Callable[[int, int], None] | None) -> Iterator[bytes]:
-    total, sent = file.stat().st_size, 0
-    with file.open("rb") as stream:
-        while piece := stream.read(PIECE_BYTES):
-            yield piece
-            sent += len(piece)
-            if progress is not None:
-                progress(sent, total)

@@ -1,8 +1,11 @@
-"""What both clients' connections have in common."""
+"""Connection options and file uploads of both clients."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import httpx
@@ -10,16 +13,18 @@ import httpx
 TIMEOUT = httpx.Timeout(60, connect=10)
 STREAM_TIMEOUT = httpx.Timeout(60, connect=10, read=None)
 UPLOAD_TIMEOUT = httpx.Timeout(60, connect=10, read=3600)
-"""A file is checked and stored before its answer comes: gigabytes take minutes."""
+"""The server validates and stores a file before it responds, which takes minutes for gigabytes."""
 LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30)
-"""Idle connections are given up well before the server does it (75 s): none is closed under a request."""
+"""Idle connections are closed before the server does so (75 s), so that none breaks during a request."""
 
-PIECE_BYTES = 1 << 18
-"""A file goes out in pieces of this size."""
+_PIECE_BYTES = 1 << 18
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with the bytes sent so far and in total."""
 
 
 def options(address: str, api_key: str | None, timeout: float | None, user_agent: str) -> dict[str, Any]:
-    """Arguments of httpx's clients. Raises ValueError for what is no address of a server."""
+    """Arguments of httpx's clients. Raises ValueError when ``address`` is not the address of a server."""
     try:
         parts = urlsplit(address)
         is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -27,12 +32,41 @@ def options(address: str, api_key: str | None, timeout: float | None, user_agent
     except (httpx.InvalidURL, ValueError) as error:
         raise ValueError(f"{address!r} is not an address of a server: {error}.") from error
     if not is_address:
-        raise ValueError(f"{address!r} is not an address of a server: it begins with http:// or https://.")
+        raise ValueError(
+            f"{address!r} is not an address of a server: it must begin with http:// or https://."
+        )
     return {
         "base_url": address,
         "headers": {"User-Agent": user_agent} | ({"Authorization": f"Bearer {api_key}"} if api_key else {}),
         "timeout": TIMEOUT if timeout is None else httpx.Timeout(timeout, connect=min(timeout, 10)),
         "limits": LIMITS,
-        # A proxy from the environment cannot reach this machine's loopback.
+        # A proxy named in the environment cannot reach the loopback addresses of this machine.
         "trust_env": parts.hostname not in {"127.0.0.1", "::1", "localhost"},
     }
+
+
+def file_size(file: Path) -> int:
+    """Bytes of a file."""
+    return file.stat().st_size
+
+
+def file_pieces(file: Path, total: int, progress: Progress | None) -> Iterator[bytes]:
+    """The content of a file in pieces of 256 KiB."""
+    sent = 0
+    with file.open("rb") as stream:
+        while piece := stream.read(_PIECE_BYTES):
+            yield piece
+            sent += len(piece)
+            if progress is not None:
+                progress(sent, total)
+
+
+async def async_file_pieces(file: Path, total: int, progress: Progress | None) -> AsyncIterator[bytes]:
+    """As `file_pieces`; the file is read in a thread."""
+    sent = 0
+    with await asyncio.to_thread(file.open, "rb") as stream:
+        while piece := await asyncio.to_thread(stream.read, _PIECE_BYTES):
+            yield piece
+            sent += len(piece)
+            if progress is not None:
+                progress(sent, total)

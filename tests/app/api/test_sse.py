@@ -45,17 +45,17 @@ def collect(story: Story, first: int, **options: float) -> list[bytes]:
 def test_events_follow_each_other_without_gap_until_the_end():
     story = Story(0, 2, 0, 1)
     pieces = collect(story, 1)
-    assert [piece.split(b"\n")[0] for piece in pieces] == [b"id: 1", b"id: 2", b"id: 3", b"id: 4"]
+    assert [piece.split(b"\n")[2] for piece in pieces] == [b"id: 1", b"id: 2", b"id: 3", b"id: 4"]
     assert story.asked == [1, 1, 3, 3]
     assert pieces[0] == (
-        b'id: 1\nevent: stage_progress\ndata: {"at":"2027-01-15T08:00:00.000Z","done":1}\n\n'
+        b'event: stage_progress\ndata: {"at":"2027-01-15T08:00:00.000Z","done":1}\nid: 1\n\n'
     )
 
 
 def test_silence_is_broken_by_heartbeats():
     pieces = collect(Story(0, 0, 0, 1), 1, heartbeat_seconds=0.0)
     assert pieces.count(HEARTBEAT) >= 2
-    assert pieces[-1].startswith(b"id: 2")
+    assert pieces[-1].endswith(b"id: 2\n\n")
 
 
 def test_a_stream_ends_when_the_database_cannot_be_read():

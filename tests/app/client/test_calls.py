@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +28,7 @@ from app.client import (
     TooBusy,
     Unavailable,
 )
-from app.client.events import parse_events
+from app.client.events import EventReader
 
 QUERY = "/v1/models/pets@latest/classes/gr%C3%B6%C3%9Fe%2F1:query"
 ANSWER = {"match": True, "score": 1.5, "threshold": 0.25, "model": "pets", "version": 3}
@@ -357,8 +356,9 @@ def test_an_address_that_is_none_is_told(kind, address):
 
 def test_events_are_read_from_their_lines():
     lines = [": heartbeat", "", "id: 7", "event: job_started", 'data: {"a":', "data: 1}", "", "id: 8", ""]
-    assert list(parse_events(lines)) == [JobEvent("7", "job_started", {"a": 1})]
-    assert json.dumps(list(parse_events([]))) == "[]"
+    reader = EventReader()
+    events = [event for line in lines if (event := reader.feed(line)) is not None]
+    assert events == [JobEvent("7", "job_started", {"a": 1})]
 
 
 def test_a_key_is_rotated_and_not_twice(client, written):
