@@ -31,6 +31,7 @@ from core.solvers.proximal_point import MAX_NEWTON_STEPS, best_share, exact_step
 from core.solvers.sorted_block import solve_block
 from core.types import BoolArray, FloatArray, IntArray
 
+_EPSILON = float(np.finfo(np.float64).eps)
 _BLOCK_ENTRIES = 500_000
 
 
@@ -82,8 +83,8 @@ def proximal_block_step(
         drift = rows.scores(direction)
         along = _derivative(point - fixed, direction, before, scores, drift, labels, bound, steepness, poll)
         step = exact_step(along)
-        if step <= 0.0:  # the direction is below rounding
-            break
+        if step <= 0.0 or step * np.abs(direction).max() <= _EPSILON * np.abs(point).max():
+            break  # the step is below rounding
         point += step * direction
         scores += step * drift
         steps += 1

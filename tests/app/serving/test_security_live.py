@@ -125,7 +125,8 @@ def test_limits_keys_and_logs_hold_over_all_processes(fleet: Fleet, sqlite_store
     # Guessing, with secrets wherever they can be.
     wrong = root[:-3] + "xyz"
     guesses = fleet.ask(wrong, rounds=20, params={"key": root})
-    assert guesses.keys() == {401, 429}
+    # Refused keys count against the address: the earlier ones may have used up its allowance of 401s.
+    assert guesses.keys() <= {401, 429}
     assert guesses[429] > 100
     with socket.create_connection(("127.0.0.1", fleet.port)) as line:
         line.sendall(f"GARBAGE {root}\r\nAuthorization: Bearer {root}\r\n\r\n".encode())
