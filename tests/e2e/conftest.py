@@ -116,7 +116,7 @@ def make_keys(service: Service) -> None:
             service.keys[purpose] = response.json()["key"]
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """API and worker on both databases, in a folder of their own; asks for API keys. Must end with 0."""
     if request.param == "sqlite":
@@ -158,27 +158,27 @@ def running_service(folder: Path, database: str | None) -> Iterator[Service]:
         process.wait()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def http(service: Service) -> Iterator[httpx.Client]:
     """A client that may train."""
     with service.client("train") as client:
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def admin(service: Service) -> Iterator[httpx.Client]:
     with service.client("admin") as client:
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def camera(service: Service) -> Iterator[httpx.Client]:
     """A client that may ask the model "flowers" and nothing else."""
     with service.client("query") as client:
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def stranger(service: Service) -> Iterator[httpx.Client]:
     """A client without a key."""
     with service.client(None) as client:
@@ -197,24 +197,24 @@ def csv_bytes(X: Any, labels: Any, header: str | None = None) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def npz() -> Callable[..., bytes]:
     return npz_bytes
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def csv() -> Callable[..., bytes]:
     return csv_bytes
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def iris() -> tuple[Any, Any]:
     """150 rows of four numbers, and the names of their flowers."""
     bunch = load_iris()
     return bunch.data, bunch.target_names[bunch.target]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def upload(http: httpx.Client) -> Callable[..., Json]:
     """Send a data set that is expected to be taken; gives its document."""
 
@@ -227,7 +227,7 @@ def upload(http: httpx.Client) -> Callable[..., Json]:
     return send
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def follow(http: httpx.Client) -> Callable[..., Json]:
     """Wait until a job is in one of some states, by default until it has ended; gives its document."""
 
@@ -243,7 +243,7 @@ def follow(http: httpx.Client) -> Callable[..., Json]:
     return until
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def submit(http: httpx.Client) -> Callable[..., Json]:
     """Submit a quick job, which is expected to be taken; gives its document."""
 
@@ -258,7 +258,7 @@ def submit(http: httpx.Client) -> Callable[..., Json]:
     return send
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def train(submit: Callable[..., Json], follow: Callable[..., Json]) -> Callable[..., Json]:
     """Submit a quick job and wait for its success."""
 
@@ -270,7 +270,7 @@ def train(submit: Callable[..., Json], follow: Callable[..., Json]) -> Callable[
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def parts(iris: tuple[Any, Any]) -> dict[str, Any]:
     """Iris as arrays for training and for testing."""
     X_train, X_test, y_train, y_test = train_test_split(
@@ -279,32 +279,32 @@ def parts(iris: tuple[Any, Any]) -> dict[str, Any]:
     return {"X_train": X_train, "y_train": y_train, "X_test": X_test, "y_test": y_test}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def flowers_data(upload: Callable[..., Json], parts: dict[str, Any]) -> Json:
     return upload(npz_bytes(**parts), "npz", name="iris")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def flowers(train: Callable[..., Json], flowers_data: Json) -> Json:
     """The ended job behind version 1 of the model "flowers", which has the plain SVM beside its gSVM."""
     spec = {"teacher": {"C": 1000}, "student": {"C": 1000}, "evaluation": {"baselines": ["svm"]}}
     return train(flowers_data["id"], "flowers", **spec)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def slow_data(upload: Callable[..., Json]) -> Json:
     """Digits enough that a job with held-out folds takes a few seconds."""
     X, y = load_digits(return_X_y=True)
     return upload(npz_bytes(X=X[:300], y=y[:300]), "npz", name="digits")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def slow() -> Json:
     """Hyper-parameters with which `slow_data` keeps the worker busy for a few seconds."""
     return {"threshold": {"rule": "f1", "folds": 5}, "student": {"C": 1e5, "tolerance": 1e-6}}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def problem() -> Callable[..., Json]:
     """Checks that a response is a problem document as promised, and gives it."""
 
