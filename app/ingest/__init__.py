@@ -1,1 +1,1 @@
-"""Uploaded files to checked arrays. One module a format; `app.ingest.formats` chooses among them."""
+"""Reads uploaded files into validated arrays: one module per format, selected by `app.ingest.formats`."""

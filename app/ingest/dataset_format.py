@@ -1,7 +1,7 @@
-"""The one form data sets are kept in: a safetensors file of both parts, written and read without copies.
+"""The file format of stored data sets: one safetensors file with both parts, written and read without copies.
 
 Arrays ``train.X`` (or ``train.X.data``, ``.indices``, ``.indptr``) and ``train.y``, the same for ``test`` if
-there is one, and ``names``: UTF-8 JSON of classes, feature names and the number of columns.
+there is a test part, and ``names``: UTF-8 JSON of classes, feature names and the number of columns.
 """
 
 from __future__ import annotations
@@ -15,40 +15,44 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from core.data.dataset import LabelledData
+from core.packed.codec import safetensors_header
 from core.types import Matrix
 
 _FORMAT = "stms.dataset.1"
-_PIECE_BYTES = 1024**2
-_TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
-_NAMES = {np.dtype(code): name for name, code in _TYPES.items()}
+_CHUNK_BYTES = 1024**2
+_DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 
 
 def encode(train: LabelledData, test: LabelledData | None) -> Iterator[bytes]:
-    """The file, in pieces of at most 1 MiB. The same data always give the same bytes."""
+    """Yield the file in chunks of at most 1 MiB. Equal data give equal bytes."""
     arrays = dict(_arrays("train", train)) | dict(() if test is None else _arrays("test", test))
     arrays["names"] = np.frombuffer(_names(train), dtype=np.uint8)
-    # Widest items first, so that every array begins at a multiple of its item size.
+    # The widest items come first, so that every array begins at a multiple of its item size.
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
-    yield _header(ordered)
+    header, _ = safetensors_header(
+        {"format": _FORMAT}, ((name, array.dtype, array.shape) for name, array in ordered)
+    )
+    yield header
     for _, array in ordered:
         view = array.reshape(-1).view(np.uint8).data
-        for start in range(0, len(view), _PIECE_BYTES):
-            yield bytes(view[start : start + _PIECE_BYTES])
+        for start in range(0, len(view), _CHUNK_BYTES):
+            yield bytes(view[start : start + _CHUNK_BYTES])
 
 
 def decode(buffer: bytearray | memoryview) -> tuple[LabelledData, LabelledData | None]:
-    """Training and test part of a file that `encode` wrote; their arrays are views of ``buffer``.
+    """Training part and test part of a file that `encode` wrote; the arrays are views of ``buffer``.
 
-    The caller has verified the digest: a file of ours needs no further checks.
+    The caller has verified the digest, so the content is not checked again. Raises ValueError for a file of
+    another format.
     """
     length = int.from_bytes(buffer[:8], "little")
     index = json.loads(bytes(buffer[8 : 8 + length]))
     if index.pop("__metadata__", {}).get("format") != _FORMAT:
-        raise ValueError(f"The blob is no data set of format {_FORMAT}.")
+        raise ValueError(f"The blob is not a data set of format {_FORMAT}.")
     arrays = {
         name: np.frombuffer(
             memoryview(buffer)[8 + length :][entry["data_offsets"][0] : entry["data_offsets"][1]],
-            dtype=_TYPES[entry["dtype"]],
+            dtype=_DTYPES[entry["dtype"]],
         ).reshape(entry["shape"])
         for name, entry in index.items()
     }
@@ -71,18 +75,6 @@ def _names(train: LabelledData) -> bytes:
     return json.dumps(names, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _header(ordered: list[tuple[str, NDArray[Any]]]) -> bytes:
-    index: dict[str, Any] = {"__metadata__": {"format": _FORMAT}}
-    position = 0
-    for name, array in ordered:
-        offsets = [position, position + array.nbytes]
-        index[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": offsets}
-        position += array.nbytes
-    text = json.dumps(index, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
 def _part(part: str, arrays: dict[str, NDArray[Any]], names: dict[str, Any]) -> LabelledData:
     y = arrays[f"{part}.y"]
     if f"{part}.X" in arrays:
@@ -90,7 +82,7 @@ def _part(part: str, arrays: dict[str, NDArray[Any]], names: dict[str, Any]) -> 
     else:
         triple = tuple(arrays[f"{part}.X.{name}"] for name in ("data", "indices", "indptr"))
         X = sp.csr_array(triple, shape=(len(y), names["columns"]))
-        # The kept form was canonical; saying so spares SciPy from looking.
+        # The stored matrix was canonical; setting the flag saves SciPy a check of all entries.
         X.has_canonical_format = True
     features = None if names["feature_names"] is None else tuple(names["feature_names"])
     return LabelledData(X, y, tuple(names["classes"]), features)

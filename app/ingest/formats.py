@@ -1,4 +1,4 @@
-"""Which kind of file an upload is, by what its sender says, its name, and its first bytes."""
+"""Detects the format of an upload from the declared format, the file name and the first bytes."""
 
 from __future__ import annotations
 
@@ -51,30 +51,31 @@ _OTHER_MAGIC: Mapping[bytes, str] = {
     b"\xfe\xff": "UTF-16 text; send it as UTF-8",
 }
 _SVMLIGHT_LINE = re.compile(rb"\S+(?:[ \t]+[0-9]+:[^\s:]+)+\s*(?:#.*)?")
-_LOOKED_AT = 64 * 1024
+_SAMPLE_BYTES = 64 * 1024
 
 
 def detect(path: Path, *, declared: str | None, filename: str | None) -> FileFormat:
-    """The format of a file. declared: what the sender says it is; filename: whose ending is believed next.
+    """Detect the format of a file.
 
-    Raises UnsupportedFormat for a format that is not read, and for content that is not what was said.
+    declared: format that the sender names; without it, the suffix of ``filename`` is used. Raises
+    UnsupportedFormat for an unknown format, and for content that contradicts the expected format.
     """
     with path.open("rb") as file:
-        beginning = file.read(_LOOKED_AT)
+        beginning = file.read(_SAMPLE_BYTES)
     expected = _expected(declared, filename)
-    found = by_magic(beginning)
-    if found is None:
+    detected = by_magic(beginning)
+    if detected is None:
         return expected if expected in (FileFormat.CSV, FileFormat.SVMLIGHT) else _text(beginning, expected)
-    if expected not in (None, found):
+    if expected not in (None, detected):
         raise UnsupportedFormat(
-            f"The file is said to be {expected}, but its content is {found}.", code="wrong_format"
+            f"The file was declared as {expected}, but its content is {detected}.", code="wrong_format"
         )
-    return found
+    return detected
 
 
 def read(path: Path, file_format: FileFormat, limits: DatasetLimits, label_column: str | None) -> RawData:
     """Read a file of a known format. Raises InvalidRequest, TooLarge, UnsupportedFormat."""
-    # Imported here: a process that only loads stored data sets needs none of the readers.
+    # Imported here because a process that only loads stored data sets needs none of the readers.
     match file_format:
         case FileFormat.CSV:
             from app.ingest.csv.reader import read_csv
@@ -99,12 +100,12 @@ def read(path: Path, file_format: FileFormat, limits: DatasetLimits, label_colum
 
 
 def named(declared: str | None) -> FileFormat | None:
-    """The format of a name, None for none. Raises UnsupportedFormat."""
+    """Parse a format name; None stays None. Raises UnsupportedFormat."""
     try:
         return None if declared is None else FileFormat(declared.lower())
     except ValueError as error:
         known = ", ".join(FileFormat)
-        raise UnsupportedFormat(f"Format {declared!r:.80} is not read; these are: {known}.") from error
+        raise UnsupportedFormat(f"Format {declared!r:.80} is not supported; use one of {known}.") from error
 
 
 def _expected(declared: str | None, filename: str | None) -> FileFormat | None:
@@ -114,22 +115,25 @@ def _expected(declared: str | None, filename: str | None) -> FileFormat | None:
 
 
 def by_magic(beginning: bytes) -> FileFormat | None:
-    """The binary format that the first bytes show, None for text. Raises UnsupportedFormat for others."""
-    for magic, found in _MAGIC.items():
+    """The binary format identified by its magic number; None for text.
+
+    Raises UnsupportedFormat for other binary files.
+    """
+    for magic, file_format in _MAGIC.items():
         if beginning.startswith(magic):
-            return found
-    for magic, what in _OTHER_MAGIC.items():
+            return file_format
+    for magic, description in _OTHER_MAGIC.items():
         if beginning.startswith(magic):
-            raise UnsupportedFormat(f"The file is {what}.", code="wrong_format")
+            raise UnsupportedFormat(f"The file is {description}.", code="wrong_format")
     if b"\0" in beginning:
-        raise UnsupportedFormat("The file is binary, of a kind that is not read.", code="wrong_format")
+        raise UnsupportedFormat("The file is binary, in a format that is not supported.", code="wrong_format")
     return None
 
 
 def _text(beginning: bytes, expected: FileFormat | None) -> FileFormat:
     if expected is not None:
         raise UnsupportedFormat(
-            f"The file is said to be {expected}, but its content is text.", code="wrong_format"
+            f"The file was declared as {expected}, but its content is text.", code="wrong_format"
         )
     lines = (line.rstrip() for line in beginning.splitlines())
     first = next((line for line in lines if line and not line.startswith(b"#")), b"")

@@ -1,9 +1,9 @@
-"""A linear head on its way in: safetensors or .npz, weights read by blocks and never whole.
+"""Reads linear heads from safetensors or .npz files. The weights are read block by block.
 
 weights (or weight)          (K, d) float32 or float64, row c the class c
 bias                         (K,), optional
 threshold (or thresholds)    (K,), optional
-labels                       (K,) text or whole numbers, or (K, width) bytes, UTF-8 filled up with zeros;
+labels                       (K,) text or whole numbers, or (K, width) bytes, UTF-8 padded with zeros;
                              or, in safetensors, a JSON list of text as the metadata "labels"
 """
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, UnsupportedFormat
 from app.ingest.formats import FileFormat, by_magic
 from app.ingest.npy import ArrayHeader
-from app.ingest.npz_archive import npz_archive
+from app.ingest.npz import npz_archive
 from app.ingest.raw import MAX_FAULTS, invalid_file
 from app.ingest.safetensors import is_safetensors, safetensors_file
 from core.data.checks import value_fault, value_faults
@@ -46,17 +46,17 @@ _LIST: Final = msgspec.json.Decoder(list[str])
 
 
 class _Arrays(Protocol):
-    """What both containers give."""
+    """Interface of both container formats."""
 
     @property
     def entries(self) -> Collection[str]: ...
 
-    def opened(self, name: str) -> AbstractContextManager[tuple[ArrayHeader, IO[bytes]]]: ...
+    def open(self, name: str) -> AbstractContextManager[tuple[ArrayHeader, IO[bytes]]]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class HeadLimits:
-    """What is accepted. max_bytes: of the weights, however small the file is."""
+    """Largest head that is accepted. max_bytes: of the decompressed weights."""
 
     max_classes: int
     max_columns: int
@@ -65,7 +65,7 @@ class HeadLimits:
 
 @dataclass(frozen=True, slots=True)
 class HeadFile:
-    """An open head. labels: K checked names, not yet known to be different. bias, threshold: float64 (K,)."""
+    """An open head. labels: K valid names, not yet checked for duplicates. bias, threshold: float64 (K,)."""
 
     columns: int
     dtype: np.dtype[Any]
@@ -76,25 +76,25 @@ class HeadFile:
     name: str
 
     def blocks(self) -> Iterator[NDArray[Any]]:
-        """The weights (rows, d) of all classes in order, little-endian, finite, a few MiB at a time.
+        """Blocks (rows, d) of the weights in class order, little-endian and finite, a few MiB each.
 
-        Raises InvalidRequest naming the first rows and columns that are not finite.
+        Raises InvalidRequest that names the first rows and columns with values that are not finite.
         """
-        with self.arrays.opened(self.name) as (declared, stream):
-            row_bytes = self.columns * declared.dtype.itemsize
+        with self.arrays.open(self.name) as (header, stream):
+            row_bytes = self.columns * header.dtype.itemsize
             step = max(1, BLOCK_BYTES // row_bytes)
             for first in range(0, len(self.labels), step):
                 rows = min(step, len(self.labels) - first)
-                block = _read(stream, declared, rows * row_bytes).reshape(rows, self.columns)
+                block = _read(stream, header, rows * row_bytes).reshape(rows, self.columns)
                 _check_values(block, "weights", first)
                 yield block.astype(self.dtype, copy=False)
 
 
 @contextmanager
 def head_file(path: Path, limits: HeadLimits) -> Iterator[HeadFile]:
-    """The head in a file; everything but the weights is read and checked.
+    """Open the head in a file; everything except the weights is read and checked.
 
-    Raises InvalidRequest naming field, row and column at fault, TooLarge, UnsupportedFormat.
+    Raises TooLarge, UnsupportedFormat, and InvalidRequest that names field, row and column of the fault.
     """
     with path.open("rb") as file:
         beginning = file.read(64)
@@ -108,19 +108,19 @@ def head_file(path: Path, limits: HeadLimits) -> Iterator[HeadFile]:
         raise UnsupportedFormat("The file is neither safetensors nor .npz.", code="wrong_format")
 
 
-def _head(arrays: _Arrays, listed: bytes | None, limits: HeadLimits) -> HeadFile:
+def _head(arrays: _Arrays, label_metadata: bytes | None, limits: HeadLimits) -> HeadFile:
     names = _names(arrays.entries)
     if "weights" not in names:
         raise _fault("weights", "missing_array", f"The file has no array 'weights'. It has {_listed(names)}.")
-    with arrays.opened(names["weights"]) as (declared, _):
-        K, columns, dtype = _weights(declared, limits)
+    with arrays.open(names["weights"]) as (header, _):
+        K, columns, dtype = _weights(header, limits)
     if "labels" in names:
-        with arrays.opened(names["labels"]) as (described, stream):
-            labels = _labels(described, stream, limits)
-    elif listed is not None:
-        labels = _listed_labels(listed)
+        with arrays.open(names["labels"]) as (header, stream):
+            labels = _labels(header, stream, limits)
+    elif label_metadata is not None:
+        labels = _labels_from_metadata(label_metadata)
     else:
-        text = 'The file has no labels: give an array "labels" or, in safetensors, the metadata "labels".'
+        text = 'The file has no labels. Add an array "labels" or, in safetensors, the metadata "labels".'
         raise _fault("labels", "missing_array", text)
     if len(labels) != K:
         text = f"weights has {K} rows and there are {len(labels)} labels; row c must be class c."
@@ -128,7 +128,7 @@ def _head(arrays: _Arrays, listed: bytes | None, limits: HeadLimits) -> HeadFile
     try:
         check_class_names(labels, "labels", range(K))
     except InvalidProblem as error:
-        raise as_request(error) from error
+        raise as_invalid_request(error) from error
     bias = _vector(arrays, names, "bias", K)
     return HeadFile(
         columns=columns,
@@ -141,78 +141,80 @@ def _head(arrays: _Arrays, listed: bytes | None, limits: HeadLimits) -> HeadFile
     )
 
 
-def as_request(error: InvalidProblem) -> InvalidRequest:
-    """What the numerical core found wrong with a head."""
+def as_invalid_request(error: InvalidProblem) -> InvalidRequest:
+    """Convert an error that core raised for a head."""
     faults = [InputFault(f.field, f.code, f.message, f.row, f.column) for f in error.faults]
     return invalid_file(faults[0].message, code="invalid_head", faults=faults)
 
 
-def _names(found: Collection[str]) -> dict[str, str]:
-    """Names in the file by what they mean. Raises InvalidRequest for others and for twins."""
+def _names(array_names: Collection[str]) -> dict[str, str]:
+    """Array names of the file by their field. Raises InvalidRequest for unknown names and for duplicates."""
     names: dict[str, str] = {}
-    for name in found:
-        meaning = _NAMES.get(name)
-        if meaning is None:
-            text = f"The file has an array {name!r:.80}; a head has weights, bias, threshold and labels only."
+    for name in array_names:
+        field = _NAMES.get(name)
+        if field is None:
+            text = f"The file has an array {name!r:.80}; a head has only weights, bias, threshold and labels."
             raise _fault(name[:80], "unknown_array", text)
-        if meaning in names:
-            raise _fault(meaning, "ambiguous_array", f"The file has {meaning} twice, as {name} too.")
-        names[meaning] = name
+        if field in names:
+            raise _fault(
+                field, "ambiguous_array", f"The file has {field} twice, as {names[field]} and {name}."
+            )
+        names[field] = name
     return names
 
 
-def _weights(declared: ArrayHeader, limits: HeadLimits) -> tuple[int, int, np.dtype[Any]]:
-    """K, d and the type that they are kept in. Raises InvalidRequest and TooLarge."""
-    if len(declared.shape) != 2 or 0 in declared.shape:
-        shape = " × ".join(map(str, declared.shape)) or "a single number"
-        text = f"weights must be a table of a row for each class; it is {shape}."
+def _weights(header: ArrayHeader, limits: HeadLimits) -> tuple[int, int, np.dtype[Any]]:
+    """K, d and the dtype that is stored. Raises InvalidRequest and TooLarge."""
+    if len(header.shape) != 2 or 0 in header.shape:
+        shape = " × ".join(map(str, header.shape)) or "a single number"
+        text = f"weights must be a table with one row for each class; it is {shape}."
         raise _fault("weights", "wrong_shape", text)
-    if declared.dtype.kind != "f" or declared.dtype.itemsize not in {4, 8}:
-        text = f"weights must be float32 or float64, not {declared.dtype}."
+    if header.dtype.kind != "f" or header.dtype.itemsize not in {4, 8}:
+        text = f"weights must be float32 or float64, not {header.dtype}."
         raise _fault("weights", "wrong_type", text)
-    if declared.order == "F" and min(declared.shape) > 1:
-        text = "weights is stored by columns; save numpy.ascontiguousarray(weights)."
+    if header.order == "F" and min(header.shape) > 1:
+        text = "weights is stored in column-major order; save numpy.ascontiguousarray(weights)."
         raise _fault("weights", "stored_by_columns", text)
-    K, columns = declared.shape
+    K, columns = header.shape
     for count, limit, what in ((K, limits.max_classes, "classes"), (columns, limits.max_columns, "columns")):
         if count > limit:
             raise TooLarge(f"The head has {count} {what}; the limit is {limit}.", code=f"too_many_{what}")
-    if declared.size > limits.max_bytes:
-        text = f"The weights take {declared.size} bytes; the limit is {limits.max_bytes}."
+    if header.size > limits.max_bytes:
+        text = f"The weights take {header.size} bytes; the limit is {limits.max_bytes}."
         raise TooLarge(text, code="head_too_large")
-    return K, columns, declared.dtype.newbyteorder("<")
+    return K, columns, header.dtype.newbyteorder("<")
 
 
 def _vector(arrays: _Arrays, names: dict[str, str], field: str, K: int) -> NDArray[np.float64] | None:
     if field not in names:
         return None
-    with arrays.opened(names[field]) as (declared, stream):
-        if declared.shape != (K,) or declared.dtype.kind != "f":
-            shape = " × ".join(map(str, declared.shape)) or "()"
-            text = f"{field} must be {K} float32 or float64 numbers, one a class; it is {shape} of "
-            raise _fault(field, "wrong_shape", f"{text}{declared.dtype}.")
-        values = _read(stream, declared, declared.size).astype(_F64)
-    # One number a class: the row of a fault is its class.
+    with arrays.open(names[field]) as (header, stream):
+        if header.shape != (K,) or header.dtype.kind != "f":
+            shape = " × ".join(map(str, header.shape)) or "()"
+            text = f"{field} must be {K} float32 or float64 numbers, one for each class; it is {shape} of "
+            raise _fault(field, "wrong_shape", f"{text}{header.dtype}.")
+        values = _read(stream, header, header.size).astype(_F64)
+    # One number per class, so the row of a fault is the index of its class.
     _check_values(values.reshape(-1, 1), field, 0)
     return values
 
 
-def _labels(declared: ArrayHeader, stream: IO[bytes], limits: HeadLimits) -> list[str]:
-    text_table = declared.dtype == np.uint8 and len(declared.shape) == 2
-    width = declared.dtype.itemsize * (declared.shape[1] if text_table else 1)
-    if not text_table and (len(declared.shape) != 1 or declared.dtype.kind not in "iuUS"):
+def _labels(header: ArrayHeader, stream: IO[bytes], limits: HeadLimits) -> list[str]:
+    text_table = header.dtype == np.uint8 and len(header.shape) == 2
+    width = header.dtype.itemsize * (header.shape[1] if text_table else 1)
+    if not text_table and (len(header.shape) != 1 or header.dtype.kind not in "iuUS"):
         text = "labels must be a list of text or of whole numbers, or a table of UTF-8 bytes."
         raise _fault("labels", "wrong_type", text)
-    if declared.shape[0] > limits.max_classes:
-        text = f"There are {declared.shape[0]} labels; the limit is {limits.max_classes}."
+    if header.shape[0] > limits.max_classes:
+        text = f"There are {header.shape[0]} labels; the limit is {limits.max_classes}."
         raise TooLarge(text, code="too_many_classes")
-    if not 0 < width <= _MAX_LABEL_BYTES or (declared.order == "F" and text_table):
-        text = f"labels must be stored by rows of 1 to {_MAX_LABEL_BYTES} bytes; they are {width} wide."
+    if not 0 < width <= _MAX_LABEL_BYTES or (header.order == "F" and text_table):
+        text = f"labels must be stored in rows of 1 to {_MAX_LABEL_BYTES} bytes; a row has {width} bytes."
         raise _fault("labels", "wrong_shape", text)
     labels: list[str] = []
-    while len(labels) < declared.shape[0]:
-        rows = min(_LABEL_ROWS, declared.shape[0] - len(labels))
-        block = _read(stream, declared, rows * width)
+    while len(labels) < header.shape[0]:
+        rows = min(_LABEL_ROWS, header.shape[0] - len(labels))
+        block = _read(stream, header, rows * width)
         labels += _texts(block.view(f"S{width}") if text_table else block, len(labels))
     return labels
 
@@ -231,29 +233,30 @@ def _texts(block: NDArray[Any], first: int) -> list[str]:
     return texts
 
 
-def _listed_labels(listed: bytes) -> list[str]:
-    """listed: JSON of the text of a JSON list of text."""
+def _labels_from_metadata(metadata: bytes) -> list[str]:
+    """Decode the metadata value: a JSON string that contains a JSON list of strings."""
     try:
-        return _LIST.decode(_TEXT.decode(listed))
+        return _LIST.decode(_TEXT.decode(metadata))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise _fault("labels", "bad_json", "The metadata labels are not a JSON list of text.") from error
 
 
-def _read(stream: IO[bytes], declared: ArrayHeader, size: int) -> NDArray[Any]:
+def _read(stream: IO[bytes], header: ArrayHeader, size: int) -> NDArray[Any]:
     data = stream.read(size)
     if len(data) != size:
-        raise invalid_file(f"Array {declared.name!r:.80} is cut off.", code="truncated_upload")
-    return np.frombuffer(data, declared.dtype)
+        raise invalid_file(f"Array {header.name!r:.80} is cut off.", code="truncated_upload")
+    return np.frombuffer(data, header.dtype)
 
 
 def _check_values(block: NDArray[Any], field: str, first: int) -> None:
-    found = value_faults(block, field)
-    if found:
+    """Raise InvalidRequest for values that are not finite. first: row of the block within the array."""
+    block_faults = value_faults(block, field)
+    if block_faults:
         faults = []
-        for fault in found[:MAX_FAULTS]:
-            row, column = fault.row or 0, fault.column or 0
-            told = value_fault(float(block[row, column]), field, first + row, column)
-            faults.append(InputFault(field, told.code, told.message, told.row, told.column))
+        for block_fault in block_faults[:MAX_FAULTS]:
+            row, column = block_fault.row or 0, block_fault.column or 0
+            fault = value_fault(float(block[row, column]), field, first + row, column)
+            faults.append(InputFault(field, fault.code, fault.message, fault.row, fault.column))
         raise invalid_file(faults[0].message, code="invalid_head", faults=faults)
 
 

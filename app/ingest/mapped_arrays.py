@@ -1,6 +1,6 @@
-"""Arrays of the size of a data set: in files without a name, mapped into memory, not in memory itself.
+"""Large arrays in unlinked temporary files that are mapped into memory.
 
-The kernel writes their pages to the disk when memory is short, and they are gone with their last user.
+The kernel can write their pages to disk when memory is short, and frees the file with the last reference.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from app.domain.errors import Unavailable
 from core.data.checks import row_blocks
 
 LARGE_BYTES: Final = 16 * 1024**2
-"""Smaller ones are in memory."""
+"""Smaller arrays stay in ordinary memory."""
 
-_NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT}
+_DISK_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
 def empty(shape: Sequence[int], dtype: DTypeLike, folder: Path | None) -> NDArray[Any]:
-    """A C-ordered array that is yet to be filled. folder: on which disk; None: that of temporary files.
+    """An uninitialised C-ordered array. folder: for its file; None means the system's temporary folder.
 
-    Raises Unavailable when the disk has no room for it.
+    Raises Unavailable when the disk is full.
     """
     kind = np.dtype(dtype)
     size = prod(shape) * kind.itemsize
@@ -37,18 +37,18 @@ def empty(shape: Sequence[int], dtype: DTypeLike, folder: Path | None) -> NDArra
         return np.empty(shape, kind)
     with TemporaryFile(dir=folder) as file:
         try:
-            # Room that is missing is told now: found missing by a page fault, it would end the process.
+            # Reserve the space now: a page fault on a full disk would end the process with SIGBUS.
             os.posix_fallocate(file.fileno(), 0, size)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in _DISK_FULL:
                 raise
-            text = "The server's disk has no room for this file just now."
+            text = "The server's disk has no space left for this file."
             raise Unavailable(text, code="storage_full", retry_after=10.0) from error
         return np.frombuffer(mmap.mmap(file.fileno(), size), kind).reshape(shape)
 
 
 def mapped(file: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int], order: str) -> NDArray[Any]:
-    """The array that begins where ``file`` stands and is wholly there, read as it is looked at."""
+    """Map the array that begins at the current position of ``file``. The file must contain all of it."""
     count, start = prod(shape), file.tell()
     if count == 0:
         return np.empty(shape, dtype)
@@ -57,9 +57,9 @@ def mapped(file: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int], order: s
 
 
 def as_floats(table: NDArray[Any], folder: Path | None, *, without: int | None = None) -> NDArray[Any]:
-    """A table of numbers as training wants it, C-ordered float32 or float64, filled block by block.
+    """The table as C-ordered float32 or float64, converted block by block.
 
-    What is so already stays as it is. without: a column to leave out.
+    A table that already has this form is returned unchanged. without: index of a column to leave out.
     """
     is_float = table.dtype in (np.float32, np.float64) and table.dtype.isnative
     if without is None and is_float and table.flags.c_contiguous:

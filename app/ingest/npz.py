@@ -1,53 +1,63 @@
-"""NumPy files: .npz archives of named arrays, and .npy tables. Pickles are refused, sizes not believed."""
+"""NumPy files: .npz archives of named arrays, and tables in .npy files.
+
+Sizes and offsets in the file are untrusted, and pickled objects are refused.
+"""
 
 from __future__ import annotations
 
+import io
 import zipfile
-from collections.abc import Collection, Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from app.domain.errors import InputFault
+from app.domain.errors import InputFault, InvalidRequest, TooLarge, UnsupportedFormat
 from app.ingest.mapped_arrays import as_floats, mapped
-from app.ingest.npy import read_header
-from app.ingest.npz_archive import NpzArchive, npz_archive
+from app.ingest.npy import ArrayHeader, read_header
 from app.ingest.raw import DatasetLimits, RawData, RawPart, choose_label_column, invalid_file
 
+_MAX_ARRAYS = 1000
+_MAX_DIRECTORY_BYTES = 512 * 1024
+"""Largest ZIP directory that is parsed: enough for `_MAX_ARRAYS` entries with long names."""
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Compression methods that NumPy writes; others can take far more memory or time than their size shows."""
 _CSR = ("data", "indices", "indptr", "shape")
 
 
 def read_npz(path: Path, limits: DatasetLimits) -> RawData:
-    """Read an archive with ``X`` and ``y`` (or ``X_train``, ``y_train``), and maybe ``X_test``, ``y_test``.
+    """Read an archive with ``X`` and ``y`` (or ``X_train``, ``y_train``), optionally ``X_test``, ``y_test``.
 
-    A table X may be given as CSR by ``X_data``, ``X_indices``, ``X_indptr`` and ``X_shape``. ``class_names``
-    and ``feature_names`` are optional, other arrays are not even inflated. Raises InvalidRequest, TooLarge,
+    A table X may be stored as CSR in ``X_data``, ``X_indices``, ``X_indptr`` and ``X_shape``. ``class_names``
+    and ``feature_names`` are optional; other arrays are not decompressed. Raises InvalidRequest, TooLarge,
     UnsupportedFormat.
     """
     with npz_archive(path) as archive:
-        return _Archive(archive, limits, set()).read()
+        return _DatasetReader(archive, limits, set()).read()
 
 
 def read_npy(path: Path, limits: DatasetLimits, label_column: str | None) -> RawData:
-    """Read one table (n, d + 1) of numbers, one column of which holds the labels: by index, else the last."""
+    """Read one table (n, d + 1) of numbers. label_column: index of the labels; None means the last column."""
     with path.open("rb") as file:
-        declared = read_header(file, "table")
-        if len(declared.shape) != 2 or declared.dtype.kind not in "biuf":
-            shape = " × ".join(map(str, declared.shape)) or "()"
+        header = read_header(file, "table")
+        if len(header.shape) != 2 or header.dtype.kind not in "biuf":
+            shape = " × ".join(map(str, header.shape)) or "()"
             raise invalid_file(
-                f"An .npy file must hold a table of numbers, labels in one column; this is {shape} of "
-                f"{declared.dtype}. Labels of their own go with X into an .npz file.",
+                f"An .npy file must hold a table of numbers with the labels in one column; this is {shape} "
+                f"of {header.dtype}. To send labels as a separate array, use an .npz file.",
                 code="no_labels",
             )
-        rows, columns = declared.shape
+        rows, columns = header.shape
         limits.check(rows, columns)
-        if path.stat().st_size - file.tell() < declared.size:
+        if path.stat().st_size - file.tell() < header.size:
             raise invalid_file("The .npy file is cut off.", code="truncated_upload")
-        table = mapped(file, declared.dtype, declared.shape, declared.order)
+        table = mapped(file, header.dtype, header.shape, header.order)
     label = choose_label_column(None, columns, label_column)
     return RawData(
         RawPart(as_floats(table, limits.temp_folder, without=label), np.array(table[:, label])),
@@ -57,8 +67,85 @@ def read_npy(path: Path, limits: DatasetLimits, label_column: str | None) -> Raw
 
 
 @dataclass(frozen=True, slots=True)
-class _Archive:
-    """The arrays of an archive, inflated one by one when asked for; ``used`` are those that were."""
+class NpzArchive:
+    """An open archive. entries: its ZIP entries by array name."""
+
+    archive: zipfile.ZipFile
+    entries: Mapping[str, zipfile.ZipInfo]
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[tuple[ArrayHeader, IO[bytes]]]:
+        """Header and decompressed bytes of an array. Raises InvalidRequest."""
+        info = self.entries[name]
+        with self.archive.open(info) as stream:
+            header = read_header(stream, name)
+            # The .npy header and the ZIP directory are both untrusted, so their sizes must agree.
+            if header.size != info.file_size - stream.tell():
+                raise invalid_file(
+                    f"Array {name!r:.80} does not have the size of its shape.", code="unreadable_file"
+                )
+            yield header, stream
+
+
+@contextmanager
+def npz_archive(path: Path) -> Iterator[NpzArchive]:
+    """Open the archive at ``path``. Errors of zipfile and zlib in the block become InvalidRequest.
+
+    Raises TooLarge for too many entries, and UnsupportedFormat if an entry is not an .npy array.
+    """
+    try:
+        with _DirectoryLimit(path.open("rb")) as file, zipfile.ZipFile(file) as archive:
+            file.directory_read = True
+            yield NpzArchive(archive, _entries(archive))
+    except zipfile.BadZipFile as error:
+        raise invalid_file(
+            f"The .npz file is cut off or damaged: {error}.", code="truncated_upload"
+        ) from error
+    except (EOFError, OSError, zlib.error, NotImplementedError, RuntimeError) as error:
+        # Offsets outside of the file, unsupported compression, passwords.
+        raise invalid_file(f"The .npz file cannot be unpacked: {error}.", code="unreadable_file") from error
+
+
+class _DirectoryLimit(io.BufferedReader):
+    """Refuses large reads until the ZIP directory has been parsed.
+
+    `zipfile.ZipFile` reads the whole directory and makes an object for every entry before the entries can
+    be counted.
+    """
+
+    directory_read = False
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        super().__init__(file.detach())
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if not self.directory_read and size is not None and size > _MAX_DIRECTORY_BYTES:
+            message = f"The archive's list of entries has {size} bytes; the limit is {_MAX_DIRECTORY_BYTES}."
+            raise TooLarge(message, code="too_many_arrays")
+        return super().read(size)
+
+
+def _entries(archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipInfo]:
+    infos = archive.infolist()
+    if len(infos) > _MAX_ARRAYS:
+        raise TooLarge(
+            f"The archive has {len(infos)} entries; the limit is {_MAX_ARRAYS}.", code="too_many_arrays"
+        )
+    if not infos or not all(info.filename.endswith(".npy") for info in infos):
+        raise UnsupportedFormat("The file is a ZIP archive, but not one of NumPy arrays (.npz).")
+    if not all(info.compress_type in _METHODS for info in infos):
+        raise invalid_file(
+            "The archive uses a compression that NumPy does not write.", code="unreadable_file"
+        )
+    entries = {info.filename.removesuffix(".npy"): info for info in infos}
+    if len(entries) != len(infos):
+        raise invalid_file("The archive has two arrays of the same name.", code="ambiguous_array")
+    return entries
+
+
+@dataclass(frozen=True, slots=True)
+class _DatasetReader:
+    """Reads the arrays of a data set one at a time. used: names of the arrays read so far."""
 
     archive: NpzArchive
     limits: DatasetLimits
@@ -83,7 +170,7 @@ class _Archive:
         return name in self.entries or f"{name}_data" in self.entries
 
     def _check_sizes(self) -> None:
-        """Refuse an archive that would inflate beyond the limit, before anything is inflated."""
+        """Raise TooLarge if the arrays exceed the limit, before any of them is decompressed."""
         self.limits.check_bytes(
             sum(info.file_size for name, info in self.entries.items() if name.startswith(("X", "y")))
         )
@@ -103,15 +190,15 @@ class _Archive:
             return as_floats(X, self.limits.temp_folder) if X.dtype.kind in "biuf" else X
         data, indices, indptr, shape = (self._array(f"{name}_{part}") for part in _CSR)
         if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
-            text = f"{name}_shape must hold two whole numbers: rows and columns."
-            raise invalid_file(text, code="bad_sparse", faults=[InputFault(name, "bad_sparse", text)])
+            raise _array_error(
+                name, "bad_sparse", f"{name}_shape must hold two whole numbers: rows and columns."
+            )
         self.limits.check_shape(int(shape[0]), int(shape[1]))
         try:
             return sp.csr_array((data, indices, indptr), shape=(int(shape[0]), int(shape[1])))
         except (ValueError, TypeError, IndexError) as error:
-            text = f"{name} is not a well-formed CSR table: {error}."
-            raise invalid_file(
-                text, code="bad_sparse", faults=[InputFault(name, "bad_sparse", text)]
+            raise _array_error(
+                name, "bad_sparse", f"{name} is not a well-formed CSR table: {error}."
             ) from error
 
     def _names(self, name: str) -> tuple[str, ...] | None:
@@ -119,28 +206,29 @@ class _Archive:
             return None
         names = self._array(name)
         if names.ndim != 1 or names.dtype.kind not in "US":
-            text = f"{name} must be one list of text."
-            raise invalid_file(text, code="bad_names", faults=[InputFault(name, "bad_names", text)])
+            raise _array_error(name, "bad_names", f"{name} must be a one-dimensional array of text.")
         return tuple(self._text(name, names).tolist())
 
     def _text(self, name: str, values: NDArray[Any]) -> NDArray[np.str_]:
         try:
             return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
         except UnicodeDecodeError as error:
-            text = f"{name} is not UTF-8 text."
-            raise invalid_file(
-                text, code="bad_encoding", faults=[InputFault(name, "bad_encoding", text)]
-            ) from error
+            raise _array_error(name, "bad_encoding", f"{name} is not UTF-8 text.") from error
 
     def _array(self, name: str) -> NDArray[Any]:
         if name not in self.entries:
             raise self._missing(name)
         self.used.add(name)
-        with self.archive.opened(name) as (declared, stream):
-            self.limits.check_bytes(declared.size)
-            return declared.read(stream, self.limits.temp_folder)
+        with self.archive.open(name) as (header, stream):
+            self.limits.check_bytes(header.size)
+            return header.read(stream, self.limits.temp_folder)
 
-    def _missing(self, name: str) -> Exception:
-        found: Collection[str] = sorted(self.entries)[:20]
-        text = f"The archive has no array {name!r}. It has {', '.join(found)[:400]}."
-        return invalid_file(text, code="missing_array", faults=[InputFault(name, "missing_array", text)])
+    def _missing(self, name: str) -> InvalidRequest:
+        names = ", ".join(sorted(self.entries)[:20])
+        return _array_error(
+            name, "missing_array", f"The archive has no array {name!r}. It has {names[:400]}."
+        )
+
+
+def _array_error(name: str, code: str, message: str) -> InvalidRequest:
+    return invalid_file(message, code=code, faults=[InputFault(name, code, message)])

@@ -1,4 +1,4 @@
-"""Parquet: columns of numbers, and one of labels."""
+"""Parquet files: numeric feature columns and one label column."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from app.ingest.raw import (
     invalid_rows,
 )
 
-_ROWS_AT_ONCE = 65_536
+_BATCH_ROWS = 65_536
 _LONGEST_LABEL = 10_000
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
-"""What Arrow raises for bytes that are no Parquet."""
+"""What Arrow raises for damaged Parquet files."""
 
 
 def read_parquet(path: Path, limits: DatasetLimits, label_column: str | None) -> RawData:
-    """Read a Parquet file: float32 if every feature column is, else float64.
+    """Read a Parquet file: as float32 if every feature column is float32, otherwise as float64.
 
-    Raises InvalidRequest naming columns that are no numbers and rows without a value, TooLarge.
+    Raises TooLarge, and InvalidRequest that names non-numeric columns and rows with missing values.
     """
     try:
         metadata = parquet.read_metadata(path)
@@ -45,7 +45,7 @@ def read_parquet(path: Path, limits: DatasetLimits, label_column: str | None) ->
     rows = metadata.num_rows
     _check_sizes(metadata, limits)
     _check_types(schema, label)
-    # Text labels stay coded by their dictionary: one huge text, repeated, would unpack without bound.
+    # Text labels stay dictionary-encoded: decoding a huge text that repeats would take unbounded memory.
     coded = [names[label]] if _is_text(schema.field(label).type) else []
     try:
         with parquet.ParquetFile(path, read_dictionary=coded) as file:
@@ -98,7 +98,7 @@ def _read(file: parquet.ParquetFile, label: int, rows: int) -> tuple[NDArray[Any
     X = np.empty((rows, len(features)), dtype=np.float32 if single else np.float64)
     labels: list[Any] = []
     faults: list[InputFault] = []
-    for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS):
         start = len(labels)
         stop = start + len(batch)
         if stop > rows:
@@ -123,7 +123,7 @@ def _labels(values: pa.Array) -> list[Any]:
     longest = pc.max(pc.utf8_length(values.dictionary)).as_py()
     if longest is not None and longest > _LONGEST_LABEL:
         raise invalid_file(f"A label is {longest} characters long.", code="label_too_long")
-    # Rows share the one text of their label, however many they are.
+    # All rows of a class share one str object.
     names = [*values.dictionary.to_pylist(), None]
     return [names[code] for code in pc.fill_null(values.indices, len(names) - 1).to_pylist()]
 

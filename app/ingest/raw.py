@@ -1,4 +1,4 @@
-"""What every format reader takes and gives, and how it says what is wrong with a file."""
+"""Types that all format readers share: limits, unvalidated data, and errors about a file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 from app.domain.errors import InputFault, InvalidRequest, TooLarge
 
 MAX_FAULTS = 10
-"""Faults told about one file; the rest would only repeat them."""
+"""Most faults reported for one file."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetLimits:
-    """What a reader accepts. max_bytes: of the arrays in memory, however small the file is.
+    """Largest data set that a reader accepts.
 
-    temp_folder: folder for arrays that are put down on disk, see `app.ingest.mapped_arrays`.
+    max_bytes: size of the arrays in memory, independent of the size of the file.
+    temp_folder: for large arrays, see `app.ingest.mapped_arrays`.
     """
 
     max_rows: int
@@ -26,18 +27,18 @@ class DatasetLimits:
     temp_folder: Path | None = None
 
     def check(self, rows: int, columns: int, *, itemsize: int = 8) -> None:
-        """Raises TooLarge for a dense table over a limit; call it before memory is taken."""
+        """Raise TooLarge for a dense table over a limit. Call it before the table is allocated."""
         self.check_shape(rows, columns)
         self.check_bytes(rows * columns * itemsize)
 
     def check_bytes(self, size: int) -> None:
-        """Raises TooLarge for more bytes of numbers than may be held."""
+        """Raise TooLarge if the arrays would take more than ``max_bytes``."""
         if size > self.max_bytes:
             text = f"The numbers of the file take {size} bytes in memory; the limit is {self.max_bytes}."
             raise TooLarge(text, code="table_too_large")
 
     def check_shape(self, rows: int, columns: int) -> None:
-        """Raises TooLarge for too many rows or columns."""
+        """Raise TooLarge for too many rows or columns."""
         for count, limit, what in ((rows, self.max_rows, "rows"), (columns, self.max_columns, "columns")):
             if count > limit:
                 raise TooLarge(f"The file has {count} {what}; the limit is {limit}.", code=f"too_many_{what}")
@@ -45,7 +46,7 @@ class DatasetLimits:
 
 @dataclass(frozen=True, slots=True)
 class RawPart:
-    """Rows (n, d) and their labels (n,), not checked yet."""
+    """Rows (n, d) and their labels (n,), not yet validated."""
 
     X: Any
     labels: Any
@@ -53,11 +54,11 @@ class RawPart:
 
 @dataclass(frozen=True, slots=True)
 class RawData:
-    """What a file holds, not checked yet.
+    """Content of a file, not yet validated.
 
-    label_column, label_is_default: name of the column of labels, and whether it would be chosen unasked.
-    class_names: names of the classes behind number labels, if the file has them.
-    ignored: arrays of the file that are not used.
+    label_column, label_is_default: name of the label column, and whether it is the default one.
+    class_names: names of the classes if labels are numbers and the file names them.
+    ignored: names of the arrays in the file that are not used.
     """
 
     train: RawPart
@@ -70,24 +71,24 @@ class RawData:
 
 
 def invalid_file(message: str, *, code: str, faults: Sequence[InputFault] = ()) -> InvalidRequest:
-    """The error of a file of the right kind whose content cannot be used."""
+    """The error for a file of a supported format with invalid content."""
     return InvalidRequest(message, code=code, faults=faults)
 
 
 def invalid_rows(faults: Sequence[InputFault]) -> InvalidRequest:
-    """The error of a file with faults in its rows; its message is that of the first."""
+    """The error for a file with faults in its rows; the message is that of the first fault."""
     more = f" ({len(faults)} faults are listed.)" if len(faults) > 1 else ""
     return invalid_file(faults[0].message + more, code="invalid_dataset", faults=faults)
 
 
 def choose_label_column(names: Sequence[str] | None, n_columns: int, wanted: str | None) -> int:
-    """Index of the label column: by name, else by a zero-based number, else the last.
+    """Index of the label column: ``wanted`` is a name or a zero-based index; None selects the last column.
 
-    names: the columns' names, None when the file has none. Raises InvalidRequest.
+    names: of the columns, None when the file has no header. Raises InvalidRequest.
     """
     if n_columns < 2:
         raise invalid_file(
-            "The table has one column only; at least one column of features and one of labels are needed.",
+            "The table has only one column; it needs at least one feature column and a label column.",
             code="one_column",
         )
     if wanted is None:

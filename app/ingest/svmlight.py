@@ -1,4 +1,4 @@
-"""svmlight / LIBSVM text: ``label index:value index:value … # comment``, one line an example."""
+"""svmlight / LIBSVM text: one example per line, ``label index:value index:value … # comment``."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from app.domain.errors import InputFault
 from app.ingest.raw import MAX_FAULTS, DatasetLimits, RawData, RawPart, invalid_file, invalid_rows
 
-# The repetition is possessive: what could be given back of a long line would take a hundred times its bytes.
+# The repetition is possessive: backtracking states of a long line would take a hundred times its bytes.
 _LINE = re.compile(rb"(\S+)((?:[ \t]+[0-9]{1,15}:[^\s:#]+)*+)[ \t]*(?:#.*)?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?")
 _Line: TypeAlias = tuple[int, bytes]
 _ENTRY_BYTES = 16
-_LINES_AT_ONCE = 4096
-_BYTES_AT_ONCE = 1024**2
+_BLOCK_LINES = 4096
+_BLOCK_BYTES = 1024**2
 _LONGEST_LINE = 64 * 1024**2
 
 
 @dataclass(slots=True)
 class _Rows:
-    """Rows read so far. indices, values: blocks of stored entries; lengths: entries of each row."""
+    """Rows read so far. indices, values: blocks of entries; lengths: number of entries of each row."""
 
     labels: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
@@ -40,10 +40,11 @@ class _Rows:
 
 
 def read_svmlight(path: Path, limits: DatasetLimits) -> RawData:
-    """Read an svmlight file as CSR, float64.
+    """Read an svmlight file as a float64 CSR matrix.
 
-    Indices count from 1, or from 0 if any index is 0. Labels that are all whole numbers become such ("+1"
-    is 1), others stay text. Raises InvalidRequest naming the line of the first faults, TooLarge.
+    Indices count from 1, or from 0 if any index is 0. If all labels are whole numbers they become integers
+    ("+1" is 1), otherwise they stay text. Raises TooLarge, and InvalidRequest that names the first invalid
+    lines.
     """
     rows = _Rows()
     for block in _blocks(path):
@@ -55,14 +56,11 @@ def read_svmlight(path: Path, limits: DatasetLimits) -> RawData:
         raise invalid_rows(rows.faults[:MAX_FAULTS])
     if not rows.labels:
         raise invalid_file("The file has no rows of data.", code="no_rows")
-    return RawData(RawPart(_matrix(rows, limits), _tidy(rows.labels)))
+    return RawData(RawPart(_matrix(rows, limits), _as_integers(rows.labels)))
 
 
 def _blocks(path: Path) -> Iterator[list[_Line]]:
-    """Numbered lines without comments, at most some thousand and about a MiB at a time.
-
-    Empty ones at the very end are left out.
-    """
+    """Blocks of numbered lines without comment lines, about 1 MiB each; trailing empty lines are dropped."""
     block: list[_Line] = []
     size = 0
     with path.open("rb") as file:
@@ -77,7 +75,7 @@ def _blocks(path: Path) -> Iterator[list[_Line]]:
                 continue
             block.append((number, line.rstrip()))
             size += len(line)
-            if len(block) == _LINES_AT_ONCE or size >= _BYTES_AT_ONCE:
+            if len(block) == _BLOCK_LINES or size >= _BLOCK_BYTES:
                 yield block
                 block, size = [], 0
     while block and not block[-1][1]:
@@ -99,9 +97,9 @@ def _read_block(lines: Sequence[_Line], rows: _Rows, limits: DatasetLimits) -> N
         rows.lengths.append(entries.count(b":"))
     text = b" ".join(texts)
     try:
-        for piece in _pieces(text):
-            tokens = piece.replace(b":", b" ").split()
-            # Both, or neither: what is read of a block with a fault is not used.
+        for entries in _split_entries(text):
+            tokens = entries.replace(b":", b" ").split()
+            # Cast both before appending either, so a fault leaves the two lists equally long.
             values, indices = _cast(tokens[1::2], pa.float64()), _cast(tokens[::2], pa.int64())
             rows.indices.append(indices)
             rows.values.append(values)
@@ -111,11 +109,11 @@ def _read_block(lines: Sequence[_Line], rows: _Rows, limits: DatasetLimits) -> N
         rows.faults += _value_faults(lines, first_row)
 
 
-def _pieces(text: bytes) -> Iterator[bytes]:
-    """Entries, about a MiB of text at a time: as objects they take many times their text."""
+def _split_entries(text: bytes) -> Iterator[bytes]:
+    """Split at blanks into parts of about 1 MiB: as Python objects the tokens take many times that size."""
     start = 0
     while start < len(text):
-        end = start + _BYTES_AT_ONCE
+        end = start + _BLOCK_BYTES
         while end < len(text) and text[end] not in b" \t":
             end += 1
         yield text[start:end]
@@ -132,7 +130,7 @@ def _cast(tokens: Sequence[bytes], kind: pa.DataType) -> NDArray[Any]:
 def _line_fault(number: int, line: bytes, row: int) -> InputFault:
     if not line:
         return InputFault("X", "empty_row", f"Line {number} is empty.", row=row)
-    text = f"Line {number} is not of the form 'label index:value …': {_shown(line)}."
+    text = f"Line {number} does not have the form 'label index:value …': {_shown(line)}."
     return InputFault("X", "unreadable_row", text, row=row)
 
 
@@ -157,13 +155,13 @@ def _matrix(rows: _Rows, limits: DatasetLimits) -> sp.csr_array:
     shape = (len(rows.labels), max(columns - first, 0))
     X = sp.csr_array((np.concatenate([np.empty(0), *rows.values]), indices - first, indptr), shape=shape)
     X.sort_indices()
-    _refuse_duplicates(X, first)
+    _check_duplicates(X, first)
     return X
 
 
-def _refuse_duplicates(X: sp.csr_array, first: int) -> None:
+def _check_duplicates(X: sp.csr_array, first: int) -> None:
     same = np.flatnonzero(np.diff(X.indices) == 0) + 1
-    # Neighbours in different rows may well have the same index.
+    # The last entry of a row and the first entry of the next row may have the same index.
     same = same[~np.isin(same, X.indptr)][:MAX_FAULTS]
     faults = []
     for entry in same:
@@ -174,7 +172,7 @@ def _refuse_duplicates(X: sp.csr_array, first: int) -> None:
         raise invalid_rows(faults)
 
 
-def _tidy(labels: list[str]) -> list[str] | list[int]:
+def _as_integers(labels: list[str]) -> list[str] | list[int]:
     if all(_WHOLE.fullmatch(label) for label in set(labels)):
         return [int(float(label)) for label in labels]
     return labels

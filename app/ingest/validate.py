@@ -1,4 +1,4 @@
-"""From the raw content of a file to checked data, and a summary for the user with what deserves a warning."""
+"""Validates the raw content of a file, and summarises it with warnings for the user."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from core.data.dataset import LabelledData, describe
 from core.errors import InvalidProblem
 
 MIN_PER_CLASS = 2
-"""A class of one example cannot be split into folds, nor its student be judged: it is refused."""
+"""Fewest training examples of a class: with one, it could neither be split into folds nor evaluated."""
 
 T = TypeVar("T")
 
 
 def validate(raw: RawData) -> tuple[LabelledData, LabelledData | None]:
-    """Both parts, checked by core. Raises InvalidRequest naming field, row and column of the first faults."""
+    """Training part and test part, checked by core.
+
+    Raises InvalidRequest that names field, row and column of the first faults.
+    """
     train_labels, order = _named_labels(raw, raw.train)
     train = _checked(
         lambda: LabelledData.from_arrays(
@@ -41,7 +44,7 @@ def validate(raw: RawData) -> tuple[LabelledData, LabelledData | None]:
 
 
 def summarise(raw: RawData, train: LabelledData, test: LabelledData | None) -> Json:
-    """`core.data.dataset.describe` of the training part, the size of the test part, and ``warnings``."""
+    """`core.data.dataset.describe` of the training part, with the size of the test part and ``warnings``."""
     summary = describe(train)
     summary["label_column"] = raw.label_column
     summary["test"] = None if test is None else {"rows": test.n, "classes": len(np.unique(test.y))}
@@ -52,21 +55,21 @@ def summarise(raw: RawData, train: LabelledData, test: LabelledData | None) -> J
 
 
 def _warnings(raw: RawData, summary: Json, test: LabelledData | None) -> Sequence[tuple[str, str]]:
-    found = []
+    warnings = []
     constant, duplicate = summary["constant_columns"], summary["duplicate_columns"]
     if constant:
-        found.append(("constant_columns", f"{_columns(constant)} the same value in every row."))
+        warnings.append(("constant_columns", f"{_columns(constant)} the same value in every row."))
     if duplicate:
-        found.append(("duplicate_columns", f"{_columns(duplicate)} the same values as an earlier one."))
+        warnings.append(("duplicate_columns", f"{_columns(duplicate)} the same values as an earlier column."))
     if summary["more_features_than_rows"]:
         text = f"There are more columns ({summary['columns']}) than rows ({summary['rows']})."
-        found.append(("more_features_than_rows", text))
+        warnings.append(("more_features_than_rows", text))
     if raw.ignored:
-        found.append(("ignored_arrays", f"These arrays are not used: {', '.join(raw.ignored)[:1000]}."))
+        warnings.append(("ignored_arrays", f"These arrays are not used: {', '.join(raw.ignored)[:1000]}."))
     if test is not None and summary["test"]["classes"] < test.K:
-        text = f"The test part has examples of {summary['test']['classes']} of {test.K} classes only."
-        found.append(("classes_without_test", text))
-    return found
+        text = f"The test part has examples of only {summary['test']['classes']} of {test.K} classes."
+        warnings.append(("classes_without_test", text))
+    return warnings
 
 
 def _columns(count: int) -> str:
@@ -74,28 +77,28 @@ def _columns(count: int) -> str:
 
 
 def _named_labels(raw: RawData, part: RawPart) -> tuple[Any, tuple[str, ...] | None]:
-    """Labels as names and the order of the classes, where the file names the classes behind its codes."""
+    """Labels of a part and the order of the classes; codes become names if the file has class_names."""
     if raw.class_names is None:
         return part.labels, None
     names = raw.class_names
     labels, known = np.asarray(part.labels), np.unique(np.asarray(raw.train.labels))
     if labels.ndim != 1 or labels.dtype.kind not in "biu":
-        # Labels that are names themselves: class_names can only give their order.
+        # The labels are names already, so class_names only gives their order.
         return part.labels, tuple(name for name in names if name in set(known.tolist())) or names
     if len(known) == len(names):
-        place = np.searchsorted(known, labels)
-        usable = (place < len(known)) & (known[np.minimum(place, len(known) - 1)] == labels)
+        index = np.searchsorted(known, labels)
+        valid = (index < len(known)) & (known[np.minimum(index, len(known) - 1)] == labels)
     else:
-        place, usable = labels, (labels >= 0) & (labels < len(names))
+        index, valid = labels, (labels >= 0) & (labels < len(names))
         known = known[(known >= 0) & (known < len(names))]
-    if not usable.all():
-        row = int(np.argmin(usable))
+    if not valid.all():
+        row = int(np.argmin(valid))
         text = f"The label {labels[row]} in row {row} (counted from 0) has no name in class_names."
         raise invalid_rows(
             [InputFault("y" if part is raw.train else "y_test", "unknown_class", text, row=row)]
         )
     order = names if len(known) == len(names) else tuple(names[code] for code in known)
-    return np.asarray(names, dtype=object)[place], order
+    return np.asarray(names, dtype=object)[index], order
 
 
 def _checked(make: Callable[[], T], *, part: str) -> T:

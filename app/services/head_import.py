@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from app.domain.entities import ModelVersion
 from app.domain.errors import InputFault, InvalidRequest
 from app.domain.training_spec import Name
-from app.ingest.linear_head import HeadFile, HeadLimits, as_request, head_file
+from app.ingest.linear_head import HeadFile, HeadLimits, as_invalid_request, head_file
 from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES, check_alias
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, FileWriter
@@ -57,7 +57,7 @@ def import_head(
         try:
             table = PackedLabels.of(head.labels).to_bytes()
         except InvalidProblem as error:
-            raise as_request(error) from error
+            raise as_invalid_request(error) from error
         with _new_file(files) as labels, _new_file(files) as weights:
             labels.write(table)
             _write(weights, head, kind)

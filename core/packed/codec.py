@@ -9,7 +9,7 @@ Layout (safetensors): u64 little-endian length of the header | header, JSON | ar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 from typing import Any, TypeAlias
@@ -62,25 +62,35 @@ def encode_front(
     order of the answer. Raises as `encode`.
     """
     text = json.dumps(header, sort_keys=True, allow_nan=False, separators=(",", ":"))
-    index: Header = {"__metadata__": {"stms": text}}
     order = list(_DTYPES)
-    position = 0
-    for name in sorted(shapes, key=lambda name: (order.index(_NAMES[shapes[name][0]]), name)):
-        dtype, shape = shapes[name]
-        end = position + prod(shape) * dtype.itemsize
-        index[name] = {"dtype": _NAMES[dtype], "shape": list(shape), "data_offsets": [position, end]}
-        position = end
-    front = json.dumps(index, separators=(",", ":"), ensure_ascii=False).encode()
-    front += b" " * (-len(front) % _LENGTH_BYTES)
-    if len(front) > MAX_HEADER_BYTES:
+    ordered = sorted(shapes, key=lambda name: (order.index(_NAMES[shapes[name][0]]), name))
+    front, places = safetensors_header({"stms": text}, [(name, *shapes[name]) for name in ordered])
+    if len(front) - _LENGTH_BYTES > MAX_HEADER_BYTES:
         raise InvalidPackage(f"The header is larger than {MAX_HEADER_BYTES} bytes.")
-    del index["__metadata__"]
-    start = _LENGTH_BYTES + len(front)
-    places = {
-        name: slice(start + entry["data_offsets"][0], start + entry["data_offsets"][1])
-        for name, entry in index.items()
-    }
-    return len(front).to_bytes(_LENGTH_BYTES, "little") + front, places
+    return front, places
+
+
+def safetensors_header(
+    metadata: Mapping[str, str], arrays: Iterable[tuple[str, np.dtype[Any], tuple[int, ...]]]
+) -> tuple[bytes, dict[str, slice]]:
+    """The start of a safetensors file, and the slice of the whole file that each array takes.
+
+    arrays: name, dtype and shape, in the order in which their bytes follow. The header is padded so that
+    they begin at a multiple of eight bytes.
+    """
+    index: Header = {"__metadata__": metadata}
+    position = 0
+    offsets: dict[str, tuple[int, int]] = {}
+    for name, dtype, shape in arrays:
+        offsets[name] = position, position + prod(shape) * dtype.itemsize
+        kind = f"{dtype.kind.upper()}{8 * dtype.itemsize}"
+        index[name] = {"dtype": kind, "shape": shape, "data_offsets": offsets[name]}
+        position = offsets[name][1]
+    text = json.dumps(index, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _LENGTH_BYTES)
+    start = _LENGTH_BYTES + len(text)
+    places = {name: slice(start + begin, start + end) for name, (begin, end) in offsets.items()}
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text, places
 
 
 def reader_of(data: Buffer) -> Reader:

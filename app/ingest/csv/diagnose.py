@@ -1,4 +1,4 @@
-"""Where a CSV file is wrong, cell by cell: slow, and only run on files that are."""
+"""Locates the faults of an invalid CSV file, cell by cell; it is slow, so it runs only on invalid files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from app.ingest.raw import MAX_FAULTS
 
 
 def find_faults(text: bytes, layout: CsvLayout) -> list[InputFault]:
-    """The first faults of a file, none if it has none.
+    """The first faults of a file, at most `MAX_FAULTS`.
 
-    Messages name the line of the file, counted from 1 as editors do, and the column. In the fault itself
-    ``row`` counts rows of data and ``column`` columns of features, both from 0.
+    Messages name the column and the line of the file, counted from 1 as editors do. In the fault itself
+    ``row`` counts data rows and ``column`` feature columns, both from 0.
     """
-    # Bytes that are no UTF-8 become surrogates, and are told of where they stand.
+    # Bytes that are not UTF-8 become surrogates, which `_cell_fault` reports with their position.
     lines = io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", errors="surrogateescape", newline="")
     reader = csv.reader(lines, delimiter=layout.separator)
     faults: list[InputFault] = []
@@ -37,7 +37,7 @@ def find_faults(text: bytes, layout: CsvLayout) -> list[InputFault]:
 
 
 def _is_clean(cells: Sequence[str], layout: CsvLayout) -> bool:
-    """Whether a row is surely without fault: a few passes in C, since most rows of a bad file are good."""
+    """Whether a row certainly has no fault. Fast, because most rows of an invalid file are valid."""
     if len(cells) != layout.columns:
         return False
     label = cells[layout.label]
@@ -62,26 +62,29 @@ def _row_faults(cells: Sequence[str], row: int, line: int, layout: CsvLayout) ->
         )
         return
     for position, cell in enumerate(cells):
-        complaint = _complaint(cell.strip(), is_label=position == layout.label)
-        if complaint is None:
+        fault = _cell_fault(cell.strip(), is_label=position == layout.label)
+        if fault is None:
             continue
+        code, text = fault
         name = f"column {position + 1}" if layout.names is None else f"column {layout.names[position]!r:.80}"
-        message = f"Line {line}, {name}: {complaint[1]}"
+        message = f"Line {line}, {name}: {text}"
         if position == layout.label:
-            yield InputFault("y", complaint[0], message, row=row)
+            yield InputFault("y", code, message, row=row)
         else:
-            yield InputFault("X", complaint[0], message, row=row, column=position - (position > layout.label))
+            yield InputFault("X", code, message, row=row, column=position - (position > layout.label))
 
 
-def _complaint(cell: str, *, is_label: bool) -> tuple[str, str] | None:
-    """Code and message of what is wrong with one cell, or None."""
+def _cell_fault(cell: str, *, is_label: bool) -> tuple[str, str] | None:
+    """Code and message of a cell's fault, or None."""
     if not is_utf8(cell):
         return "bad_encoding", "the cell is not UTF-8 text."
     if "\n" in cell or "\r" in cell:
-        return "line_break", "the cell has a line break in it."
+        return "line_break", "the cell contains a line break."
     if not cell:
         return (
-            ("empty_label", "the label is missing.") if is_label else ("missing_value", "there is no value.")
+            ("empty_label", "the label is missing.")
+            if is_label
+            else ("missing_value", "the value is missing.")
         )
     if is_label:
         return None

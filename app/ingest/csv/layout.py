@@ -1,4 +1,4 @@
-"""How a CSV file is laid out: its separator, whether it has a header, and which column holds the labels."""
+"""Detects the layout of a CSV file: separator, header and label column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LABEL_NAMES = frozenset({"label", "labels", "class", "target", "y"})
 
 @dataclass(frozen=True, slots=True)
 class CsvLayout:
-    """names: of all columns, None without a header. label: zero-based index of the label column."""
+    """Layout of a file. names: of all columns, None without a header. label: index of the label column."""
 
     separator: str
     names: tuple[str, ...] | None
@@ -35,17 +35,17 @@ class CsvLayout:
 
 
 def sniff(beginning: bytes, label_column: str | None, *, whole: bool) -> CsvLayout:
-    """The layout of a file by its beginning.
+    """Detect the layout from the beginning of a file. Raises InvalidRequest.
 
-    The separator is the one of ``, ; tab`` that cuts the first lines into most cells, equally many in each.
-    The first line is a header when no feature cell of it is a number, or when they are just 0, 1, 2, … beside
-    the name of a label column.
-    whole: whether this is all of the file, so that its last line is complete. Raises InvalidRequest.
+    The separator is the one of ``, ; tab`` that splits the first lines into the largest equal number of
+    cells. The first line is a header if none of its feature cells is a number, or if they are 0, 1, 2, …
+    next to a cell with a usual name of a label column.
+    whole: ``beginning`` is the whole file, so its last line is complete.
     """
     lines = _complete_lines(beginning, whole)
     if not lines[0].strip():
         raise invalid_file("The first line of the file is empty.", code="empty_row")
-    separator = max(SEPARATORS, key=lambda mark: _cut(lines, mark))
+    separator = max(SEPARATORS, key=lambda mark: _split_quality(lines, mark))
     first = [cell.strip() for cell in _cells(lines[0], separator)]
     label = _likely_label(first, label_column)
     features = first[:label] + first[label + 1 :]
@@ -58,7 +58,7 @@ def sniff(beginning: bytes, label_column: str | None, *, whole: bool) -> CsvLayo
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is a number to the fast reader too: ASCII digits, point and exponent, nan or inf."""
+    """Whether the fast reader accepts a cell as a number: ASCII digits, point and exponent, nan or inf."""
     if not cell.isascii() or "_" in cell:
         return False
     try:
@@ -69,12 +69,12 @@ def is_number(cell: str) -> bool:
 
 
 def is_utf8(cell: str) -> bool:
-    """Whether a cell, read with surrogates in place of bytes that are no UTF-8, has none."""
+    """Whether a cell that was decoded with ``surrogateescape`` contains no surrogates."""
     return not any("\udc80" <= letter <= "\udcff" for letter in cell)
 
 
 def _likely_label(first: Sequence[str], wanted: str | None) -> int:
-    """Where the label is as far as one can tell before knowing whether the first line is a header."""
+    """Probable index of the label column, before it is known whether the first line is a header."""
     if wanted is None:
         return len(first) - 1
     if is_number(wanted):
@@ -97,28 +97,28 @@ def _complete_lines(beginning: bytes, whole: bool) -> list[str]:
         raise invalid_file(
             f"The first line is longer than {len(beginning)} bytes; is this a CSV file?", code="line_too_long"
         )
-    # A row that is not UTF-8 is told of by its place later on.
+    # Rows that are not UTF-8 are reported later, with their position.
     return [line.decode(errors="surrogateescape").rstrip("\r") for line in lines[:_SAMPLE_LINES]]
 
 
-def _cut(lines: Sequence[str], separator: str) -> tuple[bool, int]:
-    """How well a separator cuts lines: whether into equally many cells, and how many."""
+def _split_quality(lines: Sequence[str], separator: str) -> tuple[bool, int]:
+    """Sort key of a separator: whether it splits all lines into equally many cells, and how many."""
     try:
-        counts = [len(_cut_line(line, separator)) for line in lines]
+        counts = [len(_split(line, separator)) for line in lines]
     except csv.Error:
-        # Not cut at all, a long line is one cell longer than any may be.
+        # A long line without this separator is one cell, and exceeds the csv module's size limit.
         return False, 0
     return counts[0] > 1 and len(set(counts)) == 1, counts[0]
 
 
 def _cells(line: str, separator: str) -> list[str]:
     try:
-        return _cut_line(line, separator)
+        return _split(line, separator)
     except csv.Error as error:
         raise invalid_file(
             f"The first line cannot be read as CSV: {error}.", code="unreadable_file"
         ) from error
 
 
-def _cut_line(line: str, separator: str) -> list[str]:
+def _split(line: str, separator: str) -> list[str]:
     return next(csv.reader([line], delimiter=separator), [])

@@ -1,4 +1,7 @@
-"""CSV: one row an example, one column its label. Read at full speed, and cell by cell only if that fails."""
+"""CSV files: one example per row, labels in one column.
+
+Arrow reads the file; only if it fails does `app.ingest.csv.diagnose` locate the faults cell by cell.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,8 @@ _BOM = b"\xef\xbb\xbf"
 def read_csv(path: Path, limits: DatasetLimits, label_column: str | None) -> RawData:
     """Read a CSV file in UTF-8.
 
-    Features are numbers (float64), labels are text with blanks around it cut off. Raises InvalidRequest
-    naming line, row and column of the first faults, TooLarge.
+    Features are float64, labels are text without surrounding whitespace. Raises TooLarge, and InvalidRequest
+    that names line, row and column of the first faults.
     """
     with _mapped(path) as (text, start, end):
         layout = _layout(text, start, end, label_column)
@@ -54,14 +57,14 @@ def read_csv(path: Path, limits: DatasetLimits, label_column: str | None) -> Raw
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[tuple[mmap.mmap, int, int]]:
-    """The file's bytes, and where its text begins (after a byte order mark) and ends (before empty lines)."""
+    """The mapped file with start and end of its text, without byte order mark and trailing empty lines."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         start = len(_BOM) if text[: len(_BOM)] == _BOM else 0
         end = len(text)
         while end > start and text[end - 1] in b"\r\n":
             end -= 1
         if end == start:
-            raise invalid_file("The file has only empty lines.", code="empty_file")
+            raise invalid_file("The file contains only empty lines.", code="empty_file")
         yield text, start, end
 
 
@@ -84,7 +87,7 @@ def _count_lines(text: mmap.mmap, start: int, end: int) -> int:
 
 
 def _block_bytes(text: mmap.mmap, start: int, end: int) -> int:
-    """Bytes read at once: enough that a block of wide rows still holds many."""
+    """Arrow's block size in bytes: large enough for many rows even if they are wide."""
     newline = text.find(b"\n", start, min(end, start + _LONGEST_FIRST_LINE))
     first_line = (end if newline < 0 else newline) - start
     return min(max(4 * 1024**2, 64 * first_line), 256 * 1024**2)
@@ -93,7 +96,7 @@ def _block_bytes(text: mmap.mmap, start: int, end: int) -> int:
 def _read_fast(
     path: Path, start: int, end: int, layout: CsvLayout, rows: int, block_bytes: int
 ) -> tuple[NDArray[np.float64], list[str]]:
-    """Features (n, d) and labels (n,). Raises ArrowInvalid without saying usefully where."""
+    """Features (n, d) and labels (n,). Raises ArrowInvalid, whose message does not locate the fault."""
     names = [str(position) for position in range(layout.columns)]
     types = {name: pa.string() if k == layout.label else pa.float64() for k, name in enumerate(names)}
     reader = arrow_csv.open_csv(
@@ -111,7 +114,7 @@ def _read_fast(
     for batch in reader:
         stop = len(labels) + len(batch)
         if stop > rows:
-            raise pa.ArrowInvalid("the file mixes kinds of line ends")
+            raise pa.ArrowInvalid("the file mixes different line endings")
         columns = [batch.column(k).to_numpy() for k in range(layout.columns) if k != layout.label]
         np.stack(columns, axis=1, out=X[len(labels) : stop])
         labels += pc.utf8_trim_whitespace(batch.column(layout.label)).to_pylist()

@@ -43,5 +43,5 @@ def test_the_file_is_what_safetensors_reads() -> None:
 
 
 def test_another_safetensors_file_is_no_data_set() -> None:
-    with pytest.raises(ValueError, match="no data set"):
+    with pytest.raises(ValueError, match="not a data set"):
         decode(bytearray((2).to_bytes(8, "little") + b"{}"))

@@ -39,9 +39,9 @@ def test_a_format_is_what_is_said_then_the_name_then_the_content(
 @pytest.mark.parametrize(
     ("content", "declared", "message"),
     [
-        (NPZ, "csv", "said to be csv, but its content is npz"),
-        (CSV, "parquet", "said to be parquet, but its content is text"),
-        (CSV, "xlsx", "'xlsx' is not read; these are: csv, svmlight, npz, npy, parquet"),
+        (NPZ, "csv", "declared as csv, but its content is npz"),
+        (CSV, "parquet", "declared as parquet, but its content is text"),
+        (CSV, "xlsx", "'xlsx' is not supported; use one of csv, svmlight, npz, npy, parquet"),
         (gzip.compress(CSV, mtime=0), "csv", "gzip"),
         (pickle.dumps({"X": 1}), None, "pickle"),
         ("a,b\n".encode("utf-16"), None, "UTF-16"),

@@ -281,7 +281,7 @@ def test_arrays_follow_each_other_without_gap_or_overlap(tmp_path: Path, place: 
 def test_bytes_that_belong_to_no_array_are_refused(tmp_path: Path):
     path = tmp_path / "head.safetensors"
     path.write_bytes(raw({"__metadata__": {"labels": json.dumps(NAMES)}, "weights": ENTRY}, b"\0" * 50))
-    assert "2 bytes behind the arrays" in error_of(path).message
+    assert "2 bytes after the last array" in error_of(path).message
 
 
 def test_a_header_shorter_than_it_says_is_refused(tmp_path: Path):

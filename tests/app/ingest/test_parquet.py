@@ -43,7 +43,7 @@ def test_float32_stays_float32_and_labels_may_be_numbers_elsewhere(ingest: Any) 
 
 
 def test_many_batches_and_categories_are_put_together(ingest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.ingest.parquet._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("app.ingest.parquet._BATCH_ROWS", 7)
     labels = pa.array(["a", "b", "c"] * 20).dictionary_encode()
     train, _, _ = ingest(file_of({"x": np.arange(60.0), "y": labels}, row_group_size=25))
     assert train.X[:, 0].tolist() == list(range(60))

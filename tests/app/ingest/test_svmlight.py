@@ -52,7 +52,7 @@ def test_faults_are_told_by_line_and_row(ingest: Any) -> None:
         ("not_a_number", 3),
     ]
     messages = [fault.message for fault in caught.value.faults]
-    assert messages[0] == "Line 3 is not of the form 'label index:value …': '1 1:2:3'."
+    assert messages[0] == "Line 3 does not have the form 'label index:value …': '1 1:2:3'."
     assert messages[3] == "Line 5, index 1: 'x' is not a number."
 
 
