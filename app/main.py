@@ -18,12 +18,13 @@ from app.api import audit, datasets, docs, health, jobs, keys, models, openapi, 
 from app.api.dependencies import AppContext
 from app.api.errors import install_error_handlers
 from app.api.middleware import RequestMiddleware
-from app.auth.audit_writer import Witness
-from app.auth.authenticator import KeyGate, UnsafeExposure, check_exposure
-from app.auth.rate_limit import Limits, TrustedProxies
+from app.auth.audit_writer import AuditWriter
+from app.auth.authenticator import Authenticator, InsecureBinding, check_binding
+from app.auth.rate_limit import RateLimiter
 from app.domain.entities import JobState
 from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
+from app.http.client_address import TrustedProxies
 from app.logs import mask_logs
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
@@ -34,10 +35,10 @@ from app.server.server import Server
 from app.serving.cache import ModelCache
 from app.serving.loader import DatabaseSource
 from app.serving.open_inference import openapi as inference_openapi
-from app.serving.open_inference.handler import InferenceProtocol
-from app.serving.query.handler import QueryPath
+from app.serving.open_inference.handler import InferenceHandler
+from app.serving.query.handler import QueryHandler
 from app.serving.refresher import Refresher
-from app.serving.servable import serve_student
+from app.serving.servable import make_servable
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.engine import open_database
@@ -45,9 +46,9 @@ from app.store.migrate import schema_is_current
 from app.store.unit_of_work import Store
 
 __all__ = [
+    "InsecureBinding",
     "SchemaOutdated",
     "StmsApi",
-    "UnsafeExposure",
     "check_database",
     "create_app",
     "run_api",
@@ -73,25 +74,29 @@ class StmsApi(FastAPI):
         self.settings = settings
         self.scoreboard = scoreboard
         self.metrics = metrics
-        self.query_path: QueryPath | None = None
-        self.inference_protocol: InferenceProtocol | None = None
+        self.query_handler: QueryHandler | None = None
+        self.inference_handler: InferenceHandler | None = None
         self.stopping: Callable[[], bool] = lambda: False
         self._published = 0.0
         self._malloc_trimmer = MallocTrimmer()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         # Not async itself: whoever answers is awaited by the server, with nobody in between.
-        if self.query_path is not None and QueryPath.takes(scope):
-            return self.query_path(scope, receive, send)
-        if self.inference_protocol is not None and InferenceProtocol.takes(scope):
-            return self.inference_protocol(scope, receive, send)
+        if self.query_handler is not None and QueryHandler.matches(scope):
+            return self.query_handler(scope, receive, send)
+        if self.inference_handler is not None and InferenceHandler.matches(scope):
+            return self.inference_handler(scope, receive, send)
         return super().__call__(scope, receive, send)
 
     def at_once(
         self, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes, client: Client = None
     ) -> tuple[HeaderList, bytes] | None:
         """What the query path can say at once to a POST request, see `app.server.fast_path`."""
-        return None if self.query_path is None else self.query_path.at_once(target, headers, body, client)
+        return (
+            None
+            if self.query_handler is None
+            else self.query_handler.try_respond(target, headers, body, client)
+        )
 
     def tick(self) -> None:
         """Twice a second, however often it is called: publish the numbers, give memory back."""
@@ -147,7 +152,7 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
     process: given by a parent that runs several processes; by default this is the only one.
-    Raises UnsafeExposure when the address needs API keys and there are none, Unavailable when that cannot be
+    Raises InsecureBinding when the address needs API keys and there are none, Unavailable when that cannot be
     found out, SchemaOutdated when the database was not upgraded, and CannotListen.
     """
     check_database(settings)
@@ -196,28 +201,32 @@ async def _open(app: StmsApi, queue: JobQueue | None, stack: AsyncExitStack) -> 
         queue = opened
     files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
     metrics, source = app.metrics, DatabaseSource(store, files)
-    gate = KeyGate(settings, Limits(settings, app.scoreboard))
-    witness = Witness(store, gate)
-    cache = ModelCache(source, budget=settings.cache_bytes, serve=serve_student)
+    authenticator = Authenticator(settings, RateLimiter(settings, app.scoreboard))
+    audit_writer = AuditWriter(store, authenticator)
+    cache = ModelCache(source, budget=settings.cache_bytes, serve=make_servable)
     stack.callback(cache.close)
-    refresher = Refresher(source, gate, cache, seconds=settings.refresh_seconds)
+    refresher = Refresher(source, authenticator, cache, seconds=settings.refresh_seconds)
     stack.push_async_callback(refresher.stop)
-    query_path = QueryPath(settings, gate, cache, metrics, witness)
-    stack.callback(query_path.close)
-    metrics.add_gauge("stms_queries_in_flight", "Queries under way.", lambda: query_path.inflight)
+    query_handler = QueryHandler(settings, authenticator, cache, metrics, audit_writer)
+    stack.callback(query_handler.close)
+    metrics.add_gauge("stms_queries_in_flight", "Queries under way.", lambda: query_handler.inflight)
     metrics.add_gauge("stms_cache_bytes", "Bytes of loaded students and teachers.", lambda: cache.size)
     metrics.add_gauge("stms_cache_entries", "Loaded students and teachers.", lambda: len(cache))
     metrics.add_counter("stms_cache_hits", "Students that were loaded when asked for.", lambda: cache.hits)
     metrics.add_counter("stms_cache_misses", "Students and teachers that were not.", lambda: cache.misses)
     metrics.add_job_states(lambda: _count_jobs(store))
-    metrics.add_labelled_counter("stms_refused", "Requests refused, by reason.", gate.limits.refused)
+    metrics.add_labelled_counter(
+        "stms_refused", "Requests refused, by reason.", authenticator.rate_limiter.refused
+    )
     await refresher.start()
-    witness.start()
-    stack.push_async_callback(witness.stop)
-    app.state.context = AppContext(settings, store, queue, gate, cache, refresher, metrics, files, witness)
-    app.query_path = query_path
-    app.inference_protocol = InferenceProtocol(app.state.context, query_path)
-    stack.callback(app.inference_protocol.close)
+    audit_writer.start()
+    stack.push_async_callback(audit_writer.stop)
+    app.state.context = AppContext(
+        settings, store, queue, authenticator, cache, refresher, metrics, files, audit_writer
+    )
+    app.query_handler = query_handler
+    app.inference_handler = InferenceHandler(app.state.context, query_handler)
+    stack.callback(app.inference_handler.close)
 
 
 def _count_jobs(store: Store) -> Mapping[str, int] | None:
@@ -234,7 +243,7 @@ def check_database(settings: Settings) -> None:
     try:
         if not schema_is_current(store.engine):
             raise SchemaOutdated("The database has an older schema, or none. Run `stms db upgrade` first.")
-        check_exposure(settings, store)
+        check_binding(settings, store)
     except SQLAlchemyError as error:
         raise Unavailable("The database cannot be reached.", code="database_unavailable") from error
     finally:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from app.auth.audit_writer import Witness
-from app.auth.authenticator import KeyGate
+from app.auth.audit_writer import AuditWriter
+from app.auth.authenticator import Authenticator
 from app.domain.entities import ApiKey
 from app.domain.ports import JobQueue
 from app.processes.metrics import Metrics
@@ -26,12 +26,12 @@ class AppContext:
     settings: Settings
     store: Store
     queue: JobQueue
-    authenticator: KeyGate
+    authenticator: Authenticator
     cache: ModelCache
     refresher: Refresher
     metrics: Metrics
     files: BlobCache
-    audit_writer: Witness
+    audit_writer: AuditWriter
 
 
 # Both dependencies are async: FastAPI runs synchronous ones in a thread.
@@ -50,7 +50,7 @@ class RequiresScope:
         self._scope = scope
 
     async def __call__(self, request: Request, context: Context) -> ApiKey:
-        return context.authenticator.admit(request.scope, self._scope)
+        return context.authenticator.authenticate(request.scope, self._scope)
 
 
 Administrator = Annotated[ApiKey, Depends(RequiresScope("admin"))]

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.dependencies import AppContext
 from app.api.errors import body_too_large
-from app.auth.audit_writer import is_audited, what_of
+from app.auth.audit_writer import is_access_denial, request_line
 from app.domain.audit_context import AuditContext, audit_context
 from app.domain.errors import Overloaded, ServiceError
 from app.http.problem import NO_STORE, Problem, internal_problem, problem_of
@@ -157,10 +157,12 @@ async def _record(scope: Scope, context: AuditContext) -> None:
     read_only = READ_ONLY_TAG in getattr(scope.get("route"), "tags", ())
     changes = scope["method"] not in _SAFE_METHODS and not read_only
     problem: Problem | None = scope["state"].get("problem")
-    if problem is not None and (changes or is_audited(problem)):
-        app.audit_writer.refused(scope, problem.code, context.request_id or "")
+    if problem is not None and (changes or is_access_denial(problem)):
+        app.audit_writer.record_denial(scope, problem.code, context.request_id or "")
     elif changes and not context.recorded:
-        await run_in_threadpool(app.audit_writer.tell, _UNCHANGED, what_of(scope), "unchanged", context)
+        await run_in_threadpool(
+            app.audit_writer.write_now, _UNCHANGED, request_line(scope), "unchanged", context
+        )
 
 
 def _app_context(scope: Scope) -> AppContext | None:

@@ -14,10 +14,10 @@ from starlette.concurrency import run_in_threadpool
 from app.api.dependencies import Context, Reader
 from app.auth.authenticator import authorise
 from app.domain.errors import NotFound, TooLarge
-from app.serving.cache import ServedTeacher
+from app.serving.cache import ServableTeacher
 from app.serving.query import openapi
-from app.serving.query.negotiation import Form, Manner, manner_of
-from app.serving.query.requests import MAX_SCORES, Limits, Question, tensor_question, unpacked
+from app.serving.query.negotiation import MediaType, RequestFormat, negotiate
+from app.serving.query.requests import MAX_SCORES, QueryRequest, RequestLimits, parse_tensor, unpacked
 from app.serving.query.rows import QueryBody, decode
 from core.errors import InvalidProblem
 
@@ -72,42 +72,47 @@ async def predict(
 ) -> Response:
     """Ask the whole teacher: which class is it? Costs all classes where a query costs one student."""
     authorise(caller, "query", model.partition("@")[0])
-    manner = manner_of(dict(request.scope["headers"]), request.scope["query_string"])
+    format_ = negotiate(dict(request.scope["headers"]), request.scope["query_string"])
     data = await request.body()
     served = await context.cache.teacher(model)
-    limits = Limits(context.settings.max_query_bytes, context.settings.max_query_rows)
-    answer = await run_in_threadpool(_answer, served, data, manner, limits, scores, target)
+    limits = RequestLimits(context.settings.max_query_bytes, context.settings.max_query_rows)
+    answer = await run_in_threadpool(_answer, served, data, format_, limits, scores, target)
     context.metrics.predicted(served.model)
     return Response(answer, media_type="application/json")
 
 
 def _answer(
-    served: ServedTeacher, data: bytes, manner: Manner, limits: Limits, scores: bool, target: str | None
+    served: ServableTeacher,
+    data: bytes,
+    format_: RequestFormat,
+    limits: RequestLimits,
+    scores: bool,
+    target: str | None,
 ) -> bytes:
-    given = unpacked(data, manner, limits)
-    if manner.body is Form.JSON:
+    given = unpacked(data, format_, limits)
+    if format_.body is MediaType.JSON:
         body = decode(_DECODER, given, limits.max_rows)
-        question = Question(body.x, body.rows, explain=False)
+        query = QueryRequest(body.x, body.rows, explain=False)
         scores, target = scores or body.scores, target if body.target is None else body.target
     else:
-        question = tensor_question(given, manner, limits)
+        query = parse_tensor(given, format_, limits)
     code = _code(served, target)
     origin: Json = {"model": served.model, "version": served.version}
     if target is not None:
         origin["target"] = target
     columns, classes = served.teacher.map.n_columns, len(served.teacher.classes)
-    if scores and question.n_rows * classes > MAX_SCORES:
+    if scores and query.n_rows * classes > MAX_SCORES:
         raise TooLarge(f"At most {MAX_SCORES} scores are given in one answer.", code="too_many_scores")
     results: list[Json] = []
-    for part, table in question.blocks(columns, classes):
+    for part, table in query.blocks(columns, classes):
         try:
             results += _results(served, table, code, scores)
         except InvalidProblem as error:
-            raise question.error(error, part.start) from error
-    return _encode(results[0] | origin if question.single else {"results": results, **origin})
+            raise query.error(error, part.start) from error
+    return _encode(results[0] | origin if query.single else {"results": results, **origin})
 
 
-def _code(served: ServedTeacher, target: str | None) -> int | None:
+def _code(served: ServableTeacher, target: str | None) -> int | None:
     if target is None:
         return None
     if target not in served.codes:
@@ -117,7 +122,7 @@ def _code(served: ServedTeacher, target: str | None) -> int | None:
 
 
 def _results(
-    served: ServedTeacher, X: NDArray[np.float64], code: int | None, with_scores: bool
+    served: ServableTeacher, X: NDArray[np.float64], code: int | None, with_scores: bool
 ) -> list[Json]:
     """One result a row of X (n, d). Raises InvalidProblem."""
     teacher = served.teacher

@@ -1,6 +1,8 @@
-"""What a server process keeps for the books: who was refused, and when keys were used.
+"""Background writer of the audit log: denied requests every second, API-key usage every minute.
 
-Nothing of it is written while a request waits: once a second what was refused, once a minute the keys.
+A use case that changes something writes its audit row in its own transaction (`uow.audit.append`). A denied
+request changes nothing and anybody can cause any number of them, so they are counted in memory and written as
+one row for each address and caller. No request waits for these writes.
 """
 
 from __future__ import annotations
@@ -9,60 +11,120 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
-from app.auth.authenticator import KeyGate
+from app.auth.authenticator import Authenticator
 from app.domain.audit_context import Actor, AuditContext
 from app.domain.entities import ApiKey
 from app.domain.errors import Unavailable
-from app.http.body import Scope
 from app.http.problem import Problem
-from app.services.audit import Refusals, write_refusals
+from app.http.types import Scope
 from app.services.keys import note_uses
 from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)
 
-USES_SECONDS: Final = 60.0
+USAGE_SECONDS: Final = 60.0
+"""Seconds between two writes of key usage."""
+DENIED: Final = "request.refused"
+"""The action of a row about denied requests."""
 _SECONDS: Final = 1.0
-_LAST_SECONDS: Final = 5.0
-_LONGEST_PATH: Final = 400
-_ABOUT_CALLERS: Final = frozenset({401, 403})
+_STOP_SECONDS: Final = 5.0
+_MAX_PATH: Final = 400
+_DENIAL_STATUSES: Final = frozenset({401, 403})
+_MAX_SUBJECTS: Final = 256
+"""Pairs of address and caller with a row of their own between two writes; the others share one row."""
+_MAX_CODES: Final = 16
+
+Subject: TypeAlias = tuple[str | None, str]
+"""(address, id of the actor)."""
+_OTHERS: Final[Subject] = (None, "others")
 
 
-class Witness:
-    """Belongs to the event loop, except what it writes."""
+@dataclass(slots=True)
+class Denials:
+    """Denied requests of one caller at one address. context, request: of the first. codes: counts."""
 
-    def __init__(self, store: Store, gate: KeyGate) -> None:
+    context: AuditContext
+    request: str
+    codes: Counter[str] = field(default_factory=Counter)
+
+
+class DenialCounts:
+    """Denied requests since the last write. Only the event loop's thread may use it."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Subject, Denials] = {}
+
+    def add(self, context: AuditContext, request: str, code: str, count: int = 1) -> None:
+        """Count ``count`` requests that were denied with the error ``code``."""
+        subject = (context.address, context.actor.id)
+        if subject not in self._counts and len(self._counts) >= _MAX_SUBJECTS:
+            subject, context = _OTHERS, AuditContext()
+        denials = self._counts.setdefault(subject, Denials(context, request))
+        is_own = code in denials.codes or len(denials.codes) < _MAX_CODES
+        denials.codes[code if is_own else "others"] += count
+
+    def take(self) -> Mapping[Subject, Denials]:
+        """Remove and return all counts."""
+        counts, self._counts = self._counts, {}
+        return counts
+
+    def put_back(self, counts: Mapping[Subject, Denials]) -> None:
+        """Restore counts that could not be written, and add the newer ones to them."""
+        newer, self._counts = self._counts, dict(counts)
+        for denials in newer.values():
+            for code, count in denials.codes.items():
+                self.add(denials.context, denials.request, code, count)
+
+
+def write_denials(store: Store, counts: Mapping[Subject, Denials]) -> None:
+    """Write one row for each subject. Raises Unavailable."""
+    if counts:
+        with store.begin() as uow:
+            for denials in counts.values():
+                [(code, _)] = denials.codes.most_common(1)
+                details = {"count": denials.codes.total(), "codes": dict(denials.codes)}
+                uow.audit.append(
+                    DENIED, denials.request, outcome=code, details=details, context=denials.context
+                )
+
+
+class AuditWriter:
+    """Collects in the event loop and writes in one thread of its own."""
+
+    def __init__(self, store: Store, authenticator: Authenticator) -> None:
         self._store = store
-        self._gate = gate
-        self._refusals = Refusals()
-        self._uses: dict[str, float] = {}
-        self._uses_written = time.monotonic()
+        self._authenticator = authenticator
+        self._denials = DenialCounts()
+        self._usage: dict[str, float] = {}
+        self._usage_written = time.monotonic()
         self._failing = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-witness")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-audit")
         self._task: asyncio.Task[None] | None = None
 
     def context_of(self, scope: Scope, request_id: str) -> AuditContext:
-        """A request, of nobody known yet."""
-        return AuditContext(request_id=request_id, address=self._gate.address_of(scope) or None)
+        """The audit context of a request whose caller is not yet identified."""
+        return AuditContext(request_id=request_id, address=self._authenticator.address_of(scope) or None)
 
-    def refused(self, scope: Scope, code: str, request_id: str) -> None:
-        """A request was refused with an error ``code``."""
+    def record_denial(self, scope: Scope, code: str, request_id: str) -> None:
+        """Count a request that was refused with the error ``code``; it is written within a second."""
         context = self.context_of(scope, request_id)
-        context.actor = self._gate.actor_of(scope["headers"])
-        self._refusals.note(context, what_of(scope), code)
+        context.actor = self._authenticator.actor_of(scope["headers"])
+        self._denials.add(context, request_line(scope), code)
 
-    def did(self, scope: Scope, request_id: str, key: ApiKey, action: str, what: str) -> None:
-        """Something was done that the database does not know of. Blocks."""
+    def record_action(self, scope: Scope, request_id: str, key: ApiKey, action: str, what: str) -> None:
+        """Write a row about an action that changed nothing in the database. Blocks."""
         context = self.context_of(scope, request_id)
         context.actor = Actor.of(key)
-        self.tell(action, what, "done", context)
+        self.write_now(action, what, "done", context)
 
-    def tell(self, action: str, what: str, outcome: str, context: AuditContext) -> None:
-        """Write a row on what cannot be undone, so that a failure is the log's business only. Blocks."""
+    def write_now(self, action: str, what: str, outcome: str, context: AuditContext) -> None:
+        """Write a row about something that cannot be undone. A failure is logged, not raised. Blocks."""
         try:
             with self._store.begin() as uow:
                 uow.audit.append(action, what, outcome=outcome, context=context)
@@ -70,32 +132,35 @@ class Witness:
             logger.error("%s of %s is not in the audit log: %s", action, what, error)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the background task."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Write what is left, and end."""
+        """Stop the background task, and write everything that is left within five seconds."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         try:
-            async with asyncio.timeout(_LAST_SECONDS):
-                await self.write(all_of_it=True)
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self.write(everything=True)
         except TimeoutError:
-            logger.error("the last lines of the audit log could not be written in time")
+            logger.error("the last rows of the audit log could not be written in time")
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def write(self, *, all_of_it: bool = False) -> None:
-        """Write what is due. A failure is logged once, not raised: it is tried again with what comes then."""
-        seen = self._refusals.take()
-        if not await self._try(lambda: write_refusals(self._store, seen)):
-            self._refusals.put_back(seen)
-        if all_of_it or time.monotonic() - self._uses_written >= USES_SECONDS:
-            self._uses_written = time.monotonic()
-            uses = self._uses = self._uses | dict(self._gate.uses())
-            if await self._try(lambda: note_uses(self._store, uses)):
-                self._uses = {}
+    async def write(self, *, everything: bool = False) -> None:
+        """Write the denied requests, and key usage if it is due or ``everything`` is true.
+
+        A failure is logged once and not raised; the next call writes the same again.
+        """
+        counts = self._denials.take()
+        if not await self._try(lambda: write_denials(self._store, counts)):
+            self._denials.put_back(counts)
+        if everything or time.monotonic() - self._usage_written >= USAGE_SECONDS:
+            self._usage_written = time.monotonic()
+            usage = self._usage = self._usage | dict(self._authenticator.drain_usage())
+            if await self._try(lambda: note_uses(self._store, usage)):
+                self._usage = {}
 
     async def _run(self) -> None:
         while True:
@@ -105,20 +170,20 @@ class Witness:
     async def _try(self, work: Callable[[], None]) -> bool:
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
+        except Exception as error:  # noqa: BLE001 - every failure is retried with the next write
             if not self._failing:
-                logger.error("the audit log cannot be written just now: %s", error)
+                logger.error("the audit log cannot be written at the moment: %s", error)
             self._failing = True
             return False
         self._failing = False
         return True
 
 
-def what_of(scope: Scope) -> str:
-    """Method and path of a request, as it came."""
-    return f"{scope['method']} {scope['raw_path'][:_LONGEST_PATH].decode('latin-1')}"
+def request_line(scope: Scope) -> str:
+    """Method and path of a request as it arrived, at most 400 characters of the path."""
+    return f"{scope['method']} {scope['raw_path'][:_MAX_PATH].decode('latin-1')}"
 
 
-def is_audited(problem: Problem) -> bool:
-    """Whether a refusal is about who may do what."""
-    return problem.status in _ABOUT_CALLERS or problem.code == "too_many_failures"
+def is_access_denial(problem: Problem) -> bool:
+    """Whether a problem concerns the caller's identity or permissions, and belongs in the audit log."""
+    return problem.status in _DENIAL_STATUSES or problem.code == "too_many_failures"

@@ -1,4 +1,4 @@
-"""Who may do what: callers recognised from memory, without a database read."""
+"""Authentication and authorisation of callers from memory, without a database read."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from app.auth.rate_limit import Budget, Limits, TrustedProxies
+from app.auth.rate_limit import Quota, RateLimiter
 from app.domain.audit_context import UNKNOWN, Actor, current_context
 from app.domain.entities import ApiKey
-from app.domain.errors import NotAuthenticated, NotAuthorised, ServiceError, Unavailable
-from app.http.body import Scope
+from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited, ServiceError, Unavailable
+from app.http.client_address import TrustedProxies
+from app.http.types import HeaderList, Scope
 from app.services.keys import KeyRing, is_over, list_keys
 from app.settings import Settings
 from app.store.unit_of_work import Store
@@ -25,157 +26,176 @@ ANONYMOUS: Final = ApiKey(
     models=frozenset(),
     created_at=0.0,
 )
-"""The caller of a server that asks for no keys."""
+"""The caller of a server that requires no keys."""
 
 FOREVER: Final = math.inf
 _AUTHORIZATION, _API_KEY = b"authorization", b"x-api-key"
-_MAX_REMEMBERED: Final = 4096
-_LONG: Final = 256
+_MAX_CACHED: Final = 4096
+_MAX_CACHED_BYTES: Final = 256
 
 
-class UnsafeExposure(Exception):
-    """The server would listen beyond this machine with nobody to keep it shut."""
+class InsecureBinding(Exception):
+    """The server would listen beyond this machine without requiring API keys."""
 
 
-class KeyGate:
-    """Recognises callers by the newest snapshot of all keys, and sees that none asks too often.
+class Authenticator:
+    """Identifies callers by the newest snapshot of all API keys, and enforces their rate limits.
 
-    Keys are asked for when ``require_keys`` says so, and when it says nothing: as soon as one key was ever
-    made, or the server listens beyond loopback.
+    Keys are required if ``require_keys`` is true; if it is unset, as soon as one key was ever made, or if the
+    server listens beyond loopback.
 
-    An Authorization header that was found good is remembered as it came, until the next snapshot, so that a
-    warm query does without parsing, hashing and comparing. That is safe: only good headers are remembered,
-    a bounded number of them, and none beyond the time its key has left; every change of keys, a revocation
-    too, is a new snapshot that forgets them all; and the look-up tells a guesser nothing by its time, since
-    Python compares the bytes of a key of a dictionary only once its whole 64-bit SipHash agrees, which a
-    guess cannot work towards.
+    A valid Authorization header is cached as raw bytes until the next snapshot, so that a warm query needs no
+    parsing, hashing and comparing. That is safe: only valid headers are cached, a bounded number of them, and
+    none beyond the expiry of its key; every change of keys, also a revocation, is a new snapshot that clears
+    the cache; and the time of a lookup reveals nothing, since Python compares the bytes of a dictionary key
+    only if its whole 64-bit SipHash agrees, which a guess cannot approach step by step.
     """
 
-    def __init__(self, settings: Settings, limits: Limits | None = None) -> None:
+    def __init__(self, settings: Settings, rate_limiter: RateLimiter | None = None) -> None:
         self._ring = KeyRing()
-        self._known = False
+        self._has_snapshot = False
         self._always = settings.require_keys or not is_loopback(settings.host)
         self._never = settings.require_keys is False and is_loopback(settings.host)
-        self._good: dict[bytes, tuple[ApiKey, float]] = {}
+        self._cached: dict[bytes, tuple[ApiKey, float]] = {}
         self._used: dict[str, float] = {}
         self._proxies = TrustedProxies(settings.proxies)
-        self.limits = limits or Limits(settings)
+        self.rate_limiter = rate_limiter or RateLimiter(settings)
 
     def replace(self, keys: Sequence[ApiKey]) -> None:
-        """From now on know these keys only."""
-        self._good = {}
+        """Accept these keys and no others from now on."""
+        self._cached = {}
         self._ring.replace(keys)
-        self.limits.follow(keys)
-        self._known = True
+        self.rate_limiter.replace_keys(keys)
+        self._has_snapshot = True
 
-    def admit(
+    def authenticate(
         self,
         scope: Scope,
-        needed: str,
+        required_scope: str,
         model: str | None = None,
         headers: Mapping[bytes, bytes] | None = None,
     ) -> ApiKey:
-        """The key of a request that may be answered now; its context under way is the key's from now on.
+        """Identify, charge and authorise the caller of a request, and make the key its audit actor.
 
-        scope: of ASGI. needed, model: as for `authorise`. headers: by name, where that is known.
+        scope: of ASGI. required_scope, model: as for `authorise`. headers: by name, if the caller has them.
 
-        Raises NotAuthenticated, NotAuthorised, RateLimited, and Unavailable while no snapshot could be read.
+        Raises NotAuthenticated, RateLimited, NotAuthorised, and Unavailable before the first snapshot.
         """
+        by_name = dict(scope["headers"]) if headers is None else headers
         try:
-            key = self.caller_of(dict(scope["headers"]) if headers is None else headers)
+            key, _ = self.charge(by_name, scope.get("client"), scope["headers"])
         except NotAuthenticated as error:
             if error.reason != "key_required":
-                self.limits.fail(self.address_of(scope))
+                self.rate_limiter.record_failure(self.address_of(scope))
+            raise
+        except RateLimited:
+            self.rate_limiter.refused["rate_limited"] += 1
+            current_context().actor = Actor.of(self.identify(by_name))
             raise
         current_context().actor = Actor.of(key)
-        if self.limits.any:
-            budget = self.budget(key, scope.get("client"), scope["headers"])
-            if budget is not None:
-                self.limits.charge(budget, "This API key" if key is not ANONYMOUS else "This address")
-        authorise(key, needed, model)
+        authorise(key, required_scope, model)
         return key
 
-    def budget(
-        self, key: ApiKey, client: Sequence[object] | None, headers: Iterable[tuple[bytes, bytes]]
-    ) -> Budget | None:
-        """Out of which a request is to be paid; None if there is no limit. client: (host, port)."""
-        if key is ANONYMOUS:
-            return self.limits.of_anonymous(self._proxies.address_of(client, headers))
-        return self.limits.of_key(key)
+    def charge(
+        self, by_name: Mapping[bytes, bytes], client: Sequence[object] | None, headers: HeaderList
+    ) -> tuple[ApiKey, Quota | None]:
+        """The key of a request, and the quota that was charged; None if the caller has no limit.
 
-    def address_of(self, scope: Scope) -> str:
-        """Where a request comes from, as far as it can be believed."""
-        return self._proxies.address_of(scope.get("client"), scope["headers"])
+        by_name: headers by name. client: (host, port) of the connection. headers: as they arrived. A refusal
+        has no side effect, so that the fast path can leave it to `authenticate`.
 
-    def actor_of(self, headers: Iterable[tuple[bytes, bytes]]) -> Actor:
-        """Who shows a key, if it is one."""
-        try:
-            return Actor.of(self.caller(headers))
-        except ServiceError:
-            return UNKNOWN
-
-    def caller(self, headers: Iterable[tuple[bytes, bytes]]) -> ApiKey:
-        """The key of a request: ``Authorization: Bearer …`` or ``X-API-Key``.
-
-        Raises NotAuthenticated, and Unavailable while no snapshot could be read yet.
+        Raises NotAuthenticated, RateLimited, and Unavailable before the first snapshot.
         """
-        return self.caller_of(dict(headers))
+        key = self.identify(by_name)
+        limiter = self.rate_limiter
+        if not limiter.enabled:
+            return key, None
+        is_anonymous = key is ANONYMOUS
+        if is_anonymous:
+            quota = limiter.of_address(self._proxies.address_of(client, headers))
+        else:
+            quota = limiter.of_key(key)
+        if quota is not None:
+            wait = quota.take()
+            if wait:
+                raise quota.refusal(wait, "This address" if is_anonymous else "This API key")
+        return key, quota
 
-    def caller_of(self, headers: Mapping[bytes, bytes]) -> ApiKey:
-        """The same, from headers by name."""
+    def identify(self, headers: Mapping[bytes, bytes]) -> ApiKey:
+        """The key of a request: ``Authorization: Bearer …`` or ``X-API-Key``. headers: by name.
+
+        Raises NotAuthenticated, and Unavailable before the first snapshot.
+        """
         authorization = headers.get(_AUTHORIZATION)
         if authorization is None:
             return self._recognise(headers.get(_API_KEY))[0]
-        found = self._good.get(authorization)
-        if found is None or (found[1] is not FOREVER and found[1] <= time.time()):
+        match = self._cached.get(authorization)
+        if match is None or (match[1] is not FOREVER and match[1] <= time.time()):
             if authorization[:7].lower() != b"bearer ":
                 raise NotAuthenticated(
                     "Authorization must be of the form: Bearer stms_….", code="invalid_key"
                 )
-            good = self._good
-            found = self._recognise(authorization[7:].strip())
-            if found[0] is not ANONYMOUS and len(good) < _MAX_REMEMBERED and len(authorization) < _LONG:
-                good[authorization] = found
-        return found[0]
+            cached = self._cached
+            match = self._recognise(authorization[7:].strip())
+            is_short = len(authorization) < _MAX_CACHED_BYTES
+            if match[0] is not ANONYMOUS and len(cached) < _MAX_CACHED and is_short:
+                cached[authorization] = match
+        return match[0]
 
-    def uses(self) -> Mapping[str, float]:
-        """Keys by id that were used since this was asked last, and when, to as much as lies between.
+    def address_of(self, scope: Scope) -> str:
+        """The address of a request's client; empty if it is unknown."""
+        return self._proxies.address_of(scope.get("client"), scope["headers"])
 
-        Good headers are forgotten: by that the next use of each is seen, and no warm query needs to tell.
+    def actor_of(self, headers: Iterable[tuple[bytes, bytes]]) -> Actor:
+        """The audit actor of a request; `UNKNOWN` without a valid key."""
+        try:
+            return Actor.of(self.identify(dict(headers)))
+        except ServiceError:
+            return UNKNOWN
+
+    def drain_usage(self) -> Mapping[str, float]:
+        """Ids of the keys used since the last call, with the time of use in seconds since the epoch.
+
+        Clears the cached headers, so that the next use of each key is recorded again; a warm query in between
+        records nothing. So times are exact to the interval between two calls.
         """
-        self._good = {}
+        self._cached = {}
         used, self._used = self._used, {}
         return used
 
     def _recognise(self, text: bytes | None) -> tuple[ApiKey, float]:
+        """The key with this text and the time until which the text is valid."""
         if self._never:
             return ANONYMOUS, FOREVER
-        if not self._known:
+        if not self._has_snapshot:
             raise Unavailable("The API keys could not be read yet.", code="keys_unavailable")
         if not self._always and self._ring.empty:
             return ANONYMOUS, FOREVER
         if text is None:
             raise NotAuthenticated("An API key is needed: Authorization: Bearer stms_….", code="key_required")
-        found = self._ring.recognise(text.decode("latin-1"))
-        self._used[found[0].id] = time.time()
-        return found
+        match = self._ring.recognise(text.decode("latin-1"))
+        self._used[match[0].id] = time.time()
+        return match
 
 
-def authorise(key: ApiKey, scope: str, model: str | None = None) -> None:
-    """Raise NotAuthorised unless ``key`` has ``scope``, for ``model`` if one is named.
+def authorise(key: ApiKey, required_scope: str, model: str | None = None) -> None:
+    """Raise NotAuthorised unless ``key`` has ``required_scope``, for ``model`` if one is named.
 
-    admin may everything; train may everything but administer; query may ask its models only.
+    Scope admin permits everything, train everything except what requires admin, and query only queries of the
+    key's models, or of all models if the key names none.
     """
-    if "admin" in key.scopes or (scope != "admin" and "train" in key.scopes):
+    if "admin" in key.scopes or (required_scope != "admin" and "train" in key.scopes):
         return
-    if scope != "query" or "query" not in key.scopes:
-        raise NotAuthorised(f"This API key does not have the scope {scope!r}.", code="scope_required")
+    if required_scope != "query" or "query" not in key.scopes:
+        raise NotAuthorised(
+            f"This API key does not have the scope {required_scope!r}.", code="scope_required"
+        )
     if model is not None and key.models and model not in key.models:
-        raise NotAuthorised(f"This API key may not ask model {model!r}.", code="model_not_allowed")
+        raise NotAuthorised(f"This API key may not query model {model!r}.", code="model_not_allowed")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to listen on is reached from this machine only."""
+    """Whether only this machine can reach the address ``host``."""
     if host == "localhost":
         return True
     try:
@@ -184,15 +204,15 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_exposure(settings: Settings, store: Store) -> None:
-    """Raise UnsafeExposure when the server would listen beyond loopback without asking for API keys."""
+def check_binding(settings: Settings, store: Store) -> None:
+    """Raise InsecureBinding if the server would listen beyond loopback without requiring API keys."""
     if is_loopback(settings.host):
         return
     if settings.require_keys is False:
-        raise UnsafeExposure(f"Listening at {settings.host} needs API keys, but STMS_REQUIRE_KEYS is false.")
+        raise InsecureBinding(f"Listening at {settings.host} needs API keys, but STMS_REQUIRE_KEYS is false.")
     now = time.time()
     if not any(key.revoked_at is None and not is_over(key.expires_at, now) for key in list_keys(store)):
-        raise UnsafeExposure(
+        raise InsecureBinding(
             f"Listening at {settings.host} needs at least one API key. Make one first: "
             "stms keys create NAME --scope admin"
         )

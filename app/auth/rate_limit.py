@@ -1,20 +1,19 @@
-"""How often a caller may ask: one number a caller, in memory that all server processes of a machine share.
+"""Rate limits of callers: one number per caller, in memory that all server processes of a machine share.
 
-The number is the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371): the moment at
-which the caller will have used up nothing. A request moves it on by 1 / rate; it is refused when it is more
-than the burst ahead of the clock already. So a budget needs no clean-up, and works without a lock: a number
-is read and written as a whole. Of two processes that do so at once the later one undoes what the other wrote:
-what passed in the fraction of a microsecond in between is then not counted.
+The number is the theoretical arrival time (TAT) of the generic cell rate algorithm (ITU-T I.371): the moment
+when the caller's burst is fully replenished, in seconds of the monotonic clock. A request advances it by
+1 / rate, and is refused if it is already further ahead of the clock than the burst allows. So a quota needs
+no clean-up and no lock: a number is read and written as a whole. If two processes write at once, the later
+one overwrites the other, and requests within that fraction of a microsecond are not counted.
 
-Places: a key has its own, by its rank among all keys, which are never deleted and whose ids sort by time.
-Addresses, of which there may be any number, share theirs by a keyed hash that nobody outside can aim with.
+A key has its own cell, by its rank among all keys: keys are never deleted and their ids sort by time. Any
+number of addresses share the other cells by a keyed hash, which nobody outside can aim at.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from time import monotonic
@@ -22,199 +21,130 @@ from typing import Final
 
 from app.domain.entities import ApiKey
 from app.domain.errors import RateLimited
+from app.http.client_address import network_of
 from app.processes.scoreboard import RATE_LIMIT_CELLS, Scoreboard
 from app.settings import Settings
 
 KEYS: Final = 1 << 16
-"""Keys with a place of their own; those beyond share one with another."""
+"""Keys with a cell of their own; further keys share these cells."""
 _ADDRESSES: Final = (RATE_LIMIT_CELLS - KEYS) // 2
-_REMEMBERED: Final = 4096
+_CACHE_SIZE: Final = 4096
 
 
-class Budget:
-    """``rate`` requests a second, ``burst`` of them at once, for whoever has this place of ``times``."""
+class Quota:
+    """``rate`` requests a second, up to ``burst`` of them at once, for the caller with cell ``cell``.
 
-    __slots__ = ("_ahead", "_interval", "_place", "_times", "quota")
+    cells: arrival times in seconds, one for each caller.
+    """
 
-    def __init__(self, times: memoryview[float], place: int, rate: float, burst: int) -> None:
-        self._times = times
-        self._place = place
+    __slots__ = ("_ahead", "_cell", "_cells", "_interval", "burst")
+
+    def __init__(self, cells: memoryview[float], cell: int, rate: float, burst: int) -> None:
+        self._cells = cells
+        self._cell = cell
         self._interval = 1.0 / rate
-        # The last of a burst must not fail for a rounding.
+        # The last request of a burst must not be refused because of a rounding error.
         self._ahead = (burst - 1) / rate + 1e-9
-        self.quota = burst
+        self.burst = burst
 
     @property
     def window(self) -> float:
-        """Seconds in which a budget that was used up is whole again."""
-        return self.quota * self._interval
+        """Seconds until a burst that is used up is fully replenished."""
+        return self.burst * self._interval
 
     def take(self) -> float:
-        """Take one request out: 0 if there was one, else the seconds until there is."""
-        times, place, now = self._times, self._place, monotonic()
-        due: float = times[place]
+        """Charge one request; returns 0, or without charging the seconds until one is possible."""
+        cells, cell, now = self._cells, self._cell, monotonic()
+        due: float = cells[cell]
         if due <= now:
-            times[place] = now + self._interval
+            cells[cell] = now + self._interval
             return 0.0
         wait = due - now - self._ahead
         if wait <= 0.0:
-            times[place] = due + self._interval
+            cells[cell] = due + self._interval
             return 0.0
         if wait > self._interval:
-            # Nobody who asks at this rate gets that far: the place was another's, or the rate is new.
-            times[place] = now + self._ahead + self._interval
+            # Requests at this rate cannot get that far ahead: the cell held another rate, so reset it.
+            cells[cell] = now + self._ahead + self._interval
             return self._interval
         return wait
 
-    def give_back(self) -> None:
-        """One request was not made after all."""
-        self._times[self._place] -= self._interval
+    def refund(self) -> None:
+        """Undo the charge of one request that was not answered."""
+        self._cells[self._cell] -= self._interval
 
-    def refusal(self, wait: float, whose: str) -> RateLimited:
-        """The error of who has to wait."""
+    def refusal(self, wait: float, subject: str) -> RateLimited:
+        """The error of a caller who has to wait ``wait`` seconds. subject: begins its sentence."""
         return RateLimited(
-            f"{whose} may ask {1 / self._interval:g} times a second, and {self.quota} times at once.",
-            quota=self.quota,
+            f"{subject} may make {1 / self._interval:g} requests a second, and {self.burst} at once.",
+            quota=self.burst,
             window=self.window,
             retry_after=wait,
         )
 
 
-class Limits:
-    """The budgets of keys, and of addresses: for those without a key, and for keys that are none."""
+class RateLimiter:
+    """The quotas of API keys, of addresses without a key, and of failed authentications per address.
+
+    enabled: whether any caller has a limit. refused: requests refused since the start, by reason.
+    """
 
     def __init__(self, settings: Settings, scoreboard: Scoreboard | None = None) -> None:
         self._scoreboard = scoreboard or Scoreboard.private()
-        self._times, self._salt = self._scoreboard.rate_limit_cells, bytes(self._scoreboard.salt)
+        self._cells, self._salt = self._scoreboard.rate_limit_cells, bytes(self._scoreboard.salt)
         self._rate, self._burst = settings.rate_limit, settings.rate_burst
         self._failures = settings.auth_failure_rate
-        self._of_keys: dict[str, Budget] = {}
+        self._of_keys: dict[str, Quota] = {}
         self.refused: dict[str, int] = {"rate_limited": 0, "auth_failures": 0}
-        self.any = self._rate > 0
-        """Whether anybody at all has a limit."""
-        self._place_of = lru_cache(_REMEMBERED)(self._hashed)
+        self.enabled = self._rate > 0
+        self._cell_of = lru_cache(_CACHE_SIZE)(self._hash)
 
-    def follow(self, keys: Sequence[ApiKey]) -> None:
-        """From now on the limits are those of these keys, all there are."""
+    def replace_keys(self, keys: Sequence[ApiKey]) -> None:
+        """Take the limits of these keys, which are all that exist."""
         ranked = enumerate(sorted(key.id for key in keys))
-        places = {key_id: rank % KEYS for rank, key_id in ranked}
-        self._of_keys = {key.id: found for key in keys if (found := self._budget(key, places[key.id]))}
-        self.any = self._rate > 0 or bool(self._of_keys)
+        cells = {key_id: rank % KEYS for rank, key_id in ranked}
+        self._of_keys = {key.id: quota for key in keys if (quota := self._quota(key, cells[key.id]))}
+        self.enabled = self._rate > 0 or bool(self._of_keys)
 
-    def of_key(self, key: ApiKey) -> Budget | None:
-        """The budget of a key; None if it has no limit."""
+    def of_key(self, key: ApiKey) -> Quota | None:
+        """The quota of a key; None if it has no limit."""
         return self._of_keys.get(key.id)
 
-    def of_anonymous(self, address: str) -> Budget | None:
-        """The budget of those at an address who show no key; None if there is no limit."""
+    def of_address(self, address: str) -> Quota | None:
+        """The quota of all requests without a key from an address; None if there is no limit."""
         if self._rate <= 0:
             return None
-        place = KEYS + self._place_of(address)
-        return Budget(self._times, place, self._rate, self._burst or _second(self._rate))
+        cell = KEYS + self._cell_of(address)
+        return Quota(self._cells, cell, self._rate, self._burst or _default_burst(self._rate))
 
-    def fail(self, address: str) -> None:
-        """Somebody at an address showed a key that is none. Raises RateLimited if that happens too often."""
+    def record_failure(self, address: str) -> None:
+        """Count a wrong API key from an address. Raises RateLimited if there are too many."""
         if self._failures > 0:
-            place = KEYS + _ADDRESSES + self._place_of(address)
-            budget = Budget(self._times, place, self._failures, _second(self._failures))
-            wait = budget.take()
+            cell = KEYS + _ADDRESSES + self._cell_of(address)
+            quota = Quota(self._cells, cell, self._failures, _default_burst(self._failures))
+            wait = quota.take()
             if wait:
                 self.refused["auth_failures"] += 1
                 raise RateLimited(
                     "Too many wrong API keys came from this address.",
                     code="too_many_failures",
-                    quota=budget.quota,
-                    window=budget.window,
+                    quota=quota.burst,
+                    window=quota.window,
                     retry_after=wait,
                 )
 
-    def charge(self, budget: Budget, whose: str) -> None:
-        """Take a request out of a budget. Raises RateLimited."""
-        wait = budget.take()
-        if wait:
-            self.refused["rate_limited"] += 1
-            raise budget.refusal(wait, whose)
-
-    def _budget(self, key: ApiKey, place: int) -> Budget | None:
+    def _quota(self, key: ApiKey, cell: int) -> Quota | None:
         rate = self._rate if key.rate_limit is None else key.rate_limit
         if rate <= 0:
             return None
         default = self._burst if key.rate_limit is None else 0
-        return Budget(self._times, place, rate, key.rate_burst or default or _second(rate))
+        return Quota(self._cells, cell, rate, key.rate_burst or default or _default_burst(rate))
 
-    def _hashed(self, address: str) -> int:
+    def _hash(self, address: str) -> int:
         digest = blake2b(network_of(address).encode(), key=self._salt, digest_size=8).digest()
         return int.from_bytes(digest, "little") % _ADDRESSES
 
 
-def network_of(address: str) -> str:
-    """Who is counted as one: an IPv4 address, or the first 64 bits of an IPv6 address, one site's."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.IPv6Network((found, 64), strict=False).network_address)
-    return str(found)
-
-
-class TrustedProxies:
-    """The reverse proxies whose word on a client's address is taken.
-
-    networks: addresses or networks, such as ``10.0.0.0/8``. Raises ValueError for anything else.
-    """
-
-    def __init__(self, networks: Iterable[str] = ()) -> None:
-        self._networks = [ipaddress.ip_network(network.strip(), strict=False) for network in networks]
-        self._is_trusted = lru_cache(_REMEMBERED)(self._look)
-
-    def __contains__(self, address: str) -> bool:
-        return bool(self._networks) and self._is_trusted(address)
-
-    def address_of(self, client: Sequence[object] | None, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        """Where a request comes from; empty if nobody knows.
-
-        client: (host, port) of the connection. Behind a trusted proxy the newest address in X-Forwarded-For
-        that is not a trusted proxy's: each proxy adds at the end who asked it, and what is before that
-        anybody may have written.
-        """
-        address = str(client[0]) if client else ""
-        if address not in self:
-            return address
-        said = b",".join(value for name, value in headers if name == b"x-forwarded-for")
-        for part in reversed(said.decode("latin-1").split(",")):
-            found = _address(part)
-            if found is None:
-                return address
-            address = found
-            if address not in self:
-                return address
-        return address
-
-    def _look(self, address: str) -> bool:
-        try:
-            found = ipaddress.ip_address(address.partition("%")[0])
-        except ValueError:
-            return False
-        mapped = getattr(found, "ipv4_mapped", None)
-        return any((mapped or found) in network for network in self._networks)
-
-
-def _address(text: str) -> str | None:
-    """An address as proxies write it, with or without a port; None if it is none."""
-    text = text.strip()
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        return None
-
-
-def _second(rate: float) -> int:
+def _default_burst(rate: float) -> int:
     """The requests of one second, at least one."""
     return max(1, math.ceil(rate))

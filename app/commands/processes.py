@@ -77,7 +77,7 @@ def api(
 
     Example:  stms api --api-processes 4
     """
-    from app.main import SchemaOutdated, UnsafeExposure, run_api
+    from app.main import InsecureBinding, SchemaOutdated, run_api
     from app.processes.scoreboard import ScoreboardMismatch
 
     settings = read_settings(host=host, port=port, data_dir=data_dir, api_processes=api_processes)
@@ -86,7 +86,7 @@ def api(
             code = run_api(settings, ProcessContext.inherited(*map(int, context.split(":"))))
         else:
             code = _run_prefork(settings) if settings.api_processes > 1 else run_api(settings)
-    except (SchemaOutdated, UnsafeExposure, ScoreboardMismatch, CannotListen) as error:
+    except (SchemaOutdated, InsecureBinding, ScoreboardMismatch, CannotListen) as error:
         raise CommandFailed(str(error)) from error
     raise typer.Exit(code)
 

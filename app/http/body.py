@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator
 
 import numpy as np
 
 from app.domain.errors import InvalidRequest, TooLarge
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-Body: TypeAlias = bytes | bytearray | memoryview
+from app.http.types import Body, Message, Receive
 
 
 def declared_length(value: bytes | None, limit: int) -> int | None:

@@ -6,7 +6,8 @@ import zlib
 from typing import Any, Final
 
 from app.domain.errors import InvalidRequest, TooLarge
-from app.http.body import Body, too_large
+from app.http.body import too_large
+from app.http.types import Body
 
 MAX_RATIO: Final = 250
 """Unpacked bytes for each packed one; real rows stay far below, a bomb of zeros reaches a thousand."""
@@ -18,7 +19,7 @@ _PIECE: Final = 1 << 16
 _WINDOW: Final = 47
 
 
-def inflate(data: Body, limit: int) -> bytearray:
+def decompress(data: Body, limit: int) -> bytearray:
     """A body as it was before gzip or deflate (the zlib format), at most ``limit`` bytes.
 
     Several gzip members follow each other as one. Takes no more memory than ``limit`` and some pieces,

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from app.auth.rate_limit import TrustedProxies, network_of
-from app.http.body import Message, Receive, Scope, Send
+from app.http.client_address import TrustedProxies, network_of
 from app.http.problem import Problem
 from app.http.request_id import HEADER, new_request_id
+from app.http.types import Message, Receive, Scope, Send
 from app.processes.scoreboard import Slot, State
 from app.server.fast_path import AtOnce
 from app.server.request_rules import StrictProtocol

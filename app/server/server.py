@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from app.auth.rate_limit import TrustedProxies
+from app.http.client_address import TrustedProxies
 from app.processes.scoreboard import Scoreboard, Slot, State
 from app.server.fast_path import AtOnce
 from app.server.protocol import Connection, House

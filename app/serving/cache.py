@@ -21,7 +21,7 @@ from app.domain.entities import ModelVersion
 from app.domain.errors import NotFound
 from app.serving.loader import ModelSource, Teacher
 from app.serving.lru import LruCache, Part
-from app.serving.servable import ServedStudent
+from app.serving.servable import ServableStudent
 from core.packed import LinearBasis, PackedHead, PackedStudent
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _LOADERS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ServedTeacher:
+class ServableTeacher:
     """A teacher ready to answer. codes: class name → its number."""
 
     teacher: Teacher
@@ -52,7 +52,7 @@ class ServedTeacher:
 class ModelCache:
     """Students by (model, version, class) and teachers by (model, version), least recently used out first.
 
-    serve: makes a `ServedStudent` of what the source loaded. budget: bytes kept.
+    serve: makes a `ServableStudent` of what the source loaded. budget: bytes kept.
     hits, misses: students that were at hand when they were asked for, and what had to be loaded first.
     """
 
@@ -61,14 +61,16 @@ class ModelCache:
         source: ModelSource,
         *,
         budget: int,
-        serve: Callable[[PackedStudent, ModelVersion], ServedStudent],
+        serve: Callable[[PackedStudent, ModelVersion], ServableStudent],
     ) -> None:
         self._source = source
         self._serve = serve
         self._versions: dict[str, ModelVersion] = {}
-        self._loaded: LruCache[tuple[str, int, str | None], ServedStudent | ServedTeacher] = LruCache(budget)
+        self._loaded: LruCache[tuple[str, int, str | None], ServableStudent | ServableTeacher] = LruCache(
+            budget
+        )
         self._missing: dict[tuple[str, str | None], tuple[NotFound, float]] = {}
-        self._flights: dict[object, asyncio.Task[Any]] = {}
+        self._inflight: dict[object, asyncio.Task[Any]] = {}
         self._generation = 0
         self._moves: dict[str, tuple[int, asyncio.Task[None]]] = {}
         self._failed = False
@@ -84,38 +86,38 @@ class ModelCache:
         return len(self._loaded)
 
     @property
-    def settled(self) -> bool:
+    def up_to_date(self) -> bool:
         """Whether every reference is where the last `refresh` saw it; else it should be called again."""
         return not self._moves and not self._failed
 
-    def get(self, reference: str, label: str) -> ServedStudent | None:
+    def get(self, reference: str, label: str) -> ServableStudent | None:
         """The student of a class if it is loaded, or at hand: no waiting, no database."""
         version = self._versions.get(reference)
         if version is None:
             return None
         # A key with a label only ever holds a student.
-        found = cast("ServedStudent | None", self._loaded.get((version.model, version.version, label)))
+        found = cast("ServableStudent | None", self._loaded.get((version.model, version.version, label)))
         if found is None:
-            found = self._at_hand(version, label)
+            found = self._get_if_local(version, label)
         if found is not None:
             self.hits += 1
         return found
 
-    async def student(self, reference: str, label: str) -> ServedStudent:
+    async def student(self, reference: str, label: str) -> ServableStudent:
         """The student of a class, loaded if need be. Raises NotFound and Unavailable."""
         found = self.get(reference, label)
         if found is not None:
             return found
-        return cast("ServedStudent", await self._load(reference, label))
+        return cast("ServableStudent", await self._load(reference, label))
 
-    async def teacher(self, reference: str) -> ServedTeacher:
+    async def teacher(self, reference: str) -> ServableTeacher:
         """The whole teacher, loaded if need be. Raises NotFound and Unavailable."""
         version = self._versions.get(reference)
         if version is not None:
             found = self._loaded.get((version.model, version.version, None))
             if found is not None:
-                return cast("ServedTeacher", found)
-        return cast("ServedTeacher", await self._load(reference, None))
+                return cast("ServableTeacher", found)
+        return cast("ServableTeacher", await self._load(reference, None))
 
     def drop(self, model: str, version: int | None = None, label: str | None = None) -> None:
         """Free what is loaded of a model, of one version or of one class; a query loads it again."""
@@ -124,7 +126,7 @@ class ModelCache:
                 self._loaded.pop(key)
 
     async def refresh(self) -> None:
-        """Follow the registry. Called, one call at a time, when its clock has moved or it is not `settled`.
+        """Follow the registry. Call it when the revision changed or `up_to_date` is false; not concurrently.
 
         Moves go on side by side: one that has to fetch a large file goes on behind this call, so that it
         keeps none of the others waiting. When something cannot be read, the error is raised and everything
@@ -182,7 +184,7 @@ class ModelCache:
             move.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _load(self, reference: str, label: str | None) -> ServedStudent | ServedTeacher:
+    async def _load(self, reference: str, label: str | None) -> ServableStudent | ServableTeacher:
         self.misses += 1
         key = (reference, label)
         missing = self._missing.get(key)
@@ -191,12 +193,12 @@ class ModelCache:
         try:
             version = self._versions.get(reference)
             if version is None:
-                version = await self._once(reference, lambda: self._resolve(reference))
+                version = await self._single_flight(reference, lambda: self._resolve(reference))
             place = (*_name(version), label)
             found = self._loaded.get(place)
             if found is not None:
                 return found
-            return await self._once(place, partial(self._fetch, version, label))
+            return await self._single_flight(place, partial(self._fetch, version, label))
         except NotFound as error:
             if len(self._missing) >= _MAX_MISSING:
                 self._missing.clear()
@@ -212,8 +214,8 @@ class ModelCache:
                 return version
             # The registry moved while we were reading, and `refresh` has not seen this reference: read again.
 
-    async def _fetch(self, version: ModelVersion, label: str | None) -> ServedStudent | ServedTeacher:
-        served: ServedStudent | ServedTeacher
+    async def _fetch(self, version: ModelVersion, label: str | None) -> ServableStudent | ServableTeacher:
+        served: ServableStudent | ServableTeacher
         if label is None:
             teacher, size = await self._in_thread(lambda: self._source.teacher(version))
             codes = (
@@ -221,19 +223,19 @@ class ModelCache:
                 if isinstance(teacher, PackedHead)
                 else {name: code for code, name in enumerate(teacher.classes)}
             )
-            served = ServedTeacher(teacher, version.model, version.version, codes)
+            served = ServableTeacher(teacher, version.model, version.version, codes)
         else:
             student, size = await self._in_thread(lambda: self._source.student(version, label))
             return self._keep(version, label, student, size)
         self._loaded.put((version.model, version.version, None), served, size)
         return served
 
-    def _at_hand(self, version: ModelVersion, label: str) -> ServedStudent | None:
+    def _get_if_local(self, version: ModelVersion, label: str) -> ServableStudent | None:
         """A student that is not loaded, but so near that changing threads for it would cost more."""
-        found = self._source.at_hand(version, label)
+        found = self._source.get_if_local(version, label)
         return None if found is None else self._keep(version, label, *found)
 
-    def _keep(self, version: ModelVersion, label: str, student: PackedStudent, size: int) -> ServedStudent:
+    def _keep(self, version: ModelVersion, label: str, student: PackedStudent, size: int) -> ServableStudent:
         served = self._serve(student, version)
         shared = None
         if not isinstance(student.map, LinearBasis):
@@ -250,21 +252,21 @@ class ModelCache:
         for label in labels[:_MAX_PRELOADED]:
             if self._loaded.get((*_name(new), label)) is None:
                 try:
-                    await self._once((*_name(new), label), partial(self._fetch, new, label))
+                    await self._single_flight((*_name(new), label), partial(self._fetch, new, label))
                 except NotFound:
                     logger.info("model %s version %d has no class %r any more", new.model, new.version, label)
 
-    async def _once(self, key: object, start: Callable[[], Coroutine[Any, Any, Loaded]]) -> Loaded:
+    async def _single_flight(self, key: object, start: Callable[[], Coroutine[Any, Any, Loaded]]) -> Loaded:
         """The result of one load however many wait for it, and whoever of them goes away."""
-        flight = self._flights.get(key)
-        if flight is None:
-            flight = asyncio.get_running_loop().create_task(start())
-            self._flights[key] = flight
-            flight.add_done_callback(lambda task: self._landed(key, task))
-        return cast("Loaded", await asyncio.shield(flight))
+        task = self._inflight.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(start())
+            self._inflight[key] = task
+            task.add_done_callback(lambda task: self._on_loaded(key, task))
+        return cast("Loaded", await asyncio.shield(task))
 
-    def _landed(self, key: object, task: asyncio.Task[Any]) -> None:
-        del self._flights[key]
+    def _on_loaded(self, key: object, task: asyncio.Task[Any]) -> None:
+        del self._inflight[key]
         if not task.cancelled():
             # Marks the error as seen: the waiters, if any are left, get it too.
             task.exception()

@@ -1,6 +1,6 @@
 """Where a server's caches are filled from: the database, by way of the cache on local disk.
 
-All calls but `at_hand` block, and are made away from the event loop.
+All calls but `get_if_local` block, and are made away from the event loop.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ModelSource(Protocol):
         """A class's student and its size in bytes, its map not counted."""
         ...
 
-    def at_hand(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int] | None:
+    def get_if_local(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int] | None:
         """The same where it takes microseconds: no database, no waiting. None where it would take more."""
         ...
 
@@ -66,7 +66,7 @@ class DatabaseSource(ModelSource):
         self._heads: OrderedDict[tuple[str, str | None], PackedHead] = OrderedDict()
         self._lock = threading.Lock()
 
-    def clock(self) -> int:
+    def revision(self) -> int:
         """Revision of the registry: the same number means that nothing cached has changed."""
         with self._store.read() as uow:
             return uow.models.revision()
@@ -94,7 +94,7 @@ class DatabaseSource(ModelSource):
         data = self._read(version, f"the student of class {label!r}", digest, PackedStudent.from_bytes)
         return self._sized(self._sharing_map(data))
 
-    def at_hand(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int] | None:
+    def get_if_local(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int] | None:
         # A row of a head that is open is a few pages of a local file, nearly always in memory.
         head = self._heads.get(_head_key(version)) if version.imported else None
         if head is None:
@@ -108,7 +108,7 @@ class DatabaseSource(ModelSource):
     def teacher(self, version: ModelVersion) -> tuple[Teacher, int]:
         if version.imported:
             # Its pages belong to the file cache of the system, which takes them back when it needs them.
-            return self._mending(version, lambda: self._head(version)), _OBJECT_BYTES
+            return self._with_refetch(version, lambda: self._head(version)), _OBJECT_BYTES
         digest = version.teacher_digest
         teacher = self._read(version, "the teacher", digest, PackedTeacher.from_bytes)
         return teacher, teacher.coef.nbytes + _map_bytes(teacher.map) + _OBJECT_BYTES
@@ -119,12 +119,12 @@ class DatabaseSource(ModelSource):
             row = head.labels.find(label)
             return None if row is None else head.student(row)
 
-        found = self._mending(version, look)
+        found = self._with_refetch(version, look)
         if found is None:
             raise models.unknown_class(version, label)
         return self._sized(found)
 
-    def _mending(self, version: ModelVersion, look: Callable[[], Packed]) -> Packed:
+    def _with_refetch(self, version: ModelVersion, look: Callable[[], Packed]) -> Packed:
         """What is found in a head; if a file of it is damaged, in the one that is fetched instead."""
         try:
             return look()

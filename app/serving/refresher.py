@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from app.auth.authenticator import KeyGate
+from app.auth.authenticator import Authenticator
 from app.domain.entities import ApiKey
 from app.serving.cache import ModelCache
 
@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 Read = TypeVar("Read")
 
 
-class RegistryClock(Protocol):
+class RegistryRevision(Protocol):
     """What the refresher asks; both methods block."""
 
-    def clock(self) -> int:
+    def revision(self) -> int:
         """Revision of the registry."""
         ...
 
@@ -38,15 +38,17 @@ class Refresher:
     failing_since: when that began, in seconds since the epoch; None while all is well.
     """
 
-    def __init__(self, registry: RegistryClock, gate: KeyGate, cache: ModelCache, *, seconds: float) -> None:
+    def __init__(
+        self, registry: RegistryRevision, authenticator: Authenticator, cache: ModelCache, *, seconds: float
+    ) -> None:
         self._registry = registry
-        self._gate = gate
+        self._authenticator = authenticator
         self._cache = cache
         self._seconds = seconds
         self._revision: int | None = None
         self._lock = asyncio.Lock()
         # A thread of its own: a clock that hangs must not stop loads, nor the other way round.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-clock")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-revision")
         self._task: asyncio.Task[None] | None = None
         self.failing_since: float | None = None
 
@@ -74,11 +76,11 @@ class Refresher:
                 self._recovered()
 
     async def _follow(self) -> None:
-        revision = await self._read(self._registry.clock)
-        if revision == self._revision and self._cache.settled:
+        revision = await self._read(self._registry.revision)
+        if revision == self._revision and self._cache.up_to_date:
             return
         # Read after the clock: a change in between is seen again at the next beat, never missed.
-        self._gate.replace(await self._read(self._registry.keys))
+        self._authenticator.replace(await self._read(self._registry.keys))
         await self._cache.refresh()
         self._revision = revision
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from app.domain.entities import ModelVersion
-from app.serving.query.negotiation import Form, Manner
+from app.serving.query.negotiation import MediaType, RequestFormat
 from core.packed import PackedStudent
 from core.packed.student import row_scorer
 
@@ -23,47 +23,49 @@ _MIN_INLINE_BYTES: Final = 2 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ServedStudent:
-    """score: of a row of numbers, see `PackedStudent.score`.
-    threshold, origin, name: ends and beginnings of JSON answers, with their commas.
+class ServableStudent:
+    """A loaded student with the parts of its JSON answers that never change.
 
-    tail: the end of the answer for one row of a student that has no probabilities.
-    inline_bytes: bodies of at most so many bytes are answered at once, larger ones in a thread. Where a
-    number is mapped to many basis values, fewer bytes are as much work.
+    score: function from one row, a list of numbers, to its score, see `PackedStudent.score`.
+    json_threshold: ``,"threshold":…``. json_model_fields: ``,"model":…,"version":…}``.
+    json_suffix: both, the end of the answer for one row of a student without probabilities.
+    json_class: ``{"class":…,``, the beginning of one entry of an answer for several classes.
+    inline_bytes: bodies up to this size are answered in the event loop, larger ones in a thread. A map with
+        many basis values per column makes the same number of bytes more work, so its limit is lower.
     """
 
     student: PackedStudent
     score: Callable[[list[float]], float]
     model: str
     version: int
-    threshold: bytes
-    origin: bytes
-    tail: bytes
-    name: bytes
+    json_threshold: bytes
+    json_model_fields: bytes
+    json_suffix: bytes
+    json_class: bytes
     inline_bytes: int
 
-    def is_quick(self, size: int, manner: Manner) -> bool:
+    def is_quick(self, size: int, format_: RequestFormat) -> bool:
         """Whether a body of ``size`` bytes is answered sooner than a thread would take it over."""
-        if manner.encoding is not None:
+        if format_.encoding is not None:
             return False
-        if Form.JSON in (manner.body, manner.answer) or self.student.map.kind != "linear":
+        if MediaType.JSON in (format_.body, format_.answer) or self.student.map.kind != "linear":
             return size <= self.inline_bytes
         return size <= INLINE_TENSOR_BYTES
 
 
-def serve_student(student: PackedStudent, version: ModelVersion) -> ServedStudent:
+def make_servable(student: PackedStudent, version: ModelVersion) -> ServableStudent:
     """A loaded student with the parts of its answers that never change."""
     threshold = b',"threshold":' + msgspec.json.encode(student.threshold)
-    origin = b"," + msgspec.json.encode({"model": version.model, "version": version.version})[1:]
+    model_fields = b"," + msgspec.json.encode({"model": version.model, "version": version.version})[1:]
     spread = max(1, student.map.n_basis // student.map.n_columns)
-    return ServedStudent(
+    return ServableStudent(
         student=student,
         score=row_scorer(student),
         model=version.model,
         version=version.version,
-        threshold=threshold,
-        origin=origin,
-        tail=threshold + origin,
-        name=b'{"class":' + msgspec.json.encode(student.label) + b",",
+        json_threshold=threshold,
+        json_model_fields=model_fields,
+        json_suffix=threshold + model_fields,
+        json_class=b'{"class":' + msgspec.json.encode(student.label) + b",",
         inline_bytes=max(_MIN_INLINE_BYTES, INLINE_BYTES // spread),
     )

@@ -8,13 +8,13 @@ from typing import Final
 
 from app.domain.errors import InputFault, NotFound
 from app.serving.cache import ModelCache
-from app.serving.servable import ServedStudent
+from app.serving.servable import ServableStudent
 
 _NO_STUDENT: Final = ("class_not_found", "student_not_found")
 _NAMED: Final = 10
 
 
-async def students_of(cache: ModelCache, reference: str, labels: Sequence[str]) -> list[ServedStudent]:
+async def students_of(cache: ModelCache, reference: str, labels: Sequence[str]) -> list[ServableStudent]:
     """The students of different classes, all of one and the same version, loaded if need be.
 
     Raises NotFound naming every class that has none, and Unavailable.
@@ -31,12 +31,12 @@ async def students_of(cache: ModelCache, reference: str, labels: Sequence[str]) 
     return found
 
 
-async def _load(cache: ModelCache, reference: str, labels: Sequence[str]) -> list[ServedStudent]:
+async def _load(cache: ModelCache, reference: str, labels: Sequence[str]) -> list[ServableStudent]:
     results = await asyncio.gather(
         *(cache.student(reference, label) for label in labels), return_exceptions=True
     )
     missing: dict[str, NotFound] = {}
-    found: list[ServedStudent] = []
+    found: list[ServableStudent] = []
     for label, result in zip(labels, results, strict=True):
         if isinstance(result, NotFound) and result.reason in _NO_STUDENT:
             missing[label] = result

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from app.domain.errors import InvalidRequest
 from app.serving.decision import Decisions, decide
-from app.serving.open_inference.requests import DEFAULT_OUTPUTS, ROWS, Inference, Wish
+from app.serving.open_inference.requests import DEFAULT_OUTPUTS, ROWS, Inference, RequestedOutput
 from app.serving.open_inference.tensors import Array, datatype_of, to_bytes
-from app.serving.servable import ServedStudent
+from app.serving.servable import ServableStudent
 from core.data.checks import value_fault
 from core.errors import InvalidProblem
 
@@ -21,13 +21,15 @@ Outputs = dict[str, Array]
 Rows = NDArray[np.intp] | slice
 
 
-def answer(inference: Inference, students: Mapping[str, ServedStudent]) -> tuple[Outputs, list[Wish]]:
+def answer(
+    inference: Inference, students: Mapping[str, ServableStudent]
+) -> tuple[Outputs, list[RequestedOutput]]:
     """The outputs asked for, each (n,), and their list. students: those of the classes that are asked.
 
     Raises InvalidRequest.
     """
-    wishes = _wishes(inference, students)
-    names = [wish.name for wish in wishes]
+    requested_outputs = _requested_outputs(inference, students)
+    names = [requested.name for requested in requested_outputs]
     outputs: Outputs = {}
     for label, rows in _groups(inference):
         served = students[label]
@@ -37,11 +39,14 @@ def answer(inference: Inference, students: Mapping[str, ServedStudent]) -> tuple
             if name not in outputs:
                 outputs[name] = np.empty(len(inference.rows), values.dtype)
             outputs[name][rows] = values
-    return outputs, wishes
+    return outputs, requested_outputs
 
 
 def encode(
-    inference: Inference, outputs: Outputs, wishes: Sequence[Wish], origin: Mapping[str, str]
+    inference: Inference,
+    outputs: Outputs,
+    requested_outputs: Sequence[RequestedOutput],
+    origin: Mapping[str, str],
 ) -> tuple[bytes, int | None]:
     """The body of the answer, and the length of its JSON if binary data follow it.
 
@@ -49,14 +54,14 @@ def encode(
     """
     described: list[dict[str, Any]] = []
     pieces: list[bytes] = []
-    for wish in wishes:
-        array = outputs[wish.name]
+    for requested in requested_outputs:
+        array = outputs[requested.name]
         tensor: dict[str, Any] = {
-            "name": wish.name,
+            "name": requested.name,
             "datatype": datatype_of(array),
             "shape": list(array.shape),
         }
-        if wish.binary:
+        if requested.binary:
             pieces.append(to_bytes(array))
             tensor["parameters"] = {"binary_data_size": len(pieces[-1])}
         else:
@@ -70,15 +75,17 @@ def encode(
     return (b"".join((head, *pieces)), len(head)) if pieces else (head, None)
 
 
-def _wishes(inference: Inference, students: Mapping[str, ServedStudent]) -> list[Wish]:
+def _requested_outputs(
+    inference: Inference, students: Mapping[str, ServableStudent]
+) -> list[RequestedOutput]:
     uncalibrated = [label for label, served in students.items() if served.student.calibration is None]
-    if inference.wishes is None:
+    if inference.requested_outputs is None:
         names = [name for name in DEFAULT_OUTPUTS if name != "probability" or not uncalibrated]
-        return [Wish(name, inference.binary) for name in names]
-    if uncalibrated and any(wish.name == "probability" for wish in inference.wishes):
+        return [RequestedOutput(name, inference.binary) for name in names]
+    if uncalibrated and any(requested.name == "probability" for requested in inference.requested_outputs):
         message = f"The student of class {uncalibrated[0]!r:.100} is not calibrated: it has no probabilities."
         raise InvalidRequest(message, code="not_calibrated")
-    return inference.wishes
+    return inference.requested_outputs
 
 
 def _groups(inference: Inference) -> list[tuple[str, Rows]]:
@@ -91,7 +98,7 @@ def _groups(inference: Inference) -> list[tuple[str, Rows]]:
     return [(label, np.array(places)) for label, places in rows.items()]
 
 
-def _decide(served: ServedStudent, table: Array, rows: Rows, *, explain: bool) -> Decisions:
+def _decide(served: ServableStudent, table: Array, rows: Rows, *, explain: bool) -> Decisions:
     expected = served.student.map.n_columns
     if table.shape[1] != expected:
         message = f"The rows have {table.shape[1]} columns; the model's have {expected}."
@@ -120,5 +127,5 @@ def _output(name: str, decisions: Decisions, threshold: float) -> Array:
             "gate": decisions.gate,
             "rejection": decisions.rejection,
         }[name]
-    assert values is not None  # noqa: S101 - `_wishes` and `explain` see to it
+    assert values is not None  # noqa: S101 - `_requested_outputs` and `explain` see to it
     return values

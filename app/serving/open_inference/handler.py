@@ -19,13 +19,13 @@ import msgspec
 
 from app.api import health
 from app.api.dependencies import AppContext
-from app.auth.audit_writer import is_audited
+from app.auth.audit_writer import is_access_denial
 from app.domain.entities import ApiKey
 from app.domain.errors import Overloaded, ServiceError
 from app.http import headers as compression
-from app.http.body import Body, Receive, Scope, Send, declared_length, read_buffer
-from app.http.byte_budget import HeldBytes, most_bytes
-from app.http.decompression import inflate
+from app.http.body import declared_length, read_buffer
+from app.http.byte_budget import ByteBudget, max_body_bytes
+from app.http.decompression import decompress
 from app.http.problem import (
     NO_STORE,
     Headers,
@@ -36,12 +36,13 @@ from app.http.problem import (
     short,
 )
 from app.http.request_id import HEADER, request_id_for
+from app.http.types import Body, Receive, Scope, Send
 from app.serving.open_inference.evaluate import answer, encode
-from app.serving.open_inference.paths import Place, parse_path
+from app.serving.open_inference.paths import ParsedPath, parse_path
 from app.serving.open_inference.repository import Repository
 from app.serving.open_inference.requests import Inference, read_inference
 from app.serving.open_inference.statistics import Durations, Statistics
-from app.serving.servable import INLINE_BYTES, ServedStudent
+from app.serving.servable import INLINE_BYTES, ServableStudent
 from app.serving.several import students_of
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class InFlight(Protocol):
     """Who counts the queries under way, and the bytes of the large ones."""
 
     inflight: int
-    held: HeldBytes
+    byte_budget: ByteBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,14 @@ class _Reply:
 
 
 @dataclass(slots=True)
-class _Visit:
+class _RequestState:
     """What is known of the request under way, for its answer and its count."""
 
     headers: Mapping[bytes, bytes]
     scope: Scope
     request_id: bytes
-    place: Place = field(default_factory=lambda: Place("server"))
-    served: ServedStudent | None = None
+    path: ParsedPath = field(default_factory=lambda: ParsedPath("server"))
+    served: ServableStudent | None = None
     started: int = field(default_factory=time.perf_counter_ns)
     held: int = 0
 
@@ -93,13 +94,17 @@ class _Visit:
         return time.perf_counter_ns() - self.started
 
 
-class InferenceProtocol:
+class InferenceHandler:
     """The application. queries: counts those in flight of both ways to ask, up to one limit."""
 
     def __init__(self, runtime: AppContext, queries: InFlight) -> None:
         self._settings = runtime.settings
-        self._gate, self._cache, self._metrics = runtime.authenticator, runtime.cache, runtime.metrics
-        self._witness = runtime.audit_writer
+        self._authenticator, self._cache, self._metrics = (
+            runtime.authenticator,
+            runtime.cache,
+            runtime.metrics,
+        )
+        self._audit_writer = runtime.audit_writer
         self._queries = queries
         self._is_ready = lambda: health.is_ready(health.run_checks(runtime))
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-v2")
@@ -108,122 +113,124 @@ class InferenceProtocol:
         self._server = {"name": "stms", "version": metadata.version("stms"), "extensions": EXTENSIONS}
 
     @staticmethod
-    def takes(scope: Scope) -> bool:
+    def matches(scope: Scope) -> bool:
         """Whether the request is for this application."""
         return scope["type"] == "http" and scope["raw_path"][:4] in (b"/v2", b"/v2/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        visit = _Visit(headers, scope, request_id_for(headers.get(HEADER)))
+        state = _RequestState(headers, scope, request_id_for(headers.get(HEADER)))
         self._queries.inflight += 1
         try:
-            reply = await self._reply(scope, receive, visit)
-            await _send(send, reply, visit.request_id)
+            reply = await self._reply(scope, receive, state)
+            await _send(send, reply, state.request_id)
         finally:
             self._queries.inflight -= 1
-            self._queries.held.give_back(visit.held)
+            self._queries.byte_budget.release(state.held)
 
     def close(self) -> None:
         """Take no more work; what is under way ends by itself."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _reply(self, scope: Scope, receive: Receive, visit: _Visit) -> _Reply:
+    async def _reply(self, scope: Scope, receive: Receive, state: _RequestState) -> _Reply:
         try:
-            visit.place = parse_path(scope["raw_path"])
-            if scope["method"] != visit.place.method:
-                return self._refusal(method_not_allowed(scope["method"], visit.place.method), visit)
-            return await self._answer(receive, visit)
+            state.path = parse_path(scope["raw_path"])
+            if scope["method"] != state.path.method:
+                return self._refusal(method_not_allowed(scope["method"], state.path.method), state)
+            return await self._answer(receive, state)
         except ServiceError as error:
-            return self._refusal(problem_of(error), visit)
+            return self._refusal(problem_of(error), state)
         except Exception:
-            logger.exception("%s failed unexpectedly", visit.place.verb)
-            return self._refusal(internal_problem(), visit)
+            logger.exception("%s failed unexpectedly", state.path.operation)
+            return self._refusal(internal_problem(), state)
 
-    async def _answer(self, receive: Receive, visit: _Visit) -> _Reply:
-        place = visit.place
-        if place.verb in ("server", "live"):
-            return _json(self._server if place.verb == "server" else {"live": True})
-        if place.verb == "ready":
+    async def _answer(self, receive: Receive, state: _RequestState) -> _Reply:
+        path = state.path
+        if path.operation in ("server", "live"):
+            return _json(self._server if path.operation == "server" else {"live": True})
+        if path.operation == "ready":
             ready = await self._in_thread(self._is_ready)
             return _json({"ready": ready, "live": True}, 200 if ready else 503)
         if self._queries.inflight > self._settings.max_inflight_queries:
             raise Overloaded(f"{self._settings.max_inflight_queries} queries are under way already.")
-        needed = "train" if place.verb in CHANGES else "query"
-        caller = self._gate.admit(visit.scope, needed, place.model or None, visit.headers)
-        if place.verb == "infer":
-            return await self._infer(receive, visit)
-        return _json(await self._other(caller, receive, visit))
+        needed = "train" if path.operation in CHANGES else "query"
+        caller = self._authenticator.authenticate(state.scope, needed, path.model or None, state.headers)
+        if path.operation == "infer":
+            return await self._infer(receive, state)
+        return _json(await self._other(caller, receive, state))
 
-    async def _other(self, caller: ApiKey, receive: Receive, visit: _Visit) -> Any:
-        place, repository = visit.place, self._repository
-        if place.verb == "model":
-            return await repository.metadata(place)
-        if place.verb == "model_ready":
-            return await repository.ready(place)
-        if place.verb in ("stats", "model_stats"):
-            return await self._stats(caller, place)
-        body = bytes(await self._body(receive, visit))
-        if place.verb == "index":
+    async def _other(self, caller: ApiKey, receive: Receive, state: _RequestState) -> Any:
+        path, repository = state.path, self._repository
+        if path.operation == "model":
+            return await repository.metadata(path)
+        if path.operation == "model_ready":
+            return await repository.ready(path)
+        if path.operation in ("stats", "model_stats"):
+            return await self._stats(caller, path)
+        body = bytes(await self._body(receive, state))
+        if path.operation == "index":
             return await repository.index(caller, body)
-        done = await (repository.load if place.verb == "load" else repository.unload)(place, body)
-        request_id, action = visit.request_id.decode("ascii"), f"student.{place.verb}"
-        await self._in_thread(self._witness.did, visit.scope, request_id, caller, action, place.name)
+        done = await (repository.load if path.operation == "load" else repository.unload)(path, body)
+        request_id, action = state.request_id.decode("ascii"), f"student.{path.operation}"
+        await self._in_thread(
+            self._audit_writer.record_action, state.scope, request_id, caller, action, path.name
+        )
         return done
 
-    async def _stats(self, caller: ApiKey, place: Place) -> Any:
-        if place.verb == "model_stats":
-            version = await self._repository.version(place)
+    async def _stats(self, caller: ApiKey, path: ParsedPath) -> Any:
+        if path.operation == "model_stats":
+            version = await self._repository.version(path)
             known = [(version.model, version.version)]
         else:
             known = [key for key in self._statistics.known() if not caller.models or key[0] in caller.models]
         return {"model_stats": [self._statistics.document(*key) for key in known]}
 
-    async def _infer(self, receive: Receive, visit: _Visit) -> _Reply:
-        place, took = visit.place, Durations()
-        body = await self._body(receive, visit)
-        if place.label is not None:
-            [visit.served] = await students_of(self._cache, place.reference, [place.label])
+    async def _infer(self, receive: Receive, state: _RequestState) -> _Reply:
+        path, took = state.path, Durations()
+        body = await self._body(receive, state)
+        if path.label is not None:
+            [state.served] = await students_of(self._cache, path.reference, [path.label])
         large = len(body) > INLINE_BYTES
-        inference, took.compute_input = await self._timed(took, large, self._read, body, visit)
-        if visit.served is not None:
-            students = {inference.labels[0]: visit.served}
+        inference, took.compute_input = await self._timed(took, large, self._read, body, state)
+        if state.served is not None:
+            students = {inference.labels[0]: state.served}
         else:
             labels = list(inference.distinct)
-            found = await students_of(self._cache, place.reference, labels)
-            students, visit.served = dict(zip(labels, found, strict=True)), found[0]
+            found = await students_of(self._cache, path.reference, labels)
+            students, state.served = dict(zip(labels, found, strict=True)), found[0]
         width = max(served.student.map.n_basis for served in students.values())
         heavy = large or len(inference.rows) * width > INLINE_WORK
         answered, took.compute_infer = await self._timed(took, heavy, answer, inference, students)
-        reply, took.compute_output = await self._timed(took, heavy, _write, inference, *answered, visit)
-        model, version, rows = visit.served.model, visit.served.version, len(inference.rows)
-        self._metrics.answered(model, rows, visit.elapsed * 1e-9)
-        self._statistics.succeeded(model, version, rows, visit.elapsed, took)
+        reply, took.compute_output = await self._timed(took, heavy, _write, inference, *answered, state)
+        model, version, rows = state.served.model, state.served.version, len(inference.rows)
+        self._metrics.answered(model, rows, state.elapsed * 1e-9)
+        self._statistics.succeeded(model, version, rows, state.elapsed, took)
         return reply
 
-    def _read(self, body: Body, visit: _Visit) -> Inference:
-        columns = None if visit.served is None else visit.served.student.map.n_columns
-        length = visit.headers.get(b"inference-header-content-length")
-        return read_inference(body, length, visit.place, columns, self._settings.max_query_rows)
+    def _read(self, body: Body, state: _RequestState) -> Inference:
+        columns = None if state.served is None else state.served.student.map.n_columns
+        length = state.headers.get(b"inference-header-content-length")
+        return read_inference(body, length, state.path, columns, self._settings.max_query_rows)
 
-    async def _body(self, receive: Receive, visit: _Visit) -> Body:
+    async def _body(self, receive: Receive, state: _RequestState) -> Body:
         """The whole body, bounded and unpacked."""
         limit = self._settings.max_query_bytes
-        packed = compression.is_packed(visit.headers.get(b"content-encoding"))
-        length = declared_length(visit.headers.get(b"content-length"), limit)
-        visit.held = self._queries.held.take(most_bytes(length, limit, packed=packed))
+        packed = compression.is_packed(state.headers.get(b"content-encoding"))
+        length = declared_length(state.headers.get(b"content-length"), limit)
+        state.held = self._queries.byte_budget.reserve(max_body_bytes(length, limit, packed=packed))
         body = await read_buffer(receive, length, limit)
         # However small it is: what it unpacks to may be hundreds of times as large.
-        return await self._in_thread(inflate, body, limit) if packed else body
+        return await self._in_thread(decompress, body, limit) if packed else body
 
-    def _refusal(self, problem: Problem, visit: _Visit) -> _Reply:
+    def _refusal(self, problem: Problem, state: _RequestState) -> _Reply:
         model = ""
-        if visit.served is not None:
-            model = visit.served.model
-            self._statistics.failed(model, visit.served.version, visit.elapsed)
-        if visit.place.verb == "infer":
+        if state.served is not None:
+            model = state.served.model
+            self._statistics.failed(model, state.served.version, state.elapsed)
+        if state.path.operation == "infer":
             self._metrics.refused(model, problem.status)
-        if is_audited(problem) or visit.place.verb in CHANGES:
-            self._witness.refused(visit.scope, problem.code, visit.request_id.decode("ascii"))
+        if is_access_denial(problem) or state.path.operation in CHANGES:
+            self._audit_writer.record_denial(state.scope, problem.code, state.request_id.decode("ascii"))
         headers = [header for header in problem.headers() if header[0] != b"content-type"]
         return _json({"error": short(problem.detail)}, problem.status, headers)
 
@@ -249,16 +256,16 @@ def _clocked(work: Callable[..., Result], *arguments: Any) -> tuple[Result, int,
     return result, began, time.perf_counter_ns()
 
 
-def _write(inference: Inference, outputs: Any, wishes: Any, visit: _Visit) -> _Reply:
+def _write(inference: Inference, outputs: Any, requested_outputs: Any, state: _RequestState) -> _Reply:
     """The answer to an inference, compressed where that is wanted and worth it."""
-    assert visit.served is not None  # noqa: S101 - `_students` has found it
-    origin = {"model_name": visit.place.name, "model_version": str(visit.served.version)}
-    body, head = encode(inference, outputs, wishes, origin)
+    assert state.served is not None  # noqa: S101 - `_students` has found it
+    origin = {"model_name": state.path.name, "model_version": str(state.served.version)}
+    body, head = encode(inference, outputs, requested_outputs, origin)
     headers = [(b"content-type", _JSON)]
     if head is not None:
         headers = [(b"content-type", _BINARY), (b"inference-header-content-length", b"%d" % head)]
     headers.append((b"vary", b"accept-encoding"))
-    wanted = compression.wanted_encoding(visit.headers.get(b"accept-encoding"))
+    wanted = compression.wanted_encoding(state.headers.get(b"accept-encoding"))
     if wanted is not None and len(body) >= compression.MIN_BYTES:
         body = compression.deflate(body, wanted)
         headers.append((b"content-encoding", wanted))

@@ -102,7 +102,7 @@ def _request(known: Json, inputs: list[Json], *required: str) -> Json:
     parameters = _parameters(**known, binary_data_output={"type": "boolean"})
     if required:
         parameters |= {"type": "object", "required": list(required)}
-    wish = _object(
+    requested = _object(
         {
             "name": {"type": "string", "enum": list(OUTPUTS)},
             "parameters": _parameters(*_NOT_WITH_JSON[1:], binary_data={"type": "boolean"}),
@@ -115,7 +115,7 @@ def _request(known: Json, inputs: list[Json], *required: str) -> Json:
         "inputs": {"type": "array", "prefixItems": inputs, "minItems": len(inputs), "maxItems": len(inputs)},
         "outputs": {
             "type": ["array", "null"],
-            "items": wish,
+            "items": requested,
             "description": "Each name once; null: the usual.",
         },
     }
@@ -281,21 +281,23 @@ def _paths() -> Json:
         },
     }
     nothing = {"required": False, "content": _json("InferenceLoadOptions")}
-    for verb, summary, body in (
+    for operation, summary, body in (
         ("load", "Read a model's students ahead.", nothing),
         ("unload", "Free what is loaded.", options),
     ):
-        path = f"/v2/repository/models/{{model}}/{verb}"
-        paths[path] = {"post": _operation(verb, summary, None, path, requestBody=body)}
+        path = f"/v2/repository/models/{{model}}/{operation}"
+        paths[path] = {"post": _operation(operation, summary, None, path, requestBody=body)}
     for suffix, where in (("", "/v2/models/{model}"), ("_version", "/v2/models/{model}/versions/{version}")):
         about = _operation(f"model{suffix}", "Inputs, outputs and classes.", "InferenceModel", where)
         paths[where] = {"get": about}
         paths[f"{where}/infer"] = {"post": _infer(f"infer{suffix}", where)}
-        for verb, summary, schema in (
+        for operation, summary, schema in (
             ("ready", "Whether the model can answer.", "InferenceModelReady"),
             ("stats", "Its statistics in this process.", "InferenceStatistics"),
         ):
-            paths[f"{where}/{verb}"] = {"get": _operation(f"model_{verb}{suffix}", summary, schema, where)}
+            paths[f"{where}/{operation}"] = {
+                "get": _operation(f"model_{operation}{suffix}", summary, schema, where)
+            }
     return paths
 
 

@@ -25,24 +25,29 @@ _SERVER: Final = {
 }
 _MODEL: Final = re.compile(rb"/models/(.+?)(?:/versions/([^/]+))?(/infer|/ready|/stats)?", re.DOTALL)
 _REPOSITORY: Final = re.compile(rb"/repository/models/(.+)/(load|unload)", re.DOTALL)
-_MODEL_VERBS: Final = {None: "model", b"/infer": "infer", b"/ready": "model_ready", b"/stats": "model_stats"}
+_MODEL_OPERATIONS: Final = {
+    None: "model",
+    b"/infer": "infer",
+    b"/ready": "model_ready",
+    b"/stats": "model_stats",
+}
 _NAME: Final = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})(?:@([A-Za-z0-9._-]{1,100}))?(?::(.+))?", re.DOTALL
 )
 _SUFFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 METHODS: Final = {"infer": "POST", "index": "POST", "load": "POST", "unload": "POST"}
-"""The method of each verb; GET for those that are not named."""
+"""The method of each operation; GET for those that are not named."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A path, understood. verb: what is asked. name: the model as the client named it, empty for the server.
+class ParsedPath:
+    """operation: what is asked. name: the model as the client wrote it, empty for the server.
 
     model: its bare name. reference: with the version or alias, if one is named. label: the class, if one is.
     """
 
-    verb: str
+    operation: str
     name: str = ""
     model: str = ""
     reference: str = ""
@@ -50,18 +55,18 @@ class Place:
 
     @property
     def method(self) -> str:
-        return METHODS.get(self.verb, "GET")
+        return METHODS.get(self.operation, "GET")
 
 
-def parse_path(raw_path: bytes) -> Place:
+def parse_path(raw_path: bytes) -> ParsedPath:
     """The meaning of a path that begins with ``/v2``, percent-encoded as it came. Raises NotFound."""
     path = raw_path[3:]
-    verb = _SERVER.get(path)
-    if verb is not None:
-        return Place(verb)
+    operation = _SERVER.get(path)
+    if operation is not None:
+        return ParsedPath(operation)
     found = _MODEL.fullmatch(path)
     if found is not None:
-        return _place(_MODEL_VERBS[found[3]], found[1], found[2])
+        return _place(_MODEL_OPERATIONS[found[3]], found[1], found[2])
     found = _REPOSITORY.fullmatch(path)
     if found is not None:
         return _place(found[2].decode(), found[1], None)
@@ -75,7 +80,7 @@ def check_label(model: str, label: str) -> str:
     return label
 
 
-def _place(verb: str, raw_name: bytes, raw_version: bytes | None) -> Place:
+def _place(operation: str, raw_name: bytes, raw_version: bytes | None) -> ParsedPath:
     name = _decoded(raw_name)
     found = _NAME.fullmatch(name)
     if found is None:
@@ -88,7 +93,7 @@ def _place(verb: str, raw_name: bytes, raw_version: bytes | None) -> Place:
         if suffix is not None or not _SUFFIX.fullmatch(version):
             raise NotFound(f"Model {model!r} has no such version.", code="version_not_found")
         suffix = version
-    return Place(verb, name, model, model if suffix is None else f"{model}@{suffix}", label)
+    return ParsedPath(operation, name, model, model if suffix is None else f"{model}@{suffix}", label)
 
 
 def _decoded(part: bytes) -> str:

@@ -16,7 +16,7 @@ from app.api.dependencies import AppContext
 from app.domain.entities import ApiKey, ModelVersion
 from app.domain.errors import InvalidRequest, NotFound
 from app.services import models
-from app.serving.open_inference.paths import Place
+from app.serving.open_inference.paths import ParsedPath
 from app.serving.open_inference.requests import CLASS, DEFAULT_OUTPUTS, OUTPUTS, ROWS, how_to_name
 from app.serving.open_inference.tensors import DTYPES
 
@@ -59,66 +59,64 @@ class Repository:
             if not caller.models or model in caller.models
         ]
 
-    async def metadata(self, place: Place) -> Json:
+    async def metadata(self, path: ParsedPath) -> Json:
         """Inputs and outputs, and how to name a class. Raises NotFound."""
-        version = await self.version(place)
-        found: list[tuple[str, int]] = await self._in_thread(self._numbers, place.model)
+        version = await self.version(path)
+        found: list[tuple[str, int]] = await self._in_thread(self._numbers, path.model)
         classes = await self._in_thread(self._classes, version, MAX_NAMED)
-        probable = await self._has_probability(version, place.label, classes)
+        probable = await self._has_probability(version, path.label, classes)
         rows = {"name": ROWS, "datatype": "FP64", "shape": [-1, version.columns]}
         target = {"name": CLASS, "datatype": "BYTES", "shape": [-1], "parameters": {"optional": True}}
         return {
-            "name": place.name,
+            "name": path.name,
             "versions": [str(number) for _, number in found],
             "platform": PLATFORM,
-            "inputs": [rows] if place.label is not None else [rows, target],
+            "inputs": [rows] if path.label is not None else [rows, target],
             "outputs": [_output(name) for name in OUTPUTS if name != "probability" or probable],
             "parameters": {
                 "datatypes": list(DTYPES),
-                "class": place.label if place.label is not None else how_to_name(place),
+                "class": path.label if path.label is not None else how_to_name(path),
                 "classes": classes,
                 "class_count": version.class_count,
             },
         }
 
-    async def ready(self, place: Place) -> Json:
+    async def ready(self, path: ParsedPath) -> Json:
         """That the model, or its student, can answer. Raises NotFound and Unavailable."""
-        if place.label is None:
-            await self.version(place)
+        if path.label is None:
+            await self.version(path)
         else:
-            await self._cache.student(place.reference, place.label)
-        return {"name": place.name, "ready": True}
+            await self._cache.student(path.reference, path.label)
+        return {"name": path.name, "ready": True}
 
-    async def load(self, place: Place, body: bytes) -> Json:
+    async def load(self, path: ParsedPath, body: bytes) -> Json:
         """Read the student of a class, or the first of a model, so that the next request need not wait.
 
         Raises NotFound, and InvalidRequest for options that would change the model.
         """
         if _options(body):
             raise InvalidRequest("A model is loaded as it was published: no parameters.", code="wrong_body")
-        version = await self.version(place)
+        version = await self.version(path)
         labels = (
-            [place.label]
-            if place.label is not None
+            [path.label]
+            if path.label is not None
             else await self._in_thread(self._classes, version, MAX_LOADED)
         )
         for first in range(0, len(labels), _AT_ONCE):
-            loads = (
-                self._cache.student(place.reference, label) for label in labels[first : first + _AT_ONCE]
-            )
+            loads = (self._cache.student(path.reference, label) for label in labels[first : first + _AT_ONCE])
             for result in await asyncio.gather(*loads, return_exceptions=True):
                 # Of all classes of a model, one whose training failed has no student to load.
-                is_gap = isinstance(result, NotFound) and place.label is None
+                is_gap = isinstance(result, NotFound) and path.label is None
                 if isinstance(result, BaseException) and not is_gap:
                     raise result
         return {}
 
-    async def unload(self, place: Place, body: bytes) -> Json:
+    async def unload(self, path: ParsedPath, body: bytes) -> Json:
         """Drop what is loaded of a class, a version or a model. Raises NotFound."""
         _options(body)
-        version = await self.version(place)
-        number = version.version if "@" in place.reference else None
-        self._cache.drop(place.model, number, place.label)
+        version = await self.version(path)
+        number = version.version if "@" in path.reference else None
+        self._cache.drop(path.model, number, path.label)
         return {}
 
     async def _has_probability(self, version: ModelVersion, label: str | None, classes: list[str]) -> bool:
@@ -132,9 +130,9 @@ class Repository:
             return False
         return served.student.calibration is not None
 
-    async def version(self, place: Place) -> ModelVersion:
+    async def version(self, path: ParsedPath) -> ModelVersion:
         """The version that is meant now. Raises NotFound."""
-        found: ModelVersion = await self._in_thread(self._resolve, place.reference)
+        found: ModelVersion = await self._in_thread(self._resolve, path.reference)
         return found
 
     def _resolve(self, reference: str) -> ModelVersion:

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from app.domain.errors import InvalidRequest, TooLarge
-from app.http.body import Body
-from app.serving.open_inference.paths import Place, check_label
+from app.http.types import Body
+from app.serving.open_inference.paths import ParsedPath, check_label
 from app.serving.open_inference.tensors import DTYPES, Array, Tensor
 
 CLASS: Final = "class"
@@ -71,7 +71,7 @@ _PARAMETERS: Final = msgspec.json.Decoder(Parameters | None)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestedOutput:
     """An output that was asked for, and whether in binary."""
 
     name: str
@@ -82,13 +82,13 @@ class Wish:
 class Inference:
     """rows: (n, d), float32 or float64, unchecked. labels: one class for all rows, or one for each.
 
-    wishes: the outputs asked for; None: the usual ones, in binary if ``binary``.
+    requested_outputs: the outputs asked for; None: the usual ones, in binary if ``binary``.
     """
 
     rows: Array
     labels: list[str]
     id: str | None = None
-    wishes: list[Wish] | None = None
+    requested_outputs: list[RequestedOutput] | None = None
     binary: bool = False
     distinct: dict[str, None] = field(init=False)
 
@@ -99,20 +99,20 @@ class Inference:
 def read_inference(
     body: Body,
     header_length: bytes | None,
-    place: Place,
+    path: ParsedPath,
     columns: int | None,
     max_rows: int,
 ) -> Inference:
-    """The request in ``body``. place: what its path asks for. columns: of the model's rows, if known already.
+    """The request in ``body``. path: what its path asks for. columns: of the model's rows, if known already.
 
     Raises InvalidRequest, TooLarge, and NotFound for what can be no class.
     """
     length = _header_length(header_length, len(body))
     if length == 0 and header_length is not None:
-        if place.label is None or columns is None:
-            message = f"Name the target class in the path: {place.name}:CLASS."
+        if path.label is None or columns is None:
+            message = f"Name the target class in the path: {path.name}:CLASS."
             raise InvalidRequest(message, code="class_missing")
-        return Inference(_check(_raw_rows(body, columns), max_rows), [place.label], binary=True)
+        return Inference(_check(_raw_rows(body, columns), max_rows), [path.label], binary=True)
     request = _decode(memoryview(body)[:length])
     tensors = _tensors(request.inputs, memoryview(body)[length:], header_length is not None)
     parameters = _parameters(request.parameters, "The request")
@@ -127,16 +127,16 @@ def read_inference(
     binary = _flag(parameters, "binary_data_output", False)
     return Inference(
         rows,
-        _labels(place, parameters, target, len(rows)),
+        _labels(path, parameters, target, len(rows)),
         request.id,
-        _wishes(request.outputs, binary),
+        _requested_outputs(request.outputs, binary),
         binary,
     )
 
 
-def how_to_name(place: Place) -> str:
+def how_to_name(path: ParsedPath) -> str:
     """In which ways a request names its target class."""
-    model = place.reference or place.model
+    model = path.reference or path.model
     return f'model name "{model}:CLASS", parameter "{CLASS}", or BYTES input "{CLASS}"'
 
 
@@ -237,16 +237,16 @@ def _check(tensor: Tensor, max_rows: int) -> Array:
     return table.astype(np.promote_types(table.dtype, np.float32), copy=False)
 
 
-def _labels(place: Place, parameters: Parameters, target: Tensor | None, rows: int) -> list[str]:
+def _labels(path: ParsedPath, parameters: Parameters, target: Tensor | None, rows: int) -> list[str]:
     given = parameters.get(CLASS)
-    if (place.label is not None) + (given is not None) + (target is not None) != 1:
-        raise InvalidRequest(f"Name the target class in one way: {how_to_name(place)}.", code="class_missing")
-    if place.label is not None:
-        return [place.label]
+    if (path.label is not None) + (given is not None) + (target is not None) != 1:
+        raise InvalidRequest(f"Name the target class in one way: {how_to_name(path)}.", code="class_missing")
+    if path.label is not None:
+        return [path.label]
     if target is None:
         if not isinstance(given, str):
             raise InvalidRequest(f'The parameter "{CLASS}" must be text.', code="wrong_body")
-        return [check_label(place.model, given)]
+        return [check_label(path.model, given)]
     if prod(target.shape) not in (1, rows):
         raise target.error(
             f"names {prod(target.shape)} classes; one is needed, or one for each of {rows} rows"
@@ -256,24 +256,26 @@ def _labels(place: Place, parameters: Parameters, target: Tensor | None, rows: i
     if len(distinct) > MAX_CLASSES:
         raise TooLarge(f"At most {MAX_CLASSES} different classes are taken.", code="too_many_classes")
     for label in distinct:
-        check_label(place.model, label)
+        check_label(path.model, label)
     return labels
 
 
-def _wishes(outputs: list[_Output] | None, binary: bool) -> list[Wish] | None:
+def _requested_outputs(outputs: list[_Output] | None, binary: bool) -> list[RequestedOutput] | None:
     if not outputs:
         return None
-    wishes: dict[str, Wish] = {}
+    requested_outputs: dict[str, RequestedOutput] = {}
     for output in outputs:
         parameters = _parameters(output.parameters, f"Output {output.name!r:.100}")
         if output.name not in OUTPUTS:
             known = ", ".join(OUTPUTS)
             raise InvalidRequest(f"There is no output {output.name!r:.100}, only {known}.", code="no_output")
         _refuse_unsupported(output.name, parameters)
-        if output.name in wishes:
+        if output.name in requested_outputs:
             raise InvalidRequest(f"Output {output.name!r} is asked for twice.", code="wrong_body")
-        wishes[output.name] = Wish(output.name, _flag(parameters, "binary_data", binary))
-    return list(wishes.values())
+        requested_outputs[output.name] = RequestedOutput(
+            output.name, _flag(parameters, "binary_data", binary)
+        )
+    return list(requested_outputs.values())
 
 
 def _flag(parameters: Parameters, name: str, default: bool) -> bool:

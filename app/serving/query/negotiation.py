@@ -34,7 +34,7 @@ _MAX_PARAMETERS: Final = 1000
 _SHAPE: Final = re.compile(rb" *([0-9]{1,12}) *(?:, *([0-9]{1,12}) *)?")
 
 
-class Form(Enum):
+class MediaType(Enum):
     """A way to write rows or scores."""
 
     JSON = b"application/json"
@@ -43,11 +43,11 @@ class Form(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class RequestFormat:
     """How one query is written. shape, dtype: of a raw tensor. encoding: what packed the body."""
 
-    body: Form = Form.JSON
-    answer: Form = Form.JSON
+    body: MediaType = MediaType.JSON
+    answer: MediaType = MediaType.JSON
     encoding: bytes | None = None
     explain: bool = False
     classes: tuple[str, ...] = ()
@@ -55,20 +55,25 @@ class Manner:
     dtype: np.dtype[Any] | None = None
 
 
-PLAIN: Final = Manner()
+DEFAULT_FORMAT: Final = RequestFormat()
 """JSON both ways, nothing special: what nearly every query is."""
 
-_FORMS: Final = {form.value: form for form in Form}
+_MEDIA_TYPES: Final = {media_type.value: media_type for media_type in MediaType}
 _JSON_TYPES: Final = frozenset(
-    {None, Form.JSON.value, b"application/json; charset=utf-8", b"application/x-www-form-urlencoded"}
+    {
+        None,
+        MediaType.JSON.value,
+        b"application/json; charset=utf-8",
+        b"application/x-www-form-urlencoded",
+    }
 )
-_JSON_ACCEPTS: Final = frozenset({None, Form.JSON.value, b"*/*", b"application/json, */*"})
-_RANGES: Final = {**_FORMS, b"*/*": Form.JSON, b"application/*": Form.JSON}
+_JSON_ACCEPTS: Final = frozenset({None, MediaType.JSON.value, b"*/*", b"application/json, */*"})
+_RANGES: Final = {**_MEDIA_TYPES, b"*/*": MediaType.JSON, b"application/*": MediaType.JSON}
 _ENCODINGS: Final = {b"gzip": b"gzip", b"x-gzip": b"gzip", b"deflate": b"deflate", b"identity": None}
 
 
-def manner_of(headers: Mapping[bytes, bytes], query_string: bytes) -> Manner:
-    """The manner of a query. Raises InvalidRequest and UnsupportedFormat.
+def negotiate(headers: Mapping[bytes, bytes], query_string: bytes) -> RequestFormat:
+    """The format of a query. Raises InvalidRequest and UnsupportedFormat.
 
     A body of another type is taken for JSON, and an Accept that nothing fits gets JSON: clients send all
     sorts of both without meaning it.
@@ -83,11 +88,11 @@ def manner_of(headers: Mapping[bytes, bytes], query_string: bytes) -> Manner:
         and SHAPE_HEADER not in headers
         and DTYPE_HEADER not in headers
     ):
-        return PLAIN
+        return DEFAULT_FORMAT
     explain, classes = _parameters(query_string)
-    return Manner(
-        body=_FORMS.get(_media_type(kind or b""), Form.JSON),
-        answer=_answer_form(accept or b""),
+    return RequestFormat(
+        body=_MEDIA_TYPES.get(_media_type(kind or b""), MediaType.JSON),
+        answer=_answer_type(accept or b""),
         encoding=_encoding(get(b"content-encoding")),
         explain=explain,
         classes=classes,
@@ -155,13 +160,13 @@ def _encoding(value: bytes | None) -> bytes | None:
     return _ENCODINGS[name]
 
 
-def _answer_form(accept: bytes) -> Form:
-    """The form that an Accept likes best, the first of equals (RFC 9110, 12.5.1)."""
-    best, wanted = 0.0, Form.JSON
+def _answer_type(accept: bytes) -> MediaType:
+    """The media_type that an Accept likes best, the first of equals (RFC 9110, 12.5.1)."""
+    best, wanted = 0.0, MediaType.JSON
     for part in accept.split(b","):
-        form, quality = _RANGES.get(_media_type(part)), _quality(part)
-        if form is not None and quality > best:
-            best, wanted = quality, form
+        media_type, quality = _RANGES.get(_media_type(part)), _quality(part)
+        if media_type is not None and quality > best:
+            best, wanted = quality, media_type
     return wanted
 
 

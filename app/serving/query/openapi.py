@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from app.serving.query.negotiation import DTYPES, Form
+from app.serving.query.negotiation import DTYPES, MediaType
 from app.serving.query.paths import MAX_LABEL
 from app.serving.query.requests import MAX_CLASSES
 from core.data.checks import MAX_MAGNITUDE
@@ -175,7 +175,7 @@ def _json(schema: str) -> Json:
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
 
 
-def _bytes(kind: Form) -> Json:
+def _bytes(kind: MediaType) -> Json:
     return {"type": "string", "format": "binary", "contentMediaType": kind.value.decode()}
 
 
@@ -184,14 +184,14 @@ def body_of(schema: str, examples: Json | None = None) -> Json:
     content = _json(schema)
     if examples is not None:
         content["application/json"]["examples"] = examples
-    for kind in (Form.TENSOR, Form.NPY):
+    for kind in (MediaType.TENSOR, MediaType.NPY):
         content[kind.value.decode()] = {"schema": _bytes(kind)}
     return {"required": True, "content": content}
 
 
 def _answer_of(schema: str, description: str) -> Json:
     content = _json(schema)
-    for kind in (Form.TENSOR, Form.NPY):
+    for kind in (MediaType.TENSOR, MediaType.NPY):
         content[kind.value.decode()] = {"schema": _bytes(kind)}
     return {"200": {"description": description, "headers": _TENSOR_HEADERS, "content": content}}
 

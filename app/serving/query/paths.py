@@ -22,7 +22,7 @@ _REMEMBERED: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ParsedPath:
     """A path, understood.
 
     reference: of the model: ``name``, ``name@alias`` or ``name@3``. model: its name.
@@ -35,7 +35,7 @@ class Route:
 
 
 @lru_cache(_REMEMBERED)
-def route_of(raw_path: bytes) -> Route:
+def parse_query_path(raw_path: bytes) -> ParsedPath:
     """The route of a path that begins with `PREFIX` and ends with one of `SUFFIXES`. Raises NotFound.
 
     The class is everything between ``/classes/`` and ``:query``, so it may hold slashes and colons, encoded
@@ -55,7 +55,7 @@ def route_of(raw_path: bytes) -> Route:
         raise NotFound("There is no such model: the path is not that of a query.", code="model_not_found")
     if label is not None and not is_label(label):
         raise NotFound(f"Model {reference!r} has no such class.", code="class_not_found")
-    return Route(reference, reference.partition("@")[0], label)
+    return ParsedPath(reference, reference.partition("@")[0], label)
 
 
 def is_label(label: str) -> bool:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, NotFound, TooLarge
-from app.http.body import Body
-from app.http.decompression import inflate
-from app.serving.query.negotiation import Form, Manner
+from app.http.decompression import decompress
+from app.http.types import Body
+from app.serving.query.negotiation import MediaType, RequestFormat
 from app.serving.query.paths import is_label
 from app.serving.query.rows import (
     Block,
@@ -55,7 +55,7 @@ CLASSES: Final = msgspec.json.Decoder(ClassesQuery)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """max_bytes: of a body, unpacked. max_rows: of a query."""
 
     max_bytes: int
@@ -63,7 +63,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class QueryRequest:
     """A body, read: what is asked, with the values of the rows still to be looked at.
 
     x: the one row. rows: many rows, as JSON texts or as a table (n, d) of float32 or float64.
@@ -99,51 +99,53 @@ class Question:
         return row_error(error) if self.single else block_error(error, first)
 
 
-def read_question(decoder: msgspec.json.Decoder[Any], data: Body, manner: Manner, limits: Limits) -> Question:
-    """The question in ``data``. Raises InvalidRequest and TooLarge."""
-    data = unpacked(data, manner, limits)
-    if manner.body is not Form.JSON:
-        return tensor_question(data, manner, limits)
-    return question_of(decode(decoder, data, limits.max_rows), manner)
+def parse_request(
+    decoder: msgspec.json.Decoder[Any], data: Body, format_: RequestFormat, limits: RequestLimits
+) -> QueryRequest:
+    """The request in ``data``. Raises InvalidRequest and TooLarge."""
+    data = unpacked(data, format_, limits)
+    if format_.body is not MediaType.JSON:
+        return parse_tensor(data, format_, limits)
+    return request_of(decode(decoder, data, limits.max_rows), format_)
 
 
-def unpacked(data: Body, manner: Manner, limits: Limits) -> Body:
+def unpacked(data: Body, format_: RequestFormat, limits: RequestLimits) -> Body:
     """The body without its Content-Encoding. Raises InvalidRequest and TooLarge."""
-    return data if manner.encoding is None else inflate(data, limits.max_bytes)
+    return data if format_.encoding is None else decompress(data, limits.max_bytes)
 
 
-def question_of(body: ClassQuery, manner: Manner) -> Question:
+def request_of(body: ClassQuery, format_: RequestFormat) -> QueryRequest:
     named = body.classes if isinstance(body, ClassesQuery) else None
-    classes = manner.classes if named is None else tuple(named)
-    return Question(body.x, body.rows, body.explain or manner.explain, classes)
+    classes = format_.classes if named is None else tuple(named)
+    return QueryRequest(body.x, body.rows, body.explain or format_.explain, classes)
 
 
-def tensor_question(data: Body, manner: Manner, limits: Limits) -> Question:
-    """The question of a raw tensor or an .npy body. Raises InvalidRequest and TooLarge."""
-    table = read_tensor(data, manner)
+def parse_tensor(data: Body, format_: RequestFormat, limits: RequestLimits) -> QueryRequest:
+    """The request of a raw tensor or an .npy body. Raises InvalidRequest and TooLarge."""
+    table = read_tensor(data, format_)
     if table.ndim == 1:
-        return Question(table, None, manner.explain, manner.classes)
+        return QueryRequest(table, None, format_.explain, format_.classes)
     if len(table) == 0:
         message = "The tensor has no rows; at least one is needed."
         raise InvalidRequest(message, code="empty", faults=[InputFault("rows", "empty", message)])
     if len(table) > limits.max_rows:
         message = f"The query has {len(table)} rows; at most {limits.max_rows} are taken."
         raise TooLarge(message, code="too_many_rows")
-    return Question(None, table, manner.explain, manner.classes)
+    return QueryRequest(None, table, format_.explain, format_.classes)
 
 
-def read_classes(data: Body, manner: Manner, limits: Limits) -> Question:
-    """A question to several classes, each named once. Raises InvalidRequest and TooLarge."""
-    _check_classes(manner.classes)
-    question = read_question(CLASSES, data, manner, limits)
-    classes = question.classes
+def read_classes(data: Body, format_: RequestFormat, limits: RequestLimits) -> QueryRequest:
+    """A request to several classes, each named once. Raises InvalidRequest and TooLarge."""
+    _check_classes(format_.classes)
+    request = parse_request(CLASSES, data, format_, limits)
+    classes = request.classes
     if not classes:
         raise _bad_classes("missing", 'Name the target classes: "classes", or ?class=a&class=b.')
-    if classes is not manner.classes:
+    if classes is not format_.classes:
         _check_classes(classes)
-    if len(classes) * question.n_rows > MAX_SCORES:
+    if len(classes) * request.n_rows > MAX_SCORES:
         raise TooLarge(f"At most {MAX_SCORES} scores are given in one answer.", code="too_many_scores")
-    return question
+    return request
 
 
 def _check_classes(classes: Sequence[str]) -> None:

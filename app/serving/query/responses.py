@@ -1,4 +1,4 @@
-"""Answers as they go out: JSON put together from parts that are ready, or numbers as they are.
+"""Answers as they go out: JSON put together from parts that are ready, or encode_tensor as they are.
 
 One row:  {"match": …, "score": …, "threshold": …, "model": …, "version": …}
 many:     {"results": [{"match": …, "score": …, "threshold": …}, …], "model": …, "version": …}
@@ -18,50 +18,55 @@ from numpy.typing import NDArray
 
 from app.http.problem import NO_STORE
 from app.serving.decision import Decisions
-from app.serving.query.negotiation import Form
+from app.serving.query.negotiation import MediaType
 from app.serving.query.tensors import write_tensor
-from app.serving.servable import ServedStudent
+from app.serving.servable import ServableStudent
 
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 Answer: TypeAlias = tuple[bytes, int, Headers]
 """(body, rows decided, headers)."""
 
-JSON_HEADERS: Final[Headers] = ((b"content-type", Form.JSON.value), NO_STORE)
+JSON_HEADERS: Final[Headers] = ((b"content-type", MediaType.JSON.value), NO_STORE)
 
 # Of finite floats: the shortest text that reads back as the same number, ten times as fast as repr.
 _text: Final = msgspec.json.Encoder().encode
-_VERDICTS: Final = (b'{"match":false,"score":', b'{"match":true,"score":')
+_DECISION_START: Final = (b'{"match":false,"score":', b'{"match":true,"score":')
 
 
-def one_row(served: ServedStudent, score: float, gate: float | None = None) -> bytes:
+def encode_row(served: ServableStudent, score: float, gate: float | None = None) -> bytes:
     """The answer for one row of one class."""
     if served.student.calibration is None and gate is None:
-        return _VERDICTS[score >= served.student.threshold] + _text(score) + served.tail
-    return _verdict(served, score, gate) + served.origin
+        return _DECISION_START[score >= served.student.threshold] + _text(score) + served.json_suffix
+    return _decision(served, score, gate) + served.json_model_fields
 
 
-def one_row_of_classes(decided: Sequence[tuple[ServedStudent, float, float | None]]) -> bytes:
+def encode_row_of_classes(decided: Sequence[tuple[ServableStudent, float, float | None]]) -> bytes:
     """The answer for one row of several classes: (student, score, gate) of each."""
-    parts = [served.name + _verdict(served, score, gate)[1:] + b"}" for served, score, gate in decided]
-    return b'{"classes":[' + b",".join(parts) + b"]" + decided[0][0].origin
+    parts = [served.json_class + _decision(served, score, gate)[1:] + b"}" for served, score, gate in decided]
+    return b'{"classes":[' + b",".join(parts) + b"]" + decided[0][0].json_model_fields
 
 
-def many_rows(served: ServedStudent, decisions: Decisions) -> bytes:
+def encode_rows(served: ServableStudent, decisions: Decisions) -> bytes:
     """The answer for many rows of one class."""
-    return b"{" + _results(served, decisions) + served.origin
+    return b"{" + _results(served, decisions) + served.json_model_fields
 
 
-def many_rows_of_classes(students: Sequence[ServedStudent], decided: Sequence[Decisions]) -> bytes:
+def encode_rows_of_classes(students: Sequence[ServableStudent], decided: Sequence[Decisions]) -> bytes:
     """The answer for many rows of several classes."""
     parts = [
-        served.name + _results(served, decisions) + b"}"
+        served.json_class + _results(served, decisions) + b"}"
         for served, decisions in zip(students, decided, strict=True)
     ]
-    return b'{"classes":[' + b",".join(parts) + b"]" + students[0].origin
+    return b'{"classes":[' + b",".join(parts) + b"]" + students[0].json_model_fields
 
 
-def numbers(
-    students: Sequence[ServedStudent], decided: Sequence[Decisions], form: Form, *, single: bool, named: bool
+def encode_tensor(
+    students: Sequence[ServableStudent],
+    decided: Sequence[Decisions],
+    media_type: MediaType,
+    *,
+    single: bool,
+    named: bool,
 ) -> tuple[bytes, Headers]:
     """The scores without words, float64: row by row, class by class, column by column.
 
@@ -85,7 +90,7 @@ def numbers(
     table = np.ascontiguousarray(table.reshape(shape or [1]))
     thresholds = b",".join(_text(served.student.threshold) for served in students)
     headers = (
-        (b"content-type", form.value),
+        (b"content-type", media_type.value),
         NO_STORE,
         (b"x-tensor-shape", ",".join(map(str, table.shape)).encode()),
         (b"x-tensor-dtype", b"float64"),
@@ -94,13 +99,13 @@ def numbers(
         (b"x-model-version", b"%d" % students[0].version),
         (b"x-threshold", thresholds),
     )
-    return write_tensor(table, form), headers
+    return write_tensor(table, media_type), headers
 
 
-def _verdict(served: ServedStudent, score: float, gate: float | None) -> bytes:
+def _decision(served: ServableStudent, score: float, gate: float | None) -> bytes:
     """One decision, not closed."""
     student = served.student
-    text = _VERDICTS[score >= student.threshold] + _text(score) + served.threshold
+    text = _DECISION_START[score >= student.threshold] + _text(score) + served.json_threshold
     if student.calibration is not None:
         text += b',"probability":' + _text(student.calibration.probability(score))
     if gate is not None:
@@ -108,10 +113,10 @@ def _verdict(served: ServedStudent, score: float, gate: float | None) -> bytes:
     return text
 
 
-def _results(served: ServedStudent, decisions: Decisions) -> bytes:
+def _results(served: ServableStudent, decisions: Decisions) -> bytes:
     """All decisions of one student."""
     texts = [
-        _VERDICTS[match] + score
+        _DECISION_START[match] + score
         for match, score in zip(decisions.match.tolist(), _texts(decisions.scores), strict=True)
     ]
     optional = {
@@ -119,7 +124,7 @@ def _results(served: ServedStudent, decisions: Decisions) -> bytes:
         b"gate": decisions.gate,
         b"rejection": decisions.rejection,
     }
-    start = served.threshold
+    start = served.json_threshold
     for name, values in optional.items():
         if values is not None:
             start += b',"%s":' % name

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge
-from app.http.body import Body
+from app.http.types import Body
 from app.serving.query.row_errors import explain_body, explain_row, invalid
 from core.data.checks import MAX_FAULTS, row_blocks, value_fault, value_faults
 from core.errors import Fault, InvalidProblem

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest
-from app.http.body import Body
+from app.http.types import Body
 from app.ingest.npy import read_header
-from app.serving.query.negotiation import DTYPES, Form, Manner, bad_header
+from app.serving.query.negotiation import DTYPES, MediaType, RequestFormat, bad_header
 
 Table = NDArray[np.float32] | NDArray[np.float64]
 
@@ -24,36 +24,36 @@ _MAX_AXES: Final = 2
 _NPY_FRONT: Final = 16 * 1024
 
 
-def read_tensor(data: Body, manner: Manner) -> Table:
+def read_tensor(data: Body, format_: RequestFormat) -> Table:
     """The rows in ``data`` (n, d), or one row (d,), as float32 or float64, values unchecked.
 
     Raw tensors must have exactly the bytes of their shape. Of .npy files float32 and float64 stay as they
     are, other numbers become float64. Raises InvalidRequest.
     """
-    return _read_npy(data) if manner.body is Form.NPY else _read_raw(data, manner)
+    return _read_npy(data) if format_.body is MediaType.NPY else _read_raw(data, format_)
 
 
-def write_tensor(values: NDArray[np.float64], form: Form) -> bytes:
+def write_tensor(values: NDArray[np.float64], media_type: MediaType) -> bytes:
     """Numbers as they go out: raw little-endian float64, or as an .npy file."""
-    if form is Form.TENSOR:
+    if media_type is MediaType.TENSOR:
         return values.astype("<f8", copy=False).tobytes()
     stream = io.BytesIO()
     np.lib.format.write_array(stream, values, version=(1, 0), allow_pickle=False)
     return stream.getvalue()
 
 
-def _read_raw(data: Body, manner: Manner) -> Table:
-    if manner.dtype is None or manner.shape is None:
-        name = "X-Tensor-Dtype" if manner.dtype is None else "X-Tensor-Shape"
+def _read_raw(data: Body, format_: RequestFormat) -> Table:
+    if format_.dtype is None or format_.shape is None:
+        name = "X-Tensor-Dtype" if format_.dtype is None else "X-Tensor-Shape"
         raise bad_header(name, f"A raw tensor needs the header {name}.")
-    size = manner.dtype.itemsize * prod(manner.shape)
+    size = format_.dtype.itemsize * prod(format_.shape)
     if size != len(data):
-        text = " × ".join(map(str, manner.shape))
+        text = " × ".join(map(str, format_.shape))
         message = (
-            f"The body has {len(data)} bytes; {text} numbers of {manner.dtype.itemsize} bytes are {size}."
+            f"The body has {len(data)} bytes; {text} numbers of {format_.dtype.itemsize} bytes are {size}."
         )
         raise _refused("wrong_length", message, "X-Tensor-Shape")
-    return np.frombuffer(data, manner.dtype).reshape(manner.shape)
+    return np.frombuffer(data, format_.dtype).reshape(format_.shape)
 
 
 def _read_npy(data: Body) -> Table:

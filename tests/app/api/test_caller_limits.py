@@ -108,7 +108,7 @@ def test_a_key_is_made_with_limits_rotated_and_its_last_use_is_shown(client, pet
     for text in (camera["key"], rotated.json()["key"]):
         problem(ask(client, WAYS[0], text), 401, "invalid_key")
     assert ask(client, WAYS[0], again["key"]).status_code == 200
-    client.run(client.context.audit_writer.write(all_of_it=True))
+    client.run(client.context.audit_writer.write(everything=True))
     listed = {key["name"]: key for key in client.get("/v1/keys", headers=root).json()["data"]}
     assert listed["cam"]["last_used_at"] >= details["created_at"]
     assert "digest" not in str(listed)

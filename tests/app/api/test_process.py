@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from app.domain.errors import Unavailable
-from app.main import SchemaOutdated, UnsafeExposure, run_api
+from app.main import InsecureBinding, SchemaOutdated, run_api
 from app.settings import Settings
 
 SERVER = """
@@ -153,7 +153,7 @@ def test_a_server_refuses_to_start_without_tables(tmp_path: Path):
 
 def test_a_server_refuses_to_start_for_the_world_without_keys(tmp_path: Path, database_address: str):
     settings = {"data_dir": tmp_path, "host": "0.0.0.0", "database_url": database_address}
-    with pytest.raises(UnsafeExposure):
+    with pytest.raises(InsecureBinding):
         run_api(Settings.model_validate(settings))
 
 

@@ -17,8 +17,8 @@ import pytest
 import sqlalchemy as sa
 
 from app.serving.query import evaluate
-from app.serving.query.handler import QueryPath
-from app.serving.query.paths import Route, route_of
+from app.serving.query.handler import QueryHandler
+from app.serving.query.paths import ParsedPath, parse_query_path
 from app.store.unit_of_work import Store
 
 Check = Callable[..., dict[str, Any]]
@@ -235,13 +235,13 @@ def test_a_warm_query_is_the_same_in_however_many_messages(client, pets, pieces:
 
 def test_queries_beyond_the_limit_in_flight_are_shed(make_client, pets, problem: Check):
     client = make_client(max_inflight_queries=1)
-    client.app.query_path.inflight = 1
+    client.app.query_handler.inflight = 1
     response = client.post(CAT, json={"x": [1, 2, 3]})
     problem(response, 429, "overloaded")
     assert response.headers["retry-after"] == "1"
-    client.app.query_path.inflight = 0
+    client.app.query_handler.inflight = 0
     assert client.post(CAT, json={"x": [1, 2, 3]}).status_code == 200
-    assert client.app.query_path.inflight == 0
+    assert client.app.query_handler.inflight == 0
 
 
 def test_a_warm_query_runs_no_statement(client, pets):
@@ -269,8 +269,8 @@ def test_a_large_batch_is_decided_in_another_thread(client, pets, monkeypatch: p
 
         monkeypatch.setattr(evaluate, name, watched)
 
-    watch("ask_class")
-    watch("ask_plain")
+    watch("answer_class")
+    watch("answer_single_row")
     rows = np.random.default_rng(0).normal(size=(3000, 3)).round(6)
     answer = client.post(CAT, json={"rows": rows.tolist()}).json()
     client.post(CAT, json={"x": [1, 2, 3]})
@@ -304,7 +304,7 @@ def test_an_unexpected_error_is_a_500_that_shows_nothing(
     def fail(*_arguments: Any) -> None:
         raise RuntimeError("swordfish")
 
-    monkeypatch.setattr(evaluate, "ask_class", fail)
+    monkeypatch.setattr(evaluate, "answer_class", fail)
     with caplog.at_level(logging.ERROR):
         response = client.post(CAT, json={"x": [1, 2, 3]}, headers={"x-request-id": "r-77"})
     assert "swordfish" not in problem(response, 500, "internal_error")["detail"]
@@ -332,20 +332,20 @@ def test_answers_never_hold_nan(client, pets):
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        (b"/v1/models/a/classes/b:query", Route("a", "a", "b")),
-        (b"/v1/models/a@3/classes/x/classes/y:query", Route("a@3", "a", "x/classes/y")),
-        (b"/v1/models/a/classes/b:query:query", Route("a", "a", "b:query")),
-        (b"/v1/models/a/classes/100%25:query", Route("a", "a", "100%")),
-        (b"/v1/models/a%40new:query", Route("a@new", "a", None)),
-        (b"/v1/models/a%3Aquery", Route("a", "a", None)),
+        (b"/v1/models/a/classes/b:query", ParsedPath("a", "a", "b")),
+        (b"/v1/models/a@3/classes/x/classes/y:query", ParsedPath("a@3", "a", "x/classes/y")),
+        (b"/v1/models/a/classes/b:query:query", ParsedPath("a", "a", "b:query")),
+        (b"/v1/models/a/classes/100%25:query", ParsedPath("a", "a", "100%")),
+        (b"/v1/models/a%40new:query", ParsedPath("a@new", "a", None)),
+        (b"/v1/models/a%3Aquery", ParsedPath("a", "a", None)),
     ],
 )
-def test_a_path_is_taken_apart(path: bytes, expected: Route):
-    assert route_of(path) == expected
+def test_a_path_is_taken_apart(path: bytes, expected: ParsedPath):
+    assert parse_query_path(path) == expected
 
 
 def test_only_query_paths_pass_by_the_framework():
-    assert QueryPath.takes({"type": "http", "raw_path": b"/v1/models/a/classes/b%3aquery"})
-    assert not QueryPath.takes({"type": "http", "raw_path": b"/v1/models/a:predict"})
-    assert not QueryPath.takes({"type": "http", "raw_path": b"/other/a:query"})
-    assert not QueryPath.takes({"type": "lifespan"})
+    assert QueryHandler.matches({"type": "http", "raw_path": b"/v1/models/a/classes/b%3aquery"})
+    assert not QueryHandler.matches({"type": "http", "raw_path": b"/v1/models/a:predict"})
+    assert not QueryHandler.matches({"type": "http", "raw_path": b"/other/a:query"})
+    assert not QueryHandler.matches({"type": "lifespan"})

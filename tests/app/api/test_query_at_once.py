@@ -115,7 +115,7 @@ def test_targets_beyond_ascii_and_unsized_bodies_go_the_long_way(ways):
 
 
 def test_a_full_house_goes_the_long_way(ways):
-    ways.client.app.query_path.inflight = Settings().max_inflight_queries
+    ways.client.app.query_handler.inflight = Settings().max_inflight_queries
     assert ways.short(TARGET, body_of(x=X)) is None
     assert ways.long(TARGET, body_of(x=X)).status_code == 429
 
@@ -128,5 +128,5 @@ def test_large_bodies_go_the_long_way(ways):
 
 
 def test_a_server_that_is_not_open_yet_says_nothing(ways, monkeypatch):
-    monkeypatch.setattr(ways.client.app, "query_path", None)
+    monkeypatch.setattr(ways.client.app, "query_handler", None)
     assert ways.short(TARGET, body_of(x=X)) is None

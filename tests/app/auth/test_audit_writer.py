@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from app.auth import audit_writer as module
-from app.auth.audit_writer import Witness, what_of
-from app.auth.authenticator import KeyGate
+from app.auth.audit_writer import AuditWriter, DenialCounts, request_line, write_denials
+from app.auth.authenticator import Authenticator
 from app.domain.audit_context import AuditContext
 from app.domain.errors import Unavailable
-from app.services.audit import Refusals, list_records, write_refusals
+from app.services.audit import list_records
 from app.services.keys import create_key, list_keys
 from app.settings import Settings
 from app.store.unit_of_work import Store
@@ -26,23 +26,23 @@ def scope(text: str | None = None, client: str = "192.0.2.1", path: str = "/v1/k
 
 
 @pytest.fixture
-def gate(sqlite_store: Store) -> KeyGate:
-    gate = KeyGate(Settings())
-    gate.replace(list_keys(sqlite_store))
-    return gate
+def authenticator(sqlite_store: Store) -> Authenticator:
+    authenticator = Authenticator(Settings())
+    authenticator.replace(list_keys(sqlite_store))
+    return authenticator
 
 
 def test_refusals_of_a_moment_are_one_row_for_each_caller_and_address(sqlite_store: Store):
     key, text = create_key(sqlite_store, "camera", {"query"})
-    gate = KeyGate(Settings())
-    gate.replace(list_keys(sqlite_store))
-    witness = Witness(sqlite_store, gate)
+    authenticator = Authenticator(Settings())
+    authenticator.replace(list_keys(sqlite_store))
+    audit_writer = AuditWriter(sqlite_store, authenticator)
     for _ in range(100):
-        witness.refused(scope("nonsense"), "invalid_key", "r-1")
-    witness.refused(scope(), "key_required", "r-2")
-    witness.refused(scope(text), "scope_required", "r-3")
-    witness.refused(scope(client="192.0.2.2", path=f"/x/{text}"), "key_required", "r-4")
-    asyncio.run(witness.write())
+        audit_writer.record_denial(scope("nonsense"), "invalid_key", "r-1")
+    audit_writer.record_denial(scope(), "key_required", "r-2")
+    audit_writer.record_denial(scope(text), "scope_required", "r-3")
+    audit_writer.record_denial(scope(client="192.0.2.2", path=f"/x/{text}"), "key_required", "r-4")
+    asyncio.run(audit_writer.write())
     rows, _ = list_records(sqlite_store, limit=10, action="request.refused")
     found = {(row.actor, row.address): row for row in rows}
     assert len(rows) == len(found) == 3
@@ -56,13 +56,13 @@ def test_refusals_of_a_moment_are_one_row_for_each_caller_and_address(sqlite_sto
 
 
 def test_however_many_addresses_there_are_the_rows_are_few(sqlite_store: Store):
-    refusals = Refusals()
+    denials = DenialCounts()
     for number in range(1000):
-        refusals.note(AuditContext(address=f"192.0.2.{number}"), "GET /", f"code_{number}")
+        denials.add(AuditContext(address=f"192.0.2.{number}"), "GET /", f"code_{number}")
     for number in range(100):
-        refusals.note(AuditContext(address="192.0.2.0"), "GET /", f"code_{number}")
-    write_refusals(sqlite_store, refusals.take())
-    assert refusals.take() == {}
+        denials.add(AuditContext(address="192.0.2.0"), "GET /", f"code_{number}")
+    write_denials(sqlite_store, denials.take())
+    assert denials.take() == {}
     rows, has_more = list_records(sqlite_store, limit=1000)
     assert (len(rows), has_more) == (257, False)
     assert sum(row.details["count"] for row in rows) == 1100
@@ -71,55 +71,55 @@ def test_however_many_addresses_there_are_the_rows_are_few(sqlite_store: Store):
 
 def test_what_could_not_be_written_is_written_with_what_comes_next(sqlite_store: Store, monkeypatch, caplog):
     key, text = create_key(sqlite_store, "camera", {"query"})
-    gate = KeyGate(Settings())
-    gate.replace(list_keys(sqlite_store))
-    witness = Witness(sqlite_store, gate)
+    authenticator = Authenticator(Settings())
+    authenticator.replace(list_keys(sqlite_store))
+    audit_writer = AuditWriter(sqlite_store, authenticator)
 
     def away() -> Any:
         raise Unavailable("The database cannot be used just now.")
 
     async def story() -> None:
-        witness.refused(scope("nonsense"), "invalid_key", "r-1")
-        gate.caller(scope(text)["headers"])
+        audit_writer.record_denial(scope("nonsense"), "invalid_key", "r-1")
+        authenticator.identify(dict(scope(text)["headers"]))
         with monkeypatch.context() as patched:
             patched.setattr(sqlite_store, "begin", away)
-            await witness.write(all_of_it=True)
-            witness.refused(scope("nonsense"), "invalid_key", "r-2")
-            pending = witness.write(all_of_it=True)
-            witness.refused(scope("nonsense"), "key_required", "r-2")
+            await audit_writer.write(everything=True)
+            audit_writer.record_denial(scope("nonsense"), "invalid_key", "r-2")
+            pending = audit_writer.write(everything=True)
+            audit_writer.record_denial(scope("nonsense"), "key_required", "r-2")
             await pending
-            witness.did(scope(text), "r-3", key, "student.load", "pets")
-        await witness.write(all_of_it=True)
+            audit_writer.record_action(scope(text), "r-3", key, "student.load", "pets")
+        await audit_writer.write(everything=True)
 
     asyncio.run(story())
     [row], _ = list_records(sqlite_store, limit=10, action="request.refused")
     assert row.details == {"count": 3, "codes": {"invalid_key": 2, "key_required": 1}}
     [listed] = list_keys(sqlite_store)
     assert listed.last_used_at is not None
-    assert caplog.text.count("cannot be written just now") == 1
+    assert caplog.text.count("cannot be written at the moment") == 1
     assert "student.load of pets is not in the audit log" in caplog.text
 
 
 def test_it_writes_by_itself_and_at_its_end(sqlite_store: Store, monkeypatch):
     monkeypatch.setattr(module, "_SECONDS", 0.05)
-    monkeypatch.setattr(module, "USES_SECONDS", 0.1)
+    monkeypatch.setattr(module, "USAGE_SECONDS", 0.1)
     key, text = create_key(sqlite_store, "camera", {"query"})
-    gate = KeyGate(Settings())
-    gate.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings())
+    authenticator.replace(list_keys(sqlite_store))
 
     async def story() -> None:
-        witness = Witness(sqlite_store, gate)
-        witness.start()
-        gate.caller(scope(text)["headers"])
-        witness.refused(scope(), "key_required", "r-1")
+        audit_writer = AuditWriter(sqlite_store, authenticator)
+        audit_writer.start()
+        authenticator.identify(dict(scope(text)["headers"]))
+        audit_writer.record_denial(scope(), "key_required", "r-1")
         while list_keys(sqlite_store)[0].last_used_at is None:
             await asyncio.sleep(0.02)
         assert len(list_records(sqlite_store, limit=10, action="request.refused")[0]) == 1
-        witness.refused(scope(), "key_required", "r-2")
-        await witness.stop()
+        audit_writer.record_denial(scope(), "key_required", "r-2")
+        await audit_writer.stop()
         assert len(list_records(sqlite_store, limit=10, action="request.refused")[0]) == 2
         # One that was never started ends all the same.
-        await Witness(sqlite_store, gate).stop()
+        await AuditWriter(sqlite_store, authenticator).stop()
 
     asyncio.run(story())
     [listed] = list_keys(sqlite_store)
@@ -128,27 +128,27 @@ def test_it_writes_by_itself_and_at_its_end(sqlite_store: Store, monkeypatch):
 
 
 def test_a_long_path_is_cut():
-    assert len(what_of(scope(path="/" + "a" * 5000))) == len("GET ") + 400
+    assert len(request_line(scope(path="/" + "a" * 5000))) == len("GET ") + 400
 
 
 def test_what_was_taken_and_what_came_since_are_one():
-    refusals = Refusals()
-    refusals.note(AuditContext(address="a"), "GET /", "one", 2)
-    taken = refusals.take()
-    refusals.note(AuditContext(address="a"), "GET /", "one", 3)
-    refusals.note(AuditContext(address="b"), "GET /", "two")
-    refusals.put_back(taken)
-    counts = {address: dict(seen.codes) for (address, _), seen in refusals.take().items()}
+    denials = DenialCounts()
+    denials.add(AuditContext(address="a"), "GET /", "one", 2)
+    taken = denials.take()
+    denials.add(AuditContext(address="a"), "GET /", "one", 3)
+    denials.add(AuditContext(address="b"), "GET /", "two")
+    denials.put_back(taken)
+    counts = {address: dict(seen.codes) for (address, _), seen in denials.take().items()}
     assert counts == {"a": {"one": 5}, "b": {"two": 1}}
 
 
 def test_a_database_that_hangs_does_not_hold_up_the_end(sqlite_store: Store, monkeypatch, caplog):
-    monkeypatch.setattr(module, "_LAST_SECONDS", 0.1)
+    monkeypatch.setattr(module, "_STOP_SECONDS", 0.1)
     let_go = threading.Event()
-    monkeypatch.setattr(module, "write_refusals", lambda *_: let_go.wait(30))
+    monkeypatch.setattr(module, "write_denials", lambda *_: let_go.wait(30))
 
     async def story() -> None:
-        await Witness(sqlite_store, KeyGate(Settings())).stop()
+        await AuditWriter(sqlite_store, Authenticator(Settings())).stop()
 
     asyncio.run(story())
     let_go.set()

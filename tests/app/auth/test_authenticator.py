@@ -1,4 +1,4 @@
-"""The rule that nobody listens to the world without keys."""
+"""Authentication of callers, their scopes and limits, and the check of the address to listen at."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from app.auth import authenticator
-from app.auth.authenticator import ANONYMOUS, KeyGate, UnsafeExposure, check_exposure, is_loopback
+from app.auth.authenticator import ANONYMOUS, Authenticator, InsecureBinding, check_binding, is_loopback
 from app.domain.audit_context import UNKNOWN, Actor, AuditContext, audit_context
 from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited
 from app.services.keys import create_key, list_keys, revoke_key, rotate_key
@@ -36,184 +35,184 @@ def test_loopback_is_recognised(host: str, expected: bool):
 
 def test_listening_to_the_world_needs_a_living_key(sqlite_store: Store):
     world = Settings(host="0.0.0.0")
-    check_exposure(Settings(), sqlite_store)
-    with pytest.raises(UnsafeExposure, match="stms keys create"):
-        check_exposure(world, sqlite_store)
+    check_binding(Settings(), sqlite_store)
+    with pytest.raises(InsecureBinding, match="stms keys create"):
+        check_binding(world, sqlite_store)
     key, _ = create_key(sqlite_store, "root", {"admin"})
-    check_exposure(world, sqlite_store)
-    with pytest.raises(UnsafeExposure, match="STMS_REQUIRE_KEYS"):
-        check_exposure(Settings(host="0.0.0.0", require_keys=False), sqlite_store)
+    check_binding(world, sqlite_store)
+    with pytest.raises(InsecureBinding, match="STMS_REQUIRE_KEYS"):
+        check_binding(Settings(host="0.0.0.0", require_keys=False), sqlite_store)
     revoke_key(sqlite_store, key.id)
-    with pytest.raises(UnsafeExposure):
-        check_exposure(world, sqlite_store)
+    with pytest.raises(InsecureBinding):
+        check_binding(world, sqlite_store)
 
 
-def bearer(text: str) -> list[tuple[bytes, bytes]]:
-    return [(b"authorization", b"Bearer " + text.encode())]
+def bearer(text: str) -> dict[bytes, bytes]:
+    return {b"authorization": b"Bearer " + text.encode()}
 
 
-def test_a_header_once_found_good_is_not_checked_again(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_a_cached_header_is_not_checked_again(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch):
     key, text = create_key(sqlite_store, "one", {"query"})
-    gate = KeyGate(Settings())
-    gate.replace(list_keys(sqlite_store))
-    assert gate.caller(bearer(text)) == key
-    monkeypatch.setattr(gate._ring, "authenticate", lambda _text: pytest.fail("checked again"))
-    assert gate.caller(bearer(text)) == key
+    authenticator = Authenticator(Settings())
+    authenticator.replace(list_keys(sqlite_store))
+    assert authenticator.identify(bearer(text)) == key
+    monkeypatch.setattr(authenticator._ring, "recognise", lambda _text: pytest.fail("checked again"))
+    assert authenticator.identify(bearer(text)) == key
 
 
 def test_a_remembered_header_is_forgotten_with_its_key(sqlite_store: Store):
     key, text = create_key(sqlite_store, "one", {"query"})
     create_key(sqlite_store, "two", {"query"})
-    gate = KeyGate(Settings())
-    gate.replace(list_keys(sqlite_store))
-    assert gate.caller(bearer(text)) == key
+    authenticator = Authenticator(Settings())
+    authenticator.replace(list_keys(sqlite_store))
+    assert authenticator.identify(bearer(text)) == key
     revoke_key(sqlite_store, key.id)
-    assert gate.caller(bearer(text)) == key, "as before until the next snapshot"
-    gate.replace(list_keys(sqlite_store))
+    assert authenticator.identify(bearer(text)) == key, "as before until the next snapshot"
+    authenticator.replace(list_keys(sqlite_store))
     with pytest.raises(NotAuthenticated):
-        gate.caller(bearer(text))
+        authenticator.identify(bearer(text))
 
 
-def test_only_good_and_short_headers_are_remembered_and_not_too_many(
+def test_only_cached_and_short_headers_are_remembered_and_not_too_many(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ):
     _, text = create_key(sqlite_store, "one", {"query"})
     _, other = create_key(sqlite_store, "two", {"query"})
-    gate = KeyGate(Settings())
-    gate.replace(list_keys(sqlite_store))
-    for bad in (bearer(text[:-1] + "!"), bearer("x"), [(b"authorization", text.encode())]):
+    authenticator = Authenticator(Settings())
+    authenticator.replace(list_keys(sqlite_store))
+    for bad in (bearer(text[:-1] + "!"), bearer("x"), {b"authorization": text.encode()}):
         with pytest.raises(NotAuthenticated):
-            gate.caller(bad)
-    gate.caller(bearer(" " * 300 + text))
-    gate.caller([(b"x-api-key", text.encode())])
-    assert gate._good == {}
-    monkeypatch.setattr(authenticator, "_MAX_REMEMBERED", 1)
-    gate.caller(bearer(text))
-    gate.caller(bearer(other))
-    assert len(gate._good) == 1
+            authenticator.identify(bad)
+    authenticator.identify(bearer(" " * 300 + text))
+    authenticator.identify({b"x-api-key": text.encode()})
+    assert authenticator._cached == {}
+    monkeypatch.setattr("app.auth.authenticator._MAX_CACHED", 1)
+    authenticator.identify(bearer(text))
+    authenticator.identify(bearer(other))
+    assert len(authenticator._cached) == 1
 
 
 def test_the_nameless_caller_of_an_open_server_is_not_remembered(sqlite_store: Store):
-    gate = KeyGate(Settings())
-    gate.replace([])
-    assert gate.caller(bearer("stms_whatever")) is ANONYMOUS
+    authenticator = Authenticator(Settings())
+    authenticator.replace([])
+    assert authenticator.identify(bearer("stms_whatever")) is ANONYMOUS
     create_key(sqlite_store, "one", {"query"})
-    gate.replace(list_keys(sqlite_store))
+    authenticator.replace(list_keys(sqlite_store))
     with pytest.raises(NotAuthenticated):
-        gate.caller(bearer("stms_whatever"))
+        authenticator.identify(bearer("stms_whatever"))
 
 
 def asked(text: str | None, client: str = "192.0.2.1") -> dict[str, object]:
     """The scope of a request."""
-    return {"headers": [] if text is None else bearer(text), "client": (client, 1)}
+    return {"headers": [] if text is None else [*bearer(text).items()], "client": (client, 1)}
 
 
 def test_who_is_admitted_is_the_actor_of_what_is_under_way(sqlite_store: Store):
     key, text = create_key(sqlite_store, "one", {"train"})
-    gate = KeyGate(Settings())
-    gate.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings())
+    authenticator.replace(list_keys(sqlite_store))
     with audit_context(AuditContext()) as context:
-        assert gate.admit(asked(text), "train") == key
+        assert authenticator.authenticate(asked(text), "train") == key
     assert context.actor == Actor(key.id, "one", "train")
-    assert gate.actor_of(bearer(text)) == context.actor
-    assert gate.actor_of(bearer(text + "x")) == UNKNOWN
+    assert authenticator.actor_of(bearer(text).items()) == context.actor
+    assert authenticator.actor_of(bearer(text + "x").items()) == UNKNOWN
     with pytest.raises(NotAuthorised):
-        gate.admit(asked(text), "admin")
+        authenticator.authenticate(asked(text), "admin")
 
 
 def test_a_key_that_asks_too_often_waits_and_others_do_not(sqlite_store: Store):
     _, text = create_key(sqlite_store, "busy", {"query"}, rate_limit=0.001, rate_burst=3)
     _, other = create_key(sqlite_store, "other", {"query"})
-    gate = KeyGate(Settings())
-    gate.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings())
+    authenticator.replace(list_keys(sqlite_store))
     for _ in range(3):
-        gate.admit(asked(text), "query")
+        authenticator.authenticate(asked(text), "query")
     with pytest.raises(RateLimited) as caught:
-        gate.admit(asked(text), "query")
+        authenticator.authenticate(asked(text), "query")
     assert caught.value.quota == 3
     for _ in range(10):
-        gate.admit(asked(other), "query")
+        authenticator.authenticate(asked(other), "query")
 
 
 def test_anonymous_callers_are_counted_by_address():
-    gate = KeyGate(Settings(rate_limit=0.001, trusted_proxies="10.0.0.1"))
-    gate.replace([])
-    gate.admit(asked(None), "query")
+    authenticator = Authenticator(Settings(rate_limit=0.001, trusted_proxies="10.0.0.1"))
+    authenticator.replace([])
+    authenticator.authenticate(asked(None), "query")
     with pytest.raises(RateLimited, match="This address"):
-        gate.admit(asked(None), "query")
-    gate.admit(asked(None, "192.0.2.2"), "query")
+        authenticator.authenticate(asked(None), "query")
+    authenticator.authenticate(asked(None, "192.0.2.2"), "query")
     behind = {"headers": [(b"x-forwarded-for", b"192.0.2.3")], "client": ("10.0.0.1", 1)}
-    gate.admit(behind, "query")
+    authenticator.authenticate(behind, "query")
     with pytest.raises(RateLimited):
-        gate.admit(behind, "query")
+        authenticator.authenticate(behind, "query")
 
 
 def test_guessing_is_slowed_down_and_the_right_key_is_not(sqlite_store: Store):
     _, text = create_key(sqlite_store, "one", {"query"})
-    gate = KeyGate(Settings(auth_failure_rate=0.001))
-    gate.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(auth_failure_rate=0.001))
+    authenticator.replace(list_keys(sqlite_store))
     wrong = text[:-1] + ("x" if text[-1] != "x" else "y")
     with pytest.raises(NotAuthenticated):
-        gate.admit(asked(wrong), "query")
+        authenticator.authenticate(asked(wrong), "query")
     for _ in range(3):
         with pytest.raises(RateLimited) as caught:
-            gate.admit(asked(wrong), "query")
+            authenticator.authenticate(asked(wrong), "query")
         assert caught.value.reason == "too_many_failures"
-        gate.admit(asked(text), "query")
+        authenticator.authenticate(asked(text), "query")
     with pytest.raises(NotAuthenticated, match="needed"):
-        gate.admit(asked(None), "query")
+        authenticator.authenticate(asked(None), "query")
     with pytest.raises(NotAuthenticated):
-        gate.admit(asked(wrong, "192.0.2.9"), "query")
+        authenticator.authenticate(asked(wrong, "192.0.2.9"), "query")
 
 
-def test_a_remembered_header_is_good_no_longer_than_its_key(sqlite_store: Store, monkeypatch):
+def test_a_remembered_header_is_cached_no_longer_than_its_key(sqlite_store: Store, monkeypatch):
     ends = time.time() + 100
     _, text = create_key(sqlite_store, "short", {"query"}, expires_at=ends)
-    gate = KeyGate(Settings())
-    gate.replace(list_keys(sqlite_store))
-    gate.caller(bearer(text))
+    authenticator = Authenticator(Settings())
+    authenticator.replace(list_keys(sqlite_store))
+    authenticator.identify(bearer(text))
     monkeypatch.setattr("time.time", lambda: ends - 0.01)
-    gate.caller(bearer(text))
+    authenticator.identify(bearer(text))
     monkeypatch.setattr("time.time", lambda: ends)
     with pytest.raises(NotAuthenticated) as caught:
-        gate.caller(bearer(text))
+        authenticator.identify(bearer(text))
     assert caught.value.reason == "expired_key"
 
 
-def test_the_old_text_of_a_rotated_key_is_good_for_the_overlap(sqlite_store: Store, monkeypatch):
+def test_the_old_text_of_a_rotated_key_is_cached_for_the_overlap(sqlite_store: Store, monkeypatch):
     key, old = create_key(sqlite_store, "one", {"query"})
     rotated, new = rotate_key(sqlite_store, key.id, 50)
-    gate = KeyGate(Settings())
-    gate.replace(list_keys(sqlite_store))
-    assert gate.caller(bearer(old)) == gate.caller(bearer(new)) == rotated
+    authenticator = Authenticator(Settings())
+    authenticator.replace(list_keys(sqlite_store))
+    assert authenticator.identify(bearer(old)) == authenticator.identify(bearer(new)) == rotated
     monkeypatch.setattr("time.time", lambda: rotated.previous_until)
-    assert gate.caller(bearer(new)) == rotated
+    assert authenticator.identify(bearer(new)) == rotated
     for _ in range(2):
         with pytest.raises(NotAuthenticated):
-            gate.caller(bearer(old))
+            authenticator.identify(bearer(old))
 
 
 def test_uses_of_keys_are_seen_without_the_warm_path(sqlite_store: Store):
     key, text = create_key(sqlite_store, "one", {"query"})
-    gate = KeyGate(Settings())
-    gate.replace(list_keys(sqlite_store))
-    assert gate.uses() == {}
+    authenticator = Authenticator(Settings())
+    authenticator.replace(list_keys(sqlite_store))
+    assert authenticator.drain_usage() == {}
     before = time.time()
     for _ in range(3):
-        gate.caller(bearer(text))
-    [(used, at)] = gate.uses().items()
+        authenticator.identify(bearer(text))
+    [(used, at)] = authenticator.drain_usage().items()
     assert used == key.id
     assert before <= at <= time.time()
-    assert gate.uses() == {}
-    gate.caller(bearer(text))
-    assert set(gate.uses()) == {key.id}
+    assert authenticator.drain_usage() == {}
+    authenticator.identify(bearer(text))
+    assert set(authenticator.drain_usage()) == {key.id}
 
 
 def test_an_expired_key_does_not_open_the_world(sqlite_store: Store, monkeypatch):
     ends = time.time() + 100
     create_key(sqlite_store, "root", {"admin"}, expires_at=ends)
     world = Settings(host="0.0.0.0")
-    check_exposure(world, sqlite_store)
+    check_binding(world, sqlite_store)
     monkeypatch.setattr("time.time", lambda: ends + 1)
-    with pytest.raises(UnsafeExposure):
-        check_exposure(world, sqlite_store)
+    with pytest.raises(InsecureBinding):
+        check_binding(world, sqlite_store)

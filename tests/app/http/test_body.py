@@ -8,7 +8,8 @@ import tracemalloc
 import pytest
 
 from app.domain.errors import InvalidRequest, TooLarge
-from app.http.body import Message, declared_length, read_body, read_buffer
+from app.http.body import declared_length, read_body, read_buffer
+from app.http.types import Message
 
 LIMIT = 1 << 20
 

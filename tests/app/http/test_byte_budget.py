@@ -1,4 +1,4 @@
-"""The memory of large queries is bounded."""
+"""The memory of large query bodies is bounded."""
 
 from __future__ import annotations
 
@@ -10,65 +10,65 @@ from typing import Any
 import pytest
 
 from app.domain.errors import Overloaded
-from app.http.byte_budget import HeldBytes, most_bytes
+from app.http.byte_budget import ByteBudget, max_body_bytes
 from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
-from app.serving.query.handler import QueryPath
+from app.serving.query.handler import QueryHandler
 from app.settings import Settings
 
 PATH = "/v1/models/pets/classes/cat:query"
 
 
 def test_small_bodies_are_not_counted():
-    held = HeldBytes(1000)
-    assert [held.take(64 * 1024) for _ in range(100)] == [0] * 100
-    assert held.held == 0
+    budget = ByteBudget(1000)
+    assert [budget.reserve(64 * 1024) for _ in range(100)] == [0] * 100
+    assert budget.reserved == 0
 
 
-def test_large_bodies_are_taken_while_there_is_room():
-    held = HeldBytes(300_000)
-    first, second = held.take(100_000), held.take(200_000)
+def test_large_bodies_are_accepted_up_to_the_budget():
+    budget = ByteBudget(300_000)
+    first, second = budget.reserve(100_000), budget.reserve(200_000)
     with pytest.raises(Overloaded, match="300000 bytes are under way"):
-        held.take(100_000)
-    held.give_back(first)
-    assert held.take(100_000) == 100_000
-    held.give_back(second)
-    held.give_back(100_000)
-    assert held.take(10**9) == 10**9, "one alone may be larger than the budget"
+        budget.reserve(100_000)
+    budget.release(first)
+    assert budget.reserve(100_000) == 100_000
+    budget.release(second)
+    budget.release(100_000)
+    assert budget.reserve(10**9) == 10**9, "one alone may be larger than the budget"
     with pytest.raises(Overloaded):
-        held.take(100_000)
+        budget.reserve(100_000)
 
 
-def test_what_a_body_may_become():
-    assert most_bytes(5, 1000, packed=False) == 5
-    assert most_bytes(None, 1000, packed=False) == 1000
-    assert most_bytes(None, 1000, packed=True) == 1000
-    assert most_bytes(5, 1000, packed=True) == 1000
-    assert most_bytes(5, 100_000, packed=True) == 5160
+def test_the_largest_size_of_a_body_after_decompression():
+    assert max_body_bytes(5, 1000, packed=False) == 5
+    assert max_body_bytes(None, 1000, packed=False) == 1000
+    assert max_body_bytes(None, 1000, packed=True) == 1000
+    assert max_body_bytes(5, 1000, packed=True) == 1000
+    assert max_body_bytes(5, 100_000, packed=True) == 5160
 
 
-class _Anybody:
-    def admit(self, *given: object) -> Any:
+class _AnyCaller:
+    def authenticate(self, *_arguments: object) -> Any:
         from app.auth.authenticator import ANONYMOUS
 
         return ANONYMOUS
 
 
-class _Nothing:
+class _NoCache:
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"the cache is not asked for {name}")
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_large_query_beyond_the_budget_is_told_429_before_it_is_read(packed):
+def test_a_large_query_beyond_the_budget_gets_429_before_it_is_read(packed):
     body = json.dumps({"rows": [[1.0] * 1000] * 100}).encode()
     body = gzip.compress(body) if packed else body
 
     async def story() -> None:
         settings = Settings(max_inflight_bytes=2**20)
-        cache: ModelCache = _Nothing()  # type: ignore[assignment]
-        path = QueryPath(settings, _Anybody(), cache, Metrics(), None)  # type: ignore[arg-type]
-        path.held.take(2**20)
+        cache: ModelCache = _NoCache()  # type: ignore[assignment]
+        path = QueryHandler(settings, _AnyCaller(), cache, Metrics(), None)  # type: ignore[arg-type]
+        path.byte_budget.reserve(2**20)
         sent: list[Any] = []
         pieces = [
             {"type": "http.request", "body": body[:1000], "more_body": not packed},
@@ -90,7 +90,7 @@ def test_a_large_query_beyond_the_budget_is_told_429_before_it_is_read(packed):
         assert sent[0]["status"] == 429
         assert (b"retry-after", b"1") in sent[0]["headers"]
         assert len(pieces) == 1, "the rest was not read"
-        assert path.held.held == 2**20
+        assert path.byte_budget.reserved == 2**20
         assert path.inflight == 0
         path.close()
 

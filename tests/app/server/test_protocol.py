@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from app.auth.rate_limit import TrustedProxies
+from app.http.client_address import TrustedProxies
 from app.server import protocol, server
 from tests.app.server.wire import ASK, answers_in, run, wired
 

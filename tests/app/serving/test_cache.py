@@ -17,7 +17,7 @@ from app.serving import cache as cache_module
 from app.serving.cache import ModelCache
 from app.serving.loader import ModelSource
 from app.serving.lru import LruCache, Part
-from app.serving.servable import serve_student
+from app.serving.servable import make_servable
 from benchmarks.published import linear_student, linear_teacher
 from core.packed import PackedHead, PackedLabels, PackedStudent, PackedTeacher, RbfBasis
 from core.packed.codec import encode
@@ -71,7 +71,7 @@ class Shelf(ModelSource):
             student = dataclasses.replace(student, map=self.maps[label])
         return student, self.size
 
-    def at_hand(self, found: ModelVersion, label: str) -> tuple[PackedStudent, int] | None:
+    def get_if_local(self, found: ModelVersion, label: str) -> tuple[PackedStudent, int] | None:
         return self.student(found, label) if label in self.near else None
 
     def teacher(self, found: ModelVersion) -> tuple[PackedTeacher, int]:
@@ -96,7 +96,7 @@ def shelf() -> Shelf:
 
 def run(shelf: Shelf, story: Callable[[ModelCache], Coroutine[Any, Any, Any]], budget: int = 10_000) -> Any:
     async def main() -> Any:
-        cache = ModelCache(shelf, budget=budget, serve=serve_student)
+        cache = ModelCache(shelf, budget=budget, serve=make_servable)
         try:
             return await story(cache)
         finally:
@@ -394,12 +394,12 @@ def test_a_move_that_takes_long_goes_on_behind(shelf: Shelf, monkeypatch: pytest
         shelf.student = student  # type: ignore[method-assign]
         shelf.publish(2)
         await cache.refresh()
-        assert not cache.settled
+        assert not cache.up_to_date
         assert (await cache.student("pets", "cat")).version == 1
         await cache.refresh()
         assert (await cache.student("pets", "cat")).version == 1, "a second look begins nothing anew"
         go_on.set()
-        while not cache.settled:
+        while not cache.up_to_date:
             await asyncio.sleep(0.01)
         assert (await cache.student("pets", "cat")).version == 2
         assert shelf.reads.count((2, "cat")) == 1
@@ -422,10 +422,10 @@ def test_a_move_behind_that_fails_is_tried_again(shelf: Shelf, monkeypatch: pyte
         await cache.refresh()
         while cache._moves:
             await asyncio.sleep(0.01)
-        assert not cache.settled
+        assert not cache.up_to_date
         shelf.student = slow  # type: ignore[method-assign]
         await cache.refresh()
-        while not cache.settled:
+        while not cache.up_to_date:
             await asyncio.sleep(0.01)
         assert (await cache.student("pets", "cat")).version == 2
 
@@ -457,7 +457,7 @@ def test_a_move_is_given_up_when_the_alias_points_elsewhere(
         else:
             shelf.latest = 9
         await cache.refresh()
-        while not cache.settled:
+        while not cache.up_to_date:
             await asyncio.sleep(0.01)
         go_on.set()
         await asyncio.sleep(0.05)

@@ -34,10 +34,10 @@ def files(tmp_path: Path) -> BlobCache:
 
 
 def test_what_was_published_is_read(source: DatabaseSource, store: Store):
-    before = source.clock()
+    before = source.revision()
     student, teacher = linear_student("cat", [1.0, 2.0]), linear_teacher(["cat", "dog"], [[1, 2], [0, 1]])
     publish(store, "pets", {"cat": student}, teacher)
-    assert source.clock() > before
+    assert source.revision() > before
     version = source.resolve("pets")
     found, size = source.student(version, "cat")
     assert (found.digest, size > student.coef.nbytes) == (student.digest, True)
@@ -140,13 +140,13 @@ def faces(store: Store, files: BlobCache, tmp_path: Path) -> Callable[..., Model
 
 def test_a_head_is_opened_once_and_then_at_hand(source: DatabaseSource, faces: Callable[..., ModelVersion]):
     version = faces()
-    assert source.at_hand(version, "c3") is None
+    assert source.get_if_local(version, "c3") is None
     student, size = source.student(version, "c3")
-    near = source.at_hand(version, "c3")
+    near = source.get_if_local(version, "c3")
     assert near is not None
     assert near[0].digest == student.digest
     assert 2 * 4 * 8 < size == near[1]
-    assert source.at_hand(version, "bird") is None
+    assert source.get_if_local(version, "bird") is None
     with pytest.raises(NotFound, match="no class 'bird'"):
         source.student(version, "bird")
     head, _ = source.teacher(version)
@@ -161,7 +161,7 @@ def test_the_head_used_longest_ago_is_closed_first(
     versions = [faces(seed=seed) for seed in range(3)]
     for version in (versions[0], versions[1], versions[0], versions[2]):
         source.student(version, "c0")
-    assert [source.at_hand(version, "c0") is not None for version in versions] == [True, False, True]
+    assert [source.get_if_local(version, "c0") is not None for version in versions] == [True, False, True]
 
 
 def test_a_damaged_row_is_fetched_again(
@@ -176,7 +176,7 @@ def test_a_damaged_row_is_fetched_again(
         file.write(b"\1" * 200_000)
     again = DatabaseSource(source._store, files)
     assert again.student(version, "c0")[0].label == "c0", "a row that is well is served as it is"
-    assert again.at_hand(version, "c1500") is None
+    assert again.get_if_local(version, "c1500") is None
     assert again.student(version, "c1500")[0].digest == expected
 
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.auth.authenticator import ANONYMOUS, KeyGate
+from app.auth.authenticator import ANONYMOUS, Authenticator
 from app.domain.entities import ApiKey
 from app.domain.errors import NotAuthenticated, Unavailable
-from app.serving.refresher import Refresher, RegistryClock
+from app.serving.refresher import Refresher, RegistryRevision
 from app.settings import Settings
 
 
-class Registry(RegistryClock):
+class Registry(RegistryRevision):
     def __init__(self) -> None:
         self.now = 1
         self.known: list[ApiKey] = []
@@ -22,7 +22,7 @@ class Registry(RegistryClock):
         self.asked = 0
         self.keys_read = 0
 
-    def clock(self) -> int:
+    def revision(self) -> int:
         self.asked += 1
         if self.down:
             raise Unavailable("The database is down.")
@@ -39,7 +39,7 @@ class Cache:
     def __init__(self) -> None:
         self.refreshed = 0
         self.failures = 0
-        self.settled = True
+        self.up_to_date = True
 
     async def refresh(self) -> None:
         self.refreshed += 1
@@ -50,8 +50,8 @@ class Cache:
 
 class World:
     def __init__(self, seconds: float = 60.0) -> None:
-        self.registry, self.cache, self.gate = Registry(), Cache(), KeyGate(Settings())
-        self.refresher = Refresher(self.registry, self.gate, self.cache, seconds=seconds)  # type: ignore[arg-type]
+        self.registry, self.cache, self.authenticator = Registry(), Cache(), Authenticator(Settings())
+        self.refresher = Refresher(self.registry, self.authenticator, self.cache, seconds=seconds)  # type: ignore[arg-type]
 
 
 def test_nothing_is_read_while_the_clock_stands():
@@ -72,14 +72,14 @@ def test_new_keys_are_known_after_the_clock_moved():
     async def story() -> None:
         world = World()
         with pytest.raises(Unavailable):
-            world.gate.caller([])
+            world.authenticator.identify({})
         await world.refresher.refresh()
-        assert world.gate.caller([]) is ANONYMOUS
+        assert world.authenticator.identify({}) is ANONYMOUS
         world.registry.known = [ApiKey("key_1", "n", "d", frozenset({"admin"}), frozenset(), 0.0)]
         world.registry.now = 2
         await world.refresher.refresh()
         with pytest.raises(NotAuthenticated):
-            world.gate.caller([])
+            world.authenticator.identify({})
         await world.refresher.stop()
 
     asyncio.run(story())
@@ -103,10 +103,10 @@ def test_a_move_that_has_not_ended_is_looked_at_again():
     async def story() -> None:
         world = World()
         await world.refresher.refresh()
-        world.cache.settled = False
+        world.cache.up_to_date = False
         await world.refresher.refresh()
         assert world.cache.refreshed == 2
-        world.cache.settled = True
+        world.cache.up_to_date = True
         await world.refresher.refresh()
         assert world.cache.refreshed == 2
         await world.refresher.stop()
@@ -125,7 +125,7 @@ def test_a_database_that_is_down_is_reported_once_and_asked_again(caplog: pytest
         world.registry.down = True
         await asyncio.sleep(0.1)
         assert world.refresher.failing_since is not None
-        assert world.gate.caller([]) is ANONYMOUS
+        assert world.authenticator.identify({}) is ANONYMOUS
         world.registry.down = False
         await asyncio.sleep(0.1)
         assert world.refresher.failing_since is None

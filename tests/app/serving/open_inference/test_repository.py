@@ -134,10 +134,10 @@ def test_an_index_may_be_empty_and_is_bounded(client, publish_pets, monkeypatch)
     assert len(client.post("/v2/repository/index").json()) == 2
 
 
-@pytest.mark.parametrize("verb", ["index", "models/pets/load", "models/pets/unload"])
+@pytest.mark.parametrize("operation", ["index", "models/pets/load", "models/pets/unload"])
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"parameters": 3}', b"\xff"])
-def test_a_body_that_is_no_object_is_refused(client, pets, verb: str, body: bytes):
-    response = client.post(f"/v2/repository/{verb}", content=body)
+def test_a_body_that_is_no_object_is_refused(client, pets, operation: str, body: bytes):
+    response = client.post(f"/v2/repository/{operation}", content=body)
     assert response.status_code == 400
     assert list(response.json()) == ["error"]
 
@@ -202,10 +202,10 @@ def test_load_takes_no_options_that_would_change_the_model(client, pets):
     assert response.status_code == 400
 
 
-@pytest.mark.parametrize("verb", ["load", "unload"])
-def test_what_does_not_exist_cannot_be_loaded_or_unloaded(client, pets, verb: str):
+@pytest.mark.parametrize("operation", ["load", "unload"])
+def test_what_does_not_exist_cannot_be_loaded_or_unloaded(client, pets, operation: str):
     for name in ("cats", "pets@9"):
-        assert client.post(f"/v2/repository/models/{name}/{verb}").status_code == 404
+        assert client.post(f"/v2/repository/models/{name}/{operation}").status_code == 404
 
 
 def test_statistics_count_requests_rows_and_time(client, publish_pets):
@@ -295,9 +295,13 @@ def test_keys_are_asked_for_and_limited_to_their_models(client, store, publish_p
         200,
         200,
     ]
-    for verb in ("load", "unload"):
+    for operation in ("load", "unload"):
         keys = (None, "all", "train")
-        assert [status("POST", f"/v2/repository/models/pets/{verb}", key) for key in keys] == [401, 403, 200]
+        assert [status("POST", f"/v2/repository/models/pets/{operation}", key) for key in keys] == [
+            401,
+            403,
+            200,
+        ]
     headers = {"authorization": f"Bearer {secrets['cats']}"}
     assert client.post("/v2/repository/index", headers=headers).json() == []
     assert client.get("/v2/models/stats", headers=headers).json() == {"model_stats": []}

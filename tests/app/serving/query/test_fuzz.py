@@ -18,22 +18,22 @@ from hypothesis import strategies as st
 from app.domain.entities import ModelVersion
 from app.domain.errors import ServiceError
 from app.http.problem import problem_of
-from app.serving.query.evaluate import ask_class, ask_classes
-from app.serving.query.negotiation import manner_of
-from app.serving.query.requests import Limits, read_classes
-from app.serving.servable import ServedStudent, serve_student
+from app.serving.query.evaluate import answer_class, answer_classes
+from app.serving.query.negotiation import negotiate
+from app.serving.query.requests import RequestLimits, read_classes
+from app.serving.servable import ServableStudent, make_servable
 from core.packed import LinearBasis, PackedMap, PackedStudent, RbfBasis, SigmoidCalibration
 
 VERSION = ModelVersion("pets", 3, "job", "", "svm", ("a", "b"), 3, "", {}, 0.0)
-LIMITS = Limits(max_bytes=1 << 16, max_rows=50)
+LIMITS = RequestLimits(max_bytes=1 << 16, max_rows=50)
 
 
-def served(label: str, packed: PackedMap) -> ServedStudent:
+def served(label: str, packed: PackedMap) -> ServableStudent:
     p = packed.n_basis
     coef = np.linspace(-1.0, 2.0, p)
     calibration = SigmoidCalibration(2.0, 0.5)
     student = PackedStudent(packed, coef, 0.25, coef[::-1], 0.5, 0.1, label, calibration=calibration)
-    return serve_student(student, VERSION)
+    return make_servable(student, VERSION)
 
 
 STUDENTS = [
@@ -111,12 +111,12 @@ def ask(body: bytes, headers: dict[bytes, bytes], query: bytes) -> None:
     """Both routes; raises for anything but an answer of finite numbers or a ServiceError with a reason."""
     for several in (False, True):
         try:
-            manner = manner_of(headers, query)
+            manner = negotiate(headers, query)
             if several:
                 question = read_classes(body, manner, LIMITS)
-                found, rows, described = ask_classes(STUDENTS, question, manner)
+                found, rows, described = answer_classes(STUDENTS, question, manner)
             else:
-                found, rows, described = ask_class(STUDENTS[0], body, manner, LIMITS)
+                found, rows, described = answer_class(STUDENTS[0], body, manner, LIMITS)
         except ServiceError as error:
             problem_of(error).body("id", "/")
             continue

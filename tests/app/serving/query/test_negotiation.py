@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.domain.errors import InvalidRequest, UnsupportedFormat
-from app.serving.query.negotiation import PLAIN, Form, manner_of
+from app.serving.query.negotiation import DEFAULT_FORMAT, MediaType, negotiate
 
 
 @pytest.mark.parametrize(
@@ -18,64 +18,64 @@ from app.serving.query.negotiation import PLAIN, Form, manner_of
     ],
 )
 def test_what_nearly_every_query_is_costs_no_reading(headers: dict[bytes, bytes]):
-    assert manner_of(headers, b"") is PLAIN
+    assert negotiate(headers, b"") is DEFAULT_FORMAT
 
 
 @pytest.mark.parametrize(
     ("kind", "form"),
     [
-        (b"application/octet-stream", Form.TENSOR),
-        (b"Application/Octet-Stream; charset=binary", Form.TENSOR),
-        (b"application/x-npy", Form.NPY),
-        (b"text/plain", Form.JSON),
-        (b"", Form.JSON),
+        (b"application/octet-stream", MediaType.TENSOR),
+        (b"Application/Octet-Stream; charset=binary", MediaType.TENSOR),
+        (b"application/x-npy", MediaType.NPY),
+        (b"text/plain", MediaType.JSON),
+        (b"", MediaType.JSON),
     ],
 )
-def test_the_content_type_says_how_rows_are_written(kind: bytes, form: Form):
-    assert manner_of({b"content-type": kind}, b"").body is form
+def test_the_content_type_says_how_rows_are_written(kind: bytes, form: MediaType):
+    assert negotiate({b"content-type": kind}, b"").body is form
 
 
 @pytest.mark.parametrize(
     ("accept", "form"),
     [
-        (b"application/octet-stream", Form.TENSOR),
-        (b"application/x-npy, */*;q=0.1", Form.NPY),
-        (b"application/octet-stream;q=0.5, application/json", Form.JSON),
-        (b"application/json;q=0.5, application/octet-stream;level=1; q=0.6", Form.TENSOR),
-        (b"application/x-npy;q=0, application/*;q=0.2", Form.JSON),
-        (b"application/x-npy;q=none", Form.JSON),
-        (b"text/html", Form.JSON),
-        (b"application/x-npy,application/octet-stream", Form.NPY),
-        (b",;,", Form.JSON),
+        (b"application/octet-stream", MediaType.TENSOR),
+        (b"application/x-npy, */*;q=0.1", MediaType.NPY),
+        (b"application/octet-stream;q=0.5, application/json", MediaType.JSON),
+        (b"application/json;q=0.5, application/octet-stream;level=1; q=0.6", MediaType.TENSOR),
+        (b"application/x-npy;q=0, application/*;q=0.2", MediaType.JSON),
+        (b"application/x-npy;q=none", MediaType.JSON),
+        (b"text/html", MediaType.JSON),
+        (b"application/x-npy,application/octet-stream", MediaType.NPY),
+        (b",;,", MediaType.JSON),
     ],
 )
-def test_accept_chooses_what_it_likes_best(accept: bytes, form: Form):
-    assert manner_of({b"accept": accept}, b"").answer is form
+def test_accept_chooses_what_it_likes_best(accept: bytes, form: MediaType):
+    assert negotiate({b"accept": accept}, b"").answer is form
 
 
 def test_the_query_string_asks_for_reasons_and_names_classes():
-    manner = manner_of({}, b"class=a&explain=true&class=%C3%A9+b&other=1")
+    manner = negotiate({}, b"class=a&explain=true&class=%C3%A9+b&other=1")
     assert (manner.explain, manner.classes) == (True, ("a", "é b"))
-    assert not manner_of({}, b"explain=true&explain=false").explain
+    assert not negotiate({}, b"explain=true&explain=false").explain
 
 
 @pytest.mark.parametrize("query", [b"explain=1", b"class=%ff", b"a&" * 1001, b"class=\xff"])
 def test_a_query_string_that_makes_no_sense_is_refused(query: bytes):
     with pytest.raises(InvalidRequest):
-        manner_of({}, query)
+        negotiate({}, query)
 
 
 def test_only_known_encodings_are_taken():
-    assert manner_of({b"content-encoding": b" GZIP "}, b"").encoding == b"gzip"
-    assert manner_of({b"content-encoding": b"identity"}, b"").encoding is None
+    assert negotiate({b"content-encoding": b" GZIP "}, b"").encoding == b"gzip"
+    assert negotiate({b"content-encoding": b"identity"}, b"").encoding is None
     with pytest.raises(UnsupportedFormat):
-        manner_of({b"content-encoding": b"gzip, deflate"}, b"")
+        negotiate({b"content-encoding": b"gzip, deflate"}, b"")
 
 
 def test_shape_and_type_of_a_tensor_are_read():
-    manner = manner_of({b"x-tensor-shape": b" 40 , 3", b"x-tensor-dtype": b" Float32 "}, b"")
+    manner = negotiate({b"x-tensor-shape": b" 40 , 3", b"x-tensor-dtype": b" Float32 "}, b"")
     assert (manner.shape, manner.dtype) == ((40, 3), np.float32)
-    assert manner_of({b"x-tensor-shape": b"7"}, b"").shape == (7,)
+    assert negotiate({b"x-tensor-shape": b"7"}, b"").shape == (7,)
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ def test_shape_and_type_of_a_tensor_are_read():
 )
 def test_headers_of_a_tensor_are_checked_beside_json_too(name: bytes, value: bytes):
     with pytest.raises(InvalidRequest) as refusal:
-        manner_of({name: value}, b"")
+        negotiate({name: value}, b"")
     assert refusal.value.reason == "bad_header"

@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import InvalidRequest, ServiceError, TooLarge
-from app.serving.query.evaluate import ask_class
-from app.serving.query.negotiation import PLAIN
-from app.serving.query.requests import Limits
+from app.serving.query.evaluate import answer_class
+from app.serving.query.negotiation import DEFAULT_FORMAT
+from app.serving.query.requests import RequestLimits
 from app.serving.query.rows import QueryBody, decode, dense_blocks, dense_row
-from app.serving.servable import ServedStudent, serve_student
+from app.serving.servable import ServableStudent, make_servable
 from benchmarks.published import linear_student
 
 VERSION = ModelVersion("pets", 3, "job", "", "svm", ("a",), 3, "", {}, 0.0)
 DECODER = msgspec.json.Decoder(QueryBody)
-SERVED = serve_student(linear_student("a", [1.0, -2.0, 0.5], 0.25, threshold=0.1), VERSION)
-LIMITS = Limits(max_bytes=1 << 20, max_rows=10)
+SERVED = make_servable(linear_student("a", [1.0, -2.0, 0.5], 0.25, threshold=0.1), VERSION)
+LIMITS = RequestLimits(max_bytes=1 << 20, max_rows=10)
 NUMBERS = st.one_of(st.integers(-(10**6), 10**6), st.floats(-1e6, 1e6))
 
 
-def answer(served: ServedStudent, data: bytes) -> tuple[bytes, int]:
-    return ask_class(served, data, PLAIN, LIMITS)[:2]
+def answer(served: ServableStudent, data: bytes) -> tuple[bytes, int]:
+    return answer_class(served, data, DEFAULT_FORMAT, LIMITS)[:2]
 
 
 @given(st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=1, max_size=30))
@@ -59,7 +59,7 @@ def test_rows_of_several_blocks_are_answered_as_one():
     coef = np.zeros(columns)
     coef[:5] = [1.0, -2.0, 3.0, -4.0, 5.0]
     rows = [{"indices": [i, columns - 1], "values": [2, 1]} for i in range(5)]
-    wide = serve_student(linear_student("a", coef), VERSION)
+    wide = make_servable(linear_student("a", coef), VERSION)
     for explain in (False, True):
         body, n = answer(wide, json.dumps({"rows": rows, "explain": explain}).encode())
         found = json.loads(body)["results"]
@@ -143,7 +143,7 @@ def test_a_bad_value_is_found_where_it_is(bad: str, data: st.DataObject):
 
 
 def test_scores_beyond_float64_are_refused_with_their_row():
-    huge = serve_student(linear_student("a", [1e300, 1e300]), VERSION)
+    huge = make_servable(linear_student("a", [1e300, 1e300]), VERSION)
     with pytest.raises(InvalidRequest) as caught:
         answer(huge, b'{"rows": [[1, 1], [1e90, 1e90]]}')
     assert (caught.value.reason, caught.value.faults[0].row) == ("out_of_range", 1)
