@@ -20,6 +20,7 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.preprocessing import scale
 from sklearn.svm import LinearSVC
 
+from core.run import Run
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
@@ -97,7 +98,7 @@ def compare_gated(count: int, seed: int) -> dict[str, Any]:
         drawn = random_problem(index, count, seed)
         (n, m), problem = drawn.problem.shape, drawn.problem
         reference, clarabel_seconds = timed(partial(clarabel_objective, problem))
-        descent = solve_dual_cd(problem, tolerance=1e-7, seed=seed)
+        descent = solve_dual_cd(problem, tolerance=1e-7, run=Run(seed))
         majorised = solve_mm_irls(problem, tolerance=1e-6)
         differences.append(difference(descent, reference))
         gaps.append(descent.relative_gap)

@@ -29,6 +29,7 @@ from core.model_selection.grid import PAPER_GRID
 from core.model_selection.options import Strategy
 from core.model_selection.results import Tuned
 from core.model_selection.search import tune_student
+from core.run import Run
 from core.students.spec import Method
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ def folds_of(name: str, n_threads: int | None) -> TuningFolds:
     with np.load(data_folder() / f"{name}.npz", allow_pickle=False) as arrays:
         data = LabelledData.from_arrays(arrays["X_train"].astype(np.float64), arrays["y_train"])
     features = fit_feature_map(data.X, FEATURES[name], 0).transform(data.X)
-    return make_folds(features, data.y, data.classes, teacher_Cs=PAPER_GRID.C, n_threads=n_threads)
+    return make_folds(features, data.y, data.classes, teacher_Cs=PAPER_GRID.C, run=Run(n_threads=n_threads))
 
 
 def search_all(
@@ -79,7 +80,7 @@ def search_all(
     """Every class and method."""
     return {
         (target, method): tune_student(
-            folds, target, method, PAPER_GRID, strategy=strategy, n_threads=n_threads
+            folds, target, method, PAPER_GRID, strategy=strategy, run=Run(n_threads=n_threads)
         )
         for target in range(len(folds.classes))
         for method in get_args(Method)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from core.model_selection.threshold import choose_threshold, held_out_scores
     from core.model_selection.tuning_spec import TuningSpec
     from core.packed import PackedStudent, PackedTeacher
+    from core.run import Run
     from core.solvers.solution import Solution, Status, Summary
     from core.students.difficulty import difficulty_degrees
     from core.students.spec import StudentSpec
@@ -61,6 +62,7 @@ _HOME = {
     "PackedTeacher": "core.packed",
     "Preparation": "core.training.pipeline",
     "Progress": "core.types",
+    "Run": "core.run",
     "STMSClassifier": "core.estimators.classifiers",
     "Scaling": "core.data.scaling_kind",
     "SearchReport": "core.model_selection.results",
@@ -105,6 +107,7 @@ __all__ = [
     "PackedTeacher",
     "Preparation",
     "Progress",
+    "Run",
     "STMSClassifier",
     "Scaling",
     "SearchReport",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from core.model_selection.folds import TuningFolds, make_folds
+from core.run import Run as CoreRun
 from core.training.config import TrainingConfig
 from core.training.evaluation import Examination
 from core.training.preparation import Preparation, prepare
@@ -48,7 +49,6 @@ class Classroom:
             fold_of=folds_of(preparation.labels, groups, self._plan.folds, config.seed),
             tolerance=config.teacher_tolerance,
             max_epochs=config.teacher_max_epochs,
-            seed=config.seed,
             warm_start=preparation.teacher,
-            n_threads=self._effort.n_threads,
+            run=CoreRun(config.seed, self._effort.n_threads),
         )

@@ -14,6 +14,7 @@ from core.model_selection.grid import Grid
 from core.model_selection.metrics import binary_metrics
 from core.model_selection.options import CalibrationKind
 from core.model_selection.search import tune_student
+from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
 from core.students.fitting import fit_student
 from core.students.spec import Method, StudentSpec
@@ -88,14 +89,13 @@ class Probabilities(Resumable):
             grid,
             strategy="exhaustive",
             metric=self._plan.metric,
-            seed=effort.seed,
-            n_threads=effort.n_threads,
+            run=CoreRun(effort.seed, effort.n_threads),
         )
         preparation, examination = room.preparation, room.examination
         with one_blas_thread():
             lesson = preparation.lesson(code, floor=point["floor"])
             spec = chosen_spec(student, self._plan.tolerance)
-            fitted = fit_student(preparation.features, lesson, spec, seed=effort.seed)
+            fitted = fit_student(preparation.features, lesson, spec, CoreRun(effort.seed))
             score = fitted.scores(examination.features)
         positives = int(lesson.positive.sum())
         enough = min(positives, len(lesson.positive) - positives) >= ISOTONIC_NEEDS

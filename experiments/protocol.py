@@ -15,6 +15,7 @@ from core.model_selection.joint import JointlyTuned, tune_jointly
 from core.model_selection.metrics import binary_metrics, roc
 from core.model_selection.results import Tuned
 from core.model_selection.search import tune_student
+from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
 from core.students.fitting import fit_student
 from core.students.spec import Method, StudentSpec
@@ -121,7 +122,7 @@ class Protocol(Resumable):
         )
         lesson = preparation.lesson(target, floor=spec.difficulty_floor)
         with one_blas_thread():
-            fitted = fit_student(preparation.features, lesson, spec, seed=self._effort.seed)
+            fitted = fit_student(preparation.features, lesson, spec, CoreRun(self._effort.seed))
             score = fitted.scores(examination.features)
         return {
             **self._measured(target, score >= chosen["threshold"], score),
@@ -141,8 +142,7 @@ class Protocol(Resumable):
             strategy=plan.strategy_of(self.run.split),
             metric=plan.metric,
             threshold_rule="zero",
-            seed=effort.seed,
-            n_threads=effort.n_threads,
+            run=CoreRun(effort.seed, effort.n_threads),
         )
         return _chosen(tuned)
 
@@ -155,8 +155,7 @@ class Protocol(Resumable):
             range(data.K),
             method,
             self._plan.grid,
-            seed=effort.seed,
-            n_threads=effort.n_threads,
+            run=CoreRun(effort.seed, effort.n_threads),
         )
         truth = data.y == np.array(tuned.targets)[:, None]
         thresholds = class_thresholds(truth, tuned.held_out_scores, folds.fold_of)

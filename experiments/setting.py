@@ -20,6 +20,7 @@ from core.features.maps import fit_feature_map, scale_rule
 from core.features.spec import FeatureSpec
 from core.model_selection.joint import overall_score
 from core.model_selection.metrics import binary_metrics
+from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.difficulty import ScoreRanks
 from core.teachers.ssvm import LinearTeacher, fit_ssvm
@@ -192,8 +193,8 @@ class _Fold:
             C=C,
             tolerance=_TOLERANCE,
             max_epochs=_MAX_EPOCHS,
-            seed=self._seed,
             warm_start=self._last,
+            run=Run(self._seed),
         )
         return self._last
 

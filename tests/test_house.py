@@ -43,7 +43,7 @@ APP_LAYERS = (
 """From the bottom up: a package imports only packages of lower layers."""
 CORE_LAYERS = (
     {"core.types", "core.errors"},
-    {"core.parameters"},
+    {"core.parameters", "core.run"},
     {"core.data"},
     {"core.solvers", "core.packed"},
     {"core.features"},

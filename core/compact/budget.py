@@ -10,7 +10,6 @@ from core.packed import PackedMap
 from core.students.compact import Floats
 from core.students.spec import DEFAULT_LANDMARKS, MAX_LANDMARKS, CompactSpec
 from core.training.preparation import Preparation
-from core.training.stages import Stages
 
 SIZES = (12, 25, 50, 100, 200, 400)
 """Numbers of landmarks tried, rising, for a budget of F."""
@@ -71,15 +70,14 @@ def smallest(course: Course, max_f1_loss: float) -> tuple[int, Floats, SizeChoic
     """
     n = course.n_rows
     sizes = [size for size in SIZES if size <= n] or [n]
-    stages = Stages(course.progress, course.should_cancel)
-    stages.begin("sizes", len(sizes))
+    course.run.report("sizes", 0, len(sizes))
     full = course.f1(course.full_held_out())
     tried: list[tuple[SizePoint, Floats]] = []
     met = False
     for done, size in enumerate(sizes, 1):
         scores = course.held_out(size)
         tried.append((SizePoint(size, course.f1(scores)), scores))
-        stages.tell("sizes", done, len(sizes))
+        course.run.report("sizes", done, len(sizes))
         met = tried[-1][0].f1 >= full - max_f1_loss / 100.0
         if met:
             break

@@ -9,10 +9,10 @@ from core.compact.rows import CompactRows
 from core.errors import Fault, InvalidProblem
 from core.model_selection.metrics import binary_metrics
 from core.model_selection.threshold import choose_threshold, held_out_scores
+from core.run import Run
 from core.students.base import Lesson
 from core.students.compact import FittedCompact, Floats, Singles, fit_compact
 from core.students.spec import CompactSpec
-from core.types import CancelCheck, ProgressCallback
 
 
 class Course:
@@ -23,16 +23,14 @@ class Course:
         rows: CompactRows,
         target: int,
         spec: CompactSpec,
-        progress: ProgressCallback | None,
-        should_cancel: CancelCheck | None,
+        run: Run,
     ) -> None:
         self.rows = rows
         self.target = target
         self.spec = spec
         self.config = rows.preparation.config
         self.lesson = rows.preparation.lesson(target, floor=spec.difficulty_floor)
-        self.progress = progress
-        self.should_cancel = should_cancel
+        self.run = run.with_seed(self.config.seed)
 
     @property
     def n_rows(self) -> int:
@@ -41,14 +39,14 @@ class Course:
 
     def fit(self, size: int) -> FittedCompact:
         """The student of all rows."""
-        return self._fit(self.rows.rows, self.lesson, size, self.progress)
+        return self._fit(self.rows.rows, self.lesson, size, self.run)
 
     def held_out(self, size: int) -> Floats:
         """Score of each row by a student of the other folds, (n,); the folds are ``held_out_scores``'s."""
         scores = np.empty(self.n_rows)
         splitter = StratifiedKFold(self.n_folds(), shuffle=True, random_state=self.config.seed)
         for train, held_out in splitter.split(np.zeros(len(scores)), self.lesson.positive):
-            fitted = self._fit(self.rows.rows[train], self.lesson.take(train), size, None)
+            fitted = self._fit(self.rows.rows[train], self.lesson.take(train), size, self.run.silent())
             scores[held_out] = fitted.scores(self.rows.rows[held_out])
         return scores
 
@@ -60,8 +58,7 @@ class Course:
             preparation.lesson(self.target, floor=student.difficulty_floor),
             student,
             folds=self.config.folds,
-            seed=self.config.seed,
-            should_cancel=self.should_cancel,
+            run=self.run,
         ).scores.astype(np.float64)
         return scores
 
@@ -81,16 +78,12 @@ class Course:
         measured = binary_metrics(positive, scores >= threshold, scores).f1
         return 0.0 if measured is None else measured
 
-    def _fit(
-        self, rows: Singles, lesson: Lesson, size: int, progress: ProgressCallback | None
-    ) -> FittedCompact:
+    def _fit(self, rows: Singles, lesson: Lesson, size: int, run: Run) -> FittedCompact:
         return fit_compact(
             rows,
             lesson,
             size,
             self.spec,
             neighbour=self.rows.neighbour,
-            seed=self.config.seed,
-            progress=progress,
-            should_cancel=self.should_cancel,
+            run=run,
         )

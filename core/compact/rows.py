@@ -12,11 +12,10 @@ from core.data.dataset import LabelledData
 from core.data.scaling import Standardisation, column_moments, fit_standardisation
 from core.errors import Fault, InvalidProblem
 from core.features.maps import scale_rule
+from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.compact import Floats, Singles, neighbour_distance
 from core.training.preparation import Preparation, data_digest
-from core.training.stages import Stages
-from core.types import CancelCheck, ProgressCallback
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,11 +38,9 @@ class CompactRows:
         cls,
         preparation: Preparation,
         data: LabelledData,
-        *,
-        progress: ProgressCallback | None = None,
-        should_cancel: CancelCheck | None = None,
+        run: Run = Run(),
     ) -> CompactRows:
-        """Scale the rows that ``preparation`` was made from. progress: stage ``"compact_rows"``, in rows.
+        """Scale the rows that ``preparation`` was made from. run: reports stage ``"compact_rows"`` in rows.
 
         Raises InvalidProblem for sparse rows and for other data, Cancelled.
         """
@@ -53,8 +50,7 @@ class CompactRows:
         if data_digest(data) != preparation.data_digest:
             message = "the preparation was made from other data"
             raise InvalidProblem(Fault("data", "other_data", message))
-        stages = Stages(progress, should_cancel)
-        stages.begin("compact_rows", data.n)
+        run.report("compact_rows", 0, data.n)
         spec = preparation.config.features
         fitted = fit_standardisation(data.X, spec.scaling)
         # A kernel does not see a shift, but products lose digits far from the origin.
@@ -63,9 +59,9 @@ class CompactRows:
         scale = np.sqrt(gamma) * centred.scale
         rows = np.empty(data.X.shape, dtype=np.float32)
         for block in row_blocks(data.n, data.d):
-            stages.poll()
+            run.check_cancel()
             rows[block] = (data.X[block] - centred.shift) * scale
-            stages.tell("compact_rows", block.stop, data.n)
+            run.report("compact_rows", block.stop, data.n)
         with one_blas_thread():
-            neighbour = neighbour_distance(rows, preparation.config.seed, stages.poll)
+            neighbour = neighbour_distance(rows, run.with_seed(preparation.config.seed))
         return cls(preparation, centred.shift, scale, rows, neighbour)

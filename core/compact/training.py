@@ -11,10 +11,10 @@ from core.compact.course import Course
 from core.compact.rows import CompactRows
 from core.packed import PackedStudent, RbfBasis
 from core.packed.calibration import Calibration
+from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.compact import FittedCompact, Floats
 from core.students.spec import CompactSpec
-from core.types import CancelCheck, ProgressCallback
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,8 +67,7 @@ def train_compact_student(
     target: int,
     spec: CompactSpec | None = None,
     *,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> TrainedCompact:
     """Train and pack the compact student of class code ``target``; the same arguments give the same bytes.
 
@@ -76,13 +75,13 @@ def train_compact_student(
     on held-out scores of students fitted to the other folds: of a class with few rows a part held out once
     would leave too few to train on, and to calibrate with. Held out is the student: the teacher that gives
     gate and difficulty has seen all rows. Safe to call from several threads at once.
-    progress: stages ``"sizes"`` (sizes tried) and ``"student"`` (steps of the descent).
+    run: reports stages ``"sizes"`` (sizes tried) and ``"student"`` (steps of the descent).
 
     Raises InvalidProblem, also where the budget does not buy one landmark; Cancelled.
     """
     spec = CompactSpec() if spec is None else spec
     started = time.perf_counter()
-    course = Course(rows, target, spec, progress, should_cancel)
+    course = Course(rows, target, spec, run)
     config = rows.preparation.config
     held_out: Floats | None = None
     choice = None

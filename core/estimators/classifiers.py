@@ -30,6 +30,7 @@ from core.features.spec import FeatureKind
 from core.model_selection.options import CalibrationRule, ThresholdRule
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
+from core.run import Run
 from core.students.spec import Method, Solver, StudentSpec
 from core.training.config import TrainingConfig
 from core.training.pipeline import TrainedStudent, prepare, train, train_student
@@ -320,7 +321,7 @@ class STMSClassifier(_StudentEstimator):
         rows, labels = self._labelled(X, y)
         self.classes_, codes = classes_of(labels)
         n_threads = effective_n_jobs(self.n_jobs)
-        model = train(labelled_data(rows, codes, self.classes_), self._config(), n_threads=n_threads)
+        model = train(labelled_data(rows, codes, self.classes_), self._config(), run=Run(n_threads=n_threads))
         self.feature_map_ = model.preparation.feature_map
         self._trained = [one for one in model.trained if isinstance(one, TrainedStudent)]
         self.students_: dict[str, PackedStudent] = model.students

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from joblib import Parallel, cpu_count, delayed
+from joblib import Parallel, delayed
 
 from core.data.bounds import not_whole, out_of_bounds, refuse
-from core.errors import Cancelled, Fault, InvalidProblem
+from core.errors import Fault, InvalidProblem
+from core.run import Run
 from core.solvers.jit import as_rows, row_norms2
-from core.solvers.products import Poll
 from core.solvers.threads import one_blas_thread
 from core.students.difficulty import ScoreRanks
 from core.teachers.ssvm import LinearTeacher, fit_ssvm
-from core.types import CancelCheck, FloatArray, IntArray, Matrix, Progress, ProgressCallback
+from core.types import FloatArray, IntArray, Matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,19 @@ class TuningFolds:
         teacher: TunedTeacher,
         *,
         targets: Sequence[int] | None = None,
-        should_cancel: CancelCheck | None = None,
+        run: Run = Run(),
     ) -> TuningFolds:
         """Score every row with the teacher of each fold.
 
         targets: keep the scores of these class codes only; by default of all. Raises Cancelled.
         """
-
-        poll = _poll_of(should_cancel)
         kept = None if targets is None else sorted(set(targets))
         width = len(classes) if kept is None else len(kept)
         scores = np.empty((len(teacher.teachers), len(labels), width))
         ranks = []
         with one_blas_thread():
             for fold, one in enumerate(teacher.teachers):
-                of_all = one.scores(features, poll)
+                of_all = one.scores(features, run)
                 ranks.append(ScoreRanks.of(of_all))
                 scores[fold] = of_all if kept is None else of_all[:, kept]
         slim = features.astype(np.float32, copy=False)
@@ -148,27 +146,23 @@ def tune_teacher(
     *,
     tolerance: float = 1e-3,
     max_epochs: int = 5000,
-    seed: int = 0,
     warm_start: LinearTeacher | None = None,
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> TunedTeacher:
     """The C with the best multi-class accuracy on held-out rows; of equal ones the smallest.
 
     In each fold the teachers are fitted along rising C, each from the dual of the one before; the first from
     ``warm_start``, a teacher fitted to all rows, whose dual is cut down to the fold's.
-    progress: told of the stage ``"tuning_teacher"`` in folds. Raises InvalidProblem, Cancelled.
+    run: reports stage ``"tuning_teacher"`` in folds. Raises InvalidProblem, Cancelled.
     """
     if len(Cs) == 0:
         raise InvalidProblem(Fault("teacher_C", "empty", "at least one C of the teacher is needed"))
     refuse(*(out_of_bounds("teacher_C", C, 0.0, 1e12, open_low=True) for C in Cs))
-    poll = _poll_of(should_cancel)
     rising = sorted({float(C) for C in Cs})
     n_folds = int(fold_of.max()) + 1
 
     def path(fold: int) -> tuple[list[LinearTeacher], list[float]]:
-        poll()
+        run.check_cancel()
         train, held_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
         rows, last = features[train], _restricted(warm_start, train)
         teachers, accuracies = [], []
@@ -180,22 +174,20 @@ def tune_teacher(
                 C=C,
                 tolerance=tolerance,
                 max_epochs=max_epochs,
-                seed=seed,
                 warm_start=last,
-                should_cancel=should_cancel,
+                run=run.silent(),
             )
             teachers.append(replace(last, dual=None))
-            predicted = last.scores(features[held_out], poll).argmax(axis=1)
+            predicted = last.scores(features[held_out], run).argmax(axis=1)
             accuracies.append(float(np.mean(predicted == labels[held_out])))
         return teachers, accuracies
 
     paths = []
     with one_blas_thread():
-        pool = Parallel(n_jobs=n_threads or cpu_count(), prefer="threads", return_as="generator")
+        pool = Parallel(n_jobs=run.threads, prefer="threads", return_as="generator")
         for done, found in enumerate(pool(delayed(path)(fold) for fold in range(n_folds)), 1):
             paths.append(found)
-            if progress is not None:
-                progress(Progress("tuning_teacher", done, n_folds))
+            run.report("tuning_teacher", done, n_folds)
     accuracy = np.array([accuracies for _, accuracies in paths])
     means, errors = accuracy.mean(axis=0), accuracy.std(axis=0, ddof=1) / np.sqrt(n_folds)
     best = int(np.argmax(means))
@@ -216,11 +208,8 @@ def make_folds(
     fold_of: IntArray | None = None,
     tolerance: float = 1e-3,
     max_epochs: int = 5000,
-    seed: int = 0,
     warm_start: LinearTeacher | None = None,
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> TuningFolds:
     """Deal out the rows, fit the folds' teachers and score every row with each.
 
@@ -231,7 +220,7 @@ def make_folds(
     Raises InvalidProblem, also when a class is in one fold only; Cancelled.
     """
     if fold_of is None:
-        fold_of = fold_assignment(labels, n_folds, seed)
+        fold_of = fold_assignment(labels, n_folds, run.seed)
     else:
         _check_folds(labels, classes, fold_of)
     teacher = tune_teacher(
@@ -242,23 +231,10 @@ def make_folds(
         teacher_Cs,
         tolerance=tolerance,
         max_epochs=max_epochs,
-        seed=seed,
         warm_start=warm_start,
-        n_threads=n_threads,
-        progress=progress,
-        should_cancel=should_cancel,
+        run=run,
     )
-    return TuningFolds.of(features, labels, classes, fold_of, teacher, should_cancel=should_cancel)
-
-
-def _poll_of(should_cancel: CancelCheck | None) -> Poll:
-    """Raises Cancelled when it is called after the caller asked to stop."""
-
-    def poll() -> None:
-        if should_cancel is not None and should_cancel():
-            raise Cancelled("tuning: cancelled")
-
-    return poll
+    return TuningFolds.of(features, labels, classes, fold_of, teacher, run=run)
 
 
 def _class_counts(labels: IntArray, fold_of: IntArray, n_classes: int, n_folds: int) -> IntArray:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, cpu_count, delayed
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from core.data.bounds import not_whole, refuse
@@ -23,9 +23,10 @@ from core.model_selection.path import Effort, FoldPath, FoldResult
 from core.model_selection.results import Ledger, TracePoint
 from core.model_selection.scoring import HeldOutRows, Measure
 from core.model_selection.search import LOOSE
+from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.spec import Method, StudentSpec
-from core.types import BoolArray, CancelCheck, FloatArray, IntArray, Progress, ProgressCallback
+from core.types import BoolArray, FloatArray, IntArray
 
 _MEASURES = (Measure("accuracy"), Measure("f1"), Measure("auc"))
 # The classes and folds that points are dropped on; the last round has all. Two folds were too few where a
@@ -76,29 +77,24 @@ def tune_jointly(
     method: Method = "gsvm",
     grid: Grid = OPEN_GRID,
     *,
-    seed: int = 0,
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> JointlyTuned:
     """The point of ``grid`` that serves the classes ``targets`` best.
 
     Its score is the ``overall_score`` of accuracy, F and AUC, means over classes.
 
     All points are measured loosely on up to five folds and eight classes; the best sixteenth on all folds and
-    classes, exactly. Of equal points the one with the smallest C is taken. The result does not depend on
-    ``n_threads``. progress: stage ``"tuning"``, in fits.
+    classes, exactly. Of equal points the one with the smallest C is taken. run: reports stage
+    ``"tuning"`` in fits.
 
     Raises InvalidProblem: arguments out of bounds, a class that is in one fold only. Cancelled.
     """
     refuse(
         *(not_whole("targets", target, 0, len(folds.classes) - 1) for target in targets),
         None if targets else Fault("targets", "empty", "targets must name at least one class"),
-        not_whole("seed", seed, 0, 2**32 - 1),
-        None if n_threads is None else not_whole("n_threads", n_threads, 1, 4096),
     )
-    search = _JointSearch(folds, tuple(targets), method, grid, seed, n_threads or cpu_count(), should_cancel)
-    return search.run(progress)
+    search = _JointSearch(folds, tuple(targets), method, grid, run)
+    return search.outcome()
 
 
 def overall_score(means: FloatArray) -> FloatArray:
@@ -117,18 +113,16 @@ class _JointSearch:
         targets: tuple[int, ...],
         method: Method,
         grid: Grid,
-        seed: int,
-        n_threads: int,
-        should_cancel: CancelCheck | None,
+        run: Run,
     ) -> None:
         self.folds, self.targets, self.method = folds, targets, method
-        self.seed, self.n_threads, self.should_cancel = seed, n_threads, should_cancel
+        self.run = run
         self.points = grid.points(method)
-        self.rng = np.random.default_rng(seed)
+        self.rng = np.random.default_rng(run.seed)
         self.ledger = Ledger(self.points)
         self.done, self.total = 0, 0
 
-    def run(self, progress: ProgressCallback | None) -> JointlyTuned:
+    def outcome(self) -> JointlyTuned:
         everything = np.arange(len(self.points))
         finalists = min(len(everything), max(_FEWEST, -(-len(everything) // _SURVIVORS)))
         scouts = tuple(sorted(self.rng.permutation(self.targets)[:_SCOUTS].tolist()))
@@ -137,9 +131,9 @@ class _JointSearch:
         self.total = finalists * len(self.targets) * self.folds.n_folds
         if screened:
             self.total += len(everything) * len(scouts) * few
-            self._measure(everything, scouts, self._fullest(scouts)[:few], LOOSE, progress)
+            self._measure(everything, scouts, self._fullest(scouts)[:few], LOOSE)
         alive = np.sort(np.argsort(-self.ledger.score, kind="stable")[:finalists]) if screened else everything
-        values = self._measure(alive, self.targets, np.arange(self.folds.n_folds), _EXACT, progress)
+        values = self._measure(alive, self.targets, np.arange(self.folds.n_folds), _EXACT)
         C = np.array([self.points[index].C for index in alive])
         best = int(np.lexsort((alive, C, -self.ledger.score[alive]))[0])
         chosen = alive[best]
@@ -166,26 +160,24 @@ class _JointSearch:
         targets: tuple[int, ...],
         some_folds: NDArray[np.intp],
         effort: Effort,
-        progress: ProgressCallback | None,
     ) -> NDArray[np.float32]:
         """Fit and score points on folds and classes; the held-out scores, (targets, points, n)."""
         points = [self.points[index] for index in alive]
         values = np.full((len(targets), len(alive), len(self.folds.labels)), np.nan, dtype=np.float32)
 
         def walk(place: int, fold: int) -> tuple[int, FoldPath, FoldResult]:
-            path = FoldPath(self.folds, fold, targets[place], self.method, self.seed)
-            return place, path, path.walk(points, effort, self.should_cancel)
+            path = FoldPath(self.folds, fold, targets[place], self.method, self.run)
+            return place, path, path.walk(points, effort)
 
         jobs = [(place, int(fold)) for place in range(len(targets)) for fold in some_folds]
         self.ledger.gap[alive] = 0.0
         with one_blas_thread():
-            pool = Parallel(n_jobs=self.n_threads, prefer="threads", return_as="generator")
+            pool = Parallel(n_jobs=self.run.threads, prefer="threads", return_as="generator")
             for place, path, result in pool(delayed(walk)(*job) for job in jobs):
                 values[place][:, path.held_out] = result.scores
                 self.ledger.add_fits(alive, result.gaps, result.seconds)
                 self.done += len(points)
-                if progress is not None:
-                    progress(Progress("tuning", self.done, self.total))
+                self.run.report("tuning", self.done, self.total)
         self._rate(alive, targets, values)
         self.ledger.folds[alive] = len(some_folds)
         return values

@@ -15,9 +15,9 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import Cancelled
 from core.model_selection.folds import TuningFolds
 from core.model_selection.grid import Point
+from core.run import Run
 from core.solvers.box_descent import may_move, push_of, sweep
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
@@ -25,7 +25,7 @@ from core.solvers.jit import Rows, as_rows, compiled, row_dot
 from core.solvers.products import entries_per_row
 from core.students.difficulty import degrees_of_class
 from core.students.spec import Method
-from core.types import CancelCheck, FloatArray, IntArray
+from core.types import FloatArray, IntArray
 
 _MAX_EPOCHS_PER_ROUND = 8
 
@@ -94,8 +94,8 @@ class FoldPath:
     Rows without any feature have the same loss whatever θ is, and take no part.
     """
 
-    def __init__(self, folds: TuningFolds, fold: int, target: int, method: Method, seed: int) -> None:
-        self._folds, self._fold, self._target, self._seed = folds, fold, target, seed
+    def __init__(self, folds: TuningFolds, fold: int, target: int, method: Method, run: Run) -> None:
+        self._folds, self._fold, self._target, self._run = folds, fold, target, run.silent()
         self._rows: Rows = as_rows(folds.features)
         in_training = folds.fold_of != fold
         self._n_training = int(in_training.sum())
@@ -105,15 +105,15 @@ class FoldPath:
         self._own = folds.class_scores(fold, target)
         self._gate = np.zeros(len(self._own)) if method == "svm" else self._own
         self._piece = max(1, int(_ENTRIES_AT_ONCE / entries_per_row(folds.features)))
-        self._rng = np.random.default_rng([seed, target, fold])
+        self._rng = np.random.default_rng([run.seed, target, fold])
 
-    def walk(self, points: Sequence[Point], effort: Effort, should_cancel: CancelCheck | None) -> FoldResult:
-        """Fit every point. ``should_cancel`` is asked every some ten milliseconds; raises Cancelled."""
+    def walk(self, points: Sequence[Point], effort: Effort) -> FoldResult:
+        """Fit every point, with a cancel check about every ten milliseconds. Raises Cancelled."""
         scores = np.empty((len(points), len(self.held_out)), dtype=np.float32)
         gaps, seconds = np.empty(len(points)), np.empty(len(points))
         started = time.perf_counter()
         for index, state, task in self._neighbours(points):
-            products, gaps[index] = self._fit(state, task, effort, should_cancel)
+            products, gaps[index] = self._fit(state, task, effort)
             scores[index] = (self._gate - products)[self.held_out]
             now = time.perf_counter()
             seconds[index], started = now - started, now
@@ -149,14 +149,12 @@ class FoldPath:
         n, m = self._folds.features.shape
         return _State(C, np.zeros(n), np.zeros(m), np.zeros(n))
 
-    def _fit(
-        self, state: _State, task: _Task, effort: Effort, should_cancel: CancelCheck | None
-    ) -> tuple[FloatArray, float]:
+    def _fit(self, state: _State, task: _Task, effort: Effort) -> tuple[FloatArray, float]:
         """Move ``state`` to the solution; the products Φθ of the best primal point, and the gap reached."""
         np.clip(state.alpha, 0.0, task.bounds, out=state.alpha)
         epochs = 0
         while True:
-            _poll(should_cancel)
+            self._run.check_cancel()
             slacks = task.targets + self._signs * state.products
             gap = task.gap(state, slacks)
             if gap <= effort.tolerance:
@@ -168,17 +166,15 @@ class FoldPath:
             rounds = min(max(share, 1), _MAX_EPOCHS_PER_ROUND)
             self._rng.shuffle(active)
             for _ in range(rounds):
-                self._epoch(state, task, active, should_cancel)
-            self._project(state.theta, state.products, should_cancel)
+                self._epoch(state, task, active)
+            self._project(state.theta, state.products)
             epochs += rounds
-        return self._finish(state, task, effort, should_cancel) if effort.finish else (state.products, gap)
+        return self._finish(state, task, effort) if effort.finish else (state.products, gap)
 
-    def _epoch(
-        self, state: _State, task: _Task, order: NDArray[np.intp], should_cancel: CancelCheck | None
-    ) -> None:
+    def _epoch(self, state: _State, task: _Task, order: NDArray[np.intp]) -> None:
         """One pass of coordinate descent, in pieces with a look for a cancel between them."""
         for start in range(0, len(order), self._piece):
-            _poll(should_cancel)
+            self._run.check_cancel()
             sweep(
                 self._rows,
                 self._signs,
@@ -191,10 +187,10 @@ class FoldPath:
                 state.theta,
             )
 
-    def _project(self, theta: FloatArray, products: FloatArray, should_cancel: CancelCheck | None) -> None:
+    def _project(self, theta: FloatArray, products: FloatArray) -> None:
         """Φθ into ``products`` (n,), in the same pieces."""
         for start in range(0, len(products), self._piece):
-            _poll(should_cancel)
+            self._run.check_cancel()
             stop = min(start + self._piece, len(products))
             _project(_some_rows(self._rows, start, stop), theta, products[start:stop])
 
@@ -203,9 +199,7 @@ class FoldPath:
         push = push_of(slacks, state.alpha, task.bounds)[self._taking_part]
         return self._taking_part[may_move(push)]
 
-    def _finish(
-        self, state: _State, task: _Task, effort: Effort, should_cancel: CancelCheck | None
-    ) -> tuple[FloatArray, float]:
+    def _finish(self, state: _State, task: _Task, effort: Effort) -> tuple[FloatArray, float]:
         """The same with the full solver, whose Newton steps get along where coordinate descent crawls."""
         rows = self._taking_part
         problem = GatedHingeProblem(
@@ -215,21 +209,15 @@ class FoldPath:
             problem,
             tolerance=effort.tolerance,
             max_epochs=effort.finish,
-            seed=self._seed,
             initial_dual=state.alpha[rows],
-            should_cancel=should_cancel,
+            run=self._run,
         )
         state.alpha[rows] = solution.dual
         state.theta[:] = problem.theta_of(solution.dual)
-        self._project(state.theta, state.products, should_cancel)
+        self._project(state.theta, state.products)
         products = np.empty_like(state.products)
-        self._project(np.ascontiguousarray(solution.value, dtype=np.float64), products, should_cancel)
+        self._project(np.ascontiguousarray(solution.value, dtype=np.float64), products)
         return products, solution.relative_gap
-
-
-def _poll(should_cancel: CancelCheck | None) -> None:
-    if should_cancel is not None and should_cancel():
-        raise Cancelled("tuning: cancelled")
 
 
 def _some_rows(rows: Rows, start: int, stop: int) -> Rows:

@@ -16,7 +16,6 @@ that of picking the best of many points.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,11 +24,8 @@ from scipy.stats import rankdata
 
 from core.model_selection.options import Metric, ThresholdRule
 from core.model_selection.threshold import choose_threshold
+from core.run import Run
 from core.types import BoolArray, FloatArray, IntArray
-
-
-def _no_poll() -> None:
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +52,13 @@ class HeldOutRows:
     pooled: bool
 
     def scores_of(
-        self, values: NDArray[np.floating], measure: Measure, poll: Callable[[], None] = _no_poll
+        self, values: NDArray[np.floating], measure: Measure, run: Run = Run()
     ) -> tuple[FloatArray, FloatArray]:
         """Score and standard error of each point, (points,) both, from its held-out scores (points, r).
 
-        poll: called between the choices of thresholds, which take most of the time.
+        run: checked for a cancel between the choices of thresholds, which take most of the time.
         """
-        counted = [self._count(values, fold, measure, poll) for fold in np.unique(self.fold_of)]
+        counted = [self._count(values, fold, measure, run) for fold in np.unique(self.fold_of)]
         over = np.array([numerator for numerator, _ in counted])
         under = np.array([np.broadcast_to(denominator, over.shape[1]) for _, denominator in counted])
         k = len(counted)
@@ -74,7 +70,7 @@ class HeldOutRows:
         return _ratio(total_over, total_under), np.sqrt(k - 1.0) * left_out.std(axis=0)
 
     def _count(
-        self, values: NDArray[np.floating], fold: int, measure: Measure, poll: Callable[[], None]
+        self, values: NDArray[np.floating], fold: int, measure: Measure, run: Run
     ) -> tuple[FloatArray, FloatArray | float]:
         """Numerator (points,) and denominator, (points,) or one for all, of the metric in one fold."""
         inside = self.fold_of == fold
@@ -85,7 +81,7 @@ class HeldOutRows:
             ranks = rankdata(own, axis=1)[:, truth]
             wins: FloatArray = ranks.sum(axis=1) - positives * (positives + 1) / 2.0
             return wins, float(positives * (n - positives))
-        says = own >= self._thresholds(values, ~inside, measure, poll)[:, None]
+        says = own >= self._thresholds(values, ~inside, measure, run)[:, None]
         tp = (says & truth).sum(axis=1).astype(np.float64)
         said = says.sum(axis=1).astype(np.float64)
         if measure.metric == "accuracy":
@@ -97,7 +93,7 @@ class HeldOutRows:
         values: NDArray[np.floating],
         others: BoolArray,
         measure: Measure,
-        poll: Callable[[], None],
+        run: Run,
     ) -> FloatArray:
         """Each point's threshold for a fold, chosen on the rows of the other folds, (points,)."""
         truth = self.truth[others]
@@ -105,7 +101,7 @@ class HeldOutRows:
         if measure.rule == "zero" or truth.all() or not truth.any():
             return thresholds
         for point, row in enumerate(values):
-            poll()
+            run.check_cancel()
             thresholds[point] = choose_threshold(truth, row[others], measure.rule, measure.budget)
         return thresholds
 

@@ -7,11 +7,11 @@ from math import ceil
 from typing import get_args
 
 import numpy as np
-from joblib import Parallel, cpu_count, delayed
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
-from core.errors import Cancelled, Fault, InvalidProblem
+from core.errors import Fault, InvalidProblem
 from core.model_selection.folds import TuningFolds
 from core.model_selection.grid import PAPER_GRID, Grid
 from core.model_selection.options import Metric, Strategy, ThresholdRule
@@ -19,9 +19,10 @@ from core.model_selection.path import Effort, FoldPath, FoldResult
 from core.model_selection.results import Ledger, Tuned
 from core.model_selection.scoring import HeldOutRows, Measure
 from core.model_selection.threshold import choose_threshold
+from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.spec import Method, StudentSpec
-from core.types import CancelCheck, IntArray, Progress, ProgressCallback
+from core.types import IntArray
 
 EXACT = Effort()
 # Enough to rank: a relative gap of 1e-2 changes one decision in a thousand.
@@ -49,10 +50,7 @@ def tune_student(
     metric: Metric = "f1",
     threshold_rule: ThresholdRule = "zero",
     budget: float = 0.01,
-    seed: int = 0,
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> Tuned:
     """The point of ``grid`` with the best cross-validated score for class code ``target``.
 
@@ -61,8 +59,7 @@ def tune_student(
         ``"exhaustive"`` measures all.
     metric, threshold_rule, budget: what is maximised, see ``core.model_selection.scoring``. Of equal points
         the one with the best AUC is taken, then the one with the smallest C.
-    n_threads: folds at the same time; all processors by default. The result does not depend on it.
-    progress: told of the stage ``"tuning"`` in fits.
+    run: folds are fitted in its threads; reports stage ``"tuning"`` in fits.
 
     Raises InvalidProblem: arguments out of bounds, a class or a rest that is in one fold only, more than 1e9
     points × rows. Cancelled.
@@ -73,11 +70,9 @@ def tune_student(
         unknown_choice("threshold", threshold_rule, get_args(ThresholdRule)),
         out_of_bounds("budget", budget, 0.0, 1.0, open_high=True),
         not_whole("target", target, 0, len(folds.classes) - 1),
-        not_whole("seed", seed, 0, 2**32 - 1),
-        None if n_threads is None else not_whole("n_threads", n_threads, 1, 4096),
     )
     measure = Measure(metric, threshold_rule, budget)
-    search = _Search(folds, target, method, grid, measure, seed, n_threads, should_cancel)
+    search = _Search(folds, target, method, grid, measure, run)
     plan = search.plan(strategy)
     total, done = sum(count * len(new) for count, new, _ in plan), 0
     alive = np.arange(len(search.points))
@@ -86,8 +81,7 @@ def tune_student(
             alive = search.best(alive)[:count]
             for fits in search.fit(alive, new_folds, effort):
                 done += fits
-                if progress is not None:
-                    progress(Progress("tuning", done, total))
+                run.report("tuning", done, total)
             search.rate(alive)
     return search.outcome(search.choice(alive))
 
@@ -102,12 +96,10 @@ class _Search:
         method: Method,
         grid: Grid,
         measure: Measure,
-        seed: int,
-        n_threads: int | None,
-        should_cancel: CancelCheck | None,
+        run: Run,
     ) -> None:
         self.folds, self.target, self.method, self.measure = folds, target, method, measure
-        self.seed, self.n_threads, self.should_cancel = seed, n_threads, should_cancel
+        self.run = run
         self.points = grid.points(method)
         self.truth = folds.labels == target
         self.positives = positives = np.bincount(folds.fold_of[self.truth], minlength=folds.n_folds)
@@ -150,12 +142,12 @@ class _Search:
         points = [self.points[index] for index in alive]
 
         def walk(fold: int) -> tuple[FoldPath, FoldResult]:
-            path = FoldPath(self.folds, fold, self.target, self.method, self.seed)
-            return path, path.walk(points, effort, self.should_cancel)
+            path = FoldPath(self.folds, fold, self.target, self.method, self.run)
+            return path, path.walk(points, effort)
 
         if effort is EXACT:
             self.ledger.gap[alive] = 0.0
-        pool = Parallel(n_jobs=self.n_threads or cpu_count(), prefer="threads", return_as="generator")
+        pool = Parallel(n_jobs=self.run.threads, prefer="threads", return_as="generator")
         for path, result in pool(delayed(walk)(int(fold)) for fold in new_folds):
             self.values[np.ix_(alive, path.held_out)] = result.scores
             self.ledger.add_fits(alive, result.gaps, result.seconds)
@@ -168,23 +160,19 @@ class _Search:
         # Never a point alone: numpy sums a single column in another order.
         size = max(2, _RATED_AT_ONCE // len(seen))
         for some in np.array_split(alive, max(1, len(alive) // size)):
-            self._poll()
+            self.run.check_cancel()
             values = self.values[np.ix_(some, seen)]
-            found = rows.scores_of(values, self.measure, self._poll)
+            found = rows.scores_of(values, self.measure, self.run)
             self.ledger.score[some], self.ledger.error[some] = found
             self.auc[some], _ = rows.scores_of(values, Measure("auc"))
         self.ledger.folds[alive] = len(np.unique(rows.fold_of))
-
-    def _poll(self) -> None:
-        if self.should_cancel is not None and self.should_cancel():
-            raise Cancelled("tuning: cancelled")
 
     def best(self, alive: NDArray[np.intp]) -> NDArray[np.intp]:
         """The points from best to worst: by score, then AUC; equal ones in random order.
 
         Where many points are perfect on the few folds of a rung, those that go on are thus from everywhere.
         """
-        luck = np.random.default_rng(self.seed).permutation(len(self.points))
+        luck = np.random.default_rng(self.run.seed).permutation(len(self.points))
         return alive[np.lexsort((luck[alive], -self.auc[alive], -self.ledger.score[alive]))]
 
     def choice(self, alive: NDArray[np.intp]) -> int:

@@ -11,10 +11,11 @@ from sklearn.model_selection import StratifiedKFold
 from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.model_selection.options import ThresholdRule
+from core.run import Run
 from core.students.base import Lesson
 from core.students.fitting import fit_student
 from core.students.spec import StudentSpec
-from core.types import BoolArray, CancelCheck, FloatArray, IntArray, Matrix
+from core.types import BoolArray, FloatArray, IntArray, Matrix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,8 +32,7 @@ def held_out_scores(
     spec: StudentSpec,
     *,
     folds: int = 5,
-    seed: int = 0,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> HeldOut:
     """Score every example with a student fitted, from zero, to the other folds.
 
@@ -40,8 +40,8 @@ def held_out_scores(
     all rows. A threshold chosen on these scores is therefore a little optimistic about the gate, and not
     about the student.
 
-    The folds are stratified and shuffled with ``seed``. A class with fewer than ``folds`` examples is cut
-    into as many folds as it has examples, and ``HeldOut.folds`` tells.
+    The folds are stratified and shuffled by the seed of ``run``. A class with fewer than ``folds``
+    examples is cut into as many folds as it has examples: ``HeldOut.folds`` is their number.
 
     Raises InvalidProblem when the class, or the rest, has fewer than two examples; Cancelled.
     """
@@ -50,12 +50,10 @@ def held_out_scores(
     if smaller < 2:
         message = "held-out scores need at least two examples of the class and two of the rest"
         raise InvalidProblem(Fault("labels", "class_too_small", message))
-    splitter = StratifiedKFold(min(folds, smaller), shuffle=True, random_state=seed)
+    splitter = StratifiedKFold(min(folds, smaller), shuffle=True, random_state=run.seed)
     scores = np.empty(len(lesson.positive))
     for train, held_out in splitter.split(np.zeros(len(scores)), lesson.positive):
-        student = fit_student(
-            features[train], lesson.take(train), spec, seed=seed, should_cancel=should_cancel
-        )
+        student = fit_student(features[train], lesson.take(train), spec, run.silent())
         scores[held_out] = student.scores(features[held_out])
     return HeldOut(scores, splitter.get_n_splits())
 

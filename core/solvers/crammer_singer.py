@@ -20,16 +20,17 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from core.run import Run
 from core.solvers.block_sweeps import direction, losses_of, merge, screen, sweep
 from core.solvers.iterate import Certificate, iterate
 from core.solvers.jit import Rows, as_rows, is_sparse, row_norms2
 from core.solvers.multiclass_hinge import CrammerSingerProblem
-from core.solvers.products import Poll, combine_block, entries_per_row, row_blocks, take
+from core.solvers.products import combine_block, entries_per_row, row_blocks, take
 from core.solvers.proximal_block_newton import proximal_block_step
 from core.solvers.proximal_point import MAX_NEWTON_STEPS, Width, best_share
 from core.solvers.solution import Solution
 from core.solvers.threads import one_blas_thread
-from core.types import CancelCheck, FloatArray, ProgressCallback
+from core.types import FloatArray
 
 __all__ = ["CrammerSingerProblem", "solve_crammer_singer"]
 
@@ -58,29 +59,25 @@ def solve_crammer_singer(
     *,
     tolerance: float = 1e-4,
     max_epochs: int = 2000,
-    seed: int = 0,
     initial_dual: FloatArray | None = None,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> Solution:
     """Minimise Eq. (1): value W (K, m), dual α (n, K).
 
     tolerance: relative duality gap at which to stop. max_epochs: limit for passes over the (remaining)
-    examples plus Newton steps. seed: order of the examples. initial_dual: (n, K), made feasible; the dual of
-    a neighbouring problem is a warm start. progress: called after each certificate with stage
-    ``"crammer_singer"``. should_cancel: asked every few milliseconds.
+    examples plus Newton steps. initial_dual: (n, K), made feasible; the dual of a neighbouring problem is a
+    warm start. run: its seed orders the examples; reports each certificate as stage ``"crammer_singer"``.
 
     Raises InvalidProblem for arguments out of range and Cancelled when asked to stop.
     """
     # BLAS would cut its sums by the number of its threads, and two lanes call it at the same time.
     with one_blas_thread(), ThreadPoolExecutor(max_workers=2) as pool:
         return iterate(
-            _BlockDescent(problem, seed, initial_dual, pool),
+            _BlockDescent(problem, run.seed, initial_dual, pool),
             stage="crammer_singer",
             tolerance=tolerance,
             max_iterations=max_epochs,
-            progress=progress,
-            should_cancel=should_cancel,
+            run=run,
         )
 
 
@@ -127,12 +124,12 @@ class _BlockDescent:
         self.dual[empty, labels] = self.problem.bound
         self.dual[empty, (labels + 1) % self.problem.n_classes] = -self.problem.bound
 
-    def advance(self, poll: Poll) -> Certificate:
+    def advance(self, run: Run) -> Certificate:
         """A round of block descent, or a Newton step after some slow rounds; then the certificate."""
         newton, gap = self.newton_next, self.gap
-        steps = self._newton(poll) if newton else self._descend(poll)
+        steps = self._newton(run) if newton else self._descend(run)
         self.iterations += steps
-        certificate = self._certify(poll)
+        certificate = self._certify(run)
         slow = self.gap > _SLOW * gap
         if newton:
             self.width.adapt(struggled=steps >= MAX_NEWTON_STEPS or self.gap > 0.999 * gap)
@@ -146,26 +143,26 @@ class _BlockDescent:
     def gap(self) -> float:
         return self.objective - self.best_bound
 
-    def _newton(self, poll: Poll) -> int:
+    def _newton(self, run: Run) -> int:
         step = proximal_block_step(
             self.problem,
             self.dual,
-            self.problem.weights_of(self.dual, poll),
+            self.problem.weights_of(self.dual, run),
             self.active,
             width=self.width.value,
             accuracy=1e-3 * self.gap,
-            poll=poll,
+            run=run,
         )
         self.dual[self.active] = step.alpha
         self.mean = step.point
         return max(1, step.newton_steps)
 
-    def _descend(self, poll: Poll) -> int:
+    def _descend(self, run: Run) -> int:
         """A few epochs, more as they get cheaper than a pass over everything."""
         budget = self.problem.features.shape[0] * self.problem.n_classes
         self.mean[:], weights = 0.0, 0.0
         for epoch in range(1, _MAX_EPOCHS_PER_ROUND + 1):
-            budget -= self._epoch(poll)
+            budget -= self._epoch(run)
             self.mean += epoch * self.W
             weights += epoch
             if (budget <= 0 and epoch >= _FEWEST_EPOCHS_PER_ROUND) or not len(self.active):
@@ -173,12 +170,12 @@ class _BlockDescent:
         self.mean /= weights
         return epoch
 
-    def _epoch(self, poll: Poll) -> int:
+    def _epoch(self, run: Run) -> int:
         """One pass over the active examples in random order; answers with the row products it took."""
         work = 0
         self.rng.shuffle(self.active)
         for first, second in self._portions():
-            poll()
+            run.check_cancel()
             work += self._both(first, second) if len(second) else self._sweep(first, self.W)[0]
         self.active = self.active[self.counts[self.active] > 1]
         return work
@@ -235,10 +232,10 @@ class _BlockDescent:
             self.dual[both] = before + share * (self.dual[both] - before)
         return work + other_work
 
-    def _certify(self, poll: Poll) -> Certificate:
+    def _certify(self, run: Run) -> Certificate:
         problem = self.problem
         # W has gathered the rounding of every step since the last certificate; the bound must not.
-        W = self._weights(poll)
+        W = self._weights(run)
         losses, mean_losses, worst, scale = 0.0, 0.0, 0.0, 1.0
 
         both = np.concatenate((W, self.mean)).T
@@ -258,7 +255,7 @@ class _BlockDescent:
             return *found, losses_of(scores[:, problem.n_classes :], labels)
 
         for block_losses, block_worst, block_scale, block_mean in self._of_blocks(look):
-            poll()
+            run.check_cancel()
             losses += block_losses
             mean_losses += block_mean
             worst, scale = max(worst, block_worst), max(scale, block_scale)
@@ -272,12 +269,12 @@ class _BlockDescent:
         self._restart_from(W, single=worst > _SINGLE_RESOLUTION * scale and not self.idle)
         return Certificate(self.objective, bound, stalled=self.idle >= _IDLE_ROUNDS)
 
-    def _weights(self, poll: Poll) -> FloatArray:
+    def _weights(self, run: Run) -> FloatArray:
         """W(α) in float64, summed in the order of the blocks whoever works on them."""
         features = self.problem.features
         W: FloatArray = np.zeros(self.value.shape)
         for part in self._of_blocks(lambda block: combine_block(features, self.dual, block)):
-            poll()
+            run.check_cancel()
             W += part
         return W
 

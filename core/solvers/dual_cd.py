@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from core.run import Run
 from core.solvers.box_descent import may_move, push_of, sweep
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.iterate import Certificate, iterate
 from core.solvers.jit import Rows, as_rows, row_norms2
-from core.solvers.products import Poll, entries_per_row
+from core.solvers.products import entries_per_row
 from core.solvers.proximal_newton import proximal_step
 from core.solvers.proximal_point import MAX_NEWTON_STEPS, Width
 from core.solvers.solution import Solution
 from core.solvers.threads import one_blas_thread
-from core.types import CancelCheck, FloatArray, ProgressCallback
+from core.types import FloatArray
 
 _BLOCK_ENTRIES = 2_000_000
 _MAX_EPOCHS_PER_ROUND = 20
@@ -28,17 +29,14 @@ def solve_dual_cd(
     *,
     tolerance: float = 1e-6,
     max_epochs: int = 10_000,
-    seed: int = 0,
     initial_dual: FloatArray | None = None,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> Solution:
     """Minimise Eq. (12) through its dual: value θ (m,), dual α (n,).
 
     tolerance: relative duality gap at which to stop. max_epochs: limit for passes over the (remaining) rows
-    plus Newton steps. seed: order of the rows. initial_dual: (n,), clipped into the box; the dual of a
-    neighbouring problem is a warm start. progress: called after each certificate with stage ``"dual_cd"``.
-    should_cancel: asked every few milliseconds.
+    plus Newton steps. initial_dual: (n,), clipped into the box; the dual of a neighbouring problem is a warm
+    start. run: its seed orders the rows; reports each certificate as stage ``"dual_cd"``.
 
     Early rounds are coordinate descent in random order on the rows that may still move (shrinking); rounds
     that no longer halve the gap give way to proximal Newton steps. The objective reported is that of the best
@@ -49,12 +47,11 @@ def solve_dual_cd(
     # Many small products, one after the other: a second BLAS thread is waited for longer than it helps.
     with one_blas_thread():
         return iterate(
-            _DualCoordinateDescent(problem, seed, initial_dual),
+            _DualCoordinateDescent(problem, run.seed, initial_dual),
             stage="dual_cd",
             tolerance=tolerance,
             max_iterations=max_epochs,
-            progress=progress,
-            should_cancel=should_cancel,
+            run=run,
         )
 
 
@@ -86,12 +83,12 @@ class _DualCoordinateDescent:
     def gap(self) -> float:
         return self.objective - self.dual_objective
 
-    def advance(self, poll: Poll) -> Certificate:
+    def advance(self, run: Run) -> Certificate:
         """Coordinate descent as long as it at least halves the gap; else a proximal Newton step, likewise."""
         newton, gap, bound = self.newton_next, self.gap, self.dual_objective
-        steps = self._newton(poll) if newton else self._descend(poll)
+        steps = self._newton(run) if newton else self._descend(run)
         self.iterations += steps
-        self._certify(poll)
+        self._certify(run)
         idle = self.gap > 0.999 * gap and self.dual_objective - bound <= 1e-15 * abs(bound)
         self.idle = self.idle + 1 if idle else 0
         slow = self.gap > _SLOW * gap
@@ -100,14 +97,14 @@ class _DualCoordinateDescent:
         self.newton_next = slow != newton
         return Certificate(self.objective, self.dual_objective, stalled=self.idle >= _IDLE_ROUNDS)
 
-    def _descend(self, poll: Poll) -> int:
+    def _descend(self, run: Run) -> int:
         """Epochs over the active rows, together about as costly as two passes over all rows."""
         problem, active = self.problem, self.active
         epochs = int(np.clip(2 * problem.shape[0] // max(1, len(active)), 1, _MAX_EPOCHS_PER_ROUND))
         for _ in range(epochs):
             self.rng.shuffle(active)
             for start in range(0, len(active), self.block):
-                poll()
+                run.check_cancel()
                 sweep(
                     self.rows,
                     problem.signs,
@@ -121,25 +118,25 @@ class _DualCoordinateDescent:
                 )
         return epochs
 
-    def _newton(self, poll: Poll) -> int:
+    def _newton(self, run: Run) -> int:
         step = proximal_step(
             self.problem,
             self.dual,
             self.theta,
             width=self.width.value,
             accuracy=1e-3 * self.gap,
-            poll=poll,
+            run=run,
             active=self.active,
         )
         self.dual, self.theta = step.alpha, step.theta
-        self._consider(step.point, self.problem.slacks(step.point, poll))
+        self._consider(step.point, self.problem.slacks(step.point, run))
         return max(1, step.newton_steps)
 
-    def _certify(self, poll: Poll) -> None:
+    def _certify(self, run: Run) -> None:
         # θ has gathered the rounding of every step since the last certificate; the bound must not.
-        self.theta = self.problem.theta_of(self.dual, poll)
+        self.theta = self.problem.theta_of(self.dual, run)
         self.dual_objective = self.problem.dual_objective_at(self.dual, self.theta)
-        slacks = self.problem.slacks(self.theta, poll)
+        slacks = self.problem.slacks(self.theta, run)
         self._consider(self.theta, slacks)
         self._screen(slacks)
 

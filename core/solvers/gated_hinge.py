@@ -8,13 +8,10 @@ from typing import Self
 import numpy as np
 
 from core.errors import Fault, InvalidProblem
+from core.run import Run
 from core.solvers.checks import element_faults, matrix_faults, positive_fault, vector_faults
-from core.solvers.products import Poll, combine, project
+from core.solvers.products import combine, project
 from core.types import FloatArray, Matrix
-
-
-def _no_poll() -> None:
-    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,9 +91,9 @@ class GatedHingeProblem:
         n, m = self.features.shape
         return n, m
 
-    def slacks(self, theta: FloatArray, poll: Poll = _no_poll) -> FloatArray:
+    def slacks(self, theta: FloatArray, run: Run = Run()) -> FloatArray:
         """u = t + z ∘ Φθ, shape (n,)."""
-        return self.targets + self.signs * project(self.features, theta, poll)
+        return self.targets + self.signs * project(self.features, theta, run)
 
     def objective_at(self, theta: FloatArray, slacks: FloatArray) -> float:
         """P(θ) when its slacks are known."""
@@ -106,9 +103,9 @@ class GatedHingeProblem:
         """P(θ)."""
         return self.objective_at(theta, self.slacks(theta))
 
-    def theta_of(self, alpha: FloatArray, poll: Poll = _no_poll) -> FloatArray:
+    def theta_of(self, alpha: FloatArray, run: Run = Run()) -> FloatArray:
         """θ(α) = −Σ α_i z_i φ_i, shape (m,)."""
-        return combine(self.features, -self.signs * alpha, poll)
+        return combine(self.features, -self.signs * alpha, run)
 
     def dual_objective(self, alpha: FloatArray) -> tuple[float, FloatArray]:
         """D(α) and θ(α). ``alpha`` (n,) must be feasible for D to be a bound."""

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from core.errors import Cancelled, Fault, InvalidProblem
-from core.solvers.products import Poll
+from core.errors import Fault, InvalidProblem
+from core.run import Run
 from core.solvers.solution import Solution, Status
-from core.types import CancelCheck, FloatArray, Progress, ProgressCallback
+from core.types import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Method(Protocol):
     dual: FloatArray
     iterations: int
 
-    def advance(self, poll: Poll) -> Certificate:
-        """One round of work, at most ``max_iterations`` in all; calls ``poll`` every few milliseconds."""
+    def advance(self, run: Run) -> Certificate:
+        """One round of work, at most ``max_iterations`` in all, with frequent cancel checks."""
         ...
 
 
@@ -52,28 +52,22 @@ def iterate(
     stage: str,
     tolerance: float,
     max_iterations: int,
-    progress: ProgressCallback | None,
-    should_cancel: CancelCheck | None,
+    run: Run,
 ) -> Solution:
     """Advance ``method`` until its relative duality gap is at most ``tolerance``.
 
-    Raises InvalidProblem for limits out of range and Cancelled when ``should_cancel`` says yes.
+    Raises InvalidProblem for limits out of range and Cancelled when ``run`` is cancelled.
     """
     _check_limits(tolerance, max_iterations)
-
-    def poll() -> None:
-        if should_cancel is not None and should_cancel():
-            raise Cancelled(f"{stage}: cancelled after {method.iterations} iterations")
 
     started = time.perf_counter()
     trace: list[float] = []
     while True:
-        poll()
-        certificate = method.advance(poll)
+        run.check_cancel()
+        certificate = method.advance(run)
         trace.append(certificate.objective if certificate.recorded is None else certificate.recorded)
-        if progress is not None:
-            gap = certificate.objective - certificate.dual_objective
-            progress(Progress(stage, method.iterations, max_iterations, certificate.objective, gap))
+        gap = certificate.objective - certificate.dual_objective
+        run.report(stage, method.iterations, max_iterations, certificate.objective, gap)
         status = _outcome(certificate, tolerance, method.iterations >= max_iterations)
         if status is not None:
             break

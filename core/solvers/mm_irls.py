@@ -24,13 +24,14 @@ from collections import deque
 import numpy as np
 
 from core.errors import InvalidProblem
+from core.run import Run
 from core.solvers.checks import positive_fault
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.iterate import Certificate, iterate
-from core.solvers.products import Poll, project
+from core.solvers.products import project
 from core.solvers.ridge_system import solve_ridge_system
 from core.solvers.solution import Solution
-from core.types import CancelCheck, FloatArray, ProgressCallback
+from core.types import FloatArray
 
 _MEMORY = 3
 _SPAN_STEPS = 5
@@ -44,8 +45,7 @@ def solve_mm_irls(
     tolerance: float = 1e-6,
     max_iterations: int = 1000,
     guard: float = 1e-8,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> Solution:
     """Minimise Eq. (12) by Algorithm 2: value θ (m,), dual α (n,) with α_i = U_i h_δ'(u_i).
 
@@ -53,7 +53,7 @@ def solve_mm_irls(
     put the answer off by at most guard/2 · Σ U_i, and status STALLED says that it was reached before the
     tolerance. δ shrinks only as far as the tolerance needs, so the guard may lie below the paper's 1e-6. Each
     step solves (I + Φᵀ diag(q) Φ) x = b, in its n-dimensional form when m > n.
-    progress: called after each step with stage ``"mm_irls"``. should_cancel: asked every few milliseconds.
+    run: reports each step as stage ``"mm_irls"``; checked for a cancel every few milliseconds.
 
     The trace is P_δ(θ), an upper bound of P(θ), and never rises beyond rounding.
 
@@ -67,8 +67,7 @@ def solve_mm_irls(
         stage="mm_irls",
         tolerance=tolerance,
         max_iterations=max_iterations,
-        progress=progress,
-        should_cancel=should_cancel,
+        run=run,
     )
 
 
@@ -89,15 +88,15 @@ class _MajoriseMinimise:
         self.iterations = 0
         self.idle = 0
 
-    def advance(self, poll: Poll) -> Certificate:
+    def advance(self, run: Run) -> Certificate:
         """One step of Algorithm 2, its certificate, and a smaller δ once P_δ is nearly minimal."""
         before = self._smoothed_objective()
-        self._step(poll)
+        self._step(run)
         self.iterations += 1
         smoothed = self._smoothed_objective()
         self.idle = self.idle + 1 if before - smoothed <= 1e-14 * abs(smoothed) else 0
         objective = self.problem.objective_at(self.value, self.slacks)
-        smoothing_is_most = self._certify(objective, poll)
+        smoothing_is_most = self._certify(objective, run)
         at_guard = self.smoothing <= self.guard
         certificate = Certificate(
             objective=objective,
@@ -107,16 +106,16 @@ class _MajoriseMinimise:
         )
         if smoothing_is_most or self.idle:
             self.smoothing = max(_SHRINK * self.smoothing, self.guard)
-            self.gradient = self.value - self.problem.theta_of(self._current_dual(), poll)
+            self.gradient = self.value - self.problem.theta_of(self._current_dual(), run)
         return certificate
 
-    def _step(self, poll: Poll) -> None:
+    def _step(self, run: Run) -> None:
         # θ⁺ = θ − H⁻¹∇P_δ(θ) is line 8 of Algorithm 2 written as a correction: the rounding of an
         # ill-conditioned H then falls on the step and not on θ.
         problem = self.problem
         curvature = problem.bounds / (2.0 * np.hypot(self.slacks, self.smoothing))
-        newest = -solve_ridge_system(problem.features, curvature, self.gradient, poll)
-        newest_change = problem.signs * project(problem.features, newest, poll)
+        newest = -solve_ridge_system(problem.features, curvature, self.gradient, run)
+        newest_change = problem.signs * project(problem.features, newest, run)
         span = np.column_stack([newest, *self.steps])
         change = np.column_stack([newest_change, *self.changes])
         mix = self._best_mix(span, change)
@@ -124,7 +123,7 @@ class _MajoriseMinimise:
         self.changes.appendleft(change @ mix)
         self.value = self.value + self.steps[0]
         # Slacks are computed anew: small errors that add up would be divided by δ.
-        self.slacks = problem.slacks(self.value, poll)
+        self.slacks = problem.slacks(self.value, run)
 
     def _best_mix(self, span: FloatArray, change: FloatArray) -> FloatArray:
         """Minimise P_δ over θ + span·mix by Newton's method, from the plain step mix = (1, 0, ...).
@@ -158,10 +157,10 @@ class _MajoriseMinimise:
             mix, value = mix + shares[best] * newton, values[best]
         return mix
 
-    def _certify(self, objective: float, poll: Poll) -> bool:
+    def _certify(self, objective: float, run: Run) -> bool:
         """Keep the best dual point; say whether more of the gap comes from δ than from missing min P_δ."""
         dual = self._current_dual()
-        theta = self.problem.theta_of(dual, poll)
+        theta = self.problem.theta_of(dual, run)
         bound = self.problem.dual_objective_at(dual, theta)
         if bound > self.dual_objective:
             self.dual, self.dual_objective = dual, bound

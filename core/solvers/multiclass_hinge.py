@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.errors import Fault, InvalidProblem
+from core.run import Run
 from core.solvers.checks import element_faults, matrix_faults, positive_fault
-from core.solvers.products import Poll, combine, row_blocks, take
+from core.solvers.products import combine, row_blocks, take
 from core.types import FloatArray, IntArray, Matrix
 
 
@@ -64,9 +65,9 @@ class CrammerSingerProblem:
             losses += float(margins.max(axis=1).sum())
         return 0.5 * float(np.sum(W * W)) + self.bound * losses
 
-    def weights_of(self, alpha: FloatArray, poll: Poll = lambda: None) -> FloatArray:
+    def weights_of(self, alpha: FloatArray, run: Run = Run()) -> FloatArray:
         """W(α), shape (K, m), for α (n, K)."""
-        return combine(self.features, alpha, poll)
+        return combine(self.features, alpha, run)
 
     def dual_objective_at(self, alpha: FloatArray, W: FloatArray) -> float:
         """D(α) when W(α) is known. With Σ_k α_ik = 0, −Σ e_ik α_ik is the sum of the α_i,y_i."""

@@ -1,17 +1,14 @@
-"""Products with the feature matrix in row blocks: float64 sums, little memory, pauses to look for cancels."""
+"""Products with the feature matrix by blocks of rows: float64 sums, little memory, cancel checks between."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterator
 
 import numpy as np
 
+from core.run import Run
 from core.solvers.jit import Rows, as_rows, compiled, is_sparse, row_dot
 from core.types import FloatArray, IntArray, Matrix
-
-Poll: TypeAlias = Callable[[], None]
-"""Called between blocks of work; raises ``Cancelled`` when the caller asked to stop."""
 
 _BLOCK_ENTRIES = 500_000
 
@@ -36,20 +33,20 @@ def take(features: Matrix, block: slice) -> Matrix:
     return rows.astype(np.float64, copy=False)
 
 
-def project(features: Matrix, weights: FloatArray, poll: Poll) -> FloatArray:
+def project(features: Matrix, weights: FloatArray, run: Run) -> FloatArray:
     """Φ w for w (m,), shape (n,); Φ Wᵀ for W (K, m), shape (n, K)."""
     result = np.empty((features.shape[0], *weights.shape[:-1]))
     for block in row_blocks(features):
-        poll()
+        run.check_cancel()
         result[block] = take(features, block) @ weights.T
     return result
 
 
-def combine(features: Matrix, coefficients: FloatArray, poll: Poll) -> FloatArray:
+def combine(features: Matrix, coefficients: FloatArray, run: Run) -> FloatArray:
     """Φᵀ a for a (n,), shape (m,); (Φᵀ A)ᵀ for A (n, K), shape (K, m)."""
     result = np.zeros((*coefficients.shape[1:], features.shape[1]))
     for block in row_blocks(features):
-        poll()
+        run.check_cancel()
         result += combine_block(features, coefficients, block)
     return result
 
@@ -69,13 +66,13 @@ def combine_block(features: Matrix, coefficients: FloatArray, block: slice) -> F
     return part
 
 
-def project_some(features: Matrix, weights: FloatArray, index: IntArray, poll: Poll) -> FloatArray:
+def project_some(features: Matrix, weights: FloatArray, index: IntArray, run: Run) -> FloatArray:
     """φ_i · w for the rows in ``index``, w (m,), without copying them."""
     rows = as_rows(features)
     result = np.empty(len(index))
     size = max(1, int(_BLOCK_ENTRIES / entries_per_row(features)))
     for start in range(0, len(index), size):
-        poll()
+        run.check_cancel()
         _dots(rows, index[start : start + size], weights, result[start : start + size])
     return result
 

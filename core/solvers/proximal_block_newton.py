@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from core.run import Run
 from core.solvers.jit import compiled
 from core.solvers.multiclass_hinge import CrammerSingerProblem
-from core.solvers.products import Poll, entries_per_row
+from core.solvers.products import entries_per_row
 from core.solvers.proximal_point import MAX_NEWTON_STEPS, best_share, exact_step
 from core.solvers.sorted_block import solve_block
 from core.types import BoolArray, FloatArray, IntArray
@@ -55,7 +56,7 @@ def proximal_block_step(
     *,
     width: float,
     accuracy: float,
-    poll: Poll,
+    run: Run,
 ) -> BlockStep:
     """One proximal step from ``start`` (n, K) with W(start) = ``W`` (K, m), for dense features.
 
@@ -63,7 +64,7 @@ def proximal_block_step(
     the longer the step and the worse its conditioning. accuracy: the step's own duality gap, ½‖gradient‖²,
     at which Newton's method stops.
     """
-    rows = _Rows(problem, active, poll)
+    rows = _Rows(problem, active, run)
     labels, bound = problem.labels[active].astype(np.int64, copy=False), problem.bound
     steepness, before, upper = bound / width, start[active], _upper(problem, active)
     scores = rows.scores(W) + 1.0
@@ -81,7 +82,7 @@ def proximal_block_step(
         except LinAlgError:  # the 1 on the diagonal is below rounding: a shorter step may do better
             break
         drift = rows.scores(direction)
-        along = _derivative(point - fixed, direction, before, scores, drift, labels, bound, steepness, poll)
+        along = _derivative(point - fixed, direction, before, scores, drift, labels, bound, steepness, run)
         step = exact_step(along)
         if step <= 0.0 or step * np.abs(direction).max() <= _EPSILON * np.abs(point).max():
             break  # the step is below rounding
@@ -98,14 +99,14 @@ def proximal_block_step(
 class _Rows:
     """Products with the active rows of the features, in float64 and in blocks."""
 
-    def __init__(self, problem: CrammerSingerProblem, active: IntArray, poll: Poll) -> None:
-        self._features, self._active, self._poll = problem.features, active, poll
+    def __init__(self, problem: CrammerSingerProblem, active: IntArray, run: Run) -> None:
+        self._features, self._active, self._run = problem.features, active, run
         self._shape = problem.n_classes, problem.features.shape[1]
         size = max(1, int(_BLOCK_ENTRIES / entries_per_row(problem.features)))
         self._blocks = [slice(at, at + size) for at in range(0, len(active), size)]
 
     def _of(self, block: slice) -> FloatArray:
-        self._poll()
+        self._run.check_cancel()
         rows: FloatArray = self._features[self._active[block]].astype(np.float64, copy=False)
         return rows
 
@@ -135,7 +136,7 @@ class _Rows:
                     both = np.flatnonzero(free[block, k] & free[block, other] & (counts[block] > 1))
                     if not len(both):
                         continue
-                    self._poll()
+                    self._run.check_cancel()
                     some, share = rows[both], 1.0 / counts[block][both]
                     weights = 1.0 - share if k == other else -share
                     result[k, :, other, :] += (steepness * weights * some.T) @ some
@@ -166,7 +167,7 @@ def _derivative(
     labels: NDArray[np.int64],
     bound: float,
     steepness: float,
-    poll: Poll,
+    run: Run,
 ) -> Callable[[float], float]:
     """The increasing, piecewise linear derivative of the step's primal along point + s·direction.
 
@@ -176,7 +177,7 @@ def _derivative(
     alpha = np.empty_like(before)
 
     def derivative(s: float) -> float:
-        poll()
+        run.check_cancel()
         _respond(before, scores + s * drift, labels, bound, steepness, alpha)
         return linear + s * quadratic - float(np.vdot(alpha, drift))
 

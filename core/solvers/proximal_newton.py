@@ -22,8 +22,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from core.run import Run
 from core.solvers.gated_hinge import GatedHingeProblem
-from core.solvers.products import Poll, project_some
+from core.solvers.products import project_some
 from core.solvers.proximal_point import MAX_NEWTON_STEPS, best_share, exact_step
 from core.solvers.ridge_system import solve_ridge_system
 from core.types import FloatArray, IntArray
@@ -50,7 +51,7 @@ def proximal_step(
     *,
     width: float,
     accuracy: float,
-    poll: Poll,
+    run: Run,
     active: IntArray | None = None,
 ) -> ProximalStep:
     """One proximal step from ``start`` (n,) with θ(start) = ``theta`` (m,), where α moves on ``active`` only.
@@ -63,22 +64,22 @@ def proximal_step(
     active = np.arange(len(start)) if active is None else active
     features, signs, bounds = problem.features, problem.signs[active], problem.bounds[active]
     steepness = bounds / width
-    slacks = problem.targets[active] + signs * project_some(features, theta, active, poll)
+    slacks = problem.targets[active] + signs * project_some(features, theta, active, run)
     before = start[active]
     moving = np.zeros(len(start))
     moving[active] = before
-    fixed = theta - problem.theta_of(moving, poll)  # what the rows that stay contribute to θ
+    fixed = theta - problem.theta_of(moving, run)  # what the rows that stay contribute to θ
     point, steps = theta.copy(), 0
     while True:
         alpha = np.clip(before + steepness * slacks, 0.0, bounds)
         moving[active] = alpha
-        target = fixed + problem.theta_of(moving, poll)
+        target = fixed + problem.theta_of(moving, run)
         gradient = point - target
         if 0.5 * (gradient @ gradient) <= accuracy or steps == MAX_NEWTON_STEPS:
             break
         free = np.flatnonzero((alpha > 0.0) & (alpha < bounds))
-        direction = -solve_ridge_system(features, steepness[free], gradient, poll, index=active[free])
-        drift = signs * project_some(features, direction, active, poll)
+        direction = -solve_ridge_system(features, steepness[free], gradient, run, index=active[free])
+        drift = signs * project_some(features, direction, active, run)
         unclipped = before + steepness * slacks
         derivative = _derivative(point - fixed, direction, unclipped, steepness * drift, drift, bounds)
         step = exact_step(derivative)

@@ -12,7 +12,6 @@ the answer is from the best one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, final
 
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.data.checks import row_blocks
+from core.run import Run
 from core.types import FloatArray
 
 Singles = NDArray[np.float32]
@@ -89,11 +89,11 @@ class Network:
         """Kernel values (n, p) of rows (n, d)."""
         return rbf_values(rows * np.exp(self.log_scale), self.landmarks)
 
-    def scores(self, rows: FloatArray, poll: Callable[[], None]) -> Floats:
-        """f of rows (n, d), shape (n,), by blocks with ``poll`` called before each."""
+    def scores(self, rows: FloatArray, run: Run) -> Floats:
+        """f of rows (n, d), shape (n,), by blocks, with a cancel check before each."""
         scores = np.empty(len(rows))
         for block in row_blocks(len(rows), max(self.landmarks.shape)):
-            poll()
+            run.check_cancel()
             scores[block] = self.values(rows[block]) @ self.coef + self.intercept
         return scores
 
@@ -164,13 +164,11 @@ def descend(
     start: Network,
     steps: int,
     rng: np.random.Generator,
-    poll: Callable[[], None],
-    tell: Callable[[int], None],
+    run: Run,
 ) -> Network:
     """``steps`` of Adam (Kingma and Ba 2015) from ``start``, the rates falling to 0 as a cosine.
 
-    The network that comes back is float32, as are all sums. poll: called every few milliseconds; may raise.
-    tell: called with the steps done, every few hundred.
+    The network returned is float32, as are all sums. run: reports the steps done as stage ``"student"``.
     """
     current = start.astype(np.float32)
     means = [np.zeros_like(part) for part in current.parts()]
@@ -181,10 +179,10 @@ def descend(
     rates = (_MOVE / np.sqrt(d),) * 2 + (_LEARNING_RATE,) * 4
     for step in range(steps):
         if step % _REFRESH == 0:
-            sampler = _Sampler.of(problem, current, poll)
-            tell(step)
+            sampler = _Sampler.of(problem, current, run)
+            run.report("student", step, steps)
         if step % poll_every == 0:
-            poll()
+            run.check_cancel()
         slopes = gradient(current, sampler.draw(problem, rng))
         rate = 0.5 * (1.0 + np.cos(np.pi * step / steps))
         rate *= np.sqrt(1.0 - slow ** (step + 1)) / (1.0 - fast ** (step + 1))
@@ -195,7 +193,7 @@ def descend(
             square += np.float32(1.0 - slow) * (slope * slope - square)
             part -= np.float32(own * rate) * mean / (np.sqrt(square) + _ADAM_EPSILON)
         np.clip(current.log_scale, -_MAX_LOG_SCALE, _MAX_LOG_SCALE, out=current.log_scale)
-    tell(steps)
+    run.report("student", steps, steps)
     return current
 
 
@@ -212,9 +210,9 @@ class _Sampler:
     target_weights: Singles
 
     @classmethod
-    def of(cls, problem: NetworkProblem, network: Network, poll: Callable[[], None]) -> _Sampler:
+    def of(cls, problem: NetworkProblem, network: Network, run: Run) -> _Sampler:
         n = len(problem.rows)
-        near = problem.signs * network.scores(problem.rows, poll) < _NEAR
+        near = problem.signs * network.scores(problem.rows, run) < _NEAR
         chance = 0.5 / n + 0.5 * near / near.sum() if near.any() else np.full(n, 1.0 / n)
         per_draw = 1.0 / (_BATCH * chance)
         weights = problem.weights / problem.weights.sum() * per_draw

@@ -10,8 +10,9 @@ import scipy.sparse as sp
 import scipy.sparse.linalg
 from scipy.linalg import lapack
 
+from core.run import Run
 from core.solvers.jit import is_sparse
-from core.solvers.products import Poll, combine, project, row_blocks, take
+from core.solvers.products import combine, project, row_blocks, take
 from core.types import FloatArray, IntArray, Matrix
 
 _DIRECT_LIMIT = 2048
@@ -26,7 +27,7 @@ def solve_ridge_system(
     features: Matrix,
     weights: FloatArray,
     rhs: FloatArray,
-    poll: Poll,
+    run: Run,
     *,
     rtol: float = 1e-8,
     index: IntArray | None = None,
@@ -44,19 +45,19 @@ def solve_ridge_system(
         return rhs.copy()
     if m <= 2 * n and m <= _DIRECT_LIMIT:  # the n × n form needs the rows in one piece beside its matrix
         if is_sparse(features):
-            return _solve_positive(_sparse_gram(features, weights, index, poll), rhs)
-        return _solve_packed(_packed_gram(features, weights, index, poll), rhs)
+            return _solve_positive(_sparse_gram(features, weights, index, run), rhs)
+        return _solve_packed(_packed_gram(features, weights, index, run), rhs)
     if index is not None:
         features = features[index]
     if min(n, m) > _DIRECT_LIMIT:
-        return _conjugate_gradients(features, weights, rhs, poll, rtol)
+        return _conjugate_gradients(features, weights, rhs, run, rtol)
     # Woodbury: x = b − Φᵀ diag(√q) (I + diag(√q) ΦΦᵀ diag(√q))⁻¹ diag(√q) Φ b
     root = np.sqrt(weights)
-    inner = _solve_positive(_example_gram(features, root, poll), root * project(features, rhs, poll))
-    return rhs - combine(features, root * inner, poll)
+    inner = _solve_positive(_example_gram(features, root, run), root * project(features, rhs, run))
+    return rhs - combine(features, root * inner, run)
 
 
-def _packed_gram(features: Matrix, weights: FloatArray, index: IntArray | None, poll: Poll) -> FloatArray:
+def _packed_gram(features: Matrix, weights: FloatArray, index: IntArray | None, run: Run) -> FloatArray:
     """I + Φᵀ diag(q) Φ of dense rows, (m (m + 1) / 2,): half of what a square takes, and no slower.
 
     Rectangular full packed format, upper triangle, not transposed (Gustavson et al. 2010).
@@ -64,7 +65,7 @@ def _packed_gram(features: Matrix, weights: FloatArray, index: IntArray | None, 
     m = features.shape[1]
     gram = np.zeros(m * (m + 1) // 2)
     gram[_packed_diagonal(m)] = 1.0
-    for rows in _scaled_rows(features, weights, index, poll):
+    for rows in _scaled_rows(features, weights, index, run):
         # Transposed: LAPACK counts by columns, and so adds to ``gram`` in place.
         gram = lapack.dsfrk(m, len(rows), 1.0, rows.T, 1.0, gram, overwrite_c=True)
     return gram
@@ -77,39 +78,37 @@ def _packed_diagonal(m: int) -> IntArray:
     return np.concatenate((lower, lower[:half] + 1))
 
 
-def _sparse_gram(features: Matrix, weights: FloatArray, index: IntArray | None, poll: Poll) -> FloatArray:
+def _sparse_gram(features: Matrix, weights: FloatArray, index: IntArray | None, run: Run) -> FloatArray:
     """I + Φᵀ diag(q) Φ of sparse rows, (m, m)."""
     gram = np.eye(features.shape[1])
-    for rows in _scaled_rows(features, weights, index, poll):
+    for rows in _scaled_rows(features, weights, index, run):
         gram += sp.csr_array(rows.T @ rows).toarray()
     return gram
 
 
-def _scaled_rows(
-    features: Matrix, weights: FloatArray, index: IntArray | None, poll: Poll
-) -> Iterator[Matrix]:
+def _scaled_rows(features: Matrix, weights: FloatArray, index: IntArray | None, run: Run) -> Iterator[Matrix]:
     """√q_i φ_i, a few rows at a time."""
     root, m = np.sqrt(weights), features.shape[1]
     size = max(1, min(_BLOCK_PRODUCTS // (4 * m**2), _BLOCK_ENTRIES // m))
     for start in range(0, len(root), size):
-        poll()
+        run.check_cancel()
         block = slice(start, min(start + size, len(root)))
         yield _scale_rows(features[block] if index is None else features[index[block]], root[block])
 
 
-def _example_gram(features: Matrix, root: FloatArray, poll: Poll) -> FloatArray:
+def _example_gram(features: Matrix, root: FloatArray, run: Run) -> FloatArray:
     """I + diag(√q) Φ Φᵀ diag(√q), shape (n, n), lower triangle only."""
     n = features.shape[0]
     rows = take(features, slice(0, n))
     gram = np.zeros((n, n))
     for block in row_blocks(features, min(_BLOCK_PRODUCTS // n, 2 * _BLOCK_ENTRIES)):
-        poll()
+        run.check_cancel()
         product = rows[block] @ rows[: block.stop].T
         gram[block, : block.stop] = product.toarray() if is_sparse(product) else product
     gram *= root  # afterwards, as scaled rows would be a second copy of them
     gram *= root[:, None]
     gram[np.diag_indices_from(gram)] += 1.0
-    poll()
+    run.check_cancel()
     return gram
 
 
@@ -148,18 +147,18 @@ def _ridge(m: int) -> float:
 
 
 def _conjugate_gradients(
-    features: Matrix, weights: FloatArray, rhs: FloatArray, poll: Poll, rtol: float
+    features: Matrix, weights: FloatArray, rhs: FloatArray, run: Run, rtol: float
 ) -> FloatArray:
     m = features.shape[1]
     diagonal = np.ones(m)
     for block in row_blocks(features):
-        poll()
+        run.check_cancel()
         rows = take(features, block)
         squares = rows.power(2) if is_sparse(rows) else np.square(rows)
         diagonal += squares.T @ weights[block]
 
     def apply(x: FloatArray) -> FloatArray:
-        return x + combine(features, weights * project(features, x, poll), poll)
+        return x + combine(features, weights * project(features, x, run), run)
 
     hessian = scipy.sparse.linalg.LinearOperator((m, m), matvec=apply, dtype=np.float64)
     jacobi = scipy.sparse.linalg.LinearOperator((m, m), matvec=lambda x: x / diagonal, dtype=np.float64)

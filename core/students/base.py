@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from core.run import Run
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.mm_irls import solve_mm_irls
 from core.solvers.products import project
 from core.solvers.solution import Solution
 from core.students.spec import StudentSpec
-from core.types import BoolArray, CancelCheck, FloatArray, IntArray, Matrix, ProgressCallback
+from core.types import BoolArray, FloatArray, IntArray, Matrix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,16 +54,13 @@ class FittedStudent:
 
     def scores(self, features: Matrix) -> FloatArray:
         """v·φ, shape (n,): acceptance minus rejection, Eq. (4) holds where it is at least 0."""
-        return project(features, self.decision, lambda: None)
+        return project(features, self.decision, Run())
 
 
 def solve(
     problem: GatedHingeProblem,
     spec: StudentSpec,
-    *,
-    seed: int = 0,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> Solution:
     """Solve a student's problem with the solver its spec names. Raises Cancelled."""
     if spec.solver == "mm_irls":
@@ -70,14 +68,11 @@ def solve(
             problem,
             tolerance=spec.tolerance,
             max_iterations=spec.max_epochs,
-            progress=progress,
-            should_cancel=should_cancel,
+            run=run,
         )
     return solve_dual_cd(
         problem,
         tolerance=spec.tolerance,
         max_epochs=spec.max_epochs,
-        seed=seed,
-        progress=progress,
-        should_cancel=should_cancel,
+        run=run,
     )

@@ -17,7 +17,6 @@ rejection are shown as they are. After the descent g is fitted once more, by rid
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,13 +24,14 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 
 from core.data.checks import row_blocks
-from core.errors import Cancelled, Fault, InvalidProblem
+from core.errors import Fault, InvalidProblem
 from core.features.landmarks import choose_landmarks
+from core.run import Run
 from core.solvers.rbf_network import Network, NetworkProblem, descend, rbf_values
 from core.solvers.threads import one_blas_thread
 from core.students.base import Lesson
 from core.students.spec import CompactSpec
-from core.types import BoolArray, CancelCheck, FloatArray, Progress, ProgressCallback
+from core.types import BoolArray, FloatArray
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
@@ -86,32 +86,22 @@ def fit_compact(
     spec: CompactSpec,
     *,
     neighbour: float,
-    seed: int = 0,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> FittedCompact:
     """Fit the problem of the module with at most ``n_landmarks`` landmarks.
 
     Fewer landmarks come back where the rows have fewer different points.
 
     rows: (n, d) float32, scaled as the kernel exp(−‖x − l‖²) wants them. neighbour: ``neighbour_distance`` of
-    the rows, the unit of the jitter. The same arguments give the same bits. progress: stage ``"student"``, in
-    steps. Raises InvalidProblem where a side is empty, Cancelled.
+    the rows, the unit of the jitter. The same arguments give the same bits. run: reports
+    stage ``"student"`` in steps. Raises InvalidProblem where a side is empty, Cancelled.
     """
     positive = lesson.positive
     if not positive.any() or positive.all():
         message = "a compact student needs examples of the class and of the rest"
         raise InvalidProblem(Fault("labels", "single_class", message))
 
-    def poll() -> None:
-        if should_cancel is not None and should_cancel():
-            raise Cancelled("student: cancelled")
-
-    def tell(done: int) -> None:
-        if progress is not None:
-            progress(Progress("student", done, spec.steps))
-
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(run.seed)
     weights = 1.0 / lesson.difficulty
     centre, spread = float(lesson.gate.mean()), float(lesson.gate.std()) or 1.0
     problem = NetworkProblem(
@@ -123,11 +113,11 @@ def fit_compact(
         jitter=spec.jitter * neighbour / np.sqrt(rows.shape[1]),
     )
     with one_blas_thread():
-        poll()
+        run.check_cancel()
         landmarks = _start_landmarks(rows, positive, lesson.gate, n_landmarks, rng)
-        start = _start(problem, positive, _WIDTH * landmarks, rng, poll)
-        network = descend(problem, start, spec.steps, rng, poll, tell).astype(np.float64)
-        gate, loss, r2 = _finish(problem, network, poll)
+        start = _start(problem, positive, _WIDTH * landmarks, rng, run)
+        network = descend(problem, start, spec.steps, rng, run).astype(np.float64)
+        gate, loss, r2 = _finish(problem, network, run)
     return FittedCompact(
         landmarks=network.landmarks.astype(np.float64),
         scale=np.exp(network.log_scale).astype(np.float64),
@@ -140,15 +130,15 @@ def fit_compact(
     )
 
 
-def neighbour_distance(rows: Singles, seed: int, poll: Callable[[], None]) -> float:
+def neighbour_distance(rows: Singles, run: Run) -> float:
     """Median distance from a row to the nearest different row, over a sample of rows; 0 if all are equal."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(run.seed)
     chosen = rng.choice(len(rows), min(len(rows), _NEIGHBOUR_SAMPLE), replace=False)
     sample = rows[chosen].astype(np.float64)
     nearest = np.full(len(sample), np.inf)
     norms = np.einsum("ij,ij->i", sample, sample)
     for part in row_blocks(len(rows), max(len(sample), rows.shape[1])):
-        poll()
+        run.check_cancel()
         block = rows[part].astype(np.float64)
         distances = norms[:, np.newaxis] + np.einsum("ij,ij->i", block, block) - 2.0 * sample @ block.T
         # What rounding leaves of the distance between equal rows is no distance.
@@ -178,7 +168,7 @@ def _start(
     positive: BoolArray,
     landmarks: Floats,
     rng: np.random.Generator,
-    poll: Callable[[], None],
+    run: Run,
 ) -> Network:
     """Coefficients for the first landmarks, fitted to all rows or a sample in which the class is half."""
     own, rest = np.flatnonzero(positive), np.flatnonzero(~positive)
@@ -189,18 +179,18 @@ def _start(
     stands_for = np.where(positive[chosen], len(own) / n_own, len(rest) / n_rest)
     values = rbf_values(_WIDTH * problem.rows[chosen].astype(np.float64), landmarks)
     basis = np.hstack([values, np.ones((len(chosen), 1))])
-    coef = _squared_hinge(basis, problem.signs[chosen], stands_for * problem.weights[chosen], poll)
+    coef = _squared_hinge(basis, problem.signs[chosen], stands_for * problem.weights[chosen], run)
     gate = _ridge((basis.T * stands_for) @ basis, (basis.T * stands_for) @ problem.targets[chosen])
     log_scale = np.full(landmarks.shape[1], np.log(_WIDTH))
     return Network(landmarks, log_scale, coef[:-1], coef[-1:], gate[:-1], gate[-1:])
 
 
-def _squared_hinge(basis: Floats, signs: FloatArray, weights: FloatArray, poll: Callable[[], None]) -> Floats:
+def _squared_hinge(basis: Floats, signs: FloatArray, weights: FloatArray, run: Run) -> Floats:
     """min_a ridge ‖a‖² + Σ_i w_i [1 − z_i a·k_i]²_+ by Newton steps; the last column is the constant."""
     coef = np.zeros(basis.shape[1])
     active = np.zeros(len(basis), dtype=bool)
     for _ in range(_NEWTON_STEPS):
-        poll()
+        run.check_cancel()
         inside = signs * (basis @ coef) < 1.0
         if np.array_equal(inside, active):
             break
@@ -217,14 +207,12 @@ def _ridge(gram: Floats, moments: Floats) -> Floats:
     return np.asarray(solve(gram + np.diag(penalty), moments, assume_a="pos"), dtype=np.float64)
 
 
-def _finish(
-    problem: NetworkProblem, network: Network, poll: Callable[[], None]
-) -> tuple[Floats, float, float]:
+def _finish(problem: NetworkProblem, network: Network, run: Run) -> tuple[Floats, float, float]:
     """Ridge fit of the gate on the tuned landmarks (p + 1,), the loss of the decision, and the gate's R²."""
     n, p = len(problem.rows), len(network.coef)
     gram, moments, loss = np.zeros((p + 1, p + 1)), np.zeros(p + 1), 0.0
     for block in row_blocks(n, max(network.landmarks.shape)):
-        poll()
+        run.check_cancel()
         values = network.values(problem.rows[block].astype(np.float64))
         basis = np.hstack([values, np.ones((len(values), 1))])
         gram += basis.T @ basis

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from core.run import Run
 from core.students.base import FittedStudent, Lesson
 from core.students.gsvm import fit_gsvm
 from core.students.spec import StudentSpec
 from core.students.svm import fit_svm
-from core.types import CancelCheck, Matrix, ProgressCallback
+from core.types import Matrix
 
 _FITS = {"gsvm": fit_gsvm, "gsvm0": fit_gsvm, "svm": fit_svm}
 
@@ -15,11 +16,8 @@ def fit_student(
     features: Matrix,
     lesson: Lesson,
     spec: StudentSpec,
-    *,
-    seed: int = 0,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> FittedStudent:
     """Fit the student that ``spec.method`` names. Raises InvalidProblem, Cancelled."""
     fit = _FITS[spec.method]
-    return fit(features, lesson, spec, seed=seed, progress=progress, should_cancel=should_cancel)
+    return fit(features, lesson, spec, run)

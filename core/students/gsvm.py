@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from core.run import Run
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.students.base import FittedStudent, Lesson, solve
 from core.students.spec import StudentSpec
-from core.types import CancelCheck, Matrix, ProgressCallback
+from core.types import Matrix
 
 
 def fit_gsvm(
     features: Matrix,
     lesson: Lesson,
     spec: StudentSpec,
-    *,
-    seed: int = 0,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> FittedStudent:
     """Fit Eq. (12), or Eq. (8) when ``spec.method`` is ``"gsvm0"``:
 
@@ -34,5 +32,5 @@ def fit_gsvm(
         margin=spec.margin,
         difficulty=lesson.difficulty if spec.method == "gsvm" else None,
     )
-    solution = solve(problem, spec, seed=seed, progress=progress, should_cancel=should_cancel)
+    solution = solve(problem, spec, run)
     return FittedStudent(lesson.gate_weights - solution.value, lesson.gate_weights, solution, spec)

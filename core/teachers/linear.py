@@ -6,13 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.solvers.products import Poll, project
+from core.run import Run
+from core.solvers.products import project
 from core.solvers.solution import Summary
 from core.types import FloatArray, IntArray, Matrix
-
-
-def _no_poll() -> None:
-    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,13 +27,13 @@ class LinearTeacher:
     dual: FloatArray | None = None
     C: float | None = None
 
-    def scores(self, features: Matrix, poll: Poll = _no_poll) -> FloatArray:
-        """S, shape (n, K), float64, for features Φ (n, m); ``poll`` is called between blocks of rows."""
-        return project(features, self.weights, poll)
+    def scores(self, features: Matrix, run: Run = Run()) -> FloatArray:
+        """S, shape (n, K), float64, for features Φ (n, m); with cancel checks between blocks of rows."""
+        return project(features, self.weights, run)
 
     def class_score(self, features: Matrix, target: int) -> FloatArray:
         """S^y of one class, shape (n,): the gate of its student."""
-        return project(features, self.weights[target], _no_poll)
+        return project(features, self.weights[target], Run())
 
     def predict(self, features: Matrix) -> IntArray:
         """Class codes, shape (n,); the first of equal scores wins."""

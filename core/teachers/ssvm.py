@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from core.data.bounds import not_whole, out_of_bounds, refuse
+from core.run import Run
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.teachers.linear import LinearTeacher
-from core.types import CancelCheck, IntArray, Matrix, ProgressCallback
+from core.types import IntArray, Matrix
 
 __all__ = ["LinearTeacher", "fit_ssvm"]
 
@@ -18,10 +19,8 @@ def fit_ssvm(
     C: float = 1000.0,
     tolerance: float = 1e-3,
     max_epochs: int = 5000,
-    seed: int = 0,
     warm_start: LinearTeacher | None = None,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> LinearTeacher:
     """Fit Eq. (1): min_W ½‖W‖² + (C/n) Σ_i max_k (Δ(k, y_i) + w_k·φ_i − w_{y_i}·φ_i).
 
@@ -46,9 +45,7 @@ def fit_ssvm(
         CrammerSingerProblem(features, labels, n_classes, C / features.shape[0]),
         tolerance=tolerance,
         max_epochs=max_epochs,
-        seed=seed,
         initial_dual=initial_dual,
-        progress=progress,
-        should_cancel=should_cancel,
+        run=run,
     )
     return LinearTeacher(solution.value, solution.summary(), solution.dual, C)

@@ -9,24 +9,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from joblib import Parallel, cpu_count, delayed
+from joblib import Parallel, delayed
 
 from core.compact import CompactRows, TrainedCompact, train_compact_student
-from core.data.bounds import not_whole, refuse
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.packed import PackedStudent, PackedTeacher
+from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.spec import StudentSpec
 from core.training.config import TrainingConfig
 from core.training.evaluation import ClassResult, Evaluation, Examination
 from core.training.preparation import Preparation, prepare
 from core.training.student_training import TrainedStudent, train_student, tuning_batches, tuning_folds
-from core.types import CancelCheck, Progress, ProgressCallback
+from core.types import Progress, ProgressCallback
 
 __all__ = [
     "Evaluation",
@@ -97,27 +97,23 @@ def train(
     *,
     test: LabelledData | None = None,
     classes: Sequence[str] | None = None,
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> TrainedModel:
     """Train a teacher and its students.
 
     test: rows to measure on, coded with the classes of ``data``. classes: train students for these names
         only.
-    n_threads: classes trained at the same time; all processors by default. The result does not depend on it.
-    progress: told, by one thread at a time, of the stages of ``prepare``, ``"compact_rows"``, ``"tuning"``
-        (in hundredths of a student's search) and ``"student"`` (in classes done).
+    run: classes are trained in its threads; reports, from one thread at a time, the stages of ``prepare``,
+        ``"compact_rows"``, ``"tuning"`` (in hundredths of a student's search) and ``"student"`` (in classes
+        done). The seed is the configuration's.
 
     Raises InvalidProblem, Cancelled.
     """
     config = TrainingConfig() if config is None else config
-    refuse(None if n_threads is None else not_whole("n_threads", n_threads, 1, 4096))
     targets = _targets(data.classes, classes)
-    threads = n_threads or cpu_count()
-    preparation = prepare(data, config, n_threads=threads, progress=progress, should_cancel=should_cancel)
+    preparation = prepare(data, config, run=run)
     started = time.perf_counter()
-    trained = _train_all(preparation, data, targets, threads, progress, should_cancel)
+    trained = _train_all(preparation, data, targets, run)
     seconds = {**preparation.seconds, "students": time.perf_counter() - started}
     evaluation = None if test is None else evaluate(Examination.of(preparation, test), trained)
     shipped = config.specs()[0].method
@@ -135,23 +131,21 @@ def _train_all(
     preparation: Preparation,
     data: LabelledData,
     targets: Sequence[int],
-    threads: int,
-    progress: ProgressCallback | None,
-    should_cancel: CancelCheck | None,
+    run: Run,
 ) -> list[TrainedStudent | TrainedCompact]:
     """Every student of the targets, class by class, by as many threads as there may be."""
     config = preparation.config
     full = [spec for spec in config.specs() if isinstance(spec, StudentSpec)]
-    told = _Told(progress, len(targets), len(targets) * len(full))
+    told = _Told(run, len(targets), len(targets) * len(full))
     compact = None
     if config.compact is not None:
-        rows = CompactRows.of(preparation, data, progress=progress, should_cancel=should_cancel)
-        compact = partial(train_compact_student, rows, spec=config.compact, should_cancel=should_cancel)
+        rows = CompactRows.of(preparation, data, run)
+        compact = partial(train_compact_student, rows, spec=config.compact, run=run.silent())
 
     def train_batch(batch: Sequence[int]) -> Iterator[list[TrainedStudent | TrainedCompact]]:
         folds = None
         if config.tuning is not None and full:
-            folds = tuning_folds(preparation, batch, should_cancel=should_cancel)
+            folds = tuning_folds(preparation, batch, run)
 
         def train_class(target: int) -> list[TrainedStudent | TrainedCompact]:
             shipped_first: list[TrainedStudent | TrainedCompact] = [compact(target)] if compact else []
@@ -161,16 +155,18 @@ def _train_all(
                     target,
                     spec,
                     folds=folds,
-                    # Folds of a search side by side only where there are fewer classes than threads.
-                    n_threads=max(1, threads // len(batch)),
-                    progress=told.of_search((target, spec.method)),
-                    should_cancel=should_cancel,
+                    # Folds of a search run in parallel only where there are fewer classes than threads.
+                    run=replace(
+                        run,
+                        n_threads=max(1, run.threads // len(batch)),
+                        progress=told.of_search((target, spec.method)),
+                    ),
                 )
                 for spec in full
             ]
 
         # Threads: the solvers release the GIL, so that Φ and S are shared and never copied.
-        pool = Parallel(n_jobs=threads, prefer="threads", return_as="generator")
+        pool = Parallel(n_jobs=run.threads, prefer="threads", return_as="generator")
         yield from pool(delayed(train_class)(target) for target in batch)
 
     trained: list[TrainedStudent | TrainedCompact] = []
@@ -185,34 +181,33 @@ def _train_all(
 class _Told:
     """Progress of students that are trained at the same time, told by one of their threads at a time."""
 
-    def __init__(self, progress: ProgressCallback | None, n_classes: int, n_searches: int) -> None:
-        self._progress, self._n_classes, self._n_searches = progress, n_classes, n_searches
+    def __init__(self, run: Run, n_classes: int, n_searches: int) -> None:
+        self._run, self._n_classes, self._n_searches = run, n_classes, n_searches
         self._lock = threading.Lock()
         self._shares: dict[tuple[int, str], float] = {}
         self._done = 0
 
     def of_search(self, which: tuple[int, str]) -> ProgressCallback | None:
         """The callback of one student, of which only the search is told on."""
-        if self._progress is None:
+        if self._run.progress is None:
             return None
 
-        def tell(step: Progress) -> None:
-            if step.stage == "tuning" and self._progress is not None:
+        def report(step: Progress) -> None:
+            if step.stage == "tuning":
                 with self._lock:
                     self._shares[which] = step.done / step.total
                     done = int(100.0 * sum(self._shares.values()))
-                    self._progress(Progress("tuning", done, 100 * self._n_searches))
+                    self._run.report("tuning", done, 100 * self._n_searches)
 
-        return tell
+        return report
 
     def class_done(self, first: TrainedStudent | TrainedCompact) -> None:
         """One more class; with objective and gap of its first student, where that has any."""
         with self._lock:
             self._done += 1
-            if self._progress is not None:
-                own = first.summary if isinstance(first, TrainedStudent) else None
-                objective, gap = (None, None) if own is None else (own.objective, own.gap)
-                self._progress(Progress("student", self._done, self._n_classes, objective, gap))
+            own = first.summary if isinstance(first, TrainedStudent) else None
+            objective, gap = (None, None) if own is None else (own.objective, own.gap)
+            self._run.report("student", self._done, self._n_classes, objective, gap)
 
 
 def _targets(known: tuple[str, ...], wanted: Sequence[str] | None) -> list[int]:

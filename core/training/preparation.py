@@ -21,6 +21,7 @@ from core.model_selection.folds import fold_assignment, refuse_lone_rows, tune_t
 from core.packed import PackedTeacher
 from core.packed.codec import Buffer, Header, decode, encode, package_errors, take_array
 from core.packed.maps import frozen_array
+from core.run import Run
 from core.solvers.solution import Summary
 from core.solvers.threads import one_blas_thread
 from core.students.base import Lesson
@@ -29,7 +30,7 @@ from core.teachers.linear_head import LinearHead
 from core.teachers.ssvm import LinearTeacher, fit_ssvm
 from core.training.config import SSVM, TrainingConfig
 from core.training.stages import Stages
-from core.types import CancelCheck, FloatArray, IntArray, Matrix, ProgressCallback
+from core.types import FloatArray, IntArray, Matrix
 
 _FORMAT = "stms.preparation.1"
 _ROWS_AT_ONCE = 4096
@@ -115,8 +116,7 @@ class Preparation:
         data: LabelledData,
         config: TrainingConfig,
         *,
-        progress: ProgressCallback | None = None,
-        should_cancel: CancelCheck | None = None,
+        run: Run = Run(),
     ) -> Preparation:
         """The preparation that ``to_bytes`` stored, features and scores made again: the same bits.
 
@@ -144,7 +144,7 @@ class Preparation:
                 fold_weights = stacked.reshape(folds, K, m)
         teacher = LinearTeacher(weights, _summary(header), C=config.teacher_C)
         fold_teachers = tuple(LinearTeacher(each, C=config.teacher_C) for each in fold_weights)
-        stages = Stages(progress, should_cancel)
+        stages = Stages(run)
         with one_blas_thread():
             features = _transform(feature_map, data.X, stages)
             restored = _with_scores(feature_map, features, data, teacher, config, digest, stages)
@@ -157,9 +157,7 @@ def prepare(
     *,
     head: LinearHead | None = None,
     warm_start: LinearTeacher | None = None,
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> Preparation:
     """Fit the feature map and the teacher, and score the training rows (Algorithm 2, line 1).
 
@@ -167,14 +165,14 @@ def prepare(
     head: the teacher, where ``config.teacher`` names one from outside; nothing is fitted then, for folds
         neither, as it has not seen the rows.
     warm_start: a teacher fitted to the same data and features, e.g. at another C.
-    n_threads: fold teachers fitted at the same time; all processors by default. It changes nothing else.
-    progress: told of the stages ``"features"``, ``"teacher"``, ``"scores"`` and ``"tuning_teacher"`` (in
-        folds).
+    run: fold teachers are fitted in its threads; reports stages ``"features"``, ``"teacher"``, ``"scores"``
+        and ``"tuning_teacher"`` (in folds).
 
     Raises InvalidProblem, also where tuning meets a class with one row; Cancelled.
     """
     config = TrainingConfig() if config is None else config
-    stages = Stages(progress, should_cancel)
+    run = run.with_seed(config.seed)
+    stages = Stages(run)
     if (head is None) != (config.teacher == SSVM):
         message = f"the configuration's teacher is {config.teacher!r}; give its head, and only then"
         raise InvalidProblem(Fault("teacher", "other_teacher", message))
@@ -197,16 +195,14 @@ def prepare(
             C=config.teacher_C,
             tolerance=config.teacher_tolerance,
             max_epochs=config.teacher_max_epochs,
-            seed=config.seed,
             warm_start=warm_start,
-            progress=stages.of_solver("teacher"),
-            should_cancel=should_cancel,
+            run=run.stage("teacher"),
         )
         preparation = _with_scores(feature_map, features, data, teacher, config, data_digest(data), stages)
         if config.tuning is None:
             return preparation
         stages.begin("tuning_teacher", config.tuning.folds)
-        fold_teachers = _fold_teachers(preparation, config.tuning.folds, n_threads, progress, should_cancel)
+        fold_teachers = _fold_teachers(preparation, config.tuning.folds, run)
         seconds = preparation.seconds | stages.end()
         return replace(preparation, fold_teachers=fold_teachers, seconds=seconds)
 
@@ -214,9 +210,7 @@ def prepare(
 def _fold_teachers(
     preparation: Preparation,
     folds: int,
-    n_threads: int | None,
-    progress: ProgressCallback | None,
-    should_cancel: CancelCheck | None,
+    run: Run,
 ) -> tuple[LinearTeacher, ...]:
     """The teacher of each fold at the configured C, started from the dual of the teacher of all rows."""
     config = preparation.config
@@ -228,11 +222,8 @@ def _fold_teachers(
         (config.teacher_C,),
         tolerance=config.teacher_tolerance,
         max_epochs=config.teacher_max_epochs,
-        seed=config.seed,
         warm_start=preparation.teacher,
-        n_threads=n_threads,
-        progress=progress,
-        should_cancel=should_cancel,
+        run=run,
     ).teachers
 
 
@@ -253,9 +244,9 @@ def _with_scores(
     stages: Stages,
 ) -> Preparation:
     stages.begin("scores", data.n)
-    scores = teacher.scores(features, stages.poll)
+    scores = teacher.scores(features, stages.run)
     ranks = ScoreRanks.of(scores)
-    stages.tell("scores", data.n, data.n)
+    stages.run.report("scores", data.n, data.n)
     seconds = stages.end()
     return Preparation(
         feature_map, features, data.y, data.classes, teacher, scores, ranks, config, digest, seconds
@@ -263,19 +254,19 @@ def _with_scores(
 
 
 def _transform(feature_map: FeatureMap, X: Matrix, stages: Stages) -> Matrix:
-    """Φ in row blocks, with a look for a cancel between them. Linear features cost less than looking."""
+    """Φ by blocks of rows, with cancel checks between them; linear features are fast enough without."""
     n = X.shape[0]
     stages.begin("features", n)
     if feature_map.kind == "linear":
         features = feature_map.transform(X)
-        stages.tell("features", n, n)
+        stages.run.report("features", n, n)
         return features
     features = np.empty((n, feature_map.n_features_out), dtype=feature_map.dtype)
     for start in range(0, n, _ROWS_AT_ONCE):
-        stages.poll()
+        stages.run.check_cancel()
         stop = min(start + _ROWS_AT_ONCE, n)
         features[start:stop] = feature_map.transform(X[start:stop])
-        stages.tell("features", stop, n)
+        stages.run.report("features", stop, n)
     return features
 
 

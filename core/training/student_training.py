@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from core.data.bounds import not_whole, refuse
 from core.errors import Fault, InvalidProblem
 from core.model_selection.folds import TunedTeacher, TuningFolds, fold_assignment
 from core.model_selection.grid import Point
@@ -19,14 +18,13 @@ from core.model_selection.threshold import HeldOut, held_out_scores
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent
 from core.packed.calibration import Calibration
+from core.run import Run
 from core.solvers.solution import Summary
 from core.solvers.threads import one_blas_thread
 from core.students.base import FittedStudent
 from core.students.fitting import fit_student
 from core.students.spec import StudentSpec
 from core.training.preparation import Preparation
-from core.training.stages import renamed
-from core.types import CancelCheck, ProgressCallback
 
 _FOLD_SCORE_BYTES = 512 * 1024**2
 
@@ -70,8 +68,7 @@ class TrainedStudent:
 def tuning_folds(
     preparation: Preparation,
     targets: Sequence[int] | None = None,
-    *,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> TuningFolds:
     """What the searches for several students share; ``train_student`` makes its own unless it is given this.
 
@@ -90,7 +87,7 @@ def tuning_folds(
         fold_assignment(preparation.labels, config.tuning.folds, config.seed),
         TunedTeacher(config.teacher_C, preparation.fold_teachers, ()),
         targets=targets,
-        should_cancel=should_cancel,
+        run=run,
     )
 
 
@@ -109,9 +106,7 @@ def train_student(
     spec: StudentSpec | None = None,
     *,
     folds: TuningFolds | None = None,
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
-    should_cancel: CancelCheck | None = None,
+    run: Run = Run(),
 ) -> TrainedStudent:
     """Train and pack the student of class code ``target``; the same arguments give the same bytes.
 
@@ -119,44 +114,33 @@ def train_student(
         this class and method instead. Threshold rule, budget, calibration, folds and seed are the
         configuration's.
     folds: ``tuning_folds`` that are at hand already; the result is the same without.
-    n_threads: folds of the search fitted at the same time; all processors by default. The result does not
-        depend on it.
-    progress: told of the stages ``"tuning"`` (in fits) and ``"student"``. Safe to call from several threads
-        at once.
+    run: folds of a search are fitted in its threads; reports stages ``"tuning"`` (in fits) and ``"student"``.
+
+    Safe to call from several threads at once.
 
     Raises InvalidProblem, Cancelled.
     """
     config = preparation.config
     spec = config.student if spec is None else spec
-    refuse(None if n_threads is None else not_whole("n_threads", n_threads, 1, 4096))
+    run = run.with_seed(config.seed)
     started = time.perf_counter()
     search, held_out = None, None
     with one_blas_thread():
         if config.tuning is not None:
             if folds is None:
-                folds = tuning_folds(preparation, [target], should_cancel=should_cancel)
-            search, held_out = _search(
-                preparation, config.tuning, folds, target, spec, n_threads, progress, should_cancel
-            )
+                folds = tuning_folds(preparation, [target], run)
+            search, held_out = _search(preparation, config.tuning, folds, target, spec, run)
             C, margin, floor = search.chosen
             spec = replace(spec, C=C, margin=margin, difficulty_floor=floor)
         lesson = preparation.lesson(target, floor=spec.difficulty_floor)
-        fitted = fit_student(
-            preparation.features,
-            lesson,
-            spec,
-            seed=config.seed,
-            progress=renamed(progress, "student"),
-            should_cancel=should_cancel,
-        )
+        fitted = fit_student(preparation.features, lesson, spec, run.stage("student"))
         if held_out is None and config.needs_held_out:
             held_out = held_out_scores(
                 preparation.features,
                 lesson,
                 spec,
                 folds=config.folds,
-                seed=config.seed,
-                should_cancel=should_cancel,
+                run=run,
             )
         threshold, calibration = config.settle(lesson.positive, None if held_out is None else held_out.scores)
         n_folds = 0 if held_out is None else held_out.folds
@@ -178,9 +162,7 @@ def _search(
     folds: TuningFolds,
     target: int,
     spec: StudentSpec,
-    n_threads: int | None,
-    progress: ProgressCallback | None,
-    should_cancel: CancelCheck | None,
+    run: Run,
 ) -> tuple[SearchReport, HeldOut]:
     """The search of one student, and the held-out scores of its choice."""
     config = preparation.config
@@ -194,10 +176,7 @@ def _search(
         metric=tuning.metric,
         threshold_rule=config.threshold,
         budget=config.budget,
-        seed=config.seed,
-        n_threads=n_threads,
-        progress=progress,
-        should_cancel=should_cancel,
+        run=run,
     )
     report = SearchReport(
         chosen=Point(tuned.spec.C, tuned.spec.margin, tuned.spec.difficulty_floor),

@@ -27,6 +27,7 @@ from core.model_selection.folds import TuningFolds
 from core.model_selection.grid import OPEN_GRID, PAPER_GRID, Grid
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed.codec import Buffer
+from core.run import Run
 from core.students.spec import StudentSpec
 from core.teachers.linear_head import LinearHead
 from core.training.config import SSVM, TrainingConfig
@@ -175,7 +176,7 @@ class Workbench:
     ) -> Workbench:
         """Fit features and teacher; head: the teacher, where the job names one. Raises InvalidProblem."""
         config = config_of(spec)
-        made = prepare(parts[0], config, head=head, n_threads=n_threads, progress=progress)
+        made = prepare(parts[0], config, head=head, run=Run(n_threads=n_threads, progress=progress))
         return cls._of(config, parts, made)
 
     @classmethod
@@ -188,7 +189,9 @@ class Workbench:
     ) -> Workbench:
         """Features and scores again from a stored preparation. Raises InvalidProblem, InvalidPackage."""
         config = config_of(spec)
-        return cls._of(config, parts, Preparation.from_bytes(stored, parts[0], config, progress=progress))
+        return cls._of(
+            config, parts, Preparation.from_bytes(stored, parts[0], config, run=Run(progress=progress))
+        )
 
     @classmethod
     def _of(
@@ -234,7 +237,7 @@ class Workbench:
         Raises InvalidProblem for sparse rows where students are compact.
         """
         compact = {pair for pair in batch if pair[1] == COMPACT}
-        rows = CompactRows.of(self.preparation, self.data, progress=progress) if compact else None
+        rows = CompactRows.of(self.preparation, self.data, run=Run(progress=progress)) if compact else None
         searched = sorted({target for target, _ in set(batch) - compact})
         folds = None
         if self.config.tuning is not None and searched:
@@ -248,15 +251,14 @@ class Workbench:
         """
         spec = next(spec for spec in self.config.specs() if spec.method == method)
         if isinstance(spec, CompactSpec):
-            rows = shared.rows or CompactRows.of(self.preparation, self.data, progress=progress)
+            rows = shared.rows or CompactRows.of(self.preparation, self.data, run=Run(progress=progress))
             return self._compact(target, spec, rows, progress)
         trained = train_student(
             self.preparation,
             target,
             spec,
             folds=shared.folds,
-            n_threads=shared.n_threads,
-            progress=progress,
+            run=Run(n_threads=shared.n_threads, progress=progress),
         )
         search = trained.search
         row = {
@@ -269,7 +271,7 @@ class Workbench:
         return self._made(trained, row, None if search is None else search.as_dict())
 
     def _compact(self, target: int, spec: CompactSpec, rows: CompactRows, progress: ProgressCallback) -> Made:
-        trained = train_compact_student(rows, target, spec, progress=progress)
+        trained = train_compact_student(rows, target, spec, run=Run(progress=progress))
         chosen: Json = {"n_landmarks": trained.n_landmarks, "relative_cost": trained.relative_cost}
         trace, choice = None, trained.choice
         if choice is not None:

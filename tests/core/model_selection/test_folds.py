@@ -4,6 +4,7 @@ import scipy.sparse as sp
 
 from core.errors import Cancelled, InvalidProblem
 from core.model_selection.folds import fold_assignment, make_folds, tune_teacher
+from core.run import Run
 from core.teachers.ssvm import fit_ssvm
 from tests.core.model_selection.conftest import overlapping
 
@@ -115,11 +116,18 @@ def test_sparse_features_give_the_scores_of_dense_ones():
 def test_fitting_the_teachers_tells_how_far_it_is_and_can_be_cancelled():
     features, codes = overlapping()
     told = []
-    make_folds(features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0,), n_folds=3, progress=told.append)
+    make_folds(
+        features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0,), n_folds=3, run=Run(progress=told.append)
+    )
     assert [(step.stage, step.done, step.total) for step in told] == [
         ("tuning_teacher", done, 3) for done in (1, 2, 3)
     ]
     with pytest.raises(Cancelled):
         make_folds(
-            features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0,), n_folds=3, should_cancel=lambda: True
+            features,
+            codes,
+            ("a", "b", "c", "rare"),
+            teacher_Cs=(1.0,),
+            n_folds=3,
+            run=Run(should_cancel=lambda: True),
         )

@@ -13,6 +13,7 @@ from core.model_selection.grid import Grid
 from core.model_selection.joint import _EXACT as EXACT
 from core.model_selection.joint import tune_jointly
 from core.model_selection.path import FoldPath
+from core.run import Run
 
 METHODS = ("gsvm", "gsvm0", "svm")
 
@@ -23,8 +24,8 @@ def by_hand(folds, method, points):
     totals = np.zeros((3, len(points)))
     for target in range(K):
         for fold in range(folds.n_folds):
-            path = FoldPath(folds, fold, target, method, 0)
-            scores = path.walk(points, EXACT, None).scores
+            path = FoldPath(folds, fold, target, method, Run(0))
+            scores = path.walk(points, EXACT).scores
             truth = folds.labels[path.held_out] == target
             for place, score in enumerate(scores):
                 says = score >= 0
@@ -60,16 +61,16 @@ def test_the_held_out_scores_are_those_of_students_that_have_not_seen_the_row(fo
     assert tuned.targets == (2, 0)
     for place, target in enumerate(tuned.targets):
         for fold in range(folds.n_folds):
-            path = FoldPath(folds, fold, target, "gsvm0", 0)
-            alone = path.walk(Grid(C=(10.0,), margins=(0.5,)).points("gsvm0"), EXACT, None)
+            path = FoldPath(folds, fold, target, "gsvm0", Run(0))
+            alone = path.walk(Grid(C=(10.0,), margins=(0.5,)).points("gsvm0"), EXACT)
             np.testing.assert_allclose(
                 tuned.held_out_scores[place, path.held_out], alone.scores[0], rtol=1e-6
             )
 
 
 def test_threads_do_not_show_in_the_result(folds, small_grid):
-    one = tune_jointly(folds, (0, 1, 2), "gsvm", small_grid, n_threads=1)
-    two = tune_jointly(folds, (0, 1, 2), "gsvm", small_grid, n_threads=2)
+    one = tune_jointly(folds, (0, 1, 2), "gsvm", small_grid, run=Run(n_threads=1))
+    two = tune_jointly(folds, (0, 1, 2), "gsvm", small_grid, run=Run(n_threads=2))
     assert one.spec == two.spec
     assert one.score == two.score
     np.testing.assert_array_equal(one.held_out_scores, two.held_out_scores)
@@ -79,27 +80,22 @@ def test_threads_do_not_show_in_the_result(folds, small_grid):
 
 def test_progress_ends_at_its_total_and_a_cancel_is_heard(folds, small_grid):
     told = []
-    tune_jointly(folds, (0, 1), "gsvm", small_grid, progress=told.append)
+    tune_jointly(folds, (0, 1), "gsvm", small_grid, run=Run(progress=told.append))
     assert [step.done for step in told] == sorted(step.done for step in told)
     assert told[-1].done == told[-1].total
     assert {step.stage for step in told} == {"tuning"}
     with pytest.raises(Cancelled):
-        tune_jointly(folds, (0, 1), "gsvm", small_grid, should_cancel=lambda: True)
+        tune_jointly(folds, (0, 1), "gsvm", small_grid, run=Run(should_cancel=lambda: True))
 
 
 @pytest.mark.parametrize(
-    ("targets", "arguments", "field"),
-    [
-        ((), {}, "targets"),
-        ((7,), {}, "targets"),
-        ((0,), {"seed": -1}, "seed"),
-        ((0,), {"n_threads": 0}, "n_threads"),
-    ],
+    "targets",
+    [(), (7,)],
 )
-def test_arguments_out_of_bounds_are_refused_by_name(folds, targets, arguments, field):
+def test_arguments_out_of_bounds_are_refused_by_name(folds, targets):
     with pytest.raises(InvalidProblem) as error:
-        tune_jointly(folds, targets, **arguments)
-    assert field in str(error.value)
+        tune_jointly(folds, targets)
+    assert "targets" in str(error.value)
 
 
 def test_a_rare_class_is_measured_where_it_is(folds):

@@ -8,6 +8,7 @@ from core.errors import Cancelled
 from core.model_selection import path
 from core.model_selection.grid import PAPER_GRID, Grid, Point
 from core.model_selection.path import Effort, FoldPath
+from core.run import Run
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.jit import as_rows, row_norms2
 from core.students.base import Lesson
@@ -35,7 +36,7 @@ def alone(folds, fold, target, method, point):
 @pytest.mark.parametrize("method", ["gsvm", "gsvm0", "svm"])
 def test_every_point_of_a_walk_is_the_student_fitted_alone(folds, small_grid, method):
     points = small_grid.points(method)
-    walked = FoldPath(folds, 1, 0, method, seed=0).walk(points, TIGHT, None)
+    walked = FoldPath(folds, 1, 0, method, run=Run()).walk(points, TIGHT)
     assert walked.scores.shape == (len(points), int((folds.fold_of == 1).sum()))
     for index, point in enumerate(points):
         if point.margin == 0.0 and point.C == 1000.0:
@@ -46,10 +47,10 @@ def test_every_point_of_a_walk_is_the_student_fitted_alone(folds, small_grid, me
 
 def test_the_gap_reported_is_the_solvers(folds):
     """α, θ(α) and the bounds against the problem as the solvers state it."""
-    one = FoldPath(folds, 0, 2, "gsvm", seed=0)
+    one = FoldPath(folds, 0, 2, "gsvm", run=Run())
     point = Point(10.0, 0.5, 0.3)
     (_, state, task), *_ = one._neighbours([point])
-    _, gap = one._fit(state, task, Effort(tolerance=1e-3), None)
+    _, gap = one._fit(state, task, Effort(tolerance=1e-3))
     rows = folds.fold_of != 0
     problem = GatedHingeProblem(
         folds.features[rows],
@@ -68,16 +69,16 @@ def test_held_out_rows_take_no_part(folds):
     """Another truth of the held-out rows changes nothing."""
     points = Grid(C=(10.0,), margins=(0.5,)).points("gsvm")
     labels = np.where(folds.fold_of == 0, (folds.labels + 1) % 3, folds.labels)
-    before = FoldPath(folds, 0, 1, "gsvm", seed=0).walk(points, TIGHT, None)
-    after = FoldPath(replace(folds, labels=labels), 0, 1, "gsvm", seed=0).walk(points, TIGHT, None)
+    before = FoldPath(folds, 0, 1, "gsvm", run=Run()).walk(points, TIGHT)
+    after = FoldPath(replace(folds, labels=labels), 0, 1, "gsvm", run=Run()).walk(points, TIGHT)
     assert after.scores == pytest.approx(before.scores, abs=1e-5)
 
 
 def test_where_coordinate_descent_is_not_enough_the_full_solver_goes_on(folds):
     points = (Point(1e4, 0.1, 0.2), Point(1e4, 0.0, 0.2))
     short = Effort(tolerance=1e-6, max_epochs=2, finish=0)
-    left = FoldPath(folds, 0, 0, "gsvm", seed=0).walk(points, short, None)
-    finished = FoldPath(folds, 0, 0, "gsvm", seed=0).walk(points, replace(short, finish=500), None)
+    left = FoldPath(folds, 0, 0, "gsvm", run=Run()).walk(points, short)
+    finished = FoldPath(folds, 0, 0, "gsvm", run=Run()).walk(points, replace(short, finish=500))
     assert left.gaps[0] > 1e-3
     assert finished.gaps[0] <= 1e-6
     assert finished.scores[0] == pytest.approx(alone(folds, 0, 0, "gsvm", points[0]), abs=1e-2)
@@ -89,8 +90,8 @@ def test_sparse_rows_and_rows_without_features_are_walked_too(folds, small_grid)
     dense_folds = replace(folds, features=dense, norms=row_norms2(as_rows(dense), len(dense)))
     sparse_folds = replace(dense_folds, features=sp.csr_array(dense))
     points = small_grid.points("svm")
-    one = FoldPath(dense_folds, 0, 0, "svm", seed=0).walk(points, TIGHT, None)
-    other = FoldPath(sparse_folds, 0, 0, "svm", seed=0).walk(points, TIGHT, None)
+    one = FoldPath(dense_folds, 0, 0, "svm", run=Run()).walk(points, TIGHT)
+    other = FoldPath(sparse_folds, 0, 0, "svm", run=Run()).walk(points, TIGHT)
     assert np.isfinite(one.scores).all()
     assert other.scores == pytest.approx(one.scores, abs=1e-3)
 
@@ -105,22 +106,22 @@ def test_a_walk_costs_far_fewer_epochs_than_fits_from_zero(folds, monkeypatch):
 
     monkeypatch.setattr(path, "sweep", counted)
     points = PAPER_GRID.points("gsvm0")
-    FoldPath(folds, 0, 0, "gsvm0", seed=0).walk(points, Effort(), None)
+    FoldPath(folds, 0, 0, "gsvm0", run=Run()).walk(points, Effort())
     together = sum(work)
     work.clear()
     for point in points:
-        FoldPath(folds, 0, 0, "gsvm0", seed=0).walk([point], Effort(), None)
+        FoldPath(folds, 0, 0, "gsvm0", run=Run()).walk([point], Effort())
     assert together < 0.5 * sum(work)
 
 
 def test_the_kernels_run_as_plain_python_too(folds, monkeypatch):
     points = (Point(1.0, 0.5, 0.3),)
-    compiled = FoldPath(folds, 0, 0, "gsvm", seed=0).walk(points, TIGHT, None)
+    compiled = FoldPath(folds, 0, 0, "gsvm", run=Run()).walk(points, TIGHT)
     for name in ("sweep", "_project"):
         kernel = getattr(path, name)
         monkeypatch.setattr(path, name, getattr(kernel, "py_func", kernel))
     effort = replace(TIGHT, tolerance=1e-4)
-    plain = FoldPath(folds, 0, 0, "gsvm", seed=0).walk(points, effort, None)
+    plain = FoldPath(folds, 0, 0, "gsvm", run=Run()).walk(points, effort)
     assert plain.scores == pytest.approx(compiled.scores, abs=2e-2)
 
 
@@ -132,7 +133,7 @@ def test_a_walk_can_be_cancelled(folds, small_grid):
         return len(asked) > 5
 
     with pytest.raises(Cancelled):
-        FoldPath(folds, 0, 0, "gsvm", seed=0).walk(small_grid.points("gsvm"), TIGHT, soon)
+        FoldPath(folds, 0, 0, "gsvm", Run(should_cancel=soon)).walk(small_grid.points("gsvm"), TIGHT)
     assert len(asked) == 6
 
 
@@ -149,11 +150,11 @@ def test_a_walk_in_small_pieces_looks_for_a_cancel_often_and_gives_the_same(
         looks.append(None)
         return False
 
-    whole = FoldPath(given, 1, 0, "gsvm", seed=0).walk(points, Effort(), look)
+    whole = FoldPath(given, 1, 0, "gsvm", Run(should_cancel=look)).walk(points, Effort())
     seldom = len(looks)
     monkeypatch.setattr(path, "_ENTRIES_AT_ONCE", 60)
-    pieces = FoldPath(given, 1, 0, "gsvm", seed=0).walk(points, Effort(), look)
+    pieces = FoldPath(given, 1, 0, "gsvm", Run(should_cancel=look)).walk(points, Effort())
     assert (pieces.scores == whole.scores).all()
     assert len(looks) - seldom > 3 * seldom
     with pytest.raises(Cancelled):
-        FoldPath(given, 1, 0, "gsvm", seed=0).walk(points, Effort(), lambda: True)
+        FoldPath(given, 1, 0, "gsvm", Run(should_cancel=lambda: True)).walk(points, Effort())

@@ -9,6 +9,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from core.errors import Cancelled, InvalidProblem
 from core.model_selection import threshold
 from core.model_selection.threshold import choose_threshold, held_out_scores
+from core.run import Run
 from core.students.base import Lesson
 from core.students.fitting import fit_student
 from core.students.spec import StudentSpec
@@ -124,9 +125,9 @@ def test_no_student_is_fitted_to_the_rows_that_it_scores(lesson_and_features, mo
     lesson, features = lesson_and_features
     seen = []
 
-    def spy(rows, part, spec, **keywords):
+    def spy(rows, part, spec, run):
         seen.append({row.tobytes() for row in rows})
-        return fit_student(rows, part, spec, **keywords)
+        return fit_student(rows, part, spec, run)
 
     monkeypatch.setattr(threshold, "fit_student", spy)
     held_out = held_out_scores(features, lesson, SPEC, folds=4)
@@ -137,9 +138,9 @@ def test_no_student_is_fitted_to_the_rows_that_it_scores(lesson_and_features, mo
 
 def test_held_out_scores_repeat_and_depend_on_the_seed(lesson_and_features):
     lesson, features = lesson_and_features
-    first = held_out_scores(features, lesson, SPEC, seed=1).scores
-    assert (first == held_out_scores(features, lesson, SPEC, seed=1).scores).all()
-    assert (first != held_out_scores(features, lesson, SPEC, seed=2).scores).any()
+    first = held_out_scores(features, lesson, SPEC, run=Run(1)).scores
+    assert (first == held_out_scores(features, lesson, SPEC, run=Run(1)).scores).all()
+    assert (first != held_out_scores(features, lesson, SPEC, run=Run(2)).scores).any()
 
 
 def test_a_class_smaller_than_the_folds_gets_as_many_folds_as_examples(lesson_and_features):
@@ -163,4 +164,4 @@ def test_a_class_of_one_example_cannot_be_held_out(lesson_and_features):
 def test_holding_out_can_be_cancelled(lesson_and_features):
     lesson, features = lesson_and_features
     with pytest.raises(Cancelled):
-        held_out_scores(features, lesson, SPEC, should_cancel=lambda: True)
+        held_out_scores(features, lesson, SPEC, run=Run(should_cancel=lambda: True))

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from core.errors import Cancelled, InvalidProblem
+from core.run import Run
 from core.solvers import crammer_singer
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.solvers.solution import Status
@@ -105,7 +106,7 @@ def test_a_start_that_does_not_fit_is_refused(start, make_multiclass):
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_the_same_optimum(make_multiclass):
     problem = make_multiclass()
-    one, same, other = (solve_crammer_singer(problem, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (solve_crammer_singer(problem, run=Run(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.value, same.value)
     assert other.objective == pytest.approx(one.objective, rel=2e-4)
     assert other.trace != one.trace
@@ -169,7 +170,7 @@ def test_an_epoch_limit_and_an_unreachable_tolerance_are_reported(make_multiclas
 
 def test_progress_ends_with_the_solution(make_multiclass):
     seen = []
-    solution = solve_crammer_singer(make_multiclass(), progress=seen.append)
+    solution = solve_crammer_singer(make_multiclass(), run=Run(progress=seen.append))
     assert seen[-1].done == solution.iterations
     assert seen[-1].gap == pytest.approx(solution.gap)
 
@@ -186,7 +187,9 @@ def test_a_large_problem_asks_for_a_cancel_all_the_time():
 
     with pytest.raises(Cancelled):
         solve_crammer_singer(
-            CrammerSingerProblem(features, labels, 30, 100.0), tolerance=1e-9, should_cancel=should_cancel
+            CrammerSingerProblem(features, labels, 30, 100.0),
+            tolerance=1e-9,
+            run=Run(should_cancel=should_cancel),
         )
     assert np.diff(asked).max() < 0.3
 

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from core.errors import InvalidProblem
+from core.run import Run
 from core.solvers import ridge_system
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
@@ -36,7 +37,7 @@ def test_a_warm_start_that_does_not_fit_is_refused(start, make_gated):
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_the_same_optimum(make_gated):
     problem = make_gated(150, 10, 500.0, 40)
-    one, same, other = (solve_dual_cd(problem, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (solve_dual_cd(problem, run=Run(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.value, same.value)
     assert other.objective == pytest.approx(one.objective, rel=2e-6)
     assert other.trace != one.trace
@@ -61,7 +62,7 @@ def test_a_proximal_step_never_lowers_the_dual(width, make_gated):
     for _ in range(10):
         alpha = rng.uniform(0, problem.bounds) * (rng.random(100) < 0.3)
         before, theta = problem.dual_objective(alpha)
-        step = proximal_step(problem, alpha, theta, width=width, accuracy=1e-9, poll=lambda: None)
+        step = proximal_step(problem, alpha, theta, width=width, accuracy=1e-9, run=Run())
         after, step_theta = problem.dual_objective(step.alpha)
         assert after >= before - 1e-12 * abs(before)
         assert ((step.alpha >= 0) & (step.alpha <= problem.bounds)).all()
@@ -72,9 +73,7 @@ def test_a_proximal_step_solves_its_own_problem(make_gated):
     """Its dual optimality condition: α = clip(α⁰ + U u(θ(α)) / σ, 0, U)."""
     problem = make_gated(100, 10, 1e3, 30)
     start = np.full(100, 0.5) * problem.bounds
-    step = proximal_step(
-        problem, start, problem.theta_of(start), width=0.5, accuracy=1e-18, poll=lambda: None
-    )
+    step = proximal_step(problem, start, problem.theta_of(start), width=0.5, accuracy=1e-18, run=Run())
     slacks = problem.slacks(step.theta)
     expected = np.clip(start + problem.bounds * slacks / 0.5, 0, problem.bounds)
     np.testing.assert_allclose(step.alpha, expected, atol=1e-6 * problem.bounds.max())
@@ -92,7 +91,7 @@ def test_a_proximal_step_ends_when_its_direction_is_below_rounding():
     signs = np.array([1.0, -1.0])
     satisfied = GatedHingeProblem.gated(np.eye(2), signs, 5 * signs, C=1.0, margin=1.0)
     never = -1.0
-    step = proximal_step(satisfied, np.zeros(2), np.zeros(2), width=1.0, accuracy=never, poll=lambda: None)
+    step = proximal_step(satisfied, np.zeros(2), np.zeros(2), width=1.0, accuracy=never, run=Run())
     assert step.newton_steps == 0
     np.testing.assert_array_equal(step.alpha, 0.0)
 
@@ -103,7 +102,7 @@ def test_a_proximal_step_moves_the_chosen_rows_only_and_never_lowers_the_dual(wi
     start = 0.5 * problem.bounds
     chosen = np.arange(0, 100, 3)
     theta = problem.theta_of(start)
-    step = proximal_step(problem, start, theta, width=width, accuracy=1e-12, poll=lambda: None, active=chosen)
+    step = proximal_step(problem, start, theta, width=width, accuracy=1e-12, run=Run(), active=chosen)
     others = np.setdiff1d(np.arange(100), chosen)
     np.testing.assert_array_equal(step.alpha[others], start[others])
     assert (step.alpha[chosen] != start[chosen]).any()

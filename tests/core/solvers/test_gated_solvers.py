@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from core.errors import Cancelled, InvalidProblem
+from core.run import Run
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.mm_irls import solve_mm_irls
@@ -119,7 +120,7 @@ def test_a_satisfied_gate_needs_no_student(solve):
 @SOLVERS
 def test_progress_ends_with_the_solution(solve, make_gated):
     seen = []
-    solution = solve(make_gated(), progress=seen.append)
+    solution = solve(make_gated(), run=Run(progress=seen.append))
     assert [report.done for report in seen] == sorted(report.done for report in seen)
     assert seen[-1].done == solution.iterations
     assert seen[-1].objective == solution.objective
@@ -163,7 +164,7 @@ def test_a_large_problem_asks_for_a_cancel_all_the_time(solve, shape):
         return asked[-1] - asked[0] > 0.8  # well before any of the solvers is done
 
     with pytest.raises(Cancelled):
-        solve(problem, tolerance=1e-12, should_cancel=should_cancel)
+        solve(problem, tolerance=1e-12, run=Run(should_cancel=should_cancel))
     # One factorisation is the longest step between two questions; other work on the machine stretches it.
     assert np.diff(asked).max() < 1.5
     assert np.median(np.diff(asked)) < 0.1

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from core.errors import Cancelled, InvalidProblem
+from core.run import Run
 from core.solvers.iterate import Certificate, iterate
 from core.solvers.solution import Status
 
@@ -15,14 +16,14 @@ class Halving:
         self.value, self.dual, self.iterations = np.zeros(1), np.zeros(1), 0
         self.stalls_at = stalls_at
 
-    def advance(self, poll):
-        poll()
+    def advance(self, run):
+        run.check_cancel()
         self.iterations += 1
         return Certificate(1.0 + 0.5**self.iterations, 1.0, stalled=self.iterations >= self.stalls_at)
 
 
 def run(method, **changes):
-    arguments = {"tolerance": 1e-3, "max_iterations": 100, "progress": None, "should_cancel": None}
+    arguments = {"tolerance": 1e-3, "max_iterations": 100, "run": Run()}
     return iterate(method, stage="halving", **(arguments | changes))
 
 
@@ -39,10 +40,12 @@ def test_the_loop_tells_a_limit_from_a_stall():
     assert run(Halving(stalls_at=3)).status is Status.STALLED
 
 
-def test_a_cancel_says_how_far_it_came():
-    asked = iter([False] * 6 + [True])
-    with pytest.raises(Cancelled, match="halving: cancelled after 3 iterations"):
-        run(Halving(), should_cancel=lambda: next(asked))
+def test_the_loop_ends_at_once_when_it_is_cancelled():
+    answers = iter([False] * 6 + [True])
+    method = Halving()
+    with pytest.raises(Cancelled):
+        run(method, run=Run(should_cancel=lambda: next(answers)))
+    assert method.iterations == 3
 
 
 def test_every_limit_out_of_range_is_named():

@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from core.run import Run
 from core.solvers import ridge_system
 from core.solvers.ridge_system import solve_ridge_system
-
-
-def no_poll() -> None:
-    return None
 
 
 def problem(n, m):
@@ -25,19 +22,19 @@ def test_every_form_solves_the_same_system(shape, as_matrix, direct, monkeypatch
         monkeypatch.setattr(ridge_system, "_DIRECT_LIMIT", 0)
     features, weights, rhs = problem(*shape)
     expected = np.linalg.solve(np.eye(shape[1]) + (features.T * weights) @ features, rhs)
-    found = solve_ridge_system(as_matrix(features), weights, rhs, no_poll, rtol=1e-12)
+    found = solve_ridge_system(as_matrix(features), weights, rhs, Run(), rtol=1e-12)
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
 def test_without_rows_the_system_is_the_identity():
     rhs = np.array([1.0, 2.0])
-    np.testing.assert_array_equal(solve_ridge_system(np.empty((0, 2)), np.empty(0), rhs, no_poll), rhs)
+    np.testing.assert_array_equal(solve_ridge_system(np.empty((0, 2)), np.empty(0), rhs, Run()), rhs)
 
 
 def test_huge_weights_do_not_break_the_factorisation():
     features, _, rhs = problem(30, 5)
     features[:, 1] = features[:, 0]
-    solution = solve_ridge_system(features, np.full(30, 1e17), rhs, no_poll)
+    solution = solve_ridge_system(features, np.full(30, 1e17), rhs, Run())
     assert np.isfinite(solution).all()
 
 
@@ -51,6 +48,6 @@ def test_a_system_that_is_not_positive_is_an_error_and_no_answer():
 def test_chosen_rows_count_as_if_they_were_all(m, as_matrix):
     features, weights, rhs = problem(30, m)
     index = np.array([3, 1, 20, 7, 11])
-    found = solve_ridge_system(as_matrix(features), weights[:5], rhs, no_poll, index=index)
-    expected = solve_ridge_system(features[index], weights[:5], rhs, no_poll)
+    found = solve_ridge_system(as_matrix(features), weights[:5], rhs, Run(), index=index)
+    expected = solve_ridge_system(features[index], weights[:5], rhs, Run())
     np.testing.assert_allclose(found, expected, rtol=1e-10)

@@ -18,6 +18,7 @@ from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidProblem
 from core.features.spec import FeatureSpec
 from core.packed import LinearBasis, PackedStudent, RbfBasis
+from core.run import Run
 from core.solvers.rbf_network import Batch, Network, NetworkProblem, _Sampler, gradient, rbf_values
 from core.students.base import Lesson
 from core.students.compact import _squared_hinge, fit_compact, neighbour_distance
@@ -26,10 +27,6 @@ from core.training.config import TrainingConfig
 from core.training.pipeline import prepare
 
 QUICK = CompactSpec(n_landmarks=8, steps=60)
-
-
-def no_poll() -> None:
-    """Nobody asks to stop."""
 
 
 def rings(n: int = 400, seed: int = 0) -> LabelledData:
@@ -120,7 +117,7 @@ def test_drawing_by_chance_leaves_the_expected_gradient_as_it_is():
     network = Network(
         rng.normal(size=(3, 2)), np.zeros(2), *(rng.normal(size=s) for s in (3, 1, 3, 1))
     ).astype(np.float32)
-    sampler = _Sampler.of(problem, network, no_poll)
+    sampler = _Sampler.of(problem, network, Run())
     every = Batch(X, signs, problem.targets, weights / weights.sum(), np.full(n, 0.5 / n))
     drawn = [gradient(network, sampler.draw(problem, rng)) for _ in range(3000)]
     for index, exact in enumerate(gradient(network, every).parts()):
@@ -133,9 +130,9 @@ def test_rows_near_the_margin_are_drawn_half_of_the_time_more():
     X = np.array([[0.0], [10.0]], dtype=np.float32)
     problem = NetworkProblem(X, np.array([1.0, -1.0]), np.zeros(2), np.ones(2), 0.0, 0.0)
     network = Network(*(np.array(v, dtype=np.float32) for v in ([[0.0]], [0.0], [0.0], [-2.0], [0.0], [0.0])))
-    np.testing.assert_allclose(_Sampler.of(problem, network, no_poll).cumulated, [0.75, 1.0])
+    np.testing.assert_allclose(_Sampler.of(problem, network, Run()).cumulated, [0.75, 1.0])
     settled = replace(network, coef=np.array([4.0], dtype=np.float32))
-    np.testing.assert_allclose(_Sampler.of(problem, settled, no_poll).cumulated, [0.5, 1.0])
+    np.testing.assert_allclose(_Sampler.of(problem, settled, Run()).cumulated, [0.5, 1.0])
 
 
 def test_the_first_coefficients_minimise_their_squared_hinge():
@@ -143,7 +140,7 @@ def test_the_first_coefficients_minimise_their_squared_hinge():
     basis = np.column_stack([rng.normal(size=(200, 4)), np.ones(200)])
     signs = np.where(basis[:, 0] + 0.5 * rng.normal(size=200) > 0, 1.0, -1.0)
     weights = rng.uniform(1.0, 3.0, 200)
-    coef = _squared_hinge(basis, signs, weights, no_poll)
+    coef = _squared_hinge(basis, signs, weights, Run())
     losses = np.maximum(1.0 - signs * (basis @ coef), 0.0)
     penalty = np.array([1e-3] * 4 + [1e-9])
     slope = 2.0 * penalty * coef - 2.0 * basis.T @ (weights * signs * losses)
@@ -268,7 +265,7 @@ def test_a_budget_of_f_takes_the_first_size_that_is_near_enough(narrow):
     assert last.f1 >= choice.full_f1 - 0.2
     assert all(point.f1 < choice.full_f1 - 0.2 for point in before)
     assert trained.n_landmarks == last.n_landmarks
-    scores = Course(narrow, 1, spec, None, None).held_out(last.n_landmarks)
+    scores = Course(narrow, 1, spec, Run()).held_out(last.n_landmarks)
     assert last.f1 == pytest.approx(f1_score(narrow.preparation.labels == 1, scores >= 0.0))
     told = json.loads(json.dumps(trained.as_dict()))
     assert told["choice"]["points"][-1]["n_landmarks"] == trained.n_landmarks
@@ -295,7 +292,7 @@ def test_held_out_rows_do_not_reach_the_student_that_scores_them(data, rows, mon
         return real(part, lesson, *arguments, **keywords)
 
     monkeypatch.setattr("core.compact.course.fit_compact", watched)
-    scores = Course(rows, 0, QUICK, None, None).held_out(4)
+    scores = Course(rows, 0, QUICK, Run()).held_out(4)
     assert seen == [data.n - data.n // 5] * 5
     assert np.isfinite(scores).all()
 
@@ -336,8 +333,8 @@ def test_a_spec_out_of_bounds_is_refused_by_name(changes, field):
 
 def test_progress_is_told_by_stages(data, rows):
     seen = []
-    CompactRows.of(rows.preparation, data, progress=seen.append)
-    train_compact_student(rows, 0, CompactSpec(max_f1_loss=100.0, steps=260), progress=seen.append)
+    CompactRows.of(rows.preparation, data, run=Run(progress=seen.append))
+    train_compact_student(rows, 0, CompactSpec(max_f1_loss=100.0, steps=260), run=Run(progress=seen.append))
     assert [(one.stage, one.done, one.total) for one in seen] == [
         ("compact_rows", 0, data.n),
         ("compact_rows", data.n, data.n),
@@ -358,15 +355,15 @@ def test_a_cancel_stops_the_descent(rows):
 
     with pytest.raises(Cancelled):
         train_compact_student(
-            rows, 0, CompactSpec(n_landmarks=8, steps=1_000_000), should_cancel=should_cancel
+            rows, 0, CompactSpec(n_landmarks=8, steps=1_000_000), run=Run(should_cancel=should_cancel)
         )
 
 
 def test_a_cancel_stops_the_choice_of_a_size_and_the_scaling(data, rows):
     with pytest.raises(Cancelled):
-        train_compact_student(rows, 0, CompactSpec(max_f1_loss=1.0), should_cancel=lambda: True)
+        train_compact_student(rows, 0, CompactSpec(max_f1_loss=1.0), run=Run(should_cancel=lambda: True))
     with pytest.raises(Cancelled):
-        CompactRows.of(rows.preparation, data, should_cancel=lambda: True)
+        CompactRows.of(rows.preparation, data, run=Run(should_cancel=lambda: True))
 
 
 # --- degenerate input ----------------------------------------------------------------------------------
@@ -431,7 +428,7 @@ def test_equal_rows_and_a_constant_gate_give_finite_numbers():
     assert np.isfinite(fitted.scores(X)).all()
     assert fitted.gate_r2 == 1.0
     assert fitted.gate_intercept == pytest.approx(2.0)
-    assert neighbour_distance(X.astype(np.float32), 0, no_poll) == 0.0
+    assert neighbour_distance(X.astype(np.float32), Run()) == 0.0
 
 
 def test_the_first_coefficients_of_many_rows_come_from_a_sample(monkeypatch):
@@ -445,7 +442,7 @@ def test_the_first_coefficients_of_many_rows_come_from_a_sample(monkeypatch):
 
 def test_the_neighbour_distance_is_the_median_over_different_rows():
     X = np.array([[0.0], [0.0], [1.0], [3.0], [7.0]], dtype=np.float32)
-    assert neighbour_distance(X, 0, no_poll) == 1.0  # 1, 1, 1, 2, 4
+    assert neighbour_distance(X, Run()) == 1.0  # 1, 1, 1, 2, 4
 
 
 @QUIET

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
 from core.errors import Cancelled, InvalidProblem
+from core.run import Run
 from core.students.base import Lesson
 from core.students.fitting import fit_student
 from core.students.spec import StudentSpec
@@ -126,10 +127,10 @@ def test_a_student_reports_progress_and_can_be_cancelled(solver):
     features, lesson = lesson_on()
     spec = StudentSpec(C=100.0, solver=solver, tolerance=1e-8)
     seen = []
-    fit_student(features, lesson, spec, progress=seen.append)
+    fit_student(features, lesson, spec, run=Run(progress=seen.append))
     assert seen[-1].gap is not None
     with pytest.raises(Cancelled):
-        fit_student(features, lesson, spec, should_cancel=lambda: True)
+        fit_student(features, lesson, spec, run=Run(should_cancel=lambda: True))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
 from core.errors import Cancelled, InvalidProblem
+from core.run import Run
 from core.solvers import crammer_singer
 from core.teachers.linear import LinearTeacher, classes_evaluated
 from core.teachers.ssvm import fit_ssvm
@@ -106,7 +107,7 @@ def test_parameters_out_of_bounds_are_refused(name: str, value):
 def test_the_teacher_can_be_cancelled():
     features, labels = problem()
     with pytest.raises(Cancelled):
-        fit_ssvm(features, labels, 4, should_cancel=lambda: True)
+        fit_ssvm(features, labels, 4, run=Run(should_cancel=lambda: True))
 
 
 def traversal(row, target: int) -> int:

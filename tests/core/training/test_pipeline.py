@@ -21,6 +21,7 @@ from core.features.spec import FeatureSpec
 from core.model_selection.metrics import CLASS_ABSENT
 from core.packed import PackedStudent, PackedTeacher
 from core.packed.codec import decode, encode
+from core.run import Run
 from core.students.spec import StudentSpec
 from core.training.evaluation import Evaluation, Examination
 from core.training.pipeline import Preparation, TrainingConfig, evaluate, prepare, train, train_student
@@ -43,7 +44,7 @@ def preparation(training_part):
 
 @pytest.fixture(scope="module")
 def model(training_part, test_part):
-    return train(training_part, CONFIG, test=test_part, n_threads=2)
+    return train(training_part, CONFIG, test=test_part, run=Run(n_threads=2))
 
 
 def digests(model) -> dict[str, str]:
@@ -139,7 +140,7 @@ def test_an_evaluation_of_nothing_is_empty(preparation, test_part):
 
 
 def test_the_number_of_threads_changes_no_bit(training_part, model):
-    one = train(training_part, CONFIG, n_threads=1)
+    one = train(training_part, CONFIG, run=Run(n_threads=1))
     assert one.evaluation is None
     assert digests(one) == digests(model)
     assert one.teacher.digest == model.teacher.digest
@@ -163,6 +164,7 @@ PROCESS = """
 import json, sys
 import numpy as np
 from core.data.dataset import LabelledData
+from core.run import Run
 from core.training.pipeline import Preparation, train, train_student
 sys.path.insert(0, {tests!r})
 from test_pipeline import CONFIG
@@ -174,7 +176,7 @@ if {stored!r}:
     students = [train_student(preparation, target) for target in reversed(range(data.K))]
     print(json.dumps({{one.label: one.packed.digest for one in students}}))
 else:
-    model = train(data, CONFIG, n_threads={threads})
+    model = train(data, CONFIG, run=Run(n_threads={threads}))
     print(json.dumps({{label: one.digest for label, one in model.students.items()}}))
 """
 
@@ -216,8 +218,8 @@ def test_sparse_rows_train_and_measure_too(training_part, test_part):
 
 
 def test_the_same_seed_repeats_and_another_does_not(training_part, model):
-    again = train(training_part, CONFIG, classes=["class 2"], n_threads=1)
-    other = train(training_part, replace(CONFIG, seed=8), classes=["class 2"], n_threads=1)
+    again = train(training_part, CONFIG, classes=["class 2"], run=Run(n_threads=1))
+    other = train(training_part, replace(CONFIG, seed=8), classes=["class 2"], run=Run(n_threads=1))
     assert again.students["class 2"].digest == model.students["class 2"].digest
     assert other.students["class 2"].digest != model.students["class 2"].digest
 
@@ -237,7 +239,7 @@ def test_unknown_or_no_classes_are_refused_before_any_work(training_part, classe
 @pytest.mark.parametrize("n_threads", [0, 1.5])
 def test_a_number_of_threads_out_of_bounds_is_refused(training_part, n_threads):
     with pytest.raises(InvalidProblem, match="n_threads"):
-        train(training_part, CONFIG, n_threads=n_threads)
+        train(training_part, CONFIG, run=Run(n_threads=n_threads))
 
 
 def test_a_threshold_rule_shifts_the_threshold_and_zero_does_not(preparation, training_part):
@@ -256,7 +258,7 @@ def test_a_false_positive_budget_is_roughly_kept_on_new_rows(training_part, test
 
 def test_stages_are_reported_in_order(training_part):
     seen = []
-    train(training_part, CONFIG, progress=seen.append, n_threads=2)
+    train(training_part, CONFIG, run=Run(progress=seen.append, n_threads=2))
     stages = list(dict.fromkeys(step.stage for step in seen))
     assert stages == ["features", "teacher", "scores", "student"]
     students = [step for step in seen if step.stage == "student"]
@@ -267,7 +269,7 @@ def test_stages_are_reported_in_order(training_part):
 
 def test_one_student_reports_its_own_progress(preparation):
     seen = []
-    train_student(preparation, 1, progress=seen.append)
+    train_student(preparation, 1, run=Run(progress=seen.append))
     assert {step.stage for step in seen} == {"student"}
     assert seen[-1].objective is not None
 
@@ -282,7 +284,7 @@ def test_a_cancel_is_heard_in_every_stage(training_part, stage: str):
 
     def work():
         # "student" is reported when the first is done, with others still to come.
-        train(training_part, CONFIG, progress=progress, should_cancel=reached.is_set, n_threads=1)
+        train(training_part, CONFIG, run=Run(progress=progress, should_cancel=reached.is_set, n_threads=1))
 
     with pytest.raises(Cancelled):
         work()
@@ -291,12 +293,14 @@ def test_a_cancel_is_heard_in_every_stage(training_part, stage: str):
 
 def test_restoring_can_be_cancelled(preparation, training_part):
     with pytest.raises(Cancelled):
-        Preparation.from_bytes(preparation.to_bytes(), training_part, CONFIG, should_cancel=lambda: True)
+        Preparation.from_bytes(
+            preparation.to_bytes(), training_part, CONFIG, run=Run(should_cancel=lambda: True)
+        )
 
 
 def test_a_student_can_be_cancelled(preparation):
     with pytest.raises(Cancelled):
-        train_student(preparation, 0, should_cancel=lambda: True)
+        train_student(preparation, 0, run=Run(should_cancel=lambda: True))
 
 
 def test_a_stored_preparation_is_refused_with_other_data(preparation, training_part):

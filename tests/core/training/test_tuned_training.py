@@ -22,6 +22,7 @@ from core.model_selection.threshold import choose_threshold, held_out_scores
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent
 from core.packed.codec import decode, encode
+from core.run import Run
 from core.students.spec import StudentSpec
 from core.training.evaluation import Examination
 from core.training.pipeline import Preparation, TrainingConfig, evaluate, prepare, train, train_student
@@ -49,7 +50,7 @@ def preparation(training_part) -> Preparation:
 
 @pytest.fixture(scope="module")
 def model(training_part, test_part):
-    return train(training_part, CONFIG, test=test_part, n_threads=2)
+    return train(training_part, CONFIG, test=test_part, run=Run(n_threads=2))
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +62,11 @@ def by_hand(preparation):
         preparation.classes,
         teacher_Cs=(CONFIG.teacher_C,),
         n_folds=4,
-        seed=3,
+        run=Run(3),
         warm_start=preparation.teacher,
     )
     return {
-        target: tune_student(folds, target, "gsvm", GRID, threshold_rule="f1", seed=3)
+        target: tune_student(folds, target, "gsvm", GRID, threshold_rule="f1", run=Run(3))
         for target in range(len(preparation.classes))
     }
 
@@ -110,14 +111,14 @@ def test_methods_search_the_points_that_they_have(model):
 
 
 def test_threads_change_nothing(model, training_part):
-    assert digests(train(training_part, CONFIG, n_threads=1)) == digests(model)
-    assert digests(train(training_part, CONFIG, n_threads=5, classes=["class 2"])) == {
+    assert digests(train(training_part, CONFIG, run=Run(n_threads=1))) == digests(model)
+    assert digests(train(training_part, CONFIG, run=Run(n_threads=5), classes=["class 2"])) == {
         key: digest for key, digest in digests(model).items() if key[0] == "class 2"
     }
 
 
 def test_a_student_alone_is_the_one_of_the_whole_run(model, preparation):
-    alone = train_student(preparation, 2, n_threads=1)
+    alone = train_student(preparation, 2, run=Run(n_threads=1))
     assert alone.packed.digest == digests(model)["class 2", "gsvm"]
     shared = train_student(preparation, 2, folds=tuning_folds(preparation))
     assert shared.packed.digest == alone.packed.digest
@@ -128,7 +129,7 @@ def test_fold_scores_are_held_for_some_classes_at_a_time(model, training_part, p
     monkeypatch.setattr("core.training.student_training._FOLD_SCORE_BYTES", 8 * 4 * n * 3)
     assert tuning_batches(preparation, [0, 1, 2, 3]) == [[0, 1, 2], [3]]
     assert tuning_folds(preparation, [2, 0]).scores.shape == (4, n, 2)
-    assert digests(train(training_part, CONFIG, n_threads=2)) == digests(model)
+    assert digests(train(training_part, CONFIG, run=Run(n_threads=2))) == digests(model)
 
 
 def test_folds_know_the_classes_that_they_serve(preparation):
@@ -151,7 +152,7 @@ def test_no_fold_teacher_has_seen_its_rows(preparation):
 
 def test_stages_are_told_one_at_a_time_and_to_the_end(training_part):
     told = []
-    train(training_part, CONFIG, n_threads=3, progress=told.append)
+    train(training_part, CONFIG, run=Run(n_threads=3, progress=told.append))
     stages = list(dict.fromkeys(step.stage for step in told))
     assert stages[:5] == ["features", "teacher", "scores", "tuning_teacher", "tuning"]
     tuning = [(step.done, step.total) for step in told if step.stage == "tuning"]
@@ -167,9 +168,11 @@ def test_a_run_is_cancelled_in_its_search(training_part, stage):
         train(
             training_part,
             CONFIG,
-            n_threads=2,
-            progress=lambda step: reached.append(step.stage),
-            should_cancel=lambda: stage in reached,
+            run=Run(
+                n_threads=2,
+                progress=lambda step: reached.append(step.stage),
+                should_cancel=lambda: stage in reached,
+            ),
         )
     assert "student" not in reached
 
@@ -249,7 +252,7 @@ def test_a_tuned_student_is_calibrated_on_the_held_out_scores_of_its_choice(mode
 def test_without_a_search_the_calibration_has_held_out_scores_of_its_own(training_part):
     plain = prepare(training_part, replace(PLAIN, threshold="zero", calibration="isotonic"))
     lesson = plain.lesson(3)
-    held_out = held_out_scores(plain.features, lesson, PLAIN.student, folds=5, seed=3)
+    held_out = held_out_scores(plain.features, lesson, PLAIN.student, folds=5, run=Run(3))
     expected = fit_calibration(lesson.positive, held_out.scores, "isotonic")
     packed = train_student(plain, 3).packed
     assert (packed.calibration.knots == expected.knots).all()
@@ -299,7 +302,7 @@ def test_probabilities_are_measured_on_the_test_part(model, test_part):
 
 @pytest.fixture(scope="module")
 def compact_model(training_part, test_part):
-    return train(training_part, replace(COMPACT, comparisons=("gsvm",)), test=test_part, n_threads=2)
+    return train(training_part, replace(COMPACT, comparisons=("gsvm",)), test=test_part, run=Run(n_threads=2))
 
 
 def test_compact_students_are_shipped_and_the_full_ones_measured_beside_them(compact_model, training_part):
@@ -320,7 +323,7 @@ def test_a_compact_student_of_a_run_is_the_one_trained_alone(compact_model, trai
 
 def test_compact_students_are_calibrated_on_held_out_folds(compact_model, training_part):
     rows = CompactRows.of(compact_model.preparation, training_part)
-    course = Course(rows, 3, COMPACT.compact, None, None)
+    course = Course(rows, 3, COMPACT.compact, Run())
     expected = fit_calibration(course.lesson.positive, course.held_out(8))
     packed = compact_model.students["class 3"]
     assert packed.calibration == expected
@@ -348,7 +351,7 @@ def test_one_set_of_held_out_scores_serves_threshold_and_calibration(training_pa
     rows = CompactRows.of(prepare(training_part, config), training_part)
     chosen = train_compact_student(rows, 3, config.compact)
     assert chosen.choice.n_landmarks == chosen.choice.points[-1].n_landmarks == 12
-    course = Course(rows, 3, config.compact, None, None)
+    course = Course(rows, 3, config.compact, Run())
     held_out = course.held_out(12)
     assert chosen.packed.calibration == fit_calibration(course.lesson.positive, held_out)
     assert chosen.packed.threshold == choose_threshold(course.lesson.positive, held_out, "f1")
@@ -356,7 +359,7 @@ def test_one_set_of_held_out_scores_serves_threshold_and_calibration(training_pa
 
 def test_compact_runs_are_told_and_threads_change_nothing(compact_model, training_part):
     told = []
-    again = train(training_part, COMPACT, n_threads=1, progress=told.append)
+    again = train(training_part, COMPACT, run=Run(n_threads=1, progress=told.append))
     assert again.students["class 1"].digest == compact_model.students["class 1"].digest
     assert [step.done for step in told if step.stage == "student"] == [1, 2, 3, 4]
     assert "compact_rows" in {step.stage for step in told}
@@ -364,7 +367,7 @@ def test_compact_runs_are_told_and_threads_change_nothing(compact_model, trainin
 
 def test_full_students_beside_compact_ones_are_tuned(training_part):
     config = replace(COMPACT, comparisons=("svm",), tuning=TuningSpec(GRID, folds=3))
-    model = train(training_part, config, classes=["class 3"], n_threads=2)
+    model = train(training_part, config, classes=["class 3"], run=Run(n_threads=2))
     compact, full = model.trained
     assert isinstance(compact, TrainedCompact)
     assert len(full.search.points) == 3

@@ -4,6 +4,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+from core.run import Run
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.solvers.proximal_block_newton import proximal_block_step
 
@@ -28,7 +29,7 @@ def test_a_step_solves_the_problem_it_says_it_does(width):
         np.arange(80),
         width=width,
         accuracy=1e-16,
-        poll=lambda: None,
+        run=Run(),
     )
     alpha = cp.Variable((80, 4))
     own = np.eye(4)[problem.labels]

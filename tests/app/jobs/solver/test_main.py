@@ -34,6 +34,7 @@ from core.errors import Fault, InvalidProblem
 from core.model_selection.grid import OPEN_GRID, PAPER_GRID
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
+from core.run import Run
 from core.training.pipeline import train
 from core.types import Progress
 
@@ -120,7 +121,7 @@ TRAIN = {"type": "train", "pairs": [[0, "gsvm"], [2, "gsvm"], [2, "svm"]]}
 def test_what_is_trained_in_pieces_equals_what_core_trains_at_once(conversation, sqlite_store, iris, files):
     spec = TrainingSpec.model_validate(SPEC)
     data, test = load_parts(sqlite_store, files, iris.id, spec)
-    whole = train(data, config_of(spec), test=test, n_threads=1)
+    whole = train(data, config_of(spec), test=test, run=Run(n_threads=1))
 
     opened, prepared, *answers = conversation(PREPARE, TRAIN, spec=SPEC)
     assert opened.header["threads"] == 2
@@ -151,7 +152,7 @@ TUNED = {
 def test_tuned_students_are_those_of_core_and_carry_their_trace(conversation, sqlite_store, iris, files):
     spec = TrainingSpec.model_validate(TUNED)
     data, test = load_parts(sqlite_store, files, iris.id, spec)
-    whole = train(data, config_of(spec), test=test, n_threads=1)
+    whole = train(data, config_of(spec), test=test, run=Run(n_threads=1))
     _, prepared, *answers = conversation(PREPARE, TRAIN, spec=TUNED)
     with sqlite_store.begin() as uow:
         digest, _ = uow.blobs.put([prepared.blobs[0]])
