@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STMS   := $(BIN)/stms
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-serve bench-cluster chaos hostile
+.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-serve bench-cluster chaos hostile digests
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -79,6 +79,12 @@ bench-compact: $(VENV)/.dev ## compact students: F against the cost of a query o
 
 hostile: $(VENV)/.dev ## some five hundred attacks on a real server, each with its one right answer
 	$(BIN)/python -m benchmarks.hostile
+
+BEFORE ?= HEAD
+AFTER  ?= .
+
+digests: $(VENV)/.dev ## SHA-256 of what two versions train: make digests BEFORE=main [AFTER=commit], default HEAD against this folder
+	$(BIN)/python -m benchmarks.digests $(BEFORE) $(AFTER)
 
 container-smoke: $(VENV)/.runtime ## build the image and do the main job in it (Docker or podman)
 	$(BIN)/python -m container.smoke
