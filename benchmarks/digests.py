@@ -10,10 +10,10 @@ the current checkout with its uncommitted changes unless given. Do not edit a fo
 ``--quick`` runs one job for each kind of learner instead of all of them.
 
 Both versions run at the same time, each as its own ``stms serve`` on SQLite in a temporary folder, and
-receive the same files and the same ``/v1/training-jobs`` bodies. For each job the SHA-256 of the packed teacher and
-of every packed student is compared, and with it the numbers the API reports for that student (objective,
-status, threshold, metrics; shown as ``… numbers``). Digests are never stored: they depend on
-the processor's rounding, so only two runs on one machine compare.
+receive the same files and the same ``/v1/training-jobs`` bodies. For each job the SHA-256 of the packed
+teacher and of every packed student is compared, and with it the numbers the API reports for that student
+(objective, status, threshold, metrics; shown as ``… numbers``). Digests are never stored: they depend on the
+processor's rounding, so only two runs on one machine compare.
 
 Prints a table of what differs. The last line is one JSON object with the counts ``jobs``, ``artifacts``,
 ``equal``, ``different``, ``missing`` (in one version only), ``refused`` (jobs that both versions answer with
