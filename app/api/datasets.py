@@ -7,12 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from app.api import upload_openapi
+from app.api import uploads
 from app.api.dependencies import Context, Trainer
 from app.api.etags import etag, not_modified
 from app.api.paging import After, Limit, Page, link_next
 from app.api.schemas import DatasetView
-from app.api.uploads import Upload, receive_upload
 from app.domain.names import MAX_DISPLAY_NAME
 
 # The use cases are imported when first used: they bring the readers of files and SciPy, which a process that
@@ -26,7 +25,7 @@ Title = Annotated[
     Query(
         max_length=MAX_DISPLAY_NAME,
         description="What to call it.",
-        json_schema_extra=upload_openapi.NAME_OR_EMPTY,
+        json_schema_extra=uploads.NAME_OR_EMPTY,
     ),
 ]
 FileName = Annotated[
@@ -38,7 +37,7 @@ FormatName = Annotated[
         alias="format",
         max_length=20,
         description="csv, svmlight, npz, npy or parquet; else it is found out.",
-        json_schema_extra=upload_openapi.FORMAT,
+        json_schema_extra=uploads.FORMAT,
     ),
 ]
 LabelColumn = Annotated[
@@ -49,7 +48,7 @@ LabelColumn = Annotated[
 @router.post(
     "",
     status_code=201,
-    openapi_extra={"requestBody": upload_openapi.DATASET},
+    openapi_extra={"requestBody": uploads.DATASET_BODY},
     responses={200: {"description": "The same bytes were there already.", "model": DatasetView}},
 )
 async def upload(
@@ -70,7 +69,7 @@ async def upload(
     from app.services import datasets
 
     given = {"name": name, "filename": filename, "format": file_format, "label_column": label_column}
-    async with receive_upload(request, context.settings.max_upload_bytes, context.files) as sent:
+    async with uploads.receive_upload(request, context.settings.max_upload_bytes, context.files) as sent:
         options = _options(sent, given)
         dataset, created = await run_in_threadpool(
             datasets.register_dataset,
@@ -129,13 +128,13 @@ def delete(dataset_id: DatasetId, context: Context, _caller: Trainer) -> None:
     datasets.delete_dataset(context.store, dataset_id)
 
 
-def _options(sent: Upload, given: dict[str, str | None]) -> dict[str, str | None]:
+def _options(sent: uploads.Upload, given: dict[str, str | None]) -> dict[str, str | None]:
     """What to call the data set and how to read it: the query first, then the form, then the content type."""
     said = {key: value if value is not None else sent.fields.get(key) for key, value in given.items()}
     filename = said["filename"] or sent.filename
     return {
         "name": said["name"] or (None if filename else "data set"),
         "filename": filename,
-        "file_format": said["format"] or upload_openapi.MEDIA_TYPES.get(sent.content_type),
+        "file_format": said["format"] or uploads.MEDIA_TYPES.get(sent.content_type),
         "label_column": said["label_column"] or None,
     }

@@ -47,7 +47,7 @@ class PredictBody(QueryBody):
     """
 
     scores: bool = False
-    target: str | None = None
+    target: Annotated[str | None, msgspec.Meta(description="Decide whether a row is of this class.")] = None
 
 
 _DECODER: Final = msgspec.json.Decoder(PredictBody)

@@ -7,10 +7,9 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from app.api import upload_openapi
+from app.api import uploads
 from app.api.dependencies import Context, Trainer
 from app.api.schemas import VersionView
-from app.api.uploads import receive_upload
 from app.domain.training_spec import ALIAS, Name
 from app.services.head_import import import_head
 from app.services.models import DEFAULT_ALIAS
@@ -24,7 +23,7 @@ _KINDS: Final[dict[str, Kind]] = {"head": "head", "students": "linear"}
 @router.post(
     "",
     status_code=201,
-    openapi_extra={"requestBody": upload_openapi.HEAD},
+    openapi_extra={"requestBody": uploads.HEAD_BODY},
     responses={200: {"description": "The same head is a version already.", "model": VersionView}},
 )
 async def import_(
@@ -53,7 +52,7 @@ async def import_(
     head sent again is the version that it was before.
     """
     limit = context.settings.max_head_bytes
-    async with receive_upload(request, limit, context.files) as sent:
+    async with uploads.receive_upload(request, limit, context.files) as sent:
         version, created = await run_in_threadpool(
             import_head,
             context.store,

@@ -1,9 +1,9 @@
-"""Receives an uploaded file, as the raw body or in a form, into a temporary file while it arrives."""
+"""Receives uploaded files, as the raw body or in a form, and describes them in the OpenAPI document."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,6 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from app.api.multipart import FormReader, boundary_of
+from app.domain.entities import Json
+from app.domain.names import DISPLAY_NAME, MAX_DISPLAY_NAME
 from app.http.body import declared_length, stream_body
 from app.store.blob_cache import BlobCache, FileWriter
 
@@ -68,3 +70,59 @@ async def _write_to(write: Callable[[bytes], object], pieces: AsyncIterator[byte
             buffer.clear()
     if buffer:
         await run_in_threadpool(write, bytes(buffer))
+
+
+MEDIA_TYPES: Final = {
+    "text/csv": "csv",
+    "text/tab-separated-values": "csv",
+    "application/x-svmlight": "svmlight",
+    "application/x-npz": "npz",
+    "application/vnd.apache.parquet": "parquet",
+}
+"""Formats of data sets by content type."""
+
+_ANY: Final = "application/octet-stream"
+_FILE: Final[Json] = {"type": "string", "format": "binary"}
+
+NAME_OR_EMPTY: Final[Json] = {"pattern": f"^$|{DISPLAY_NAME}", "maxLength": MAX_DISPLAY_NAME}
+"""The name of a data set; an empty one means the name of its file."""
+FORMAT: Final[Json] = {"pattern": "^(csv|svmlight|npz|npy|parquet)?$"}
+LABEL_COLUMN: Final[Json] = {"maxLength": 400}
+
+_CSV_EXAMPLE: Final = (
+    "sepal,petal,species\n5.1,1.4,setosa\n7.0,4.7,versicolor\n4.9,1.4,setosa\n6.4,4.5,versicolor\n"
+)
+_SVMLIGHT_EXAMPLE: Final = "+1 1:5.1 2:1.4\n-1 1:7.0 2:4.7\n+1 1:4.9 2:1.4\n-1 1:6.4 2:4.5\n"
+_EXAMPLES: Final = {"text/csv": _CSV_EXAMPLE, "application/x-svmlight": _SVMLIGHT_EXAMPLE}
+
+
+def _file(media_type: str) -> Json:
+    content: Json = {"schema": {**_FILE, "contentMediaType": media_type}}
+    if media_type in _EXAMPLES:
+        content["example"] = _EXAMPLES[media_type]
+    return content
+
+
+def _form(media_types: Iterable[str], fields: Json) -> Json:
+    """A form with one file of one of the content types."""
+    return {
+        "schema": {"type": "object", "required": ["file"], "properties": {"file": _FILE, **fields}},
+        "encoding": {"file": {"contentType": ", ".join(media_types)}},
+    }
+
+
+def _body(media_types: Iterable[str], fields: Json) -> Json:
+    types = list(media_types)
+    content = {media_type: _file(media_type) for media_type in [*types, _ANY]}
+    return {"required": True, "content": {**content, "multipart/form-data": _form(types, fields)}}
+
+
+DATASET_BODY: Final = _body(
+    MEDIA_TYPES,
+    {
+        "name": {"type": "string", **NAME_OR_EMPTY},
+        "format": {"type": "string", **FORMAT},
+        "label_column": {"type": "string", **LABEL_COLUMN},
+    },
+)
+HEAD_BODY: Final = _body(["application/x-safetensors", "application/x-npz"], {})

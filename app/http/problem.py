@@ -5,12 +5,13 @@ Knows no web framework, so that the query path and the endpoints share it.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final, NotRequired, TypedDict
 
 from app.domain import errors
 from app.domain.errors import InputFault, ServiceError
@@ -43,6 +44,19 @@ NO_STORE: Final = (b"cache-control", b"no-store")
 """On whatever is for the one who asked only, and says nothing else."""
 
 
+class ProblemDocument(TypedDict):
+    """An error (RFC 9457). code: a stable word for programs. errors: the faults of the input, if any."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    request_id: str
+    errors: NotRequired[list[InputFault]]
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An error as the client sees it.
@@ -63,7 +77,7 @@ class Problem:
 
     def body(self, request_id: str, instance: str) -> bytes:
         """The document. instance: path of the request, percent-encoded as it came."""
-        document: dict[str, Any] = {
+        document: ProblemDocument = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
@@ -73,9 +87,10 @@ class Problem:
             "request_id": request_id,
         }
         if self.faults:
-            document["errors"] = [_fault(fault) for fault in self.faults[:MAX_FAULTS]]
-        # ASCII only: a detail may quote half of a surrogate pair, which UTF-8 cannot carry.
-        return json.dumps(document, allow_nan=False, separators=(",", ":")).encode("ascii")
+            document["errors"] = [_shortened(fault) for fault in self.faults[:MAX_FAULTS]]
+        # ASCII only: a detail may quote a lone surrogate, which cannot be encoded as UTF-8.
+        text = json.dumps(document, default=dataclasses.asdict, allow_nan=False, separators=(",", ":"))
+        return text.encode("ascii")
 
     def headers(self) -> Headers:
         """Headers that belong to the problem, its content type among them."""
@@ -120,11 +135,5 @@ def short(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
-def _fault(fault: InputFault) -> dict[str, Any]:
-    return {
-        "field": short(fault.field),
-        "row": fault.row,
-        "column": fault.column,
-        "code": fault.code,
-        "message": short(fault.message),
-    }
+def _shortened(fault: InputFault) -> InputFault:
+    return dataclasses.replace(fault, field=short(fault.field), message=short(fault.message))

@@ -76,7 +76,7 @@ def before_load_schema(context: schemathesis.HookContext, raw_schema: Json) -> N
 
 
 def _classes_of(request: Json) -> Json:
-    return request["properties"]["classes"]["oneOf"][0]
+    return request["properties"]["classes"]["anyOf"][0]
 
 
 def _sparse_row(schema: Json, count: int) -> Json:

@@ -1,120 +1,134 @@
-"""The description of the queries: their rows and answers in every form."""
+"""The OpenAPI description of the queries, which FastAPI does not route."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
+from msgspec import Meta
+
+from app.domain.entities import Json
+from app.http.json_schema import one_of, ref, schema_of, schemas_of
 from app.serving.query.negotiation import DTYPES, MediaType
-from app.serving.query.paths import MAX_LABEL
-from app.serving.query.requests import MAX_CLASSES
-from core.data.checks import MAX_MAGNITUDE
-
-Json = dict[str, Any]
+from app.serving.query.requests import CLASSES_SCHEMA, ClassesQuery, ClassName, ClassQuery
+from app.serving.query.rows import Number, QueryBody, SparseRow
 
 
-def object_of(properties: Json, *required: str, closed: bool = False) -> Json:
-    """The schema of an object."""
-    described: Json = {"type": "object", "properties": properties}
-    if required:
-        described["required"] = list(required)
-    if closed:
-        described["additionalProperties"] = False
-    return described
+class Decision(TypedDict):
+    """The decision of one student on one row."""
+
+    match: Annotated[bool, Meta(description="score ≥ threshold")]
+    score: Annotated[float, Meta(description="S^y(x) − θ·φ(x)")]
+    threshold: float
+    probability: NotRequired[Annotated[float, Meta(description="Of the class; of calibrated students only.")]]
+    gate: NotRequired[Annotated[float, Meta(description="S^y(x), the teacher's score; on request.")]]
+    rejection: NotRequired[Annotated[float, Meta(description="θ·φ(x), compared with the gate; on request.")]]
 
 
-_NUMBER: Final[Json] = {"type": "number", "minimum": -MAX_MAGNITUDE, "maximum": MAX_MAGNITUDE}
-_NUMBERS: Final[Json] = {"type": "array", "items": _NUMBER}
-_ROW: Final[Json] = {
-    "oneOf": [{"$ref": "#/components/schemas/DenseRow"}, {"$ref": "#/components/schemas/SparseRow"}]
-}
-_ROWS: Final[Json] = {"type": "array", "items": _ROW, "minItems": 1}
-_NOTHING: Final[Json] = {"type": "null"}
-_ORIGIN: Final[Json] = {"model": {"type": "string"}, "version": {"type": "integer"}}
-_DECISION: Final[Json] = {
-    "match": {"type": "boolean", "description": "score ≥ threshold"},
-    "score": {"type": "number", "description": "S^y(x) − θ·φ(x)"},
-    "threshold": {"type": "number"},
-}
-_MORE: Final[Json] = {
-    "probability": {"type": "number", "description": "Of the class; where the student is calibrated."},
-    "gate": {"type": "number", "description": "S^y(x), the teacher's score of the class; on request."},
-    "rejection": {"type": "number", "description": "θ·φ(x), what the gate is held against; on request."},
-}
-_GUESS: Final[Json] = {
-    "label": {"type": "string"},
-    "scores": {"type": "object", "additionalProperties": {"type": "number"}},
-    "match": {"type": "boolean"},
-    "classes_evaluated": {"type": "integer"},
-}
+class AnsweredBy(TypedDict):
+    """The version that decided."""
+
+    model: str
+    version: int
 
 
-def _one_or_many(result: Json, origin: Json, *required: str) -> Json:
-    one = object_of({**result, **origin, "results": False}, *required, "model", "version")
-    many = {"type": "array", "items": object_of(result, *required)}
-    return {"oneOf": [one, object_of({"results": many, **origin}, "results", "model", "version")]}
+class RowAnswer(Decision, AnsweredBy):
+    """The answer for one row."""
 
 
-def _class_answer() -> Json:
-    """Of one class among several: its name, and what it would have answered alone."""
-    name = {"class": {"type": "string"}}
-    result = object_of({**_DECISION, **_MORE}, *_DECISION)
-    one = object_of({**name, **_DECISION, **_MORE}, "class", *_DECISION)
-    return {
-        "oneOf": [one, object_of({**name, "results": {"type": "array", "items": result}}, "class", "results")]
-    }
+class RowsAnswer(AnsweredBy):
+    """The answer for many rows, in their order."""
+
+    results: list[Decision]
 
 
+_OfClass = TypedDict("_OfClass", {"class": str})
+
+
+class ClassRowAnswer(Decision, _OfClass):
+    """The decision of one class among several on one row."""
+
+
+class ClassRowsAnswer(_OfClass):
+    """The decisions of one class among several on many rows."""
+
+    results: list[Decision]
+
+
+class ClassesQueryAnswer(AnsweredBy):
+    """The answers of several classes, in the order requested."""
+
+    classes: Annotated[
+        list[Any], Meta(extra_json_schema={"items": one_of("ClassRowAnswer", "ClassRowsAnswer")})
+    ]
+
+
+class PredictedClass(TypedDict):
+    """The teacher's decision on one row."""
+
+    label: str
+    scores: NotRequired[Annotated[dict[str, float], Meta(description="Of all classes; on request.")]]
+
+
+class TargetDecision(TypedDict):
+    """The teacher's decision whether one row belongs to a target class."""
+
+    match: bool
+    classes_evaluated: int
+
+
+class _OfTarget(AnsweredBy):
+    target: str
+
+
+class PredictRowAnswer(PredictedClass, AnsweredBy):
+    """The teacher's answer for one row."""
+
+
+class PredictRowsAnswer(AnsweredBy):
+    """The teacher's answer for many rows, in their order."""
+
+    results: list[PredictedClass]
+
+
+class TargetRowAnswer(TargetDecision, _OfTarget):
+    """The teacher's answer for one row and a target class."""
+
+
+class TargetRowsAnswer(_OfTarget):
+    """The teacher's answer for many rows and a target class."""
+
+    results: list[TargetDecision]
+
+
+_ROW: Final = one_of("DenseRow", "SparseRow")
+_NULL: Final[Json] = {"type": "null"}
 _REQUEST_DOC: Final = (
     "Either one row as `x`, or many as `rows`; a row is dense, with a number for each column of the model, "
     "or sparse with 0 in all other columns."
 )
-_EXPLAIN: Final[Json] = {
-    "type": "boolean",
-    "default": False,
-    "description": "Give the gate and the rejection, too.",
-}
 
 
-def _request(fields: Json, description: str) -> Json:
-    """The body of a query: one row or many, and what else may be said."""
-    one = object_of({"x": _ROW, "rows": _NOTHING, **fields}, "x", closed=True)
-    many = object_of({"rows": _ROWS, "x": _NOTHING, **fields}, "rows", closed=True)
-    return {
-        "oneOf": [{"title": "One row", **one}, {"title": "Many rows", **many}],
-        "description": description,
-    }
+def request_schema(body: type[QueryBody], description: str = _REQUEST_DOC) -> Json:
+    """The schema of a JSON query: the fields of ``body``, with exactly one of ``x`` and ``rows``."""
+    schema = schemas_of(body)[body.__name__]
+    rows = {"type": "array", "items": _ROW, "minItems": 1}
+    one: Json = {"title": "One row", "required": ["x"], "properties": {"x": _ROW, "rows": _NULL}}
+    many: Json = {"title": "Many rows", "required": ["rows"], "properties": {"rows": rows, "x": _NULL}}
+    shapes = [
+        {**schema, **shape, "properties": {**schema["properties"], **shape["properties"]}}
+        for shape in (one, many)
+    ]
+    return {"oneOf": shapes, "description": description}
 
-
-_CLASS: Final[Json] = {"type": "string", "minLength": 1, "maxLength": MAX_LABEL}
-_CLASSES: Final[Json] = {
-    "type": "array",
-    "items": _CLASS,
-    "minItems": 1,
-    "maxItems": MAX_CLASSES,
-    "uniqueItems": True,
-}
 
 SCHEMAS: Final[Json] = {
-    "DenseRow": {**_NUMBERS, "minItems": 1},
-    "SparseRow": object_of(
-        {"indices": {"type": "array", "items": {"type": "integer", "minimum": 0}}, "values": _NUMBERS},
-        "indices",
-        "values",
-        closed=True,
-    ),
-    "QueryRequest": _request({"explain": _EXPLAIN}, _REQUEST_DOC),
-    "QueryAnswer": _one_or_many({**_DECISION, **_MORE}, _ORIGIN, *_DECISION),
-    "ClassesQueryRequest": _request(
-        {"classes": {"oneOf": [_CLASSES, _NOTHING]}, "explain": _EXPLAIN}, _REQUEST_DOC
-    ),
-    "ClassesQueryAnswer": object_of(
-        {"classes": {"type": "array", "items": _class_answer()}, **_ORIGIN}, "classes", "model", "version"
-    ),
-    "PredictRequest": _request(
-        {"scores": {"type": "boolean"}, "target": {"type": ["string", "null"]}},
-        f"{_REQUEST_DOC} `target` asks for a yes or no on one class.",
-    ),
-    "PredictAnswer": _one_or_many(_GUESS, {**_ORIGIN, "target": {"type": "string"}}),
+    **schemas_of(SparseRow, RowAnswer, RowsAnswer, ClassRowAnswer, ClassRowsAnswer, ClassesQueryAnswer),
+    **schemas_of(PredictRowAnswer, PredictRowsAnswer, TargetRowAnswer, TargetRowsAnswer),
+    "DenseRow": {**schema_of(list[Number]), "minItems": 1},
+    "QueryRequest": request_schema(ClassQuery),
+    "QueryAnswer": one_of("RowAnswer", "RowsAnswer"),
+    "ClassesQueryRequest": request_schema(ClassesQuery),
+    "PredictAnswer": one_of("PredictRowAnswer", "PredictRowsAnswer", "TargetRowAnswer", "TargetRowsAnswer"),
 }
 
 
@@ -144,11 +158,11 @@ TENSOR_PARAMETERS: Final = [
     _parameter(
         "Content-Encoding",
         "header",
-        "How the body is packed.",
+        "How the body is compressed.",
         {"type": "string", "enum": ["gzip", "deflate", "identity"]},
     ),
 ]
-"""Headers of every operation that takes rows."""
+"""Request headers of every operation that takes rows."""
 
 _ROW_EXAMPLES: Final[Json] = {
     "one": {"summary": "One row", "value": {"x": [0.5, -1.25, 3]}},
@@ -166,13 +180,13 @@ _TENSOR_HEADERS: Final[Json] = {
         "X-Tensor-Columns": "Of a binary answer: score, or score, probability, gate and rejection.",
         "X-Model": "Of a binary answer: the model.",
         "X-Model-Version": "Of a binary answer: the version that decided.",
-        "X-Threshold": "Of a binary answer: the threshold of each class asked, with commas between.",
+        "X-Threshold": "Of a binary answer: the thresholds of the requested classes, separated by commas.",
     }.items()
 }
 
 
 def _json(schema: str) -> Json:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    return {"application/json": {"schema": ref(schema)}}
 
 
 def _bytes(kind: MediaType) -> Json:
@@ -197,11 +211,11 @@ def _answer_of(schema: str, description: str) -> Json:
 
 
 _MODEL: Final = _parameter("model", "path", "`name`, `name@alias` or `name@3`.")
-_EXPLAINED: Final = _parameter("explain", "query", _EXPLAIN["description"], {"type": "boolean"})
+_EXPLAINED: Final = _parameter("explain", "query", "Include the gate and the rejection.", {"type": "boolean"})
 _FORMS_DOC: Final = (
     "Rows come as JSON, as raw little-endian numbers (`application/octet-stream` with `X-Tensor-Shape` and "
     "`X-Tensor-Dtype`) or as an `.npy` file (`application/x-npy`); `Accept` chooses among the same for the "
-    "answer. What cannot be used is named by row and column; no answer holds NaN."
+    "answer. Errors name row and column; no answer contains NaN."
 )
 
 QUERY_OPERATION: Final[Json] = {
@@ -222,8 +236,8 @@ CLASSES_OPERATION: Final[Json] = {
     "tags": ["queries"],
     "summary": "Which of these classes is this?",
     "description": (
-        f"Asks the students of several classes about the same rows; the rows are mapped once where students "
-        f"share a map. The classes are in the JSON body, or in the query string. {_FORMS_DOC}"
+        f"Asks the students of several classes about the same rows, which are transformed once where "
+        f"students share a feature map. The classes are in the JSON body or the query string. {_FORMS_DOC}"
     ),
     "operationId": "query_classes",
     "parameters": [
@@ -231,8 +245,8 @@ CLASSES_OPERATION: Final[Json] = {
         _parameter(
             "class",
             "query",
-            "A target class; once for each, where the body does not name them.",
-            _CLASSES,
+            "A target class, repeated for several; for bodies that do not name them.",
+            {**schema_of(list[ClassName]), **CLASSES_SCHEMA},
         ),
         _EXPLAINED,
         *TENSOR_PARAMETERS,
@@ -241,10 +255,10 @@ CLASSES_OPERATION: Final[Json] = {
         "ClassesQueryRequest",
         {"two": {"summary": "One row, two classes", "value": {"classes": ["A", "B"], "x": [0.5, -1.25, 3]}}},
     ),
-    "responses": _answer_of("ClassesQueryAnswer", "What each class answers, in the order asked."),
+    "responses": _answer_of("ClassesQueryAnswer", "The answer of each class, in the order requested."),
 }
 PATHS: Final[Json] = {
     "/v1/models/{model}/classes/{class}:query": {"post": QUERY_OPERATION},
     "/v1/models/{model}:query": {"post": CLASSES_OPERATION},
 }
-"""The operations that the framework does not see."""
+"""The operations that FastAPI does not route."""

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, NotFound, TooLarge
 from app.http.decompression import decompress
 from app.http.types import Body
 from app.serving.query.negotiation import MediaType, RequestFormat
-from app.serving.query.paths import is_label
+from app.serving.query.paths import MAX_LABEL, is_label
 from app.serving.query.rows import (
     Block,
     QueryBody,
@@ -38,16 +39,20 @@ MAX_SCORES: Final = 2_000_000
 """Most scores in one answer: rows times classes."""
 
 
-class ClassQuery(QueryBody):
-    """What may be asked of one class. explain: give the gate and the rejection, too."""
+ClassName = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_LABEL})]
+CLASSES_SCHEMA: Final = {"minItems": 1, "maxItems": MAX_CLASSES, "uniqueItems": True}
 
-    explain: bool = False
+
+class ClassQuery(QueryBody):
+    """A JSON query to one class."""
+
+    explain: Annotated[bool, Meta(description="Include the gate and the rejection.")] = False
 
 
 class ClassesQuery(ClassQuery):
-    """What may be asked of several classes."""
+    """A JSON query to several classes. The bounds are documented here and checked by `read_classes`."""
 
-    classes: list[str] | None = None
+    classes: Annotated[list[ClassName], Meta(extra_json_schema=CLASSES_SCHEMA)] | None = None
 
 
 CLASS: Final = msgspec.json.Decoder(ClassQuery)

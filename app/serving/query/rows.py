@@ -13,24 +13,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge
 from app.http.types import Body
 from app.serving.query.row_errors import explain_body, explain_row, invalid
-from core.data.checks import MAX_FAULTS, row_blocks, value_fault, value_faults
+from core.data.checks import MAX_FAULTS, MAX_MAGNITUDE, row_blocks, value_fault, value_faults
 from core.errors import Fault, InvalidProblem
+
+Number = Annotated[float, Meta(extra_json_schema={"minimum": -MAX_MAGNITUDE, "maximum": MAX_MAGNITUDE})]
+Index = Annotated[int | float, Meta(extra_json_schema={"minimum": 0, "multipleOf": 1})]
+"""The bounds are documented here, and checked later, so that an error names row and column."""
 
 
 class SparseRow(msgspec.Struct, forbid_unknown_fields=True):
     """Columns and values of the entries that are stored; all others are 0."""
 
-    indices: list[int | float]
-    values: list[float]
+    indices: list[Index]
+    values: list[Number]
 
     def __post_init__(self) -> None:
         if float in set(map(type, self.indices)):
