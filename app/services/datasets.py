@@ -15,9 +15,8 @@ from app.ingest import dataset_format
 from app.ingest.formats import detect, named, read
 from app.ingest.raw import DatasetLimits, RawData
 from app.ingest.validate import summarise, validate
-from app.services.models import open_blob
 from app.settings import Settings
-from app.store.blob_cache import BlobCache, FileWriter
+from app.store.blob_cache import BlobCache, FileWriter, open_blob
 from app.store.large_blobs import LARGE_CHUNK_BYTES, delete_large, put_large
 from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData

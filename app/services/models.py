@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,7 +18,7 @@ from app.domain.errors import (
     Unavailable,
 )
 from app.domain.training_spec import AliasName
-from app.store.blob_cache import BlobCache, CachedFile
+from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store, UnitOfWork
 from core.errors import InvalidPackage
 from core.packed import PackedHead, PackedLabels
@@ -246,16 +246,6 @@ def _from_table(
     except InvalidPackage as error:
         text = f"The table of the classes of {_where(version)} is damaged in the database."
         raise Unavailable(text, code="blob_damaged") from error
-
-
-def open_blob(store: Store, files: BlobCache, digest: str) -> CachedFile:
-    """A blob by way of the cache on disk. Raises NotFound and Unavailable."""
-
-    def fetch() -> Iterator[bytes]:
-        with store.read() as uow:
-            yield from uow.blobs.pieces(digest)
-
-    return files.open(digest, fetch)
 
 
 def unknown_class(version: ModelVersion, label: str) -> NotFound:

@@ -17,7 +17,7 @@ from app.domain.entities import ApiKey, ModelVersion
 from app.domain.errors import NotFound, Unavailable
 from app.services import models
 from app.services.keys import list_keys
-from app.store.blob_cache import BlobCache
+from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
 from core.packed import IsotonicCalibration, LinearBasis, PackedHead, PackedMap, PackedStudent, PackedTeacher
@@ -158,7 +158,7 @@ class DatabaseSource(ModelSource):
         """A package by way of the disk; a damaged file is fetched again, once."""
         try:
             return self._files.with_refetch(
-                lambda: parse(models.open_blob(self._store, self._files, digest).whole()), digest
+                lambda: parse(open_blob(self._store, self._files, digest).whole()), digest
             )
         except InvalidPackage as error:
             raise _damaged(version, what) from error

@@ -1,12 +1,15 @@
-"""Blobs on local disk, for queries: one folder, files named by digest, shared by all processes of a machine.
+"""Content-addressed disk cache of blobs: one folder with files named by digest, shared by all processes.
 
-    data | CRC-32 of every 4 KiB of it | footer: magic, size, SHA-256 of the data, CRC-32 of the table and of
-    the footer itself
+File format:
 
-A file is written beside its place, synced and renamed, so it is whole or not there; the SHA-256 was right
-when it was written. What happens to it later is noticed: a small file is hashed at every opening, of a large
-one each 4 KiB are looked at before they are used for the first time: nobody reads 2 GB for one row.
-Nothing but cutting off a file in place can hurt a process that has it mapped: remove files, do not truncate.
+    data | CRC-32 of each 4 KiB block of the data | footer
+
+The footer holds magic, size, SHA-256 of the data, and the CRC-32 of the table and of the footer itself.
+
+A file is written under a temporary name, synced and renamed, so it is either complete or absent, and its
+SHA-256 was verified when it was written. Later damage is detected: a small file is hashed each time it is
+opened; of a large file each 4 KiB block is verified before its first use, so that one row does not cost
+reading 2 GB. Remove files, but never truncate them: a process that has one mapped would get SIGBUS.
 """
 
 from __future__ import annotations
@@ -27,39 +30,38 @@ from pathlib import Path
 from typing import IO, Final, TypeVar
 
 from app.domain.errors import Unavailable
+from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
 
 Fetch = Callable[[], Iterable[bytes]]
 Result = TypeVar("Result")
 
 SMALL_BYTES: Final = 1024**2
-"""Up to this size a file is read and hashed whole; above, it is mapped into memory."""
+"""Files up to this size are read and hashed whole; larger ones are mapped into memory."""
 
 BLOCK_BYTES: Final = 4096
-"""A row of a head is one block or two: what a class costs to load."""
+"""Unit of verification. A row of a head takes one or two blocks, so loading one class stays cheap."""
 
 _FOOTER: Final = struct.Struct("<8sQ32sI8xI")
 _MAGIC: Final = b"STMSPACK"
 _SUFFIX: Final = ".packed"
 _ABANDONED_SECONDS: Final = 3600.0
-
-
-_NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT}
+_DISK_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
 class DamagedFile(Exception):
-    """A file of the cache is not what was written."""
+    """A file of the cache differs from what was written."""
 
 
 class CacheFull(Unavailable):
-    """The disk of the cache has no room left."""
+    """The disk of the cache is full."""
 
     def __init__(self) -> None:
         super().__init__("The disk of the local cache is full.", code="cache_full", retry_after=10.0)
 
 
 class _Descriptor:
-    """A second descriptor of an open file, closed when nobody has it any more."""
+    """A duplicated file descriptor, closed when the object is garbage-collected."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.number = os.dup(file.fileno())
@@ -70,30 +72,30 @@ class _Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class CachedFile:
-    """The bytes of one blob. They are looked at by `read`, `view` and `whole`, once.
+    """The bytes of one blob. `read`, `view` and `whole` verify each block once.
 
-    file: of a large one, open as long as this is.
+    file, sums, verified: only of a large file: its descriptor, and CRC-32 and a flag of each block.
     """
 
     data: memoryview
     file: _Descriptor | None = None
     sums: array[int] = field(default_factory=lambda: array("I"))
-    seen: bytearray = field(default_factory=bytearray)
+    verified: bytearray = field(default_factory=bytearray)
 
     def read(self, start: int, stop: int) -> memoryview:
-        """The bytes from ``start`` to ``stop``, looked at. Raises InvalidPackage when they were altered.
+        """The bytes from ``start`` to ``stop``, verified. Raises InvalidPackage when they are damaged.
 
-        Of a large file they are read instead of mapped: that costs less than a page fault, and does not count
-        as memory of this process.
+        A large file is read with pread and not through its mapping: that is cheaper than a page fault, and
+        does not count as memory of this process.
         """
         if self.file is None:
             return self.data[start:stop]
         first, last = start // BLOCK_BYTES, (stop - 1) // BLOCK_BYTES
-        if self.seen[first] and (first == last or all(self.seen[first : last + 1])):
-            found = os.pread(self.file.number, stop - start, start)
-            if len(found) != stop - start:
+        if self.verified[first] and (first == last or all(self.verified[first : last + 1])):
+            content = os.pread(self.file.number, stop - start, start)
+            if len(content) != stop - start:
                 raise InvalidPackage("The cached file was cut off.")
-            return memoryview(found)
+            return memoryview(content)
         origin = first * BLOCK_BYTES
         blocks = memoryview(os.pread(self.file.number, (last + 1) * BLOCK_BYTES - origin, origin))
         blocks = blocks[: len(self.data) - origin]
@@ -102,64 +104,66 @@ class CachedFile:
         return blocks[start - origin : stop - origin]
 
     def view(self, start: int, stop: int) -> memoryview:
-        """As `read`, of a large file by its mapping: quicker where places are asked over and over."""
+        """As `read`, but through the mapping of a large file: faster for ranges that are read repeatedly."""
         if self.file is not None:
             for block in range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES)):
-                if not self.seen[block]:
+                if not self.verified[block]:
                     self._check(block, self.data[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES])
         return self.data[start:stop]
 
     def _check(self, block: int, content: memoryview) -> None:
         if zlib.crc32(content) != self.sums[block]:
-            raise InvalidPackage(f"The cached file is damaged behind byte {block * BLOCK_BYTES}.")
-        self.seen[block] = 1
+            raise InvalidPackage(f"The cached file is damaged after byte {block * BLOCK_BYTES}.")
+        self.verified[block] = 1
 
     def whole(self) -> memoryview:
-        """All bytes, looked at. Raises InvalidPackage."""
+        """All bytes, verified. Raises InvalidPackage."""
         return self.view(0, len(self.data))
 
 
 class BlobCache:
-    """The folder. budget: bytes on disk beyond which the files opened longest ago go. Safe for threads."""
+    """The cache in one folder. Thread-safe.
+
+    budget: bytes on disk; above it, the least recently opened files are removed.
+    """
 
     def __init__(self, folder: Path, budget: int) -> None:
         self._folder = folder
         self._budget = budget
 
     def open(self, digest: str, fetch: Fetch) -> CachedFile:
-        """The blob ``digest``; what is not there, cut off or altered is fetched and written first.
+        """Open the blob ``digest``. A file that is missing or damaged is first fetched and written.
 
-        fetch: gives the bytes in pieces. One process of the machine fetches, the others wait for it.
-        Raises what ``fetch`` raises, and Unavailable when it gives other bytes or they cannot be kept, also
-        not after half of the other files went to make room for them.
+        fetch: returns the bytes in chunks. One process of the machine fetches while the others wait.
+        If the disk is full, half of the cache is removed and the fetch is repeated. Raises what ``fetch``
+        raises, and Unavailable if it returns other bytes or if they cannot be stored.
         """
         with _os_errors_as_unavailable():
             with suppress(DamagedFile, FileNotFoundError):
-                return self._opened(digest)
+                return self._open_existing(digest)
             with self._locked(digest):
-                # Another process may have been first.
+                # Another process may have written the file in the meantime.
                 with suppress(DamagedFile, FileNotFoundError):
-                    return self._opened(digest)
+                    return self._open_existing(digest)
                 try:
                     self._fetch(digest, fetch)
                 except CacheFull:
                     self._fetch(digest, fetch)
-            return self._opened(digest)
+            return self._open_existing(digest)
 
     def _fetch(self, digest: str, fetch: Fetch) -> None:
         with self.writing(f"{digest}.tmp") as writer:
-            for piece in fetch():
-                writer.write(piece)
+            for chunk in fetch():
+                writer.write(chunk)
             if writer.digest != digest:
                 raise Unavailable(f"Blob {digest} is damaged in the database.", code="blob_damaged")
             self.commit(writer)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[FileWriter]:
-        """A new file in the folder, gone after the block unless it was kept.
+        """A new file in the folder, removed after the block unless it was committed.
 
-        When there is no room for it on the disk, half of the cache goes, so that there is the next time.
-        Raises CacheFull.
+        Raises CacheFull when the disk is full; half of the cache is then removed, so a retry can succeed.
         """
         path = self.folder / name
         with _os_errors_as_unavailable():
@@ -175,7 +179,7 @@ class BlobCache:
                 path.unlink(missing_ok=True)
 
     def commit(self, writer: FileWriter) -> None:
-        """Finish, sync and rename what was written; it is in the cache from now on."""
+        """Finish, sync and rename the file of a writer, which adds it to the cache."""
         with _os_errors_as_unavailable():
             writer.finish()
             writer.path.rename(self.path(writer.digest))
@@ -187,10 +191,7 @@ class BlobCache:
             self._shrink(self.path(writer.digest))
 
     def with_refetch(self, work: Callable[[], Result], *digests: str) -> Result:
-        """What ``work`` gives; if it finds a file damaged, it is done once more with all ``digests`` fetched.
-
-        Raises InvalidPackage when that does not help.
-        """
+        """Return ``work()``. If it raises InvalidPackage, discard all ``digests`` and call it once more."""
         try:
             return work()
         except InvalidPackage:
@@ -199,21 +200,21 @@ class BlobCache:
         return work()
 
     def discard(self, digest: str) -> None:
-        """Remove a file; who has it open keeps what it read."""
+        """Remove a file. Processes that have it open can still read it."""
         self.path(digest).unlink(missing_ok=True)
 
     def path(self, digest: str) -> Path:
-        """Where the blob is if it is in the cache."""
+        """The file of a blob, whether or not it is in the cache."""
         return self._folder / f"{digest}{_SUFFIX}"
 
     @property
     def folder(self) -> Path:
-        """The folder, made if need be. Raises Unavailable."""
+        """The folder, created if it does not exist. Raises Unavailable."""
         with _os_errors_as_unavailable():
             self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
 
-    def _opened(self, digest: str) -> CachedFile:
+    def _open_existing(self, digest: str) -> CachedFile:
         """Raises FileNotFoundError and DamagedFile."""
         path = self.path(digest)
         with path.open("rb") as file:
@@ -225,7 +226,7 @@ class BlobCache:
                 opened = CachedFile(memoryview(data))
             else:
                 opened = _mapped(file, size, table_sum)
-        # By the time of the last opening the least used files are told.
+        # mtime records the last open; eviction removes the oldest first.
         with suppress(FileNotFoundError):
             os.utime(path)
         return opened
@@ -234,28 +235,28 @@ class BlobCache:
     def _locked(self, digest: str) -> Iterator[None]:
         locks = self.folder / "locks"
         locks.mkdir(exist_ok=True)
-        # Two digits of the digest: files that never go away, but few.
+        # One lock file per two-digit prefix: lock files are never removed, so there must be few of them.
         with (locks / digest[:2]).open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def _shrink(self, newest: Path | None = None, *, to_half: bool = False) -> None:
-        """Keep to the budget, or halve what there is, and remove what a crash left half written.
+        """Evict files until the cache is within its budget or at half its size; remove abandoned writes.
 
-        The files opened longest ago go first; who has one open keeps it.
+        The least recently opened files go first. Processes that have a file open can still read it.
         """
-        found = []
+        files = []
         abandoned = time.time() - _ABANDONED_SECONDS
         for path in self._folder.glob("*.*"):
             with suppress(FileNotFoundError):
                 status = path.stat()
                 if path.suffix == _SUFFIX:
-                    found.append((status.st_mtime, status.st_size, path))
+                    files.append((status.st_mtime, status.st_size, path))
                 elif status.st_mtime < abandoned:
                     path.unlink()
-        total = sum(size for _, size, _ in found)
+        total = sum(size for _, size, _ in files)
         budget = total // 2 if to_half else self._budget
-        for _, size, path in sorted(found):
+        for _, size, path in sorted(files):
             if total <= budget:
                 break
             if path != newest:
@@ -263,8 +264,18 @@ class BlobCache:
                 total -= size
 
 
+def open_blob(store: Store, files: BlobCache, digest: str) -> CachedFile:
+    """A blob of the database through the cache. Raises NotFound and Unavailable."""
+
+    def fetch() -> Iterator[bytes]:
+        with store.read() as uow:
+            yield from uow.blobs.unverified_chunks(digest)
+
+    return files.open(digest, fetch)
+
+
 class FileWriter:
-    """Writes data piece by piece, hashing on the way. digest: SHA-256 of all pieces so far."""
+    """Writes data in chunks and hashes it on the way. digest: SHA-256 of all data so far."""
 
     def __init__(self, file: IO[bytes], path: Path) -> None:
         self.path = path
@@ -276,16 +287,16 @@ class FileWriter:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what was written, hexadecimal."""
+        """SHA-256 of the data written so far, hexadecimal."""
         return self._sha.hexdigest()
 
-    def write(self, piece: bytes | memoryview) -> None:
+    def write(self, chunk: bytes | memoryview) -> None:
         """Append to the data. Raises CacheFull, Unavailable."""
         with _os_errors_as_unavailable():
-            _write_all(self._file, piece)
-        self._sha.update(piece)
-        self.size += len(piece)
-        view = memoryview(piece)
+            _write_all(self._file, chunk)
+        self._sha.update(chunk)
+        self.size += len(chunk)
+        view = memoryview(chunk)
         if self._rest:
             missing = BLOCK_BYTES - len(self._rest)
             self._rest += bytes(view[:missing])
@@ -298,7 +309,7 @@ class FileWriter:
         self._rest = bytes(view[whole:])
 
     def finish(self) -> None:
-        """Write table and footer, and sync."""
+        """Write the table and the footer, then sync the file."""
         if self._rest:
             self._sums.append(zlib.crc32(self._rest))
         table = self._sums.tobytes()
@@ -307,20 +318,20 @@ class FileWriter:
         os.fsync(self._file.fileno())
 
     def chunks(self, size: int) -> Iterator[bytes]:
-        """The data again, from the file, in pieces of ``size``; after `finish`, also when it was renamed."""
+        """Read the data back in chunks of ``size`` bytes. Works after `finish` and after a rename."""
         for at in range(0, self.size, size):
             yield os.pread(self._file.fileno(), min(size, self.size - at), at)
 
 
-def _write_all(file: IO[bytes], piece: bytes | memoryview) -> None:
-    """Write to a file without a buffer, which may take less than it is given. Raises OSError."""
-    rest = memoryview(piece)
+def _write_all(file: IO[bytes], chunk: bytes | memoryview) -> None:
+    """Write everything to an unbuffered file, whose `write` may be partial. Raises OSError."""
+    rest = memoryview(chunk)
     while rest:
         rest = rest[file.write(rest) :]
 
 
 def _footer(file: IO[bytes], digest: str) -> tuple[int, int]:
-    """Size of the data and sum of the table, from a footer that fits the file. Raises DamagedFile."""
+    """Size of the data and CRC-32 of the table, from a valid footer. Raises DamagedFile."""
     length = os.fstat(file.fileno()).st_size
     footer = os.pread(file.fileno(), _FOOTER.size, max(0, length - _FOOTER.size))
     if len(footer) != _FOOTER.size:
@@ -344,11 +355,11 @@ def _mapped(file: IO[bytes], size: int, table_sum: int) -> CachedFile:
 
 @contextmanager
 def _os_errors_as_unavailable() -> Iterator[None]:
-    """Errors of the disk as Unavailable."""
+    """Convert OSError to Unavailable."""
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in _DISK_FULL:
             raise CacheFull from error
         raise Unavailable(
             f"The model cache on disk cannot be used: {error.strerror}.", code="cache_unusable"

@@ -1,4 +1,4 @@
-"""Bytes by their SHA-256, in the database, in chunks."""
+"""Content-addressed blobs in the database, stored in chunks."""
 
 from __future__ import annotations
 
@@ -29,83 +29,83 @@ class DatabaseBlobs:
         self._connection = connection
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
-        """Store a stream; returns (sha256 hex, size in bytes). The same bytes twice are stored once.
+        """Store a stream; returns (SHA-256 in hexadecimal, size in bytes). Equal bytes are stored once.
 
-        The name is known only at the end of the stream, so that waits in a file: memory stays bounded.
+        The digest is known only at the end of the stream, so the stream is buffered in a temporary file.
         """
         sha, size = hashlib.sha256(), 0
-        with SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as spool:
-            for piece in chunks:
-                sha.update(piece)
-                size += len(piece)
-                spool.write(piece)
+        with SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as buffer:
+            for chunk in chunks:
+                sha.update(chunk)
+                size += len(chunk)
+                buffer.write(chunk)
             digest = sha.hexdigest()
             if self._claim(digest, size):
-                spool.seek(0)
-                for position, piece in enumerate(iter(lambda: spool.read(CHUNK_BYTES), b"")):
-                    self._write_chunk(digest, position, piece)
+                buffer.seek(0)
+                for position, chunk in enumerate(iter(lambda: buffer.read(CHUNK_BYTES), b"")):
+                    self._write_chunk(digest, position, chunk)
         return digest, size
 
     def _claim(self, digest: str, size: int) -> bool:
-        """Whether the blob is new, and ours to write. Its row is locked either way: no one deletes it now."""
+        """Insert the blob's row; returns False if a complete blob exists. Either way the row is locked."""
         values = {"digest": digest, "size": size, "created_at": time.time(), "complete": True}
         unfinished = sa.delete(blobs).where(blobs.c.digest == digest, ~blobs.c.complete)
         while True:
-            # What was begun step by step and never finished is written anew, whole.
+            # An unfinished blob with this digest is replaced.
             self._connection.execute(unfinished)
             if self._touch(digest, blobs.c.complete):
                 return False
             if insert_once(self._connection, blobs, values):
                 return True
-            # Another transaction stored it between the two statements: look again.
+            # Another transaction stored it between the two statements, so try again.
 
-    def _write_chunk(self, digest: str, position: int, piece: bytes) -> None:
+    def _write_chunk(self, digest: str, position: int, chunk: bytes) -> None:
         self._connection.execute(
-            sa.insert(blob_chunks), {"digest": digest, "position": position, "data": piece}
+            sa.insert(blob_chunks), {"digest": digest, "position": position, "data": chunk}
         )
 
     def begin_large(self, digest: str, size: int) -> bool:
-        """Begin or go on with a blob that takes several transactions; False when it is complete already."""
+        """Begin or resume a blob that takes several transactions; False if it is already complete."""
         values = {"digest": digest, "size": size, "created_at": time.time(), "complete": False}
         if not self._touch(digest):
             insert_once(self._connection, blobs, values)
         return not self.exists(digest)
 
-    def put_chunk(self, digest: str, position: int, piece: bytes) -> None:
-        """One more chunk of a blob that was begun; one that is there already stays.
+    def put_chunk(self, digest: str, position: int, chunk: bytes) -> None:
+        """Store one chunk of a blob that was begun, unless that chunk is already stored.
 
-        Raises Unavailable when the unfinished blob was collected meanwhile.
+        Raises Unavailable if the retention job has deleted the unfinished blob.
         """
         if not self._touch(digest):
-            raise Unavailable(f"Blob {digest} was given up while it was stored.", code="blob_incomplete")
-        insert_once(self._connection, blob_chunks, {"digest": digest, "position": position, "data": piece})
+            raise Unavailable(f"Blob {digest} was deleted while it was stored.", code="blob_incomplete")
+        insert_once(self._connection, blob_chunks, {"digest": digest, "position": position, "data": chunk})
 
     def stored_positions(self, digest: str) -> set[int]:
-        """Of the chunks that are stored."""
+        """Positions of the chunks that are stored."""
         query = sa.select(blob_chunks.c.position).where(blob_chunks.c.digest == digest)
         return set(self._connection.execute(query).scalars())
 
     def finish_large(self, digest: str) -> None:
-        """From now on the blob is there. Raises Unavailable when chunks are missing."""
+        """Make the blob visible to readers. Raises Unavailable when chunks are missing."""
         stored = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(blob_chunks.c.data)), 0))
-        found = self._connection.execute(stored.where(blob_chunks.c.digest == digest)).scalar_one()
+        size = self._connection.execute(stored.where(blob_chunks.c.digest == digest)).scalar_one()
         finished = self._connection.execute(
-            sa.update(blobs).where(blobs.c.digest == digest, blobs.c.size == found).values(complete=True)
+            sa.update(blobs).where(blobs.c.digest == digest, blobs.c.size == size).values(complete=True)
         )
         if not finished.rowcount:
-            raise Unavailable(f"Blob {digest} was not stored whole.", code="blob_incomplete")
+            raise Unavailable(f"Blob {digest} was not stored completely.", code="blob_incomplete")
 
     def unused(
         self, before: float, *, limit: int, after: str = "", until: str = "g"
     ) -> Sequence[tuple[str, int]]:
-        """(digest, bytes) of blobs between two digests that nothing stands on, not touched since ``before``.
+        """(digest, size) of unreferenced blobs that were not used since ``before``, unfinished ones included.
 
-        Also of those that were begun step by step and never finished.
+        after, until: exclusive bounds of the digests.
         """
         query = (
             sa.select(blobs.c.digest, blobs.c.size)
             .where(blobs.c.digest > after, blobs.c.digest < until)
-            .where(blobs.c.created_at < before, _nothing_stands_on())
+            .where(blobs.c.created_at < before, _is_unreferenced())
             .order_by(blobs.c.digest)
             .limit(limit)
         )
@@ -118,32 +118,32 @@ class DatabaseBlobs:
         complete again.
         """
         if on_postgresql(self._connection):
-            # First the lock, then the look: whoever is about to refer to the blob has touched it.
+            # Lock before checking: a transaction that is about to reference the blob has updated its row.
             self._connection.execute(
                 sa.select(blobs.c.digest).where(blobs.c.digest == digest).with_for_update()
             )
         retired = self._connection.execute(
             sa.update(blobs)
-            .where(blobs.c.digest == digest, blobs.c.created_at < before, _nothing_stands_on())
+            .where(blobs.c.digest == digest, blobs.c.created_at < before, _is_unreferenced())
             .values(complete=False)
         )
         return bool(retired.rowcount)
 
     def delete_chunks(self, digest: str, before: float, chunks: int) -> bool:
-        """Delete some chunks of an unfinished blob nobody touched since ``before``; after the last, itself.
+        """Delete some chunks of an incomplete blob not used since ``before``, and finally its row.
 
         Returns whether there is more to delete.
         """
-        held = self._connection.execute(
+        locked = self._connection.execute(
             sa.update(blobs)
             .where(blobs.c.digest == digest, ~blobs.c.complete, blobs.c.created_at < before)
             .values(complete=False)
         )
-        if not held.rowcount:
+        if not locked.rowcount:
             return False
-        found = sa.select(blob_chunks.c.position).where(blob_chunks.c.digest == digest)
-        last = self._connection.execute(found.order_by(blob_chunks.c.position.desc()).limit(chunks)).scalars()
-        positions = last.all()
+        stored = sa.select(blob_chunks.c.position).where(blob_chunks.c.digest == digest)
+        last = stored.order_by(blob_chunks.c.position.desc()).limit(chunks)
+        positions = self._connection.execute(last).scalars().all()
         if positions:
             self._connection.execute(
                 sa.delete(blob_chunks).where(
@@ -155,7 +155,7 @@ class DatabaseBlobs:
         return False
 
     def exists(self, digest: str) -> bool:
-        """Whether the blob is stored."""
+        """Whether a complete blob is stored."""
         return self._size(digest) is not None
 
     def size(self, digest: str) -> int:
@@ -170,19 +170,19 @@ class DatabaseBlobs:
         return self._connection.execute(query).scalar()
 
     def chunks(self, digest: str) -> Iterator[bytes]:
-        """The stored pieces in order.
+        """The stored chunks in order.
 
-        Raises NotFound, and after the last piece Unavailable when the stored bytes were altered.
+        Raises NotFound, and after the last chunk Unavailable if the stored bytes do not match the digest.
         """
         sha = hashlib.sha256()
-        for piece in self.pieces(digest):
-            sha.update(piece)
-            yield piece
+        for chunk in self.unverified_chunks(digest):
+            sha.update(chunk)
+            yield chunk
         if sha.hexdigest() != digest:
             raise Unavailable(f"Blob {digest} is damaged in the database.", code="blob_damaged")
 
-    def pieces(self, digest: str) -> Iterator[bytes]:
-        """As `chunks`, for a caller who verifies them. Raises NotFound."""
+    def unverified_chunks(self, digest: str) -> Iterator[bytes]:
+        """As `chunks`, for a caller that verifies the digest itself. Raises NotFound."""
         self.size(digest)
         query = sa.select(blob_chunks.c.data).where(
             blob_chunks.c.digest == digest, blob_chunks.c.position == sa.bindparam("at")
@@ -194,31 +194,31 @@ class DatabaseBlobs:
             yield row[0]
 
     def read(self, digest: str) -> bytes:
-        """The whole blob, verified. Raises NotFound, or Unavailable when the stored bytes were altered."""
+        """The whole blob, verified. Raises NotFound, or Unavailable if the stored bytes are damaged."""
         return b"".join(self.chunks(digest))
 
     def delete(self, digest: str, before: float = inf) -> bool:
-        """Forget a blob, not touched since ``before``, unless something stands on it; returns whether it did.
+        """Delete a small blob not used since ``before``, in one statement; returns whether it was deleted.
 
-        In one go: for a small one. The foreign keys decide.
+        Foreign keys prevent the deletion of a referenced blob.
         """
-        forgotten = sa.delete(blobs).where(blobs.c.digest == digest, blobs.c.created_at < before)
+        deletion = sa.delete(blobs).where(blobs.c.digest == digest, blobs.c.created_at < before)
         try:
             with self._connection.begin_nested():
-                return bool(self._connection.execute(forgotten).rowcount)
+                return bool(self._connection.execute(deletion).rowcount)
         except IntegrityError:
             return False
 
     def _touch(self, digest: str, *conditions: ColumnElement[bool]) -> bool:
-        """Lock the row of a blob, if there is one, and note that somebody needs it."""
+        """Lock the row of a blob and set its time of last use; returns whether the row exists."""
         touched = self._connection.execute(
             sa.update(blobs).where(blobs.c.digest == digest, *conditions).values(created_at=time.time())
         )
         return bool(touched.rowcount)
 
 
-def _nothing_stands_on() -> ColumnElement[bool]:
-    """No row of any table refers to the blob, but its own chunks."""
+def _is_unreferenced() -> ColumnElement[bool]:
+    """No row of any table references the blob, apart from its own chunks."""
     references = [
         column
         for table in metadata.sorted_tables

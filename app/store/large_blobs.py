@@ -1,4 +1,4 @@
-"""Storing and deleting blobs too large for one transaction: 2 GB in one would hold every other writer up."""
+"""Stores and deletes large blobs in several transactions, so that other writers are not blocked for long."""
 
 from __future__ import annotations
 
@@ -8,41 +8,44 @@ from itertools import islice
 from app.store.unit_of_work import Store
 
 LARGE_CHUNK_BYTES = 4 * 1024**2
-"""Bytes of every chunk but the last: a blob that is begun again must be cut at the same places."""
+"""Size of every chunk except the last. Fixed, because a resumed upload must have the same chunk borders."""
 
-_CHUNKS_A_STEP = 8
+_CHUNKS_PER_TRANSACTION = 8
 
 
 def put_large(
-    store: Store, digest: str, size: int, chunks: Iterable[bytes], told: Callable[[int], None] | None = None
+    store: Store,
+    digest: str,
+    size: int,
+    chunks: Iterable[bytes],
+    on_progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Store a blob in several transactions; it is there for nobody until ``blobs.finish_large`` says so.
+    """Store a blob in several transactions; readers do not see it before ``blobs.finish_large``.
 
-    chunks: the bytes behind ``digest``, each of `LARGE_CHUNK_BYTES`. told: hears of the bytes stored so far.
-    Several writers of one blob do not disturb each other, and one that comes after a crash goes on. What
-    nobody goes on with is found by ``blobs.unused``.
-    Raises Unavailable.
+    chunks: the content, in chunks of `LARGE_CHUNK_BYTES`. on_progress: called with the bytes stored so far.
+    Concurrent writers of one blob do not conflict, and a writer after a crash resumes. ``blobs.unused`` lists
+    blobs that are never finished. Raises Unavailable.
     """
     with store.begin() as uow:
         if not uow.blobs.begin_large(digest, size):
             return
-        there = uow.blobs.stored_positions(digest)
+        stored = uow.blobs.stored_positions(digest)
     done = 0
-    for first, step in _steps(chunks):
-        missing = [(first + place, chunk) for place, chunk in enumerate(step) if first + place not in there]
+    for first, batch in _batches(chunks):
+        missing = [(position, chunk) for position, chunk in enumerate(batch, first) if position not in stored]
         if missing:
             with store.begin() as uow:
                 for position, chunk in missing:
                     uow.blobs.put_chunk(digest, position, chunk)
-        done += sum(map(len, step))
-        if told is not None:
-            told(done)
+        done += sum(map(len, batch))
+        if on_progress is not None:
+            on_progress(done)
 
 
 def delete_large(store: Store, digest: str, *, before: float) -> bool:
-    """Delete a blob nobody touched since ``before``, in several transactions, unless something stands on it.
+    """Delete an unreferenced blob that was not used since ``before``, in several transactions.
 
-    Returns whether it is gone. Raises Unavailable; what is left then is found by ``blobs.unused``.
+    Returns False if it is referenced or in use. Raises Unavailable; ``blobs.unused`` then lists the rest.
     """
     with store.begin() as uow:
         if not uow.blobs.mark_incomplete(digest, before):
@@ -50,13 +53,13 @@ def delete_large(store: Store, digest: str, *, before: float) -> bool:
     more = True
     while more:
         with store.begin() as uow:
-            more = uow.blobs.delete_chunks(digest, before, _CHUNKS_A_STEP)
+            more = uow.blobs.delete_chunks(digest, before, _CHUNKS_PER_TRANSACTION)
     return True
 
 
-def _steps(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Position of the first chunk, and the chunks of one transaction, read before it begins."""
+def _batches(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """The chunks of each transaction with the position of the first; they are read before it begins."""
     source, position = iter(chunks), 0
-    while step := list(islice(source, _CHUNKS_A_STEP)):
-        yield position, step
-        position += len(step)
+    while batch := list(islice(source, _CHUNKS_PER_TRANSACTION)):
+        yield position, batch
+        position += len(batch)

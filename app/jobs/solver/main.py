@@ -106,7 +106,7 @@ class SolverChild:
 
     def restore(self, command: Json) -> None:
         from app.jobs.solver.session import Workbench
-        from app.services.models import open_blob
+        from app.store.blob_cache import open_blob
 
         digest = command["preparation_digest"]
         stored = self._files.with_refetch(lambda: open_blob(self._store, self._files, digest).whole(), digest)

@@ -157,7 +157,7 @@ def test_a_head_of_several_steps_comes_back_whole(
     store: Store, files: BlobCache, import_: Import, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(head_import, "LARGE_CHUNK_BYTES", 1000)
-    monkeypatch.setattr(large_blobs, "_CHUNKS_A_STEP", 2)
+    monkeypatch.setattr(large_blobs, "_CHUNKS_PER_TRANSACTION", 2)
     weights = np.random.default_rng(0).standard_normal((500, 33))
     version, _ = import_(weights, [f"c{number}" for number in range(500)])
     np.testing.assert_array_equal(stored_head(store, files, version).weights, weights)

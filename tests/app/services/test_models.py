@@ -15,7 +15,7 @@ from app.domain.errors import (
     Unavailable,
 )
 from app.services import models
-from app.store.blob_cache import BlobCache
+from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store
 from core.packed import PackedLabels
 
@@ -155,7 +155,7 @@ def test_student_and_teacher_are_read_by_way_of_the_disk(
     version = publish()
     digest = models.student_digest(store, files, version, "Käse")
     for name, text in ((digest, b"student of "), (version.teacher_digest, b"teacher of ")):
-        assert models.open_blob(store, files, name).whole() == text + version.job_id.encode()
+        assert open_blob(store, files, name).whole() == text + version.job_id.encode()
         assert files.path(name).exists()
 
 

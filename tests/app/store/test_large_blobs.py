@@ -43,7 +43,7 @@ def test_a_blob_is_there_only_when_it_is_finished(store: Store):
     put_large(store, DIGEST, SIZE, (pytest.fail("not read again") for _ in range(1)))
 
 
-def test_others_write_between_the_steps(store: Store):
+def test_other_transactions_write_between_the_chunks(store: Store):
     def chunks() -> Iterator[bytes]:
         for number, chunk in enumerate(DATA):
             with store.begin() as uow:
@@ -54,14 +54,14 @@ def test_others_write_between_the_steps(store: Store):
     finish(store)
 
 
-def test_what_a_crash_cut_off_is_gone_on_with(store: Store):
+def test_an_interrupted_upload_is_resumed(store: Store):
     def cut() -> Iterator[bytes]:
         yield from DATA[:12]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         put_large(store, DIGEST, SIZE, cut())
-    with pytest.raises(Unavailable, match="not stored whole"):
+    with pytest.raises(Unavailable, match="not stored completely"):
         finish(store)
     put_large(store, DIGEST, SIZE, DATA)
     finish(store)
@@ -69,7 +69,7 @@ def test_what_a_crash_cut_off_is_gone_on_with(store: Store):
         assert uow.blobs.read(DIGEST) == b"".join(DATA)
 
 
-def test_two_writers_of_one_blob_do_not_disturb_each_other(store: Store):
+def test_concurrent_writers_of_one_blob_do_not_conflict(store: Store):
     threads = [threading.Thread(target=put_large, args=(store, DIGEST, SIZE, iter(DATA))) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -81,11 +81,11 @@ def test_two_writers_of_one_blob_do_not_disturb_each_other(store: Store):
         assert uow.blobs.read(DIGEST) == b"".join(DATA)
 
 
-def test_a_blob_collected_under_its_writer_is_an_error(store: Store):
+def test_storing_a_chunk_of_a_deleted_blob_is_an_error(store: Store):
     with store.begin() as uow:
         uow.blobs.begin_large(DIGEST, SIZE)
         assert not uow.blobs.delete_chunks(DIGEST, 2e12, 1)
-        with pytest.raises(Unavailable, match="given up"):
+        with pytest.raises(Unavailable, match="was deleted"):
             uow.blobs.put_chunk(DIGEST, 0, DATA[0])
 
 
@@ -95,7 +95,7 @@ def count(store: Store, table: sa.Table) -> int:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_blob_that_nothing_stands_on_is_deleted_in_several_transactions(store: Store, whole: bool):
+def test_an_unreferenced_blob_is_deleted_in_several_transactions(store: Store, whole: bool):
     put_large(store, DIGEST, SIZE, DATA)
     if whole:
         finish(store)
