@@ -1,251 +1,370 @@
-"""One client's connection: how many a client may have, how slow it may be, and how it ends.
+"""The HTTP protocol of one connection: the only code that touches the internals of uvicorn's HTTP protocol.
 
-What is slow is looked for about once a second (`look`), so that a fast request pays nothing for it.
+`HttpProtocol` extends uvicorn's protocol by connection limits, a draining mode, errors as problem documents
+and the fast path. It owns the objects that decide, each of which works without a socket: `RequestRules` for
+request heads, `ProgressClock` for timeouts, and `FastPath` for immediate responses.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import select
-import struct
-import termios
+import logging
 import time
-from collections import Counter
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final
 
-from app.http.client_address import TrustedProxies, network_of
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
 from app.http.problem import Problem
-from app.http.request_id import HEADER, new_request_id
-from app.http.types import Message, Receive, Scope, Send
-from app.processes.scoreboard import Slot, State
-from app.server.fast_path import AtOnce
-from app.server.request_rules import StrictProtocol
+from app.processes.scoreboard import State
+from app.server.asgi import encode_problem, too_many_connections, with_connection_close
+from app.server.context import ServerContext, has_input, unacknowledged_bytes
+from app.server.fast_path import TARGET_SUFFIX
+from app.server.progress import ProgressClock, WaitingFor
+from app.server.request_rules import HEAD_BYTES, BadRequest, RequestRules
 
-QUERY: Final = b":query"
-"""The end of a target that may be answered at once."""
+logger = logging.getLogger("uvicorn.error")
 
-HEAD_SECONDS: Final = 10.0
-"""From the first byte of a head, or from the connection, to the end of the head."""
-BODY_SECONDS: Final = 20.0
-"""In so long MIN_RATE bytes a second of a body must come, or all that is left of it."""
-READ_SECONDS: Final = 20.0
-"""In so long a client must take MIN_RATE bytes a second of the answer that waits for it."""
-MIN_RATE: Final = 500
+MAX_PIPELINED: Final = 16
+"""Requests that may wait behind the one that is being answered."""
+LINGER_SECONDS: Final = 1.0
+"""After an error input is read and dropped for so long; a reset could overtake the response otherwise."""
 
 
-class _Turn(Enum):
-    """What the client is to do next. The value: for which reason it is hung up on if it does not."""
+class _DiscardedTrailers(list[tuple[bytes, bytes]]):
+    """Discards trailer fields: the application already has the headers."""
 
-    HEAD = "slow_head"
-    BODY = "slow_body"
-    READ = "slow_reader"
-    NEXT = "slow_next"
+    def append(self, _header: tuple[bytes, bytes]) -> None:
+        """Drop the field."""
 
 
-_REASONS: Final = ("bad_request", "connections", "connections_of_address", *(turn.value for turn in _Turn))
+class HttpProtocol(HttpToolsProtocol):
+    """One client connection: connection limits, slow-client timeouts, fast path and graceful drain.
 
-
-@dataclass(slots=True)
-class House:
-    """What the connections of one server process share.
-
-    most: open connections before new ones get 429. most_of_one: those of one address; 0: any number; those of
-    loopback and trusted proxies are not counted. refused: connections and requests, by reason.
+    fast_responses: number of responses by the fast path.
     """
 
-    slot: Slot
-    most: int
-    most_of_one: int = 0
-    proxies: TrustedProxies = field(default_factory=TrustedProxies)
-    at_once: AtOnce | None = None
-    addresses: Counter[str] = field(default_factory=Counter)
-    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_REASONS, 0))
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """A turn under way. of: the request. since: when it was first seen. size: bytes come or waiting then."""
-
-    turn: _Turn
-    of: object
-    since: float
-    size: int
-
-
-class Connection(StrictProtocol):
-    """A connection with a crowd limit, patience that ends, and an end in order."""
-
-    def __init__(self, house: House, **given: Any) -> None:
-        super().__init__(house.at_once, QUERY, **given)
-        self._house = house
+    def __init__(self, context: ServerContext, **options: Any) -> None:
+        super().__init__(**options)
+        self._context = context
         self._network: str | None = None
-        self._idle_since: float | None = None
-        self._drains = False
-        self._window: _Window | None = None
+        self._rules = RequestRules()
+        self._clock = ProgressClock()
+        self._draining = False
+        self._closing = False
+        """Further input is ignored."""
+        self._problem: Problem | None = None
+        """To be sent once the responses that are due have been sent."""
+
+        self._received = 0
+        """Bytes received on the connection; `_body_start`: up to the end of the current request's head."""
+        self._body_start = self._body_bytes = 0
+        self._complete_scope: object = None
+        """Scope of the last request that was received completely and went to ASGI."""
+        self._cycles: list[RequestResponseCycle] = []
+        self._last_cycle: RequestResponseCycle | None = None
+        """The request that was in progress when draining began, whose response closes the connection."""
+
+        self._fast_path = context.fast_path
+        self._fast_body: list[bytes] | None = None
+        """Body of a request that is to be offered to the fast path; None if there is no such request."""
+        self.fast_responses = 0
+
+    # Connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client came."""
+        """Apply the connection limits to a new connection."""
         super().connection_made(transport)
-        house = self._house
-        if len(self.connections) > house.most:
-            self._turn_away("connections")
-        if house.most_of_one and self.client is not None and not _is_near(self.client[0], house.proxies):
-            self._network = network_of(self.client[0])
-            house.addresses[self._network] += 1
-            of_one = house.addresses[self._network]
-            if of_one > 2 * house.most_of_one:
-                self.refused("connections_of_address")
-                self.hung_up = True
+        context = self._context
+        if len(self.connections) > context.max_connections:
+            self._reject_requests("connections")
+        self._network = None if self.client is None else context.add_connection(self.client[0])
+        if self._network is not None:
+            open_connections = context.connections[self._network]
+            if open_connections > 2 * context.max_per_address:
+                context.refused["connections_of_address"] += 1
+                self._closing = True
                 transport.abort()
-            elif of_one > house.most_of_one:
-                self._turn_away("connections_of_address")
-        if house.slot.state is State.DRAINING:
+            elif open_connections > context.max_per_address:
+                self._reject_requests("connections_of_address")
+        if context.slot.state is State.DRAINING:
             self.drain()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It went."""
-        slot, addresses = self._house.slot, self._house.addresses
-        slot.connections = max(0, slot.connections - 1)
-        if self._network is not None:
-            addresses[self._network] -= 1
-            if not addresses[self._network]:
-                del addresses[self._network]
+        """Release what the connection holds, and tell the application for every unanswered request."""
+        self._context.remove_connection(self._network)
+        self._disconnect_all()
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
-        """The client has taken most of what waited for it."""
-        self._window = None
+        """Note that the client has read most of the response."""
+        self._clock.restart()
         super().resume_writing()
 
-    def refused(self, reason: str) -> None:
-        """Count what is turned away."""
-        self._house.refused[reason] += 1
+    # Input
+
+    def data_received(self, data: bytes) -> None:
+        """Parse input, and check the limits that hold between two pieces of it."""
+        if self._closing:
+            return
+        if len(data) > HEAD_BYTES:
+            for start in range(0, len(data), HEAD_BYTES):
+                self.data_received(data[start : start + HEAD_BYTES])
+            return
+        self._received += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+            if self._fast_body is not None:
+                # The body is incomplete; the fast path buffers no part of a body.
+                self._fall_back_to_asgi()
+            if self.scope is not None or self._last_cycle is not None:
+                self._check_progress(len(data))
+        except httptools.HttpParserUpgrade:
+            self._decline_upgrade()
+        except (httptools.HttpParserError, BadRequest) as error:
+            self._refuse_request(error)
+
+    def on_headers_complete(self) -> None:
+        """Check the head, and send the request to the fast path or to ASGI."""
+        version = self.parser.get_http_version()
+        is_chunked = self._rules.check_head(self.url, self.headers, version)
+        if (
+            self._fast_path is not None
+            and self.url.endswith(TARGET_SUFFIX)
+            and not is_chunked
+            and version == "1.1"
+            and self._is_eligible()
+        ):
+            self._fast_body = []
+        else:
+            self._start_asgi()
+
+    def on_body(self, body: bytes) -> None:
+        """Collect a part of the body."""
+        if self._fast_body is None:
+            self._body_bytes += len(body)
+            super().on_body(body)
+        else:
+            self._fast_body.append(body)
+
+    def on_message_complete(self) -> None:
+        """Answer a request by the fast path, or tell the application that its body is complete."""
+        if self._fast_body is not None and self._fast_path is not None:
+            body, common_headers = b"".join(self._fast_body), self.server_state.default_headers
+            response = self._fast_path(self.url, self.headers, body, self.client, common_headers)
+            if response is not None:
+                self._fast_body = None
+                self._send_fast_response(response)
+                return
+            self._fall_back_to_asgi()
+        self._complete_scope = self.scope
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Start the next request, or send the error that waited for this response."""
+        is_last = not self.pipeline
+        super().on_response_complete()
+        if is_last and self._problem is not None:
+            self.close(self._problem)
+
+    def _check_progress(self, size: int) -> None:
+        """Check the sizes of an unfinished request after ``size`` more bytes. Raises BadRequest."""
+        scope, cycle, last = self.scope, self.cycle, self._last_cycle
+        if last is not None and cycle is not last and not last.response_started:
+            # Another request followed, so that one is no longer the last.
+            last.keep_alive = True
+        if scope is None:
+            return
+        if cycle is None or cycle.scope is not scope:
+            self._rules.check_head_progress(size)
+        elif self._complete_scope is not scope:
+            self._rules.check_body_framing(self._received - self._body_start, self._body_bytes)
+
+    # Fast path and ASGI
+
+    def _is_eligible(self) -> bool:
+        """Whether the request is the only one in progress and needs nothing but a response."""
+        return (
+            (self.cycle is None or self.cycle.response_complete)
+            and not self.expect_100_continue
+            and not self.flow.write_paused
+            and self.parser.get_method() == b"POST"
+            and self.parser.should_keep_alive()
+            and not self.parser.should_upgrade()
+            and not self.transport.is_closing()
+        )
+
+    def _send_fast_response(self, response: bytes) -> None:
+        """Write a response, and get ready for the next request as uvicorn does after a response."""
+        self.transport.write(response)
+        self.scope = self.cycle = None  # type: ignore[assignment]
+        self.fast_responses += 1
+        self.server_state.total_requests += 1
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def _fall_back_to_asgi(self) -> None:
+        parts, self._fast_body = self._fast_body or [], None
+        if self.transport.is_closing():
+            return
+        self._start_asgi()
+        for part in parts:
+            super().on_body(part)
+
+    def _start_asgi(self) -> None:
+        """Send the request to the application. Raises BadRequest if too many requests are waiting."""
+        super().on_headers_complete()
+        self._cycles = [cycle for cycle in self._cycles if not cycle.response_complete]
+        self._cycles.append(self.cycle)
+        if len(self.pipeline) > MAX_PIPELINED:
+            problem = Problem(429, "too_many_pipelined", "Too many requests wait for answers.", retry_after=1)
+            raise BadRequest(problem)
+        self.headers = _DiscardedTrailers()
+        self._body_start, self._body_bytes = self._received, 0
+
+    def _decline_upgrade(self) -> None:
+        """Respond as if no upgrade had been requested, and close: further input may not be HTTP."""
+        cycle = self.cycle
+        self._closing = True
+        if cycle is None or cycle.response_complete:
+            self.close(None)
+        else:
+            cycle.keep_alive = False
+
+    # Errors and the end of the connection
+
+    def _refuse_request(self, error: Exception) -> None:
+        """Send the problem that the rules, or the parser, have raised."""
+        cause = error if isinstance(error, BadRequest) else error.__context__
+        self._context.refused["bad_request"] += 1
+        if not isinstance(cause, BadRequest):
+            if not isinstance(cause, httptools.HttpParserError | UnicodeDecodeError | None):
+                logger.error("a connection failed unexpectedly", exc_info=cause)
+            cause = BadRequest.malformed("The input is not a valid HTTP/1.1 request.")
+        self.send_error(cause.problem)
+
+    def send_error(self, problem: Problem) -> None:
+        """Respond to the newest request with ``problem``, after all responses that are due, and close."""
+        if self._closing:
+            return
+        self._closing, self._fast_body = True, None
+        cycle = self.cycle
+        if cycle is not None and cycle.scope is self.scope and self._complete_scope is not self.scope:
+            # The application has the request, but not all of its body.
+            if self.pipeline:
+                self.pipeline.popleft()
+                self._problem = problem
+            elif cycle.response_started:
+                self.close(None)
+            else:
+                self.close(problem)
+            cycle.disconnected = True
+            cycle.message_event.set()
+        elif cycle is not None and not cycle.response_complete:
+            self._problem = problem
+            self.flow.pause_reading()
+        else:
+            self.close(problem)
+
+    def close(self, problem: Problem | None) -> None:
+        """Close the connection, after a response with ``problem`` if there is one."""
+        self._closing, self._problem = True, None
+        if self.transport.is_closing():
+            return
+        if problem is None:
+            self.transport.close()
+            return
+        headers, body = encode_problem(problem, "/")
+        lines = b"".join(b"%s: %s\r\n" % header for header in [*self.server_state.default_headers, *headers])
+        self.transport.write(STATUS_LINE[problem.status] + lines + b"\r\n" + body)
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    def _abort(self) -> None:
+        self._closing = True
+        self._disconnect_all()
+        self.transport.abort()
+
+    def _disconnect_all(self) -> None:
+        """Tell the application for every unanswered request that the client is gone."""
+        for cycle in self._cycles:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self._cycles.clear()
+
+    def _reject_requests(self, reason: str) -> None:
+        self._context.refused[reason] += 1
+        self.app = too_many_connections
+        self._fast_path = None
+
+    # Drain
 
     def drain(self) -> None:
-        """From now on the last answer says that it is the last."""
-        if self._drains:
+        """From now on close the connection with the next response after which no request is waiting."""
+        if self._draining:
             return
-        self._drains = True
-        self.answers_at_once = False
+        self._draining = True
+        self._fast_path = None
         cycle = self.cycle
         if cycle is not None and cycle.keep_alive and not cycle.response_started:
             cycle.keep_alive = False
-            self.last_cycle = cycle
-        app = self.app
-
-        async def last(scope: Scope, receive: Receive, send: Send) -> None:
-            async def say_last(message: Message) -> None:
-                if message["type"] == "http.response.start" and not self.pipeline:
-                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
-                await send(message)
-
-            await app(scope, receive, say_last)
-
-        self.app = last
+            self._last_cycle = cycle
+        self.app = with_connection_close(self.app, lambda: not self.pipeline)
 
     def close_if_idle_for(self, seconds: float) -> None:
-        """Hang up when nothing is under way, nothing was for ``seconds``, and nothing has just arrived."""
-        if not self._idle():
-            self._idle_since = None
-        elif self._idle_since is None:
-            self._idle_since = time.monotonic()
-        elif time.monotonic() - self._idle_since >= seconds and not self._is_readable():
+        """Close the connection if it was idle for ``seconds`` and no input is waiting."""
+        cycle = self.cycle
+        is_idle = (
+            self.scope is None if cycle is None else cycle.response_complete and cycle.scope is self.scope
+        )
+        idle_seconds = self._clock.idle_seconds(time.monotonic(), is_idle=is_idle)
+        if idle_seconds >= seconds and not has_input(self.transport.get_extra_info("socket")):
             self.transport.close()
 
-    def look(self, now: float) -> None:
-        """Hang up on a client that is too slow; to be called about once a second. now: `time.monotonic`."""
-        turn = self._turn()
-        window = self._window
-        if turn is None:
-            self._window = None
-        elif window is None or window.turn is not turn or window.of is not self.scope:
-            self._window = _Window(turn, self.scope, now, self._size(turn))
-        elif now - window.since >= _patience(turn):
-            self._window = None
-            moved = self._size(turn) - window.size
-            done = -moved if turn is _Turn.READ else moved
-            if turn in (_Turn.HEAD, _Turn.NEXT) or done < MIN_RATE * (now - window.since):
-                self._lose_patience(turn)
+    # Timeouts
 
-    def _turn(self) -> _Turn | None:
-        """The client's, if it is its turn."""
+    def check_timeouts(self, now: float) -> None:
+        """Close the connection of a client that is too slow; called about once a second.
+
+        now: `time.monotonic`.
+        """
+        waiting_for = self._waiting_for()
+        size = self._unread_bytes() if waiting_for is WaitingFor.READ else self._received
+        if not self._clock.is_too_slow(waiting_for, self.scope, size, now) or waiting_for is None:
+            return
+        self._context.refused[waiting_for.value] += 1
+        if waiting_for is WaitingFor.READ:
+            self._abort()
+        elif waiting_for is WaitingFor.NEXT or self.scope is None:
+            self.close(None)
+        else:
+            part = "head" if waiting_for is WaitingFor.HEAD else "body"
+            self.send_error(Problem(408, "too_slow", f"The {part} of the request came too slowly."))
+
+    def _waiting_for(self) -> WaitingFor | None:
+        """What the server waits for from the client; None if it waits for the application or nothing."""
         if self.transport.get_write_buffer_size() > 0:
-            return _Turn.READ
+            return WaitingFor.READ
         scope, cycle = self.scope, self.cycle
-        if self.flow.read_paused or self.hung_up:
+        if self.flow.read_paused or self._closing:
             return None
-        if scope is None and not self.answered:
-            return _Turn.HEAD
+        if scope is None and not self.fast_responses:
+            return WaitingFor.HEAD
         if scope is not None and (cycle is None or cycle.scope is not scope):
-            return _Turn.HEAD
-        if scope is not None and self._ended is not scope:
-            return _Turn.BODY
+            return WaitingFor.HEAD
+        if scope is not None and self._complete_scope is not scope:
+            return WaitingFor.BODY
         if scope is not None and not cycle.response_complete:
             return None
-        # The time for the next request runs, unless line ends stopped it, which begin none.
-        return _Turn.NEXT if self.timeout_keep_alive_task is None else None
+        # The keep-alive timer runs, unless it was stopped by line ends, which do not begin a request.
+        return WaitingFor.NEXT if self.timeout_keep_alive_task is None else None
 
-    def _size(self, turn: _Turn) -> int:
-        """Bytes that came so far, or that the client has not taken yet."""
-        if turn is not _Turn.READ:
-            return self._received
-        # TCP tells by this what it holds and nobody has acknowledged (tcp(7), SIOCOUTQ).
-        file = self.transport.get_extra_info("socket").fileno()
-        held = struct.unpack("i", fcntl.ioctl(file, termios.TIOCOUTQ, bytes(4)))[0]
-        return self.transport.get_write_buffer_size() + int(held)
-
-    def _lose_patience(self, turn: _Turn) -> None:
-        self.refused(turn.value)
-        if turn is _Turn.READ:
-            self.abort()
-        elif turn is _Turn.NEXT or self.scope is None:
-            self.hang_up(None)
-        else:
-            part = "head" if turn is _Turn.HEAD else "body"
-            self.fail(Problem(408, "too_slow", f"The {part} of the request came too slowly."))
-
-    def _turn_away(self, reason: str) -> None:
-        self.refused(reason)
-        self.app = too_many_connections
-        self.answers_at_once = False
-
-    def _idle(self) -> bool:
-        cycle = self.cycle
-        if cycle is None:
-            return self.scope is None
-        return cycle.response_complete and cycle.scope is self.scope
-
-    def _is_readable(self) -> bool:
-        poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(poll.poll(0))
-
-
-def _patience(turn: _Turn) -> float:
-    """Seconds that a turn may take."""
-    if turn is _Turn.BODY:
-        return BODY_SECONDS
-    return READ_SECONDS if turn is _Turn.READ else HEAD_SECONDS
-
-
-async def too_many_connections(scope: Scope, _receive: Receive, send: Send) -> None:
-    """An application that turns everybody away."""
-    problem = Problem(429, "too_many_connections", "Too many connections are open.", retry_after=1.0)
-    request_id = new_request_id()
-    body = problem.body(request_id, scope["raw_path"].decode("latin-1"))
-    headers = [
-        *problem.headers(),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-        (HEADER, request_id.encode()),
-    ]
-    await send({"type": "http.response.start", "status": 429, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _is_near(address: str, proxies: TrustedProxies) -> bool:
-    """Whether many clients may be behind an address, or none that is a stranger."""
-    return address in proxies or address == "::1" or address.startswith(("127.", "::ffff:127."))
+    def _unread_bytes(self) -> int:
+        """Bytes of responses that the client has not acknowledged."""
+        queued = unacknowledged_bytes(self.transport.get_extra_info("socket"))
+        return self.transport.get_write_buffer_size() + queued

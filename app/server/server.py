@@ -1,10 +1,10 @@
-"""The HTTP server of one process: uvicorn, with connections shared fairly and an end that loses no request.
+"""The HTTP server of one process: uvicorn with fair sharing of connections and a graceful drain.
 
-uvicorn closes idle connections the moment it is told to end, when a client may just be sending on one, and
-lets whichever process wakes up first take all waiting connections. Here a process takes connections only
-while it does not hold more than its share, and ends in this order: it takes what is waiting at the door and
-closes the door; answers every further request with ``Connection: close``, so that clients go elsewhere by
-themselves; closes a connection on which nothing came for a while; and then ends.
+uvicorn closes idle connections as soon as it is told to stop, when a client may just be sending on one, and
+the process that wakes up first takes all waiting connections. Here a process accepts connections only while
+it has no more than its share. It shuts down in this order: accept what waits in the socket's queue and close
+the socket; send ``Connection: close`` with every further response, so that clients reconnect elsewhere; close
+connections that stay idle for a while; exit.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import time
@@ -21,68 +22,68 @@ from typing import Any, Final
 import uvicorn
 
 from app.http.client_address import TrustedProxies
+from app.processes.listener import ProcessContext
 from app.processes.scoreboard import Scoreboard, Slot, State
-from app.server.fast_path import AtOnce
-from app.server.protocol import Connection, House
+from app.server.context import ServerContext
+from app.server.fast_path import FastPath
+from app.server.protocol import HttpProtocol
 
 logger = logging.getLogger("uvicorn.error")
+"""The log that uvicorn sets up."""
 
 IDLE_SECONDS: Final = 2.0
-"""How long an idle connection is kept for its next request once the server is told to end."""
+"""How long a draining server keeps an idle connection open for its next request."""
+TIMEOUT_CHECK_SECONDS: Final = 1.0
+"""How often the connections are checked for slow clients."""
 
-LOOK_SECONDS: Final = 1.0
-"""How often slow clients are looked for."""
-
-_SECURITY: Final = [("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer")]
-"""Headers of every answer."""
-
+_SECURITY_HEADERS: Final = [("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer")]
+"""Headers of every response."""
 _POLL_SECONDS: Final = 0.02
 _YIELD_SECONDS: Final = 0.001
 _RETRY_SECONDS: Final = 0.5
 _KEEP_ALIVE_SECONDS: Final = 75
-_CROWD: Final = 1.25
-"""Beyond max_connections a connection is told 429 and closed; beyond this multiple it is not even taken."""
+_HARD_LIMIT: Final = 1.25
+"""Beyond max_connections a connection gets 429; beyond this multiple of it connections are not accepted."""
 
 
 class Server(uvicorn.Server):
     """Serves an application on a listening socket that other processes may share.
 
-    slot: of this process on ``scoreboard``. grace: seconds that requests under way get after SIGTERM, in all.
-    tick: called ten times a second. max_connections: open ones before new ones get 429, in all and from one
-    address (0: any number) that is none of ``proxies``. at_once: answers some of the requests where they
-    arrive. house: knows what was refused.
+    grace: seconds that a shutdown may take after SIGTERM. tick: called ten times a second.
+    max_connections: open connections beyond which new ones get 429; max_connections_per_address: the same for
+    one address other than loopback and ``proxies``; 0 means no limit. fast_path: responds to some requests
+    before they reach the application. context: counts refused connections and requests.
     """
 
     def __init__(
         self,
         app: Any,
-        listener: socket.socket,
+        process: ProcessContext,
         *,
-        scoreboard: Scoreboard,
-        slot: Slot,
         grace: float,
         max_connections: int,
         log_level: str,
         tick: Callable[[], None],
-        at_once: AtOnce | None = None,
+        fast_path: FastPath | None = None,
         max_connections_per_address: int = 0,
         proxies: TrustedProxies | None = None,
     ) -> None:
-        self.house = House(
-            slot, max_connections, max_connections_per_address, proxies or TrustedProxies(), at_once
+        slot = process.slot
+        self.context = ServerContext(
+            slot, max_connections, max_connections_per_address, proxies or TrustedProxies(), fast_path
         )
 
-        def protocol(**given: Any) -> Connection:
-            return Connection(self.house, **given)
+        def protocol(**options: Any) -> HttpProtocol:
+            return HttpProtocol(self.context, **options)
 
         config = uvicorn.Config(
             app,
             http=protocol,  # type: ignore[arg-type]
             ws="none",
             interface="asgi3",
-            # Whoever asks for the client's address knows itself which proxies to believe.
+            # X-Forwarded-For is handled by TrustedProxies.
             proxy_headers=False,
-            headers=_SECURITY,
+            headers=_SECURITY_HEADERS,
             access_log=False,
             server_header=False,
             log_level=log_level.lower(),
@@ -90,39 +91,46 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._slot, self._grace, self._tick = slot, grace, tick
-        self._connections: set[Connection] = self.server_state.connections  # type: ignore[assignment]
-        self._looked = time.monotonic()
-        room = int(max_connections * _CROWD)
-        self._door = Door(listener, self._connect, scoreboard, slot, lambda: len(self._connections) < room)
+        self._connections: set[HttpProtocol] = self.server_state.connections  # type: ignore[assignment]
+        self._timeouts_checked_at = time.monotonic()
+        hard_limit = int(max_connections * _HARD_LIMIT)
+        self._acceptor = Acceptor(
+            process.listener,
+            self._connect,
+            process.scoreboard,
+            slot,
+            has_capacity=lambda: len(self._connections) < hard_limit,
+        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        """Open the application, then the door."""
+        """Start the application, then accept connections."""
         await super().startup(sockets=[])
-        self._door.open()
+        self._acceptor.start()
         self._slot.heartbeat()
         self._slot.state = State.SERVING
+        logger.info("Process %d listens at %s port %d.", os.getpid(), *self._acceptor.address)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second."""
+        """Run the periodic work, ten times a second."""
         self._slot.heartbeat()
         self._tick()
         now = time.monotonic()
-        if now - self._looked >= LOOK_SECONDS:
-            self._looked = now
+        if now - self._timeouts_checked_at >= TIMEOUT_CHECK_SECONDS:
+            self._timeouts_checked_at = now
             for connection in list(self._connections):
-                connection.look(now)
+                connection.check_timeouts(now)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        """End as told above, within ``grace`` seconds."""
+        """Drain as described above, within ``grace`` seconds."""
         self._slot.state = State.DRAINING
-        await self._door.close()
+        await self._acceptor.stop()
         for connection in self._connections:
             connection.drain()
         deadline = time.monotonic() + self._grace
         while (self._connections or self.server_state.tasks) and not self.force_exit:
             if time.monotonic() > deadline:
-                self._break_off()
+                self._abort_remaining()
                 break
             for connection in list(self._connections):
                 connection.close_if_idle_for(IDLE_SECONDS)
@@ -134,8 +142,8 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The first signal asks for the end, a second SIGINT for an immediate one."""
-        # SIGHUP, too: whoever has a parent is replaced by it, and nobody shall lose requests.
+        """The first signal starts the shutdown; a second SIGINT ends it without delay."""
+        # SIGHUP too: the parent of several processes replaces one of them without losing requests.
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
@@ -146,7 +154,7 @@ class Server(uvicorn.Server):
 
     async def _connect(self, accepted: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        # As uvicorn's own `startup` makes them.
+        # As `uvicorn.Server.startup` creates its protocols.
         await loop.connect_accepted_socket(
             lambda: self.config.http_protocol_class(  # type: ignore[call-arg]
                 config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
@@ -154,9 +162,9 @@ class Server(uvicorn.Server):
             accepted,
         )
 
-    def _break_off(self) -> None:
+    def _abort_remaining(self) -> None:
         logger.error(
-            "%d requests and %d connections are broken off after %g s of grace",
+            "%d requests and %d connections are aborted after %g s of grace",
             len(self.server_state.tasks),
             len(self._connections),
             self._grace,
@@ -167,10 +175,11 @@ class Server(uvicorn.Server):
             connection.transport.abort()
 
 
-class Door:
-    """Takes connections from a listening socket, fairly: a process with more than its share waits a moment.
+class Acceptor:
+    """Accepts connections from a shared socket; a process with more than its share lets others go first.
 
-    room: whether another connection may be held at all; if not, it waits in the kernel's bounded queue.
+    has_capacity: whether another connection may be held at all; if not, connections wait in the kernel's
+    queue.
     """
 
     def __init__(
@@ -179,74 +188,81 @@ class Door:
         connect: Callable[[socket.socket], Any],
         scoreboard: Scoreboard,
         slot: Slot,
-        room: Callable[[], bool],
+        *,
+        has_capacity: Callable[[], bool],
     ) -> None:
         self._listener = listener
         self._connect = connect
-        self._scoreboard, self._slot, self._room = scoreboard, slot, room
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._scoreboard, self._slot, self._has_capacity = scoreboard, slot, has_capacity
+        self._connecting: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
 
-    def open(self) -> None:
-        """Begin."""
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the listening socket."""
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    def start(self) -> None:
+        """Start to accept connections."""
         self._listener.setblocking(False)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._listener.fileno(), self._on_visitors)
+        self._loop.add_reader(self._listener.fileno(), self._on_readable)
 
-    async def close(self) -> None:
-        """Take those who wait already, then no more; over when all have come in."""
+    async def stop(self) -> None:
+        """Accept the connections that wait already, close the socket, and wait until they are set up."""
         self._loop.remove_reader(self._listener.fileno())
-        while self._room() and self._take_one():
+        while self._has_capacity() and self._accept():
             await asyncio.sleep(0)
         if self._pause is not None:
             self._pause.cancel()
         self._listener.close()
-        if self._arriving:
-            await asyncio.wait(self._arriving)
+        if self._connecting:
+            await asyncio.wait(self._connecting)
 
-    def _on_visitors(self) -> None:
-        if not self._room():
-            self._wait(_RETRY_SECONDS)
+    def _on_readable(self) -> None:
+        if not self._has_capacity():
+            self._pause_for(_RETRY_SECONDS)
         elif self._has_more_than_its_share():
-            # The others are awake, too. Should they all be busy, this process takes them in the end.
-            self._wait(_YIELD_SECONDS)
+            # The other processes are awake too. If all of them are busy, this one accepts after the pause.
+            self._pause_for(_YIELD_SECONDS)
         else:
-            self._take_one()
+            self._accept()
 
-    def _wait(self, seconds: float) -> None:
+    def _pause_for(self, seconds: float) -> None:
         self._loop.remove_reader(self._listener.fileno())
-        self._pause = self._loop.call_later(seconds, self._go_on)
+        self._pause = self._loop.call_later(seconds, self._resume)
 
-    def _go_on(self) -> None:
-        self._loop.add_reader(self._listener.fileno(), self._on_visitors)
-        if self._room():
-            self._take_one()
+    def _resume(self) -> None:
+        self._loop.add_reader(self._listener.fileno(), self._on_readable)
+        if self._has_capacity():
+            self._accept()
 
     def _has_more_than_its_share(self) -> bool:
         serving = self._scoreboard.serving()
         return len(serving) > 1 and self._slot.connections > min(slot.connections for slot in serving)
 
-    def _take_one(self) -> bool:
-        """Whether there was one."""
+    def _accept(self) -> bool:
+        """Accept one connection; returns whether there was one."""
         try:
             accepted, _ = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return False
         except OSError as error:
-            # No file or memory left: those who are served go on, the others wait.
-            logger.error("no connection can be taken: %s", error)
-            self._wait(_RETRY_SECONDS)
+            # Out of file descriptors or memory: open connections are served, new ones wait.
+            logger.error("no connection can be accepted: %s", error)
+            self._pause_for(_RETRY_SECONDS)
             return False
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._slot.connections += 1
         task = self._loop.create_task(self._connect(accepted))
-        self._arriving.add(task)
-        task.add_done_callback(self._arrived)
+        self._connecting.add(task)
+        task.add_done_callback(self._on_connected)
         return True
 
-    def _arrived(self, task: asyncio.Task[None]) -> None:
-        self._arriving.discard(task)
+    def _on_connected(self, task: asyncio.Task[None]) -> None:
+        self._connecting.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._slot.connections -= 1
-            logger.error("a connection was lost on arrival: %s", task.exception())
+            logger.error("a connection was lost while it was set up: %s", task.exception())

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
+from app.api.app import StmsApi
 from app.api.dependencies import AppContext
-from app.main import StmsApi
 
 
 class Client:

@@ -55,7 +55,7 @@ def test_the_short_way_pays_once_for_what_it_answers(client, store: Store, pets)
 
     def short(body: bytes) -> Any:
         headers = [(b"authorization", f"Bearer {text}".encode()), (b"content-length", b"%d" % len(body))]
-        return client.app.at_once(QUERY.encode(), headers, body, ("127.0.0.1", 1))
+        return client.app.query_handler.try_respond(QUERY.encode(), headers, body, ("127.0.0.1", 1))
 
     assert short(good) is None, "not loaded yet: the long way pays"
     assert ask(client, WAYS[0], text).status_code == 200
@@ -69,9 +69,12 @@ def test_the_short_way_knows_addresses(make_client, pets):
     body = b'{"x":[1,2,3]}'
     headers = [(b"content-length", b"%d" % len(body))]
     assert ask(client, WAYS[0], None).status_code == 200
-    found = [client.app.at_once(QUERY.encode(), headers, body, ("127.0.0.1", 1)) for _ in range(2)]
+    found = [
+        client.app.query_handler.try_respond(QUERY.encode(), headers, body, ("127.0.0.1", 1))
+        for _ in range(2)
+    ]
     assert [answer is not None for answer in found] == [True, False]
-    assert client.app.at_once(QUERY.encode(), headers, body, ("192.0.2.1", 1)) is not None
+    assert client.app.query_handler.try_respond(QUERY.encode(), headers, body, ("192.0.2.1", 1)) is not None
     assert ask(client, WAYS[0], None).status_code == 429
 
 

@@ -1,38 +1,34 @@
-"""Requests answered where they arrive: the same on the wire as those that pass the application."""
+"""The fast path: encoding without a socket; over a socket the same responses as the application's."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import uvloop
 
-from app.processes.scoreboard import Scoreboard, State
 from app.server import server
-from app.server.server import Server
+from app.server.fast_path import FastPath
+from tests.app.server.wire import Reader, RunningServer, Writer, read_response, run, running
 
 BODY = b'{"x":[1,2]}'
 QUICK = b"POST /v1/models/pets/classes/cat:query HTTP/1.1\r\nhost: x\r\ncontent-length: 11\r\n\r\n" + BODY
 SLOW = QUICK.replace(b"cat", b"dog")
 
 
-class Both:
-    """Answers at once about cats; everything else passes the application."""
+class Application:
+    """Responds to requests for cats on the fast path, and to all others as an ASGI application."""
 
     def __init__(self) -> None:
-        self.passed: list[tuple[str, bytes]] = []
+        self.received: list[tuple[str, bytes]] = []
         self.offered: list[bytes] = []
-        self.let_go = asyncio.Event()
-        self.let_go.set()
+        self.proceed = asyncio.Event()
+        self.proceed.set()
 
-    def at_once(
-        self, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes, client: Any = None
-    ) -> Any:
+    def respond(self, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes, client: Any) -> Any:
         self.offered.append(target)
         if b"cat" not in target:
             return None
@@ -41,92 +37,82 @@ class Both:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
-            for answer in ("lifespan.startup.complete", "lifespan.shutdown.complete"):
+            for message in ("lifespan.startup.complete", "lifespan.shutdown.complete"):
                 await receive()
-                await send({"type": answer})
+                await send({"type": message})
             return
         body, more = b"", True
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
-        self.passed.append((scope["path"], body))
-        await self.let_go.wait()
+        self.received.append((scope["path"], body))
+        await self.proceed.wait()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
         await send({"type": "http.response.body", "body": b"long"})
 
 
-class Up:
-    """A server under way, and one connection to it."""
+class Client:
+    """One connection to a running server."""
 
-    def __init__(self, server: Server, both: Both, reader: asyncio.StreamReader, writer: Any) -> None:
-        self.server, self.both, self.reader, self.writer = server, both, reader, writer
+    def __init__(self, up: RunningServer, reader: Reader, writer: Writer) -> None:
+        self.server, self.app, self.reader, self.writer = up.server, up.echo, reader, writer
+        self._up = up
 
     @property
     def connection(self) -> Any:
-        [found] = self.server._connections
-        return found
+        return self._up.connection
 
     async def ask(self, *pieces: bytes) -> tuple[dict[str, str], bytes]:
         for piece in pieces:
             self.writer.write(piece)
             await asyncio.sleep(0.02)
-        return await self.answer()
+        return await self.response()
 
-    async def answer(self) -> tuple[dict[str, str], bytes]:
-        head = (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)).decode()
-        assert head.startswith("HTTP/1.1 200 OK\r\n")
-        headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:-2])
-        return headers, await self.reader.readexactly(int(headers["content-length"]))
+    async def response(self) -> tuple[dict[str, str], bytes]:
+        response = await read_response(self.reader)
+        assert response.status == 200
+        return response.headers, response.body
 
     async def closed(self) -> bool:
         return await asyncio.wait_for(self.reader.read(), 5) == b""
 
 
 @contextlib.asynccontextmanager
-async def running(max_connections: int = 10) -> AsyncIterator[Up]:
-    scoreboard, both = Scoreboard.private(), Both()
-    scoreboard.slots[0].claim(State.STARTING)
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    server = Server(
-        both,
-        listener,
-        scoreboard=scoreboard,
-        slot=scoreboard.slots[0],
-        grace=5.0,
-        max_connections=max_connections,
-        log_level="critical",
-        tick=lambda: None,
-        at_once=both.at_once,
-    )
-    task = asyncio.create_task(server.serve())
-    while scoreboard.slots[0].state is not State.SERVING:
-        await asyncio.sleep(0.005)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        yield Up(server, both, reader, writer)
-    finally:
-        server.should_exit = True
-        both.let_go.set()
-        writer.close()
-        await asyncio.wait_for(task, 20)
+async def connected(max_connections: int = 10) -> AsyncIterator[Client]:
+    app = Application()
+    async with running(app=app, max_connections=max_connections, fast_path=FastPath(app.respond)) as up:
+        yield Client(up, *await up.connect())
 
 
-def run(story: Any) -> None:
-    uvloop.run(story())
+def test_a_response_is_encoded_with_the_common_headers_of_the_moment():
+    responses = {b"/a:query": ([(b"content-length", b"2"), (b"x", b"y")], b"hi")}
+    fast_path = FastPath(lambda target, _headers, _body, _client: responses.get(target))
+    common = [(b"date", b"today")]
+    for _ in range(2):
+        assert fast_path(b"/a:query", [], b"", None, common) == (
+            b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-length: 2\r\nx: y\r\n\r\nhi"
+        )
+    response = fast_path(b"/a:query", [], b"", None, [(b"date", b"tomorrow")])
+    assert response is not None
+    assert b"\r\ndate: tomorrow\r\n" in response
 
 
-def test_an_answer_at_once_passes_no_application_and_looks_like_any_other():
+def test_without_a_response_the_request_is_left_to_the_application():
+    assert FastPath(lambda *_: None)(b"/a:query", [], b"", None, []) is None
+    assert FastPath()(b"/a:query", [], b"", None, []) is None
+
+
+def test_a_fast_response_does_not_reach_the_application_and_has_the_common_headers():
     async def story() -> None:
-        async with running() as up:
-            headers, body = await up.ask(QUICK)
+        async with connected() as client:
+            headers, body = await client.ask(QUICK)
             assert (body, headers["x-way"]) == (b"short", "short")
             common = {"date", "x-content-type-options", "referrer-policy"}
             assert set(headers) == {*common, "content-length", "x-way"}
-            assert set((await up.ask(SLOW))[0]) == {*common, "content-length"}
-            assert up.both.passed == [("/v1/models/pets/classes/dog:query", BODY)]
-            assert (await up.ask(QUICK))[1] == b"short"
-            assert (up.connection.answered, up.server.server_state.total_requests) == (2, 3)
+            assert set((await client.ask(SLOW))[0]) == {*common, "content-length"}
+            assert client.app.received == [("/v1/models/pets/classes/dog:query", BODY)]
+            assert (await client.ask(QUICK))[1] == b"short"
+            assert (client.connection.fast_responses, client.server.server_state.total_requests) == (2, 3)
 
     run(story)
 
@@ -141,149 +127,149 @@ def test_an_answer_at_once_passes_no_application_and_looks_like_any_other():
         QUICK.replace(b"host: x", b"host: x\r\nconnection: upgrade\r\nupgrade: h2c"),
     ],
 )
-def test_requests_out_of_the_ordinary_are_not_even_offered(request_bytes):
+def test_ineligible_requests_are_not_offered(request_bytes):
     async def story() -> None:
-        async with running() as up:
-            assert (await up.ask(request_bytes))[1] == b"long"
-            assert up.both.offered == []
+        async with connected() as client:
+            assert (await client.ask(request_bytes))[1] == b"long"
+            assert client.app.offered == []
 
     run(story)
 
 
 def test_a_client_that_waits_for_100_continue_gets_it():
     async def story() -> None:
-        async with running() as up:
-            up.writer.write(QUICK.replace(b"host: x", b"host: x\r\nexpect: 100-continue"))
-            assert (await up.reader.readuntil(b"\r\n\r\n")) == b"HTTP/1.1 100 Continue\r\n\r\n"
-            assert (await up.answer())[1] == b"long"
+        async with connected() as client:
+            client.writer.write(QUICK.replace(b"host: x", b"host: x\r\nexpect: 100-continue"))
+            assert (await client.reader.readuntil(b"\r\n\r\n")) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            assert (await client.response())[1] == b"long"
 
     run(story)
 
 
 @pytest.mark.parametrize("cut", [10, len(QUICK) - len(BODY), len(QUICK) - 4])
-def test_a_request_that_comes_in_pieces_is_answered(cut):
+def test_a_request_in_pieces_is_answered(cut):
     async def story() -> None:
-        async with running() as up:
-            # Whoever has the head only waits for the body like everybody else.
-            assert (await up.ask(QUICK[:cut], QUICK[cut:]))[1] == (b"short" if cut == 10 else b"long")
-            assert up.both.passed == ([] if cut == 10 else [("/v1/models/pets/classes/cat:query", BODY)])
-            assert (await up.ask(QUICK))[1] == b"short"
+        async with connected() as client:
+            # With an incomplete body the request goes to the application.
+            assert (await client.ask(QUICK[:cut], QUICK[cut:]))[1] == (b"short" if cut == 10 else b"long")
+            assert client.app.received == ([] if cut == 10 else [("/v1/models/pets/classes/cat:query", BODY)])
+            assert (await client.ask(QUICK))[1] == b"short"
 
     run(story)
 
 
-def test_requests_in_a_row_are_answered_in_their_order():
+def test_pipelined_requests_are_answered_in_order():
     async def story() -> None:
-        async with running() as up:
-            up.both.let_go.clear()
-            up.writer.write(QUICK + QUICK + SLOW + QUICK + SLOW)
-            assert [(await up.answer())[1] for _ in range(2)] == [b"short", b"short"]
+        async with connected() as client:
+            client.app.proceed.clear()
+            client.writer.write(QUICK + QUICK + SLOW + QUICK + SLOW)
+            assert [(await client.response())[1] for _ in range(2)] == [b"short", b"short"]
             await asyncio.sleep(0.05)
-            up.both.let_go.set()
-            # What comes behind one that takes its time takes the same way.
-            assert [(await up.answer())[1] for _ in range(3)] == [b"long", b"long", b"long"]
-            assert (await up.ask(QUICK))[1] == b"short"
+            client.app.proceed.set()
+            # A request behind one that the application has not answered yet goes to the application too.
+            assert [(await client.response())[1] for _ in range(3)] == [b"long", b"long", b"long"]
+            assert (await client.ask(QUICK))[1] == b"short"
 
     run(story)
 
 
-def test_who_does_not_read_is_not_answered_at_once():
+def test_a_client_that_does_not_read_gets_no_fast_response():
     async def story() -> None:
-        async with running() as up:
-            await up.ask(QUICK)
-            up.connection.flow.pause_writing()
-            up.writer.write(QUICK)
+        async with connected() as client:
+            await client.ask(QUICK)
+            client.connection.flow.pause_writing()
+            client.writer.write(QUICK)
             await asyncio.sleep(0.05)
-            assert len(up.both.offered) == 1
-            up.connection.flow.resume_writing()
-            assert (await up.answer())[1] == b"long"
+            assert len(client.app.offered) == 1
+            client.connection.flow.resume_writing()
+            assert (await client.response())[1] == b"long"
 
     run(story)
 
 
-def test_nonsense_behind_an_answer_is_refused():
+def test_malformed_input_after_a_fast_response_is_refused():
     async def story() -> None:
-        async with running() as up:
-            assert (await up.ask(QUICK + b"what is this\r\n\r\n"))[1] == b"short"
-            assert (await asyncio.wait_for(up.reader.read(), 5)).startswith(b"HTTP/1.1 400")
+        async with connected() as client:
+            assert (await client.ask(QUICK + b"what is this\r\n\r\n"))[1] == b"short"
+            assert (await asyncio.wait_for(client.reader.read(), 5)).startswith(b"HTTP/1.1 400")
 
     run(story)
 
 
-def test_nothing_is_begun_for_a_client_that_is_sent_away():
+def test_no_request_is_started_on_a_closing_connection():
     async def story() -> None:
-        async with running() as up:
-            await up.ask(QUICK)
-            up.connection._body = []
-            up.connection.transport.close()
-            up.connection._take_the_long_way()
-            assert await up.closed()
-            assert up.both.passed == []
+        async with connected() as client:
+            await client.ask(QUICK)
+            client.connection._fast_body = []
+            client.connection.transport.close()
+            client.connection._fall_back_to_asgi()
+            assert await client.closed()
+            assert client.app.received == []
 
     run(story)
 
 
-def test_a_draining_server_says_good_bye_with_the_next_answer():
+def test_a_draining_server_closes_with_the_next_response():
     async def story() -> None:
-        async with running() as up:
-            await up.ask(QUICK)
-            up.server.should_exit = True
-            while not up.connection._drains:
+        async with connected() as client:
+            await client.ask(QUICK)
+            client.server.should_exit = True
+            while not client.connection._draining:
                 await asyncio.sleep(0.005)
-            headers, body = await up.ask(QUICK)
+            headers, body = await client.ask(QUICK)
             assert (headers["connection"], body) == ("close", b"long")
-            assert await up.closed()
+            assert await client.closed()
 
     run(story)
 
 
-def test_an_idle_connection_is_closed_when_the_server_ends(monkeypatch):
+def test_an_idle_connection_is_closed_on_shutdown(monkeypatch):
     monkeypatch.setattr(server, "IDLE_SECONDS", 0.05)
 
     async def story() -> None:
-        async with running() as up:
-            await up.ask(QUICK)
-            up.server.should_exit = True
-            assert await up.closed()
+        async with connected() as client:
+            await client.ask(QUICK)
+            client.server.should_exit = True
+            assert await client.closed()
 
     run(story)
 
 
-def test_who_was_answered_may_fall_silent_and_who_began_another_request_may_not():
+def test_after_a_fast_response_a_connection_may_be_idle_but_a_new_head_is_timed():
     async def story() -> None:
-        async with running() as up:
-            await up.ask(QUICK)
+        async with connected() as client:
+            await client.ask(QUICK)
             now = time.monotonic()
             for later in range(3):
-                up.connection.look(now + 60 * later)
-            assert (await up.ask(QUICK))[1] == b"short"
-            up.writer.write(QUICK[:10])
+                client.connection.check_timeouts(now + 60 * later)
+            assert (await client.ask(QUICK))[1] == b"short"
+            client.writer.write(QUICK[:10])
             await asyncio.sleep(0.02)
             for later in range(3):
-                up.connection.look(now + 60 * later)
-            assert (await asyncio.wait_for(up.reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
+                client.connection.check_timeouts(now + 60 * later)
+            assert (await asyncio.wait_for(client.reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
 
     run(story)
 
 
-def test_idle_connections_end_after_the_usual_time():
+def test_the_keep_alive_timeout_applies_after_a_fast_response():
     async def story() -> None:
-        async with running() as up:
-            await up.ask(SLOW)
-            up.connection.timeout_keep_alive = 0.1
-            await up.ask(QUICK + QUICK)
-            assert (await up.answer())[1] == b"short"
-            assert await up.closed()
+        async with connected() as client:
+            await client.ask(SLOW)
+            client.connection.timeout_keep_alive = 0.1
+            await client.ask(QUICK + QUICK)
+            assert (await client.response())[1] == b"short"
+            assert await client.closed()
 
     run(story)
 
 
-def test_too_many_connections_are_refused_all_the_same():
+def test_connection_limits_apply_to_the_fast_path():
     async def story() -> None:
-        async with running(max_connections=4) as up:
-            port = up.writer.get_extra_info("peername")[1]
+        async with connected(max_connections=4) as client:
+            port = client.writer.get_extra_info("peername")[1]
             others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
-            assert (await up.ask(QUICK))[1] == b"short"
+            assert (await client.ask(QUICK))[1] == b"short"
             reader, writer = others[-1]
             writer.write(QUICK)
             assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 429")

@@ -1,4 +1,4 @@
-"""The HTTP server over real sockets: an end that loses nothing, fair shares, and its limits."""
+"""The HTTP server over real sockets: lossless drain, fair sharing of connections, and limits."""
 
 from __future__ import annotations
 
@@ -9,151 +9,39 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
-import uvloop
 
 from app.processes.scoreboard import Scoreboard, State
-from app.server import protocol, server
-from app.server.server import Server
-
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+from app.server import progress, server
+from tests.app.server.wire import POST, SLOW, ask, read_response, run, running
 
 
-class Service:
-    """An application that answers at once, or at /slow when it is let go."""
-
-    def __init__(self) -> None:
-        self.let_go = asyncio.Event()
-        self.asked: list[str] = []
-        self.cancelled = 0
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            for answer in ("lifespan.startup.complete", "lifespan.shutdown.complete"):
-                await receive()
-                await send({"type": answer})
-            return
-        self.asked.append(scope["path"])
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
-        if scope["path"] == "/slow":
-            try:
-                await self.let_go.wait()
-            except asyncio.CancelledError:
-                self.cancelled += 1
-                raise
-        headers = [(b"content-length", b"%d" % len(body or b"fine"))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body or b"fine"})
-
-
-class Running:
-    """A server under way."""
-
-    def __init__(self, server: Server, service: Service, port: int, task: asyncio.Task[None]) -> None:
-        self.server, self.service, self.port, self.task = server, service, port, task
-        self.writers: list[Writer] = []
-
-    async def connect(self) -> tuple[Reader, Writer]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        self.writers.append(writer)
-        return reader, writer
-
-    async def refuses(self) -> bool:
-        """Whether nobody listens any more."""
-        try:
-            await self.connect()
-        except ConnectionRefusedError:
-            return True
-        return False
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-
-    async def draining(self) -> None:
-        while self.server._slot.state is not State.DRAINING:
-            await asyncio.sleep(0.005)
-
-
-@contextlib.asynccontextmanager
-async def running(
-    scoreboard: Scoreboard | None = None, slot: int = 0, listener: socket.socket | None = None, **changed: Any
-) -> AsyncIterator[Running]:
-    scoreboard = scoreboard or Scoreboard.private()
-    scoreboard.slots[slot].claim(State.STARTING)
-    listener = listener or socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    service = Service()
-    options: dict[str, Any] = {"grace": 5.0, "max_connections": 100, "log_level": "warning"} | changed
-    options.setdefault("tick", lambda: None)
-    server = Server(service, listener, scoreboard=scoreboard, slot=scoreboard.slots[slot], **options)
-    task = asyncio.create_task(server.serve())
-    while scoreboard.slots[slot].state is not State.SERVING:
-        assert not task.done(), task.exception()
-        await asyncio.sleep(0.005)
-    up = Running(server, service, port, task)
-    try:
-        yield up
-    finally:
-        up.stop()
-        service.let_go.set()
-        await asyncio.wait_for(task, 20)
-        for writer in up.writers:
-            writer.transport.abort()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
-
-def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """On the event loop that the program uses."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(story())
-
-
-async def ask(reader: Reader, writer: Writer, path: str = "/") -> tuple[int, dict[str, str], bytes]:
-    writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi".encode())
-    return await answer(reader)
-
-
-async def answer(reader: Reader) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body of the next answer."""
-    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode().split("\r\n")
-    headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
-    return int(head[0].split()[1]), headers, await reader.readexactly(int(headers["content-length"]))
-
-
-def test_a_draining_server_finishes_what_is_under_way_and_then_says_good_bye():
+def test_a_draining_server_completes_requests_and_closes_their_connections():
     async def story() -> None:
         async with running() as up:
             slow, idle = await up.connect(), await up.connect()
-            assert (await ask(*idle))[1].get("connection") is None
-            under_way = asyncio.create_task(ask(*slow, "/slow"))
-            while "/slow" not in up.service.asked:
-                await asyncio.sleep(0.005)
+            assert (await ask(*idle)).headers.get("connection") is None
+            slow_request = asyncio.create_task(ask(*slow, "/slow"))
+            await up.until_reached("/slow")
             up.stop()
             await up.draining()
-            while not await up.refuses():
+            while not await up.refuses_connections():
                 await asyncio.sleep(0.01)
-            status, headers, _ = await ask(*idle)
-            assert (status, headers["connection"]) == (200, "close")
+            response = await ask(*idle)
+            assert (response.status, response.headers["connection"]) == (200, "close")
             assert await idle[0].read() == b""
-            up.service.let_go.set()
-            status, headers, body = await under_way
-            assert (status, headers["connection"], body) == (200, "close", b"hi")
+            up.echo.proceed.set()
+            response = await slow_request
+            assert (response.status, response.headers["connection"], response.body) == (200, "close", b"hi")
             await asyncio.wait_for(up.task, 5)
             assert up.server._slot.state is State.FREE
 
     run(story)
 
 
-def test_idle_connections_are_kept_for_a_while_and_then_closed(monkeypatch):
+def test_a_draining_server_closes_idle_connections_after_a_while(monkeypatch):
     monkeypatch.setattr(server, "IDLE_SECONDS", 0.6)
 
     async def story() -> None:
@@ -172,7 +60,7 @@ def test_idle_connections_are_kept_for_a_while_and_then_closed(monkeypatch):
     run(story)
 
 
-def test_a_request_that_is_half_there_is_waited_for(monkeypatch):
+def test_a_draining_server_waits_for_the_rest_of_a_request(monkeypatch):
     monkeypatch.setattr(server, "IDLE_SECONDS", 0.1)
 
     async def story() -> None:
@@ -188,64 +76,70 @@ def test_a_request_that_is_half_there_is_waited_for(monkeypatch):
             first[1].write(b"nt-Length: 2\r\n\r\nhi")
             second[1].write(b"i")
             for reader, _ in (first, second):
-                status, headers, body = await answer(reader)
-                assert (status, headers["connection"], body) == (200, "close", b"hi")
+                response = await read_response(reader)
+                assert (response.status, response.headers["connection"], response.body) == (
+                    200,
+                    "close",
+                    b"hi",
+                )
 
     run(story)
 
 
-def test_requests_in_a_row_are_all_answered_and_only_the_last_says_good_bye():
+def test_pipelined_requests_are_all_answered_and_only_the_last_closes():
     async def story() -> None:
         async with running() as up:
             reader, writer = await up.connect()
-            request = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"
-            writer.write(request % b"/slow")
-            while "/slow" not in up.service.asked:
-                await asyncio.sleep(0.005)
+            writer.write(SLOW)
+            await up.until_reached("/slow")
             up.stop()
             await up.draining()
-            writer.write(request % b"/" + request % b"/" + request % b"/")
+            writer.write(POST * 3)
             await asyncio.sleep(0.1)
-            up.service.let_go.set()
-            answers = [await answer(reader) for _ in range(4)]
-            assert [headers.get("connection") for _, headers, _ in answers] == [None, None, None, "close"]
+            up.echo.proceed.set()
+            responses = [await read_response(reader) for _ in range(4)]
+            assert [response.headers.get("connection") for response in responses] == [
+                None,
+                None,
+                None,
+                "close",
+            ]
 
     run(story)
 
 
-def test_who_waits_at_the_door_is_still_served():
+def test_connections_in_the_socket_queue_are_served_before_the_shutdown():
     async def story() -> None:
         async with running() as up:
-            up.server._door._loop.remove_reader(up.server._door._listener.fileno())
+            up.server._acceptor._loop.remove_reader(up.server._acceptor._listener.fileno())
             waiting = [await up.connect() for _ in range(5)]
             up.stop()
             for reader, writer in waiting:
-                status, headers, _ = await ask(reader, writer)
-                assert (status, headers["connection"]) == (200, "close")
+                response = await ask(reader, writer)
+                assert (response.status, response.headers["connection"]) == (200, "close")
 
     run(story)
 
 
-def test_grace_ends(caplog):
+def test_requests_are_cancelled_after_the_grace_period(caplog):
     async def story() -> None:
         async with running(grace=0.3) as up:
             reader, writer = await up.connect()
             writer.write(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
-            while not up.service.asked:
-                await asyncio.sleep(0.005)
+            await up.until_reached("/slow")
             started = time.monotonic()
             up.stop()
             with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
                 await reader.readexactly(1)
             await asyncio.wait_for(up.task, 5)
             assert time.monotonic() - started < 3
-            assert up.service.cancelled == 1
+            assert up.echo.cancelled == 1
 
     run(story)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_it_and_the_handlers_are_put_back(number):
+def test_a_signal_stops_the_server_and_the_handlers_are_restored(number):
     before = signal.getsignal(number)
 
     async def story() -> None:
@@ -257,13 +151,12 @@ def test_a_signal_ends_it_and_the_handlers_are_put_back(number):
     assert signal.getsignal(number) is before
 
 
-def test_a_second_interrupt_ends_it_at_once():
+def test_a_second_interrupt_stops_it_without_delay():
     async def story() -> None:
         async with running(grace=60.0) as up:
             _, writer = await up.connect()
             writer.write(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
-            while not up.service.asked:
-                await asyncio.sleep(0.005)
+            await up.until_reached("/slow")
             os.kill(os.getpid(), signal.SIGINT)
             await up.draining()
             os.kill(os.getpid(), signal.SIGINT)
@@ -281,15 +174,15 @@ def test_connections_are_shared_fairly():
         async with running(scoreboard, 0, listener) as one, running(scoreboard, 1, twin) as other:
             connections = [await one.connect() for _ in range(40)]
             for reader, writer in connections:
-                assert (await ask(reader, writer))[0] == 200
+                assert (await ask(reader, writer)).status == 200
             held = [up.server._slot.connections for up in (one, other)]
             assert sum(held) == 40
             assert min(held) >= 15, held
-            # One of them is told to end: the other takes all that come.
+            # One of them is stopped: the other accepts all new connections.
             one.stop()
             await one.draining()
             for _ in range(10):
-                assert (await ask(*await other.connect()))[1].get("connection") is None
+                assert (await ask(*await other.connect())).headers.get("connection") is None
             assert other.server._slot.connections == held[1] + 10
             for _, writer in connections:
                 writer.close()
@@ -298,35 +191,36 @@ def test_connections_are_shared_fairly():
     run(story)
 
 
-def test_a_process_that_hangs_does_not_keep_visitors_waiting():
+def test_a_hung_process_does_not_delay_new_connections():
     async def story() -> None:
         scoreboard = Scoreboard.shared(2)
         scoreboard.slots[1].claim(State.SERVING)
         async with running(scoreboard) as up:
             for _ in range(20):
-                assert (await ask(*await up.connect()))[0] == 200
+                assert (await ask(*await up.connect())).status == 200
             assert up.server._slot.connections == 20
         scoreboard.close()
 
     run(story)
 
 
-def test_too_many_connections_are_told_429_and_far_too_many_wait(monkeypatch):
+def test_too_many_connections_get_429_and_beyond_the_hard_limit_they_wait(monkeypatch):
     monkeypatch.setattr(server, "_RETRY_SECONDS", 0.05)
 
     async def story() -> None:
         async with running(max_connections=4) as up:
             held = [await up.connect() for _ in range(4)]
             for reader, writer in held:
-                assert (await ask(reader, writer))[0] == 200
+                assert (await ask(reader, writer)).status == 200
             crowded = await up.connect()
-            status, headers, body = await ask(*crowded)
-            assert (status, headers["retry-after"], headers["connection"]) == (429, "1", "close")
-            assert headers["content-type"] == "application/problem+json"
-            assert b'"code":"too_many_connections"' in body
-            assert headers["x-request-id"].encode() in body
+            response = await ask(*crowded)
+            assert response.status == 429
+            assert (response.headers["retry-after"], response.headers["connection"]) == ("1", "close")
+            assert response.headers["content-type"] == "application/problem+json"
+            assert b'"code":"too_many_connections"' in response.body
+            assert response.headers["x-request-id"].encode() in response.body
             assert await crowded[0].read() == b""
-            assert (await ask(*held[0]))[0] == 200
+            assert (await ask(*held[0])).status == 200
 
             fifth = await up.connect()
             await asyncio.sleep(0.1)
@@ -336,12 +230,12 @@ def test_too_many_connections_are_told_429_and_far_too_many_wait(monkeypatch):
             assert not asked.done()
             for _, writer in [*held, fifth]:
                 writer.close()
-            assert (await asked)[0] == 200
+            assert (await asked).status == 200
 
     run(story)
 
 
-def test_a_head_without_end_is_refused():
+def test_an_endless_head_is_refused():
     async def story() -> None:
         async with running() as up:
             reader, writer = await up.connect()
@@ -353,16 +247,16 @@ def test_a_head_without_end_is_refused():
                     await asyncio.sleep(0.001)
             with contextlib.suppress(ConnectionError):
                 assert (await reader.read()).startswith(b"HTTP/1.1 431")
-            assert up.service.asked == []
-            assert (await ask(*await up.connect()))[0] == 200
+            assert up.echo.paths == []
+            assert (await ask(*await up.connect())).status == 200
 
     run(story)
 
 
-def test_who_falls_silent_in_the_middle_is_hung_up_on(monkeypatch):
-    monkeypatch.setattr(server, "LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(protocol, "BODY_SECONDS", 0.3)
+def test_a_client_that_stops_in_the_middle_is_disconnected(monkeypatch):
+    monkeypatch.setattr(server, "TIMEOUT_CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(progress, "BODY_SECONDS", 0.3)
 
     async def story() -> None:
         async with running() as up:
@@ -375,22 +269,22 @@ def test_who_falls_silent_in_the_middle_is_hung_up_on(monkeypatch):
             for reader, _ in (head, body):
                 assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
             await asyncio.sleep(0.7)
-            assert (await ask(*idle))[0] == 200
-            up.service.let_go.set()
-            assert (await asked)[0] == 200
+            assert (await ask(*idle)).status == 200
+            up.echo.proceed.set()
+            assert (await asked).status == 200
 
     run(story)
 
 
-def test_running_out_of_files_stops_nobody_who_is_served(monkeypatch):
+def test_running_out_of_file_descriptors_does_not_affect_open_connections(monkeypatch):
     monkeypatch.setattr(server, "_RETRY_SECONDS", 0.05)
 
     async def story() -> None:
         async with running() as up:
-            protocol = await up.connect()
-            assert (await ask(*protocol))[0] == 200
-            door = up.server._door
-            real, failures = door._listener, []
+            served = await up.connect()
+            assert (await ask(*served)).status == 200
+            acceptor = up.server._acceptor
+            real, failures = acceptor._listener, []
 
             class Full:
                 def accept(self) -> Any:
@@ -400,40 +294,40 @@ def test_running_out_of_files_stops_nobody_who_is_served(monkeypatch):
                 def __getattr__(self, name: str) -> Any:
                     return getattr(real, name)
 
-            door._listener = Full()  # type: ignore[assignment]
+            acceptor._listener = Full()  # type: ignore[assignment]
             waiting = await up.connect()
             asked = asyncio.create_task(ask(*waiting))
             while len(failures) < 2:
                 await asyncio.sleep(0.01)
-            assert (await ask(*protocol))[0] == 200
+            assert (await ask(*served)).status == 200
             assert not asked.done()
-            door._listener = real
-            assert (await asked)[0] == 200
+            acceptor._listener = real
+            assert (await asked).status == 200
 
     run(story)
 
 
-def test_a_connection_that_is_lost_on_arrival_is_not_counted():
+def test_a_connection_that_fails_during_setup_is_not_counted():
     async def story() -> None:
         async with running() as up:
-            door, connect = up.server._door, up.server._door._connect
+            acceptor, connect = up.server._acceptor, up.server._acceptor._connect
 
             async def lose(accepted: socket.socket) -> None:
                 accepted.close()
                 raise OSError("gone")
 
-            door._connect = lose
+            acceptor._connect = lose
             reader, _ = await up.connect()
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
-            door._connect = connect
+            acceptor._connect = connect
             assert up.server._slot.connections == 0
-            assert (await ask(*await up.connect()))[0] == 200
+            assert (await ask(*await up.connect())).status == 200
 
     run(story)
 
 
-def test_it_ticks_and_beats():
+def test_it_calls_tick_and_sends_heartbeats():
     async def story() -> None:
         ticks: list[float] = []
         async with running(tick=lambda: ticks.append(time.monotonic())) as up:
@@ -444,20 +338,20 @@ def test_it_ticks_and_beats():
     run(story)
 
 
-def test_a_request_that_comes_as_the_idle_time_ends_is_answered(monkeypatch):
+def test_a_request_that_arrives_at_the_keep_alive_timeout_is_answered(monkeypatch):
     monkeypatch.setattr(server, "_KEEP_ALIVE_SECONDS", 0.3)
 
     async def story() -> None:
         async with running() as up:
             late, never = await up.connect(), await up.connect()
-            for protocol in (late, never):
-                assert (await ask(*protocol))[0] == 200
+            for connection in (late, never):
+                assert (await ask(*connection)).status == 200
             await asyncio.sleep(0.2)
             file = late[1].get_extra_info("socket").fileno()
-            os.write(file, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi")
-            # The loop stands still until both have come: the request, and the end of the idle time.
+            os.write(file, POST)
+            # The loop is blocked until the request has arrived and the timeout has expired.
             time.sleep(0.2)
-            assert (await answer(late[0]))[0] == 200
+            assert (await read_response(late[0])).status == 200
             assert await asyncio.wait_for(never[0].read(), 5) == b""
 
     run(story)

@@ -1,4 +1,4 @@
-"""A server over real sockets, and what comes back when bytes are sent to it."""
+"""A server on a real socket, an application behind it, and clients that send bytes to it."""
 
 from __future__ import annotations
 
@@ -11,126 +11,193 @@ from typing import Any
 
 import uvloop
 
+from app.processes.listener import ProcessContext
 from app.processes.scoreboard import Scoreboard, State
+from app.server.protocol import HttpProtocol
 from app.server.server import Server
 
-ASK = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"
+Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+
+POST = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"
+SLOW = POST.replace(b"/x", b"/slow")
 
 
 class Echo:
-    """An application that answers with the body it got; at /slow when it is let go, at /large with much."""
+    """An application that responds with the request body.
+
+    At /slow it waits for `proceed`, at /large it responds with 30 MB, and at /early it responds before it has
+    read the body. aborted: requests whose body ended early. cancelled: requests that were cancelled.
+    """
 
     def __init__(self) -> None:
-        self.let_go = asyncio.Event()
+        self.proceed = asyncio.Event()
         self.scopes: list[Any] = []
         self.bodies: list[bytes] = []
-        self.gone = 0
+        self.aborted = 0
+        self.cancelled = 0
+
+    @property
+    def paths(self) -> list[str]:
+        return [scope["path"] for scope in self.scopes]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
-            for answer in ("lifespan.startup.complete", "lifespan.shutdown.complete"):
+            for message in ("lifespan.startup.complete", "lifespan.shutdown.complete"):
                 await receive()
-                await send({"type": answer})
+                await send({"type": message})
             return None
         self.scopes.append(scope)
         if scope["path"] == "/early":
-            # Answered before the body is there.
-            return await self._say(send, b"no")
+            return await self._respond(send, b"no")
         body, more = b"", True
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                self.gone += 1
+                self.aborted += 1
                 return None
             body, more = body + message.get("body", b""), message.get("more_body", False)
         self.bodies.append(body)
         if scope["path"] == "/slow":
-            await self.let_go.wait()
-        return await self._say(send, b"x" * 30_000_000 if scope["path"] == "/large" else body)
+            try:
+                await self.proceed.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        return await self._respond(send, b"x" * 30_000_000 if scope["path"] == "/large" else body)
 
-    async def _say(self, send: Any, body: bytes) -> None:
+    async def _respond(self, send: Any, body: bytes) -> None:
         headers = [(b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
 
 @dataclass
-class Answer:
+class Response:
+    """A response with header names and values in lower case."""
+
     status: int
     headers: dict[str, str]
     body: bytes
 
 
-class Wire:
-    """A server under way."""
+class RunningServer:
+    """A server in this event loop."""
 
-    def __init__(self, server: Server, echo: Echo, port: int) -> None:
-        self.server, self.echo, self.port = server, echo, port
-        self.writers: list[asyncio.StreamWriter] = []
+    def __init__(self, server: Server, echo: Any, port: int, task: asyncio.Task[None]) -> None:
+        self.server, self.echo, self.port, self.task = server, echo, port, task
+        self.writers: list[Writer] = []
 
     @property
     def refused(self) -> dict[str, int]:
-        return {reason: count for reason, count in self.server.house.refused.items() if count}
+        return {reason: count for reason, count in self.server.context.refused.items() if count}
 
-    async def connect(self, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    @property
+    def connection(self) -> HttpProtocol:
+        """The only open connection."""
+        [connection] = self.server._connections
+        return connection
+
+    async def connect(self, **options: Any) -> tuple[Reader, Writer]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, **options)
         self.writers.append(writer)
         return reader, writer
 
-    async def say(self, *pieces: bytes, pause: float = 0.02) -> list[Answer]:
-        """All answers to what is said on a connection of its own, which the server is to close."""
+    async def send(self, *pieces: bytes, pause: float = 0.02) -> list[Response]:
+        """Send on a new connection; returns all responses until the server closes it."""
         reader, writer = await self.connect()
         for piece in pieces:
             writer.write(piece)
             await asyncio.sleep(pause)
-        return answers_in(await asyncio.wait_for(reader.read(), 30))
+        return parse_responses(await asyncio.wait_for(reader.read(), 30))
 
-    async def is_well(self) -> bool:
-        """Whether a good request is answered."""
+    async def is_serving(self) -> bool:
+        """Whether a valid request is answered on a new connection."""
         reader, writer = await self.connect()
-        writer.write(ASK)
+        writer.write(POST)
         return (await asyncio.wait_for(reader.readuntil(b"hi"), 10)).startswith(b"HTTP/1.1 200 ")
 
+    async def refuses_connections(self) -> bool:
+        try:
+            await self.connect()
+        except ConnectionRefusedError:
+            return True
+        return False
 
-def answers_in(data: bytes) -> list[Answer]:
-    found = []
+    def stop(self) -> None:
+        self.server.should_exit = True
+
+    async def draining(self) -> None:
+        while self.server._slot.state is not State.DRAINING:
+            await asyncio.sleep(0.005)
+
+    async def until_reached(self, path: str) -> None:
+        """Wait until a request has reached the application."""
+        while path not in self.echo.paths:
+            await asyncio.sleep(0.005)
+
+
+async def ask(reader: Reader, writer: Writer, path: str = "/") -> Response:
+    """Send a request with the body ``hi`` and read the response."""
+    writer.write(POST.replace(b"/x", path.encode()))
+    return await read_response(reader)
+
+
+async def read_response(reader: Reader) -> Response:
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode("latin-1").split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+    body = await asyncio.wait_for(reader.readexactly(int(headers["content-length"])), 10)
+    return Response(int(head[0].split()[1]), headers, body)
+
+
+def parse_responses(data: bytes) -> list[Response]:
+    responses = []
     while data:
         head, _, data = data.partition(b"\r\n\r\n")
         lines = head.decode("latin-1").split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in lines[1:])
         size = int(headers["content-length"])
-        found.append(Answer(int(lines[0].split()[1]), headers, data[:size]))
+        responses.append(Response(int(lines[0].split()[1]), headers, data[:size]))
         data = data[size:]
-    return found
+    return responses
 
 
 @contextlib.asynccontextmanager
-async def wired(**changed: Any) -> AsyncIterator[Wire]:
-    scoreboard = Scoreboard.private()
-    scoreboard.slots[0].claim(State.STARTING)
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    echo = Echo()
-    options: dict[str, Any] = {"grace": 5.0, "max_connections": 100, "log_level": "warning"} | changed
-    server = Server(
-        echo, listener, scoreboard=scoreboard, slot=scoreboard.slots[0], tick=lambda: None, **options
-    )
+async def running(
+    scoreboard: Scoreboard | None = None,
+    slot: int = 0,
+    listener: socket.socket | None = None,
+    app: Any = None,
+    **options: Any,
+) -> AsyncIterator[RunningServer]:
+    """A server; by default the only one of its scoreboard. options: of `Server`."""
+    scoreboard = scoreboard or Scoreboard.private()
+    scoreboard.slots[slot].claim(State.STARTING)
+    listener = listener or socket.create_server(("127.0.0.1", 0))
+    port, echo = listener.getsockname()[1], app or Echo()
+    options = {
+        "grace": 5.0,
+        "max_connections": 100,
+        "log_level": "warning",
+        "tick": lambda: None,
+        **options,
+    }
+    server = Server(echo, ProcessContext(listener, scoreboard, scoreboard.slots[slot]), **options)
     task = asyncio.create_task(server.serve())
-    while scoreboard.slots[0].state is not State.SERVING:
+    while scoreboard.slots[slot].state is not State.SERVING:
         assert not task.done(), task.exception()
         await asyncio.sleep(0.005)
-    wire = Wire(server, echo, port)
+    up = RunningServer(server, echo, port, task)
     try:
-        yield wire
+        yield up
     finally:
-        server.should_exit = True
-        echo.let_go.set()
-        for writer in wire.writers:
+        up.stop()
+        echo.proceed.set()
+        for writer in up.writers:
             writer.transport.abort()
         await asyncio.wait_for(task, 20)
 
 
 def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """On the event loop that the program uses."""
+    """Run a test on uvloop, as the program does."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(story())

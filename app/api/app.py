@@ -1,0 +1,67 @@
+"""The ASGI application: FastAPI, with the handlers of queries in front of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from app.api import openapi
+from app.processes.metrics import Metrics
+from app.processes.tuning import MallocTrimmer
+from app.server.fast_path import FastPath
+from app.serving.open_inference import openapi as inference_openapi
+from app.serving.open_inference.handler import InferenceHandler
+from app.serving.query.handler import QueryHandler
+from app.settings import Settings
+
+_TICK_SECONDS: Final = 0.5
+
+
+class StmsApi(FastAPI):
+    """The endpoints; queries bypass middleware and router.
+
+    The handlers are None, and the fast path declines, until the application has started.
+    stopping: returns whether the server is shutting down, so that endless responses end too.
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics, **options: Any) -> None:
+        super().__init__(**options)
+        self.settings = settings
+        self.metrics = metrics
+        self.query_handler: QueryHandler | None = None
+        self.inference_handler: InferenceHandler | None = None
+        self.fast_path = FastPath()
+        self.stopping: Callable[[], bool] = lambda: False
+        self._next_tick = 0.0
+        self._malloc_trimmer = MallocTrimmer()
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        # Not async itself: the server awaits the handler's coroutine directly.
+        if self.query_handler is not None and QueryHandler.matches(scope):
+            return self.query_handler(scope, receive, send)
+        if self.inference_handler is not None and InferenceHandler.matches(scope):
+            return self.inference_handler(scope, receive, send)
+        return super().__call__(scope, receive, send)
+
+    def serve_queries(self, queries: QueryHandler, inference: InferenceHandler) -> None:
+        """Start to answer queries, on the fast path as well."""
+        self.query_handler, self.inference_handler = queries, inference
+        self.fast_path.respond = queries.try_respond
+
+    def tick(self) -> None:
+        """Publish the metrics and trim the heap, twice a second however often this is called."""
+        now = time.monotonic()
+        if now >= self._next_tick:
+            self._next_tick = now + _TICK_SECONDS
+            self.metrics.publish()
+            self._malloc_trimmer.poll()
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document, including the handlers that FastAPI does not know."""
+        if self.openapi_schema is None:
+            self.openapi_schema = inference_openapi.complete(openapi.complete(super().openapi()))
+        return self.openapi_schema

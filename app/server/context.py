@@ -1,0 +1,75 @@
+"""State that all connections of one server process share."""
+
+from __future__ import annotations
+
+import fcntl
+import select
+import socket
+import struct
+import termios
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.http.client_address import TrustedProxies, network_of
+from app.processes.scoreboard import Slot
+from app.server.fast_path import FastPath
+from app.server.progress import WaitingFor
+
+_REASONS: Final = (
+    "bad_request",
+    "connections",
+    "connections_of_address",
+    *(item.value for item in WaitingFor),
+)
+
+
+@dataclass(slots=True)
+class ServerContext:
+    """Limits and counters of one server process.
+
+    max_connections: open connections beyond which new ones get 429. max_per_address: the same for one
+    address, without loopback and trusted proxies; 0 means no limit. connections: open ones by network of the
+    client, see `network_of`. refused: numbers of refused connections and requests by reason.
+    """
+
+    slot: Slot
+    max_connections: int
+    max_per_address: int = 0
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
+    fast_path: FastPath | None = None
+    connections: Counter[str] = field(default_factory=Counter)
+    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_REASONS, 0))
+
+    def add_connection(self, address: str) -> str | None:
+        """Count a connection; returns its network for `remove_connection`, None if it is not limited."""
+        if not self.max_per_address or self._is_exempt(address):
+            return None
+        network = network_of(address)
+        self.connections[network] += 1
+        return network
+
+    def remove_connection(self, network: str | None) -> None:
+        """Count the end of a connection."""
+        self.slot.connections = max(0, self.slot.connections - 1)
+        if network is not None:
+            self.connections[network] -= 1
+            if not self.connections[network]:
+                del self.connections[network]
+
+    def _is_exempt(self, address: str) -> bool:
+        """Whether the limit per address does not apply: to proxies and to loopback."""
+        return address in self.proxies or address == "::1" or address.startswith(("127.", "::ffff:127."))
+
+
+def has_input(connection: socket.socket) -> bool:
+    """Whether bytes, or the end of the stream, can be read without waiting."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def unacknowledged_bytes(connection: socket.socket) -> int:
+    """Bytes in the send queue of a socket (SIOCOUTQ of tcp(7))."""
+    [size] = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)))
+    return int(size)

@@ -1,0 +1,55 @@
+"""Timeouts and idle time, without a socket and without waiting."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.server.progress import BODY_SECONDS, HEAD_SECONDS, MIN_RATE, READ_SECONDS, ProgressClock, WaitingFor
+
+
+@pytest.mark.parametrize("waiting_for", [WaitingFor.HEAD, WaitingFor.NEXT])
+def test_a_head_has_a_fixed_time_however_fast_its_bytes_arrive(waiting_for: WaitingFor):
+    clock, request = ProgressClock(), object()
+    assert not clock.is_too_slow(waiting_for, request, 0, 100.0)
+    assert not clock.is_too_slow(waiting_for, request, 10**6, 100.0 + HEAD_SECONDS - 0.1)
+    assert clock.is_too_slow(waiting_for, request, 10**9, 100.0 + HEAD_SECONDS)
+
+
+def test_a_body_must_arrive_at_the_minimum_rate_in_every_period():
+    clock, request = ProgressClock(), object()
+    enough = int(MIN_RATE * BODY_SECONDS)
+    assert not clock.is_too_slow(WaitingFor.BODY, request, 70, 0.0)
+    assert not clock.is_too_slow(WaitingFor.BODY, request, 70 + enough, BODY_SECONDS)
+    # The next period starts with the next check.
+    assert not clock.is_too_slow(WaitingFor.BODY, request, 70 + enough, BODY_SECONDS + 1)
+    assert clock.is_too_slow(WaitingFor.BODY, request, 70 + 2 * enough - 1, 2 * BODY_SECONDS + 1)
+
+
+def test_a_waiting_response_must_shrink_at_the_minimum_rate():
+    enough = int(MIN_RATE * READ_SECONDS)
+    for read, is_too_slow in ((enough, False), (enough - 1, True), (-1, True)):
+        clock, request = ProgressClock(), object()
+        assert not clock.is_too_slow(WaitingFor.READ, request, 10**6, 0.0)
+        assert clock.is_too_slow(WaitingFor.READ, request, 10**6 - read, READ_SECONDS) is is_too_slow
+
+
+def test_another_request_another_phase_and_a_pause_start_a_new_period():
+    clock, first, second = ProgressClock(), object(), object()
+    late = 100 * HEAD_SECONDS
+    assert not clock.is_too_slow(WaitingFor.HEAD, first, 0, 0.0)
+    assert not clock.is_too_slow(WaitingFor.HEAD, second, 0, late)
+    assert not clock.is_too_slow(WaitingFor.BODY, second, 0, 2 * late)
+    assert not clock.is_too_slow(None, second, 0, 3 * late)
+    assert not clock.is_too_slow(WaitingFor.BODY, second, 0, 4 * late)
+    clock.restart()
+    assert not clock.is_too_slow(WaitingFor.BODY, second, 0, 5 * late)
+    assert clock.is_too_slow(WaitingFor.BODY, second, 0, 6 * late)
+
+
+def test_idle_time_counts_from_the_first_idle_moment():
+    clock = ProgressClock()
+    assert clock.idle_seconds(10.0, is_idle=True) == 0.0
+    assert clock.idle_seconds(12.5, is_idle=True) == 2.5
+    assert clock.idle_seconds(13.0, is_idle=False) == 0.0
+    assert clock.idle_seconds(14.0, is_idle=True) == 0.0
+    assert clock.idle_seconds(15.0, is_idle=True) == 1.0
