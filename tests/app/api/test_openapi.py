@@ -48,7 +48,7 @@ def test_an_answer_of_several_classes_has_exactly_the_documented_fields(client, 
 
 
 def test_an_error_has_exactly_the_documented_fields(client, pets):
-    document = client.post(CAT, json={"x": [1, 1e400, 3]}).json()
+    document = client.post(CAT, json={"x": [1, "two", 3]}).json()
     check({**document, "errors": []}, ProblemDocument)
     assert set(document["errors"][0]) == {"field", "code", "message", "row", "column"}
 
