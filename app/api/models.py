@@ -12,7 +12,7 @@ from app.api.etags import CONDITIONS, etag, expected_revision, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
 from app.api.schemas import AliasView, ClassView, ModelSummaryView, ModelView, PointAlias, VersionView
 from app.auth.authenticator import authorise
-from app.domain.training_spec import ALIAS
+from app.domain.names import ALIAS
 from app.services import models
 
 router = APIRouter(prefix="/v1/models", tags=["models"])

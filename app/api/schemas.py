@@ -10,9 +10,9 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from app.domain.entities import Job, JobState, Priority, StudentState
-from app.domain.names import DISPLAY_NAME
+from app.domain.names import DISPLAY_NAME, NAME, Name
 from app.domain.strict_json import StrictModel
-from app.domain.training_spec import NAME, Name, TrainingSpec
+from app.domain.training_spec import TrainingSpec
 from app.services.keys import MAX_OVERLAP_SECONDS, MAX_RATE
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from app.api import uploads
 from app.api.dependencies import Context, Trainer
 from app.api.schemas import VersionView
-from app.domain.training_spec import ALIAS, Name
+from app.domain.names import ALIAS, Name
 from app.services.head_import import import_head
 from app.services.models import DEFAULT_ALIAS
 from core.packed.head import Kind

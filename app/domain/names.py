@@ -1,9 +1,21 @@
-"""Display names: the free texts that name data sets and API keys."""
+"""Names: of models and aliases, which stand in URLs, and display names, which are free texts."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import StringConstraints
+
+NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+Name: TypeAlias = Annotated[str, StringConstraints(pattern=NAME)]
+ALIAS: Final = r"^[A-Za-z][A-Za-z0-9._-]{0,99}$"
+AliasName: TypeAlias = Annotated[str, StringConstraints(pattern=ALIAS)]
+"""Begins with a letter: ``model@3`` is always version 3."""
+Reference: TypeAlias = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[A-Za-z0-9._-]{1,100})?$")
+]
+"""A model: ``name``, ``name@alias`` or ``name@3``."""
 
 _UNSEEN: Final = (
     r"\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"

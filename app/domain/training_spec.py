@@ -1,34 +1,27 @@
-"""Hyper-parameters of a training job: defaults, bounds and what each means.
+"""Hyper-parameters of a training job, as they are read from JSON.
 
-The names and the defaults follow the paper (You, Xu, Xu, Tao, AAAI 2018) and ``core.TrainingConfig``.
+Names, defaults, bounds and descriptions are those that core declares (``core.parameters``); this module says
+how they are grouped, and adds what only the service knows: imported teachers, test parts, publishing.
 """
 
 from __future__ import annotations
 
-from math import prod
-from typing import Annotated, Any, Literal
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import (
-    ConfigDict,
-    Discriminator,
-    Field,
-    StringConstraints,
-    Tag,
-    model_validator,
-)
+from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 
-from app.domain.strict_json import StrictModel
+from app.domain.names import AliasName, Reference
+from app.domain.parameter_fields import AsJson, SpecModel, declared, model_of
+from core.features.spec import FeatureSpec
+from core.model_selection.grid import OPEN_GRID, PAPER_GRID, Grid
+from core.model_selection.options import CalibrationRule, ThresholdRule
+from core.model_selection.tuning_spec import TuningSpec
+from core.students.spec import CompactSpec, Method, StudentSpec
+from core.training.config import TrainingConfig
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-Name = Annotated[str, StringConstraints(pattern=NAME)]
-ALIAS = r"^[A-Za-z][A-Za-z0-9._-]{0,99}$"
-AliasName = Annotated[str, StringConstraints(pattern=ALIAS)]
-"""Begins with a letter: ``model@3`` is version 3 and can be nothing else."""
-Reference = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[A-Za-z0-9._-]{1,100})?$")
-]
-Method = Literal["gsvm", "gsvm0", "svm"]
-ServedMethod = Literal["gsvm", "gsvm0", "svm", "compact"]
+ServedMethod: TypeAlias = Literal["gsvm", "gsvm0", "svm", "compact"]
+_GRIDS = {"paper": PAPER_GRID, "open": OPEN_GRID}
 
 
 def _either(*schemas: dict[str, Any]) -> ConfigDict:
@@ -41,29 +34,58 @@ def _absent(*names: str) -> dict[str, Any]:
     return {"properties": {name: {"type": "null"} for name in names}}
 
 
-class _Spec(StrictModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+Features: TypeAlias = Annotated[FeatureSpec, AsJson(FeatureSpec, model_of(FeatureSpec, "FeatureParameters"))]
+Student: TypeAlias = Annotated[StudentSpec, AsJson(StudentSpec, model_of(StudentSpec, "StudentParameters"))]
+
+_ONE_BUDGET = _either(
+    _absent("relative_cost", "max_f1_loss"),
+    _absent("n_landmarks", "max_f1_loss"),
+    _absent("n_landmarks", "relative_cost"),
+)
+Compact: TypeAlias = Annotated[
+    CompactSpec, AsJson(CompactSpec, model_of(CompactSpec, "CompactParameters", config=_ONE_BUDGET))
+]
 
 
-class FeatureParameters(_Spec):
-    """How raw rows become feature vectors φ(x)."""
-
-    kind: Literal["linear", "nystroem", "fourier"] = Field(
-        "linear", description="Linear features, or an RBF kernel by Nyström or random Fourier features."
-    )
-    n_components: int = Field(
-        500, ge=1, le=20_000, description="Landmarks (Nyström) or frequencies (Fourier); ignored for linear."
-    )
-    gamma: float | None = Field(
-        None, gt=0, le=1e6, description="RBF width, exp(−γ‖x−x'‖²) on scaled data; null: from the data."
-    )
-    scaling: Literal["zscore", "minmax", "idf", "none"] = Field(
-        "zscore",
-        description="Scaling of the raw columns, learnt on the training part; idf is for terms of texts.",
-    )
+def _grid_tag(value: object) -> str:
+    return "name" if isinstance(value, str) else "values"
 
 
-class TeacherParameters(_Spec):
+_GridChoice: TypeAlias = Annotated[
+    Annotated[Literal["paper", "open"], Tag("name")]
+    | Annotated[Grid, AsJson(Grid, model_of(Grid, "GridParameters")), Tag("values")],
+    Discriminator(_grid_tag),
+]
+
+
+class _TuningAsJson(AsJson):
+    """A grid of core has a name in JSON."""
+
+    def _read(self, values: SpecModel) -> TuningSpec:
+        fields = {name: getattr(values, name) for name in type(values).model_fields}
+        return TuningSpec(**fields | {"grid": _GRIDS.get(fields["grid"], fields["grid"])})
+
+
+def _tuning_to_json(spec: TuningSpec) -> dict[str, Any]:
+    names = {grid: name for name, grid in _GRIDS.items()}
+    return asdict(spec) | {"grid": names.get(spec.grid) or asdict(spec.grid)}
+
+
+_GRID_FIELD = Field(
+    "paper",
+    description="Points to try: the paper's 560 (C ≤ 1e3), 126 up to C = 1e6, or a grid of one's own.",
+)
+Tuning: TypeAlias = Annotated[
+    TuningSpec,
+    _TuningAsJson(
+        TuningSpec,
+        model_of(TuningSpec, "TuningParameters", fields={"grid": (_GridChoice, _GRID_FIELD)}),
+        _tuning_to_json,
+    ),
+]
+
+
+class TeacherParameters(SpecModel):
     """The multiclass structural SVM (Eq. 1), or an imported head in its place."""
 
     model: Reference | None = Field(
@@ -71,135 +93,26 @@ class TeacherParameters(_Spec):
         description="An imported head (`name`, `name@alias`, `name@3`) instead of a teacher that is trained;"
         " needs linear features.",
     )
-    C: float = Field(3e4, ge=1e-6, le=1e8, description="Loss weight; the loss of one example weighs C/n.")
-    tolerance: float = Field(1e-3, ge=1e-9, le=0.1, description="Stop at this relative duality gap.")
-    max_epochs: int = Field(5000, ge=1, le=100_000, description="At most this many passes over the examples.")
+    C: float = declared(TrainingConfig, "teacher_C")
+    tolerance: float = declared(TrainingConfig, "teacher_tolerance")
+    max_epochs: int = declared(TrainingConfig, "teacher_max_epochs")
 
 
-class StudentParameters(_Spec):
-    """The gated SVM (Eq. 12) and its baselines."""
-
-    method: Method = Field(
-        "gsvm", description="gsvm: with difficulty; gsvm0: without (d = 1); svm: no teacher."
-    )
-    C: float = Field(1e5, ge=1e-6, le=1e8, description="Loss weight; the loss of one example weighs C/(n d).")
-    margin: float = Field(1.0, ge=0, le=100, description="ε of Eq. 6: how far past the gate is wanted.")
-    difficulty_floor: float = Field(
-        0.3, gt=0, le=1, description="ϵ of Eq. 11: the difficulty of the easiest examples."
-    )
-    solver: Literal["dual_cd", "mm_irls"] = Field(
-        "dual_cd", description="Dual coordinate descent, or the paper's MM/IRLS (Algorithm 2)."
-    )
-    tolerance: float = Field(1e-3, ge=1e-9, le=0.1, description="Stop at this relative duality gap.")
-    max_epochs: int = Field(2000, ge=1, le=100_000, description="At most this many passes over the examples.")
-
-
-class CompactParameters(_Spec):
-    """Students with few landmarks of their own, cheaper to ask than the teacher's features; dense rows only.
-
-    One budget at most; without any it is 100 landmarks.
-    """
-
-    model_config = _either(
-        _absent("relative_cost", "max_f1_loss"),
-        _absent("n_landmarks", "max_f1_loss"),
-        _absent("n_landmarks", "relative_cost"),
-    )
-
-    n_landmarks: int | None = Field(None, ge=1, le=1000, description="Budget: this many landmarks a student.")
-    relative_cost: float | None = Field(
-        None, gt=0, le=1, description="Budget: the cost of a query as a share of the teacher's."
-    )
-    max_f1_loss: float | None = Field(
-        None,
-        ge=0,
-        le=100,
-        description="Budget: the fewest landmarks at most so many points of F below the full student's.",
-    )
-
-    @model_validator(mode="after")
-    def _one_budget(self) -> CompactParameters:
-        if sum(value is not None for value in (self.n_landmarks, self.relative_cost, self.max_f1_loss)) > 1:
-            raise ValueError("give one of n_landmarks, relative_cost and max_f1_loss, not several")
-        return self
-
-
-MAX_GRID_POINTS = 2000
-
-_GRID_VALUES = Field(min_length=1, max_length=50)
-
-
-class GridParameters(_Spec):
-    """A grid of one's own: all combinations of its values, at most 2000."""
-
-    C: Annotated[tuple[Annotated[float, Field(ge=1e-6, le=1e8)], ...], _GRID_VALUES] = Field(
-        (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3), description="Loss weights, each in [1e-6, 1e8]."
-    )
-    margins: Annotated[tuple[Annotated[float, Field(ge=0, le=100)], ...], _GRID_VALUES] = Field(
-        (1.0,), description="Values of ε, each in [0, 100]."
-    )
-    floors: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], _GRID_VALUES] = Field(
-        (0.3,), description="Values of ϵ, each in (0, 1]."
-    )
-
-    @model_validator(mode="after")
-    def _not_too_many(self) -> GridParameters:
-        points = prod(len(set(values)) for values in (self.C, self.margins, self.floors))
-        if points > MAX_GRID_POINTS:
-            raise ValueError(f"the grid has {points} points, more than {MAX_GRID_POINTS}")
-        return self
-
-
-def _kind_of_grid(given: object) -> str:
-    return "name" if isinstance(given, str) else "values"
-
-
-GridChoice = Annotated[
-    Annotated[Literal["paper", "open"], Tag("name")] | Annotated[GridParameters, Tag("values")],
-    Discriminator(_kind_of_grid),
-]
-
-
-class TuningParameters(_Spec):
-    """A search for C, ε and ϵ of every student by cross-validation; `{}` searches the paper's grid."""
-
-    grid: GridChoice = Field(
-        "paper",
-        description="Points to try: the paper's 560 (C ≤ 1e3), 126 up to C = 1e6, or a grid of one's own.",
-    )
-    strategy: Literal["halving", "exhaustive"] = Field(
-        "halving", description="Drop poor points early, or measure every point on every fold."
-    )
-    folds: int = Field(5, ge=2, le=20, description="Stratified folds, each with a teacher of its own.")
-    metric: Literal["f1", "accuracy", "auc"] = Field(
-        "f1", description="What is maximised, at the threshold that threshold.rule chooses."
-    )
-
-
-class CalibrationParameters(_Spec):
+class CalibrationParameters(SpecModel):
     """From scores to probabilities, fitted on the held-out scores of tuning or of threshold.folds."""
 
-    kind: Literal["auto", "none", "sigmoid", "isotonic"] = Field(
-        "auto",
-        description="auto: a sigmoid where tuning or threshold.rule give held-out scores anyway, else none.",
-    )
+    kind: CalibrationRule = declared(TrainingConfig, "calibration")
 
 
-class ThresholdParameters(_Spec):
+class ThresholdParameters(SpecModel):
     """Where the decision is cut."""
 
-    rule: Literal["zero", "accuracy", "f1", "fpr"] = Field(
-        "zero", description="0 as in the paper, or chosen on held-out folds for this metric."
-    )
-    max_false_positive_rate: float = Field(
-        0.01, gt=0, lt=1, description="The budget of the rule fpr; ignored by the others."
-    )
-    folds: int = Field(
-        5, ge=2, le=20, description="Stratified folds for the held-out scores, of a calibration too."
-    )
+    rule: ThresholdRule = declared(TrainingConfig, "threshold")
+    max_false_positive_rate: float = declared(TrainingConfig, "budget")
+    folds: int = declared(TrainingConfig, "folds")
 
 
-class EvaluationParameters(_Spec):
+class EvaluationParameters(SpecModel):
     """What the students are measured on."""
 
     model_config = _either(_absent("dataset_id"), _absent("test_fraction"))
@@ -229,7 +142,7 @@ _BASELINES: dict[str, Any] = {
 }
 
 
-class TrainingSpec(_Spec):
+class TrainingSpec(SpecModel):
     """All hyper-parameters of a job. Every field has a default."""
 
     model_config = ConfigDict(
@@ -241,14 +154,14 @@ class TrainingSpec(_Spec):
         }
     )
 
-    features: FeatureParameters = FeatureParameters()
+    features: Features = FeatureSpec()
     teacher: TeacherParameters = TeacherParameters()
-    student: StudentParameters = StudentParameters()
-    compact: CompactParameters | None = Field(
+    student: Student = StudentSpec()
+    compact: Compact | None = Field(
         None,
         description="null: students on the teacher's features; {}: compact students, 100 landmarks each.",
     )
-    tuning: TuningParameters | None = Field(
+    tuning: Tuning | None = Field(
         None, description="null: train at the given hyper-parameters; {}: search the paper's grid by halving."
     )
     threshold: ThresholdParameters = ThresholdParameters()
@@ -257,9 +170,7 @@ class TrainingSpec(_Spec):
     classes: tuple[Annotated[str, StringConstraints(min_length=1, max_length=400)], ...] | None = Field(
         None, min_length=1, max_length=1_000_000, description="Train students for these only; null: for all."
     )
-    seed: int = Field(
-        0, ge=0, le=2**32 - 1, description="Of all that is random; the same seed repeats the run."
-    )
+    seed: int = declared(TrainingConfig, "seed")
     publish: bool = Field(True, description="Publish a version when the job ends well.")
     alias: AliasName | None = Field("latest", description="Alias moved to the published version; null: none.")
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import InputFault, InvalidRequest
-from app.domain.training_spec import Name
+from app.domain.names import Name
 from app.ingest.linear_head import HeadFile, HeadLimits, as_invalid_request, head_file
 from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES, check_alias
 from app.settings import Settings

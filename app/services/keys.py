@@ -19,8 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.domain.entities import ApiKey, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotAuthenticated
-from app.domain.names import is_display_name
-from app.domain.training_spec import Name
+from app.domain.names import Name, is_display_name
 from app.store.unit_of_work import Store
 
 SCOPES = frozenset({"admin", "train", "query"})

@@ -17,7 +17,7 @@ from app.domain.errors import (
     PreconditionRequired,
     Unavailable,
 )
-from app.domain.training_spec import AliasName
+from app.domain.names import AliasName
 from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store, UnitOfWork
 from core.errors import InvalidPackage

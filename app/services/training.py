@@ -31,8 +31,9 @@ from app.domain.errors import (
     Unavailable,
     Unprocessable,
 )
+from app.domain.names import Name
 from app.domain.ports import JobQueue
-from app.domain.training_spec import Name, TrainingSpec
+from app.domain.training_spec import TrainingSpec
 from app.services.imported_teacher import fixed_teacher
 from app.services.training_checks import check_data
 from app.services.training_plan import methods_of, targets_of, units_of

@@ -13,9 +13,9 @@ from core.parameters import Doc, Ge, Le, check_parameters
 
 @dataclass(frozen=True, slots=True)
 class TuningSpec:
-    """A search for C, ε and ϵ of every student by cross-validation. Raises InvalidProblem.
+    """A search for C, ε and ϵ of every student by cross-validation.
 
-    grid: the points to try.
+    Raises InvalidProblem naming every wrong field.
     """
 
     grid: Grid = field(default_factory=lambda: PAPER_GRID)

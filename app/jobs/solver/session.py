@@ -13,22 +13,17 @@ import numpy as np
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from app.domain.entities import Json
-from app.domain.training_spec import CompactParameters, TrainingSpec, TuningParameters
+from app.domain.training_spec import TrainingSpec
 from app.services.datasets import load_dataset
 from app.services.imported_teacher import teacher_rows
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
 from core.data.dataset import LabelledData
-from core.data.scaling_kind import Scaling
 from core.errors import Fault, InvalidProblem
-from core.features.spec import FeatureSpec
 from core.model_selection.folds import TuningFolds
-from core.model_selection.grid import OPEN_GRID, PAPER_GRID, Grid
-from core.model_selection.tuning_spec import TuningSpec
 from core.packed.codec import Buffer
 from core.run import Run
-from core.students.spec import StudentSpec
 from core.teachers.linear_head import LinearHead
 from core.training.config import SSVM, TrainingConfig
 from core.training.evaluation import ClassResult, Examination
@@ -38,55 +33,25 @@ from core.training.student_training import TrainedStudent, train_student, tuning
 from core.types import IntArray, ProgressCallback
 
 COMPACT: Final = "compact"
-_GRIDS = {"paper": PAPER_GRID, "open": OPEN_GRID}
 
 
 def config_of(spec: TrainingSpec) -> TrainingConfig:
     """The configuration of core that a TrainingSpec means. Raises InvalidProblem."""
     return TrainingConfig(
-        features=FeatureSpec(
-            kind=spec.features.kind,
-            n_components=spec.features.n_components,
-            gamma=spec.features.gamma,
-            scaling=Scaling(spec.features.scaling),
-        ),
+        features=spec.features,
         teacher_C=spec.teacher.C,
         teacher_tolerance=spec.teacher.tolerance,
         teacher_max_epochs=spec.teacher.max_epochs,
-        student=StudentSpec(
-            method=spec.student.method,
-            C=spec.student.C,
-            margin=spec.student.margin,
-            difficulty_floor=spec.student.difficulty_floor,
-            solver=spec.student.solver,
-            tolerance=spec.student.tolerance,
-            max_epochs=spec.student.max_epochs,
-        ),
+        student=spec.student,
         comparisons=spec.evaluation.baselines,
-        compact=_compact(spec.compact),
-        tuning=_tuning(spec.tuning),
+        compact=spec.compact,
+        tuning=spec.tuning,
         threshold=spec.threshold.rule,
         budget=spec.threshold.max_false_positive_rate,
         calibration=spec.calibration.kind,
         folds=spec.threshold.folds,
         seed=spec.seed,
         teacher=spec.teacher.model or SSVM,
-    )
-
-
-def _compact(budget: CompactParameters | None) -> CompactSpec | None:
-    return None if budget is None else CompactSpec(**budget.model_dump())
-
-
-def _tuning(wanted: TuningParameters | None) -> TuningSpec | None:
-    if wanted is None:
-        return None
-    grid = wanted.grid
-    return TuningSpec(
-        grid=_GRIDS[grid] if isinstance(grid, str) else Grid(grid.C, grid.margins, grid.floors),
-        strategy=wanted.strategy,
-        folds=wanted.folds,
-        metric=wanted.metric,
     )
 
 

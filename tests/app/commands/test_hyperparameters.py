@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import typer
 
-from app.commands.hyperparameters import describe_fields, read_hyperparameters
-from app.domain.training_spec import TrainingSpec
+from app.commands.hyperparameters import (
+    TABLE_BEGINS,
+    TABLE_ENDS,
+    describe_fields,
+    read_hyperparameters,
+    with_table,
+)
 
 
 def test_values_are_json_where_they_are_json_and_text_elsewhere():
@@ -75,7 +81,7 @@ def test_a_file_that_is_no_object_is_told(tmp_path, text, message):
 
 
 def test_every_hyperparameter_has_a_meaning_and_a_default_that_is_accepted():
-    rows = list(describe_fields(TrainingSpec))
+    rows = list(describe_fields())
     assert len(rows) > 20
     for row in rows:
         assert row["meaning"], row["name"]
@@ -83,7 +89,7 @@ def test_every_hyperparameter_has_a_meaning_and_a_default_that_is_accepted():
 
 
 def test_bounds_and_choices_are_shown():
-    rows = {row["name"]: row["allowed"] for row in describe_fields(TrainingSpec)}
+    rows = {row["name"]: row["allowed"] for row in describe_fields()}
     assert rows["student.C"] == "≥ 1e-06 and ≤ 100000000"
     assert rows["student.method"] == "gsvm | gsvm0 | svm"
     assert rows["evaluation.test_fraction"] == "> 0 and < 0.9"
@@ -95,3 +101,20 @@ def test_the_command_lists_them_for_people_and_for_programs(run):
     assert "student.C = 100000.0  (≥ 1e-06 and ≤ 100000000)" in shown.output
     schema = json.loads(run("hyperparameters", "--json").stdout)
     assert schema["title"] == "TrainingSpec"
+
+
+def test_the_page_of_hyper_parameters_holds_the_table_of_today():
+    page = (Path(__file__).parents[3] / "docs" / "hyperparameters.md").read_text(encoding="utf-8")
+    assert "`student.C`" in page
+    assert with_table(page) == page
+
+
+def test_the_table_of_a_page_is_written_anew(run, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{TABLE_BEGINS}\nold\n{TABLE_ENDS}\nafter\n", encoding="utf-8")
+    assert run("hyperparameters", "--update", str(page)).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "| `seed` | `0` |" in text
+    assert "\nold\n" not in text

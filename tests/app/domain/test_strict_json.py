@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from app.domain.names import DISPLAY_NAME, is_display_name
 from app.domain.strict_json import StrictModel
-from app.domain.training_spec import StudentParameters, TrainingSpec
+from app.domain.training_spec import TrainingSpec
 
 
 class Sample(StrictModel):
@@ -57,10 +57,10 @@ def test_values_of_the_right_type_are_taken():
 
 
 def test_hyper_parameters_are_written_so_too():
-    assert StudentParameters.model_validate({"C": 5, "max_epochs": 7.0}).max_epochs == 7
+    assert TrainingSpec.model_validate({"student": {"C": 5, "max_epochs": 7.0}}).student.max_epochs == 7
     for wrong in ({"margin": False}, {"C": "5"}):
         with pytest.raises(ValidationError):
-            StudentParameters.model_validate(wrong)
+            TrainingSpec.model_validate({"student": wrong})
     spec = TrainingSpec.model_validate({"tuning": {"grid": {"C": [1, 10]}}})
     assert TrainingSpec.model_validate(json.loads(spec.model_dump_json())) == spec
 
