@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, UnsupportedFormat
@@ -188,6 +187,9 @@ class _DatasetReader:
                 return X
             self.limits.check(*X.shape)
             return as_floats(X, self.limits.temp_folder) if X.dtype.kind in "biuf" else X
+        # Imported here because the API process, which reads heads from this format, must not load SciPy.
+        from scipy.sparse import csr_array
+
         data, indices, indptr, shape = (self._array(f"{name}_{part}") for part in _CSR)
         if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
             raise _array_error(
@@ -195,7 +197,7 @@ class _DatasetReader:
             )
         self.limits.check_shape(int(shape[0]), int(shape[1]))
         try:
-            return sp.csr_array((data, indices, indptr), shape=(int(shape[0]), int(shape[1])))
+            return csr_array((data, indices, indptr), shape=(int(shape[0]), int(shape[1])))
         except (ValueError, TypeError, IndexError) as error:
             raise _array_error(
                 name, "bad_sparse", f"{name} is not a well-formed CSR table: {error}."
