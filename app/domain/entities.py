@@ -67,6 +67,9 @@ _ENDED = frozenset(
     {JobState.SUCCEEDED, JobState.PARTIALLY_SUCCEEDED, JobState.FAILED, JobState.CANCELLED},
 )
 
+ACTIVE_STATES = (JobState.QUEUED, JobState.RUNNING)
+"""States in which a job's attempt goes on. A job is queued until its first work unit starts."""
+
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLING, JobState.CANCELLED, JobState.FAILED}),
     JobState.RUNNING: frozenset({*_ENDED, JobState.CANCELLING}),
@@ -277,6 +280,10 @@ class AuditRecord:
     request_id: str | None = None
     address: str | None = None
     details: Json = field(default_factory=dict)
+
+
+WORKER_ALIVE_SECONDS = 15.0
+"""A worker that was silent for longer gets no share of a job, and a cancellation does not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)

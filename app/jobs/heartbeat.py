@@ -1,9 +1,9 @@
-"""Being seen alive by the other workers, and seeing which of them are not.
+"""Heartbeats of a worker, and detection of dead peers by theirs.
 
-No clocks are compared: a peer is dead when its beat has not changed for a while on this process's own clock.
-After a pause of its own (a freeze, a database that was away) a worker starts to watch its peers anew, so that
-it never takes its own silence for theirs. Beating and looking have a thread each: who waits for a lock while
-he takes over must not be taken for dead himself.
+No clocks are compared: a peer is dead when its heartbeat has not changed for a while on this process's own
+clock. After a pause of its own (a freeze, a database outage) a worker starts the observation of its peers
+again, so that it never mistakes its own silence for theirs. Heartbeats have their own thread: a worker that
+blocks on a lock during a takeover must still look alive.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ _JOIN_SECONDS = 5.0
 
 
 class Peers:
-    """When each of the other workers' beats was last seen to change."""
+    """When the heartbeat of each other worker last changed, on this process's clock.
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    timeout: seconds without a change after which a worker is dead.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
         self._seen: dict[str, tuple[float, float]] = {}
 
     def forget(self) -> None:
-        """Start anew: everybody counts as just seen."""
+        """Start the observation again: every worker counts as just seen."""
         self._seen.clear()
 
     def dead(self, workers: Sequence[Worker], now: float) -> list[Worker]:
-        """The workers whose beat stood still for longer than the patience, in seconds."""
+        """The workers whose heartbeat has not changed for longer than the timeout. now: monotonic seconds."""
         known = {worker.executor_id: worker for worker in workers}
         self._seen = {
             executor_id: seen
@@ -47,16 +50,16 @@ class Peers:
         return [
             known[executor_id]
             for executor_id, (_, since) in self._seen.items()
-            if now - since > self._patience
+            if now - since > self._timeout
         ]
 
 
 class Heartbeat:
-    """Two threads: one beats, one looks after the others.
+    """Two threads: one sends heartbeats, one watches the peers.
 
-    doing: what is under way here, told with every beat. take_over: called with the names of workers whose
-    work is to be done by others, again and again while they are listed as lost. lost: called once, when the
-    peers have given up this worker: its work is theirs already.
+    interval: seconds between heartbeats. timeout: of the peers, in seconds. units: returns the running units,
+    reported with every heartbeat. take_over: called with the names of lost workers, again as long as they are
+    listed as lost. on_lost: called once, when the peers have marked this worker as lost and do its work.
     """
 
     def __init__(
@@ -64,31 +67,31 @@ class Heartbeat:
         store: Store,
         worker: Worker,
         *,
-        every: float,
-        patience: float,
-        doing: Callable[[], tuple[Json, ...]],
+        interval: float,
+        timeout: float,
+        units: Callable[[], tuple[Json, ...]],
         take_over: Callable[[Sequence[str]], None],
-        lost: Callable[[], None],
+        on_lost: Callable[[], None],
     ) -> None:
         self._store = store
         self._worker = worker
-        self._every = every
-        self._patience = patience
-        self._doing = doing
+        self._interval = interval
+        self._timeout = timeout
+        self._units = units
         self._take_over = take_over
-        self._lost = lost
-        self._peers = Peers(patience)
-        self._looked_at = float("inf")
+        self._on_lost = on_lost
+        self._peers = Peers(timeout)
+        self._checked_at = float("inf")
         self._registered = False
         self._stopping = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, args=(task,), name=name, daemon=True)
-            for name, task in (("heartbeat", self.beat), ("peers", self.look))
+            threading.Thread(target=self._loop, args=(task,), name=name, daemon=True)
+            for name, task in (("heartbeat", self.beat), ("peers", self.check_peers))
         ]
 
     def beat(self) -> None:
-        """Say once that this worker is alive; the first time it gets on the list. Raises Unavailable."""
-        now = dataclasses.replace(self._worker, beat_at=time.time(), units=self._doing())
+        """Store one heartbeat; the first one registers the worker. Raises Unavailable."""
+        now = dataclasses.replace(self._worker, beat_at=time.time(), units=self._units())
         with self._store.begin() as uow:
             if self._registered:
                 alive = uow.workers.renew(now)
@@ -98,24 +101,24 @@ class Heartbeat:
         self._registered = True
         if not alive:
             self._stopping.set()
-            self._lost()
+            self._on_lost()
 
-    def look(self) -> None:
-        """Give up workers that are dead, and take over from those given up. Raises Unavailable."""
+    def check_peers(self) -> None:
+        """Mark dead workers as lost, and take over the work of lost ones. Raises Unavailable."""
         with self._store.read() as uow:
             others = [
                 worker for worker in uow.workers.all() if worker.executor_id != self._worker.executor_id
             ]
         now = time.monotonic()
-        if now - self._looked_at > max(self._patience / 2, 2 * self._every):
-            logger.warning("nothing seen for %.1f s; watching the other workers anew", now - self._looked_at)
+        if now - self._checked_at > max(self._timeout / 2, 2 * self._interval):
+            logger.warning("paused for %.1f s; observing the other workers again", now - self._checked_at)
             self._peers.forget()
-        self._looked_at = now
+        self._checked_at = now
         lost = [worker.executor_id for worker in others if worker.lost_at is not None]
         dead = self._peers.dead([worker for worker in others if worker.lost_at is None], now)
         if dead:
-            logger.warning("giving up %s", ", ".join(worker.executor_id for worker in dead))
-            lost += self._give_up(dead)
+            logger.warning("marking as lost: %s", ", ".join(worker.executor_id for worker in dead))
+            lost += self._mark_lost(dead)
         if lost:
             self._take_over(lost)
 
@@ -124,15 +127,15 @@ class Heartbeat:
             thread.start()
 
     def stop(self) -> None:
-        """End the threads; the worker's row stays as it is."""
+        """End the threads. The worker's row is not changed."""
         self._stopping.set()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
-                # Whoever waits for a network that is gone must not keep the process.
+                # A thread that waits for a lost network must not keep the process alive.
                 thread.join(_JOIN_SECONDS)
 
-    def _give_up(self, dead: Sequence[Worker]) -> list[str]:
-        """Of several peers that see the same, one succeeds."""
+    def _mark_lost(self, dead: Sequence[Worker]) -> list[str]:
+        """Names of the workers that this one marked; for each only one of several peers succeeds."""
         with self._store.begin() as uow:
             now = time.time()
             return [
@@ -141,11 +144,11 @@ class Heartbeat:
                 if uow.workers.mark_lost(worker.executor_id, now, worker.beat_at)
             ]
 
-    def _run(self, task: Callable[[], None]) -> None:
-        while not self._stopping.wait(self._every):
+    def _loop(self, task: Callable[[], None]) -> None:
+        while not self._stopping.wait(self._interval):
             try:
                 task()
             except ServiceError as error:
                 logger.warning("heartbeat: %s", error)
             except Exception:
-                logger.exception("heartbeat failed; the next one follows")
+                logger.exception("heartbeat failed; it is tried again")

@@ -1,4 +1,4 @@
-"""Who a worker is to the job engine. Two living processes never share a name."""
+"""The name of a worker process, its executor id for DBOS. Two live processes never share one."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from app.domain.entities import Worker
 from app.domain.errors import Conflict
 from app.settings import Settings
 
-_SLOTS = 64
+_MAX_EMBEDDED_WORKERS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """worker: name, host and process. lock: held while the name is in use; None where names are random."""
+    """worker: name, host and process. lock: file lock on the name; None for random names."""
 
     worker: Worker
     lock: IO[str] | None
 
     def release(self) -> None:
-        """Let another process have the name."""
+        """Release the name for another process."""
         if self.lock is not None:
             self.lock.close()
 
@@ -35,19 +35,21 @@ class Identity:
 def claim_identity(settings: Settings) -> Identity:
     """A name for this process.
 
-    Embedded, the first free one of ``local-0`` to ``local-63``, held by a file lock in the data folder: a
-    worker that is started again after a crash has its old name and goes on at once. Distributed, a name never
-    used before: what a dead worker left is found by its peers. Raises Conflict when every slot is taken.
+    Embedded, the first free one of ``local-0`` to ``local-63``, reserved by a file lock in the data folder: a
+    worker restarted after a crash gets its old name and resumes its work immediately. Distributed, a name
+    never used before: the peers take over the work of a dead worker. Raises Conflict if none is free.
     """
     if not settings.embedded:
         host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:40]
         return Identity(_worker(f"{host}-{secrets.token_hex(6)}", settings), None)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    for slot in range(_SLOTS):
-        lock = _try_lock(settings.data_dir / f"worker-{slot}.lock")
+    for number in range(_MAX_EMBEDDED_WORKERS):
+        lock = _try_lock(settings.data_dir / f"worker-{number}.lock")
         if lock is not None:
-            return Identity(_worker(f"local-{slot}", settings), lock)
-    raise Conflict(f"{_SLOTS} workers use {settings.data_dir} already.", code="too_many_workers")
+            return Identity(_worker(f"local-{number}", settings), lock)
+    raise Conflict(
+        f"{_MAX_EMBEDDED_WORKERS} workers already use {settings.data_dir}.", code="too_many_workers"
+    )
 
 
 def _worker(executor_id: str, settings: Settings) -> Worker:
@@ -64,7 +66,7 @@ def _worker(executor_id: str, settings: Settings) -> Worker:
 
 
 def _try_lock(path: Path) -> IO[str] | None:
-    """The open file, locked until it is closed or the process ends; None when another process has it."""
+    """The open file, locked until it is closed or the process ends; None if another process has locked it."""
     file = path.open("w", encoding="ascii")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A worker process: it takes jobs from the queue and runs them until it is told to stop."""
+"""A worker process: it takes jobs from the queue and runs them until it is stopped."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ from app.jobs.engine.config import (
     APPLICATION_VERSION,
     SCHEMA,
     engine_url,
-    look_lightly,
-    nap_shortly,
     quiet_engine_log,
     serializer,
-    wait_for_room,
+)
+from app.jobs.engine.patches import (
+    cap_reconnect_backoff,
+    poll_queues_cheaply,
+    recover_workflows,
+    retry_when_disk_full,
 )
 from app.jobs.heartbeat import Heartbeat
 from app.jobs.identity import claim_identity
 from app.jobs.reconciler import Reconciler
-from app.jobs.workflow.running_units import UnderWay
-from app.jobs.workflow.workflows import Training
+from app.jobs.workflow.running_units import RunningUnits
+from app.jobs.workflow.workflows import TrainingWorkflows
 from app.logs import Repeats, mask_logs
 from app.processes.os_process import set_niceness
 from app.services.retention import Cleaner
@@ -46,17 +49,17 @@ logger = logging.getLogger(__name__)
 _DRAIN_SECONDS = 5.0
 _LISTED_SECONDS = 60.0
 _SPARE_CONNECTIONS = 12
-"""For heartbeat, reconciler and coordinators, which ask often and shortly."""
-_NEWS_SECONDS = 0.5
+"""For heartbeat, reconciler and coordinators, whose transactions are short."""
+_NOTIFICATION_SECONDS = 0.5
 _NICENESS = 2
-"""What answers queries goes first; a worker that is not heard of is taken for dead, so not far behind."""
+"""API processes have priority, but not much: a worker whose heartbeat is late counts as dead."""
 
 
 class Worker:
     """Everything that runs in a worker process. `start` once, then `stop`.
 
     solver_command: program and arguments of the solver process, if not this package's own.
-    on_lost: called when the peers have given this worker up; nothing is left to do for it but `stop`.
+    on_lost: called when the peers have marked this worker as lost; all that remains is to call `stop`.
     """
 
     def __init__(
@@ -69,12 +72,12 @@ class Worker:
         self._settings = settings
         self._on_lost = on_lost
         self._is_lost = False
-        self._under_way = UnderWay()
+        self._running_units = RunningUnits()
         self._stopping = threading.Event()
         self._identity = claim_identity(settings)
         me = self._identity.worker
-        # Each running workflow may hold a connection, and the heartbeat must never wait for one.
-        # Frozen in a transaction, this worker must not keep its rows from who takes over.
+        # Each running workflow may use a connection, and the heartbeat must never wait for one. The database
+        # ends idle transactions: frozen in one, this worker must not block the rows for its successor.
         pool_size = 2 * settings.worker_concurrency + _SPARE_CONNECTIONS
         self._store = Store(
             open_database(settings, "worker", pool_size=pool_size, idle=settings.takeover_seconds)
@@ -83,16 +86,16 @@ class Worker:
         self._heartbeat = Heartbeat(
             self._store,
             me,
-            every=settings.heartbeat_seconds,
-            patience=settings.takeover_seconds,
-            doing=self._under_way.snapshot,
+            interval=settings.heartbeat_seconds,
+            timeout=settings.takeover_seconds,
+            units=self._running_units.snapshot,
             take_over=self._take_over,
-            lost=self._end_as_lost,
+            on_lost=self._end_as_lost,
         )
         self._reconciler = Reconciler(
-            self._store, self._queue, self._adopt, let_go=Cleaner(self._store, settings)
+            self._store, self._queue, self._recover_orphans, clean_up=Cleaner(self._store, settings)
         )
-        self._training: Training | None = None
+        self._training: TrainingWorkflows | None = None
         self._taken_over: set[tuple[str, str]] = set()
 
     @property
@@ -101,9 +104,9 @@ class Worker:
         return self._identity.worker.executor_id
 
     def start(self) -> None:
-        """Prepare the job engine's database and take up work, first what a former life of this name left.
+        """Prepare DBOS's database and take work, first what a former process of this name left.
 
-        Raises Unavailable when the service's own tables are missing or of another version.
+        Raises Unavailable if the service's own tables are missing or of another version.
         """
         settings = self._settings
         if not schema_is_current(self._store.engine):
@@ -112,14 +115,14 @@ class Worker:
                 code="schema_outdated",
             )
         quiet_engine_log()
-        nap_shortly()
-        wait_for_room()
+        cap_reconnect_backoff()
+        retry_when_disk_full()
         url = engine_url(settings)
         if url.startswith("sqlite"):
             _use_wal_at(url)
         DBOS.migrate(url, schema=SCHEMA)
         self._queue.register_queues()
-        # The engine recovers this name's unfinished work when launched: the peers must see it alive by then.
+        # On launch DBOS recovers this name's unfinished work: by then the peers must see this worker alive.
         self._heartbeat.beat()
         engine = DBOS(
             config=DBOSConfig(
@@ -130,51 +133,51 @@ class Worker:
                 executor_id=self.executor_id,
                 serializer=serializer(),
                 log_level="WARNING",
-                # Frozen in a transaction of the engine, it loses that one, too.
+                # DBOS's transactions, too, must not outlive a freeze.
                 sys_db_idle_transaction_timeout_sec=settings.takeover_seconds,
-                # Nobody waits for such news; to look for it would wake a core 100 times a second.
-                notification_coalesce_sec=_NEWS_SECONDS,
+                # No workflow waits for notifications; the default polls for them 100 times a second.
+                notification_coalesce_sec=_NOTIFICATION_SECONDS,
                 sys_db_pool_size=2 * settings.worker_concurrency + _SPARE_CONNECTIONS,
             )
         )
         datasource = SQLAlchemyDatasource.create(
             settings.app_database_url, engine=self._store.engine, schema=SCHEMA, serializer=serializer()
         )
-        self._training = Training(
+        self._training = TrainingWorkflows(
             settings,
             self._store,
             datasource,
             self._queue,
             self._stopping,
-            self._under_way,
+            self._running_units,
             self.executor_id,
             self._solver_command,
         )
         self._training.register()
         DBOS.launch()
-        look_lightly(engine._sys_db, self._under_way.is_busy)
+        poll_queues_cheaply(engine, self._running_units.is_busy)
         self._heartbeat.start()
         self._reconciler.start()
         logger.info("worker %s takes jobs", self.executor_id)
 
     def stop(self) -> None:
-        """End the solvers at once and leave unfinished jobs to be continued by whoever comes next."""
+        """Kill the solvers. Another worker, or the next one of this name, continues unfinished jobs."""
         self._stopping.set()
-        self._under_way.wake()
-        if not self._under_way.wait_until_idle(_DRAIN_SECONDS):
+        self._running_units.wake()
+        if not self._running_units.wait_until_idle(_DRAIN_SECONDS):
             logger.warning("some workflows did not stop within %.0f s", _DRAIN_SECONDS)
         if self._training is not None:
             self._training.close()
         self._reconciler.stop()
         self._heartbeat.stop()
         DBOS.destroy(destroy_registry=True)
-        self._sign_off()
+        self._deregister()
         self._queue.close()
         self._store.dispose()
         self._identity.release()
 
-    def _sign_off(self) -> None:
-        """Leave the list of workers; if there is work under this name, leave it to the peers at once."""
+    def _deregister(self) -> None:
+        """Leave the list of workers, or mark this one as lost if it has work, which peers then take over."""
         if self._is_lost:
             return
         try:
@@ -184,51 +187,50 @@ class Worker:
                 else:
                     uow.workers.forget(self.executor_id)
         except Unavailable as error:
-            logger.warning("worker %s: could not sign off: %s", self.executor_id, error)
+            logger.warning("worker %s: could not deregister: %s", self.executor_id, error)
 
     def _end_as_lost(self) -> None:
-        """The peers do this worker's work: its solvers end now, and the name is not used any more."""
+        """Kill the solvers, since the peers do this worker's work; its name is not used again."""
         self._is_lost = True
         logger.error(
-            "worker %s was given up by the others after a silence of more than %.0f s: it stops its solvers",
+            "worker %s was marked as lost by its peers after %.0f s of silence: it kills its solvers",
             self.executor_id,
             self._settings.takeover_seconds,
         )
         self._stopping.set()
-        self._under_way.wake()
+        self._running_units.wake()
         self._on_lost()
 
     def _take_over(self, lost: Sequence[str]) -> None:
-        """Queue the unfinished work of lost workers again; the engine gives each piece to one worker only.
+        """Queue the unfinished work of lost workers again.
 
-        They stay listed for a while: what one of them took up before it knew is found the next time.
+        They stay listed for a minute: a lost worker may have taken more work before it noticed.
         """
         for executor_id in lost:
-            handles = DBOS._recover_pending_workflows([executor_id])
-            jobs = {handle.get_workflow_id().partition(".")[0] for handle in handles}
+            jobs = {workflow_id.partition(".")[0] for workflow_id in recover_workflows(executor_id)}
             self._taken_over |= {(job_id, executor_id) for job_id in jobs}
-        self._tell_of_takeovers()
+        self._record_takeovers()
         before = time.time() - _LISTED_SECONDS
         with self._store.begin() as uow:
             for worker in uow.workers.all():
                 if worker.lost_at is not None and worker.lost_at < before:
                     uow.workers.forget(worker.executor_id)
 
-    def _tell_of_takeovers(self) -> None:
-        """What cannot be told now, as the lost worker still holds the job's row, is told the next time."""
+    def _record_takeovers(self) -> None:
+        """Store an event a takeover; the next time, if the lost worker still has the job's row locked."""
         for pair in sorted(self._taken_over):
             self._taken_over.discard(pair)
             job_id, executor_id = pair
             try:
                 with self._store.begin() as uow:
-                    told = {"from": [executor_id], "by": self.executor_id}
-                    uow.events.append(job_id, "worker_took_over", told)
+                    data = {"from": [executor_id], "by": self.executor_id}
+                    uow.events.append(job_id, "worker_took_over", data)
             except Unavailable:
                 self._taken_over.add(pair)
                 raise
 
-    def _adopt(self) -> None:
-        """Take over work under names that no worker has: of lost ones that are not listed any more."""
+    def _recover_orphans(self) -> None:
+        """Take over work of workers that are no longer listed."""
         busy = self._queue.workers_with_work()
         with self._store.read() as uow:
             known = {worker.executor_id for worker in uow.workers.all()}
@@ -237,7 +239,7 @@ class Worker:
 
 
 def run_worker(settings: Settings) -> int:
-    """Work until SIGTERM or SIGINT; returns the exit status. Blocks; main thread only."""
+    """Run a worker until SIGTERM or SIGINT; returns the exit status. Call it in the main thread."""
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
     mask_logs()
@@ -263,32 +265,32 @@ def run_worker(settings: Settings) -> int:
     finally:
         worker.stop()
     if lost.is_set():
-        _begin_anew()
-    _leave_no_thread_behind()
+        _reexec()
+    _exit_despite_threads()
     return 0
 
 
-def _begin_anew() -> None:
-    """Go on as another worker: the same command in the same process, with nothing left of this one."""
-    logger.warning("beginning anew under another name")
+def _reexec() -> None:
+    """Replace this process by a new worker: the same command under another name."""
+    logger.warning("restarting under another name")
     logging.shutdown()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
 
-def _leave_no_thread_behind() -> None:
-    """End now if a thread hangs in the engine: one that lost its work to a peer waits there for the end."""
+def _exit_despite_threads() -> None:
+    """Exit even if a thread hangs in DBOS, as one does that waits for a workflow that a peer took over."""
     deadline = time.monotonic() + 2.0
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
-                logger.info("leaving thread %s behind", thread.name)
+                logger.info("exiting without waiting for thread %s", thread.name)
                 logging.shutdown()
                 os._exit(0)
 
 
 def _use_wal_at(url: str) -> None:
-    """For the engine's own database, too."""
+    """Set WAL mode for DBOS's SQLite database, which DBOS does not do."""
     path = make_url(url).database
     if path is None:
         raise Unavailable(f"{url} names no file.")

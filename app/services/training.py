@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.entities import (
+    WORKER_ALIVE_SECONDS,
     Event,
     Job,
     JobState,
@@ -44,7 +45,6 @@ from app.store.unit_of_work import Store, UnitOfWork
 logger = logging.getLogger(__name__)
 
 RETRIABLE = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.PARTIALLY_SUCCEEDED})
-WORKER_SILENCE = 15.0
 """Seconds without any worker's heartbeat after which a running job is cancelled without waiting for one."""
 
 _MODEL_NAME: TypeAdapter[str] = TypeAdapter(Name)
@@ -346,7 +346,7 @@ def _request_cancel(store: Store, job_id: str) -> Job:
 
 
 def _a_worker_is_alive(uow: UnitOfWork) -> bool:
-    return bool(uow.workers.alive(time.time() - WORKER_SILENCE))
+    return bool(uow.workers.alive(time.time() - WORKER_ALIVE_SECONDS))
 
 
 def _forget_failures(uow: UnitOfWork, job_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The durable queue as the use cases see it: a client of the job engine that runs no workflow itself."""
+"""The durable job queue of API processes and coordinators: a client of DBOS that runs no workflow itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from dbos import DBOSClient, EnqueueOptions
-from dbos._error import DBOSException
+from dbos import DBOSClient, EnqueueOptions, error
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.domain.errors import Unavailable
@@ -31,7 +30,7 @@ _ENDED = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 
 @dataclass(frozen=True, slots=True)
 class WorkflowState:
-    """What the engine knows of a workflow. error: the message it failed with, if it did."""
+    """DBOS's record of a workflow. error: the message of its failure, None if it has not failed."""
 
     status: str
     error: str | None
@@ -42,18 +41,18 @@ class WorkflowState:
 
 
 def why_ended(workflow: WorkflowState | None) -> tuple[str, str]:
-    """Code and message for a job whose workflow ended, or is gone, without saying how the job did."""
+    """Error code and message for a job whose workflow ended, or is missing, without ending the job."""
     if workflow is not None and workflow.status == "MAX_RECOVERY_ATTEMPTS_EXCEEDED":
-        return "too_many_restarts", "The job was interrupted too often and was given up."
+        return "too_many_restarts", "The job was interrupted too often; it is not tried again."
     if workflow is not None and workflow.error is not None:
         return "internal_error", f"The job's workflow failed: {workflow.error}"
     return "internal_error", "The job's workflow ended without a result."
 
 
 class DbosQueue:
-    """`app.domain.ports.JobQueue` on DBOS. Connects when first used; every method may raise Unavailable.
+    """`app.domain.ports.JobQueue` on DBOS. It connects on first use; every method may raise Unavailable.
 
-    A lost connection is an error at once and not a wait: a dead database is a clear answer to an API caller.
+    A lost connection raises immediately instead of waiting, so that an API caller gets a clear answer.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -62,7 +61,7 @@ class DbosQueue:
         self._lock = threading.Lock()
 
     def enqueue(self, job_id: str, workflow_id: str) -> None:
-        """Put the job's workflow in the queue; a second call with the same workflow_id changes nothing."""
+        """Put the job's workflow in the queue. A second call with the same workflow_id changes nothing."""
         attempt = int(workflow_id.rpartition(".")[2])
         options = EnqueueOptions(
             workflow_name=TRAIN_MODEL,
@@ -74,43 +73,43 @@ class DbosQueue:
             client.enqueue(options, job_id, attempt)
 
     def cancel(self, workflow_id: str) -> None:
-        """Stop the workflow and its children; unknown or ended ones are left alone."""
+        """Cancel the workflow and its children, unless it is unknown or has ended."""
         with self._connected() as client:
             client.cancel_workflow(workflow_id, cancel_children=True)
 
     def ping(self) -> None:
-        """Return when the queue answers and its tables are there."""
+        """Check that the queue answers and its tables exist."""
         self.states(["ping"])
 
     def states(self, workflow_ids: Sequence[str]) -> dict[str, WorkflowState]:
-        """The workflows that the engine knows, by id."""
+        """States by workflow id; unknown workflows are left out."""
         if not workflow_ids:
             return {}
         with self._connected() as client:
-            found = client.list_workflows(workflow_ids=list(workflow_ids), load_input=False)
+            workflows = client.list_workflows(workflow_ids=list(workflow_ids), load_input=False)
         return {
             workflow.workflow_id: WorkflowState(
                 workflow.status, None if workflow.error is None else str(workflow.error)
             )
-            for workflow in found
+            for workflow in workflows
         }
 
     def workers_with_work(self) -> set[str]:
-        """Names under which workflows are marked as running."""
+        """Executor ids for which DBOS lists running workflows."""
         with self._connected() as client:
-            found = client.list_workflows(status="PENDING", load_input=False, load_output=False)
-        return {workflow.executor_id for workflow in found if workflow.executor_id is not None}
+            running = client.list_workflows(status="PENDING", load_input=False, load_output=False)
+        return {workflow.executor_id for workflow in running if workflow.executor_id is not None}
 
     def has_work_of(self, executor_id: str) -> bool:
-        """Whether a workflow is marked as running on a worker of this name."""
+        """Whether DBOS lists a running workflow for this executor id."""
         with self._connected() as client:
-            found = client.list_workflows(
+            running = client.list_workflows(
                 status="PENDING", executor_id=executor_id, limit=1, load_input=False, load_output=False
             )
-        return bool(found)
+        return bool(running)
 
     def forget_before(self, moment: float, *, limit: int = 1000) -> int:
-        """Delete the records of workflows ended before ``moment`` (epoch seconds); returns how many."""
+        """Delete records of workflows that ended before ``moment`` (epoch seconds); returns their number."""
         before = datetime.fromtimestamp(moment, UTC).isoformat()
         with self._connected() as client:
             ended = client.list_workflows(
@@ -122,7 +121,7 @@ class DbosQueue:
         return len(ids)
 
     def register_queues(self) -> None:
-        """Write the queues' limits; the engine's tables must exist."""
+        """Store the queues' limits; DBOS's tables must exist."""
         with self._connected() as client:
             for name, limits in queue_limits(self._settings).items():
                 client.register_queue(
@@ -133,7 +132,7 @@ class DbosQueue:
                 )
 
     def close(self) -> None:
-        """Close the connections; the next call opens them again."""
+        """Close the connections. The next call opens them again."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
@@ -143,8 +142,8 @@ class DbosQueue:
     def _connected(self) -> Iterator[DBOSClient]:
         try:
             yield self._open()
-        except (SQLAlchemyError, DBOSException, OSError) as error:
-            raise Unavailable("The job queue cannot be reached.", code="queue_unavailable") from error
+        except (SQLAlchemyError, error.DBOSException, OSError) as cause:
+            raise Unavailable("The job queue cannot be reached.", code="queue_unavailable") from cause
 
     def _open(self) -> DBOSClient:
         with self._lock:

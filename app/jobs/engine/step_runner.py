@@ -1,39 +1,60 @@
-"""Running the steps of a workflow: each in one transaction with the engine's checkpoint of it."""
+"""Runs durable steps: each in one transaction with DBOS's checkpoint of it."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Concatenate, Generic, ParamSpec
 
 from dbos import SQLAlchemyDatasource
-from dbos._datasource import DatasourceOptions, IsolationLevel
-from sqlalchemy.exc import DBAPIError
 
 from app.domain.entities import Json
-from app.jobs.workflow.cancellation import JobStopped, stop_if
-from app.jobs.workflow.steps import Refused
-from app.store.db_errors import unavailable_of
+from app.jobs.engine.patches import retry_steps_while_unavailable
+from app.jobs.errors import JobStopped
 from app.store.unit_of_work import Store, UnitOfWork
 
+P = ParamSpec("P")
 
-class Ledger:
-    """The database as the workflows write to it. One that is away is waited for, until the worker ends."""
 
-    def __init__(self, store: Store, datasource: SQLAlchemyDatasource, stopping: threading.Event) -> None:
+@dataclass(frozen=True, slots=True)
+class Step(Generic[P]):
+    """A function that writes in one transaction and returns JSON. Calling it runs it without a checkpoint.
+
+    name: stored by DBOS with every result, and compared when an interrupted job of an earlier release goes
+    on, so it never changes, whatever the function is called.
+    """
+
+    name: str
+    function: Callable[Concatenate[UnitOfWork, P], Json]
+
+    def __call__(self, uow: UnitOfWork, *arguments: P.args, **options: P.kwargs) -> Json:
+        return self.function(uow, *arguments, **options)
+
+
+def durable_step(
+    name: str,
+) -> Callable[[Callable[Concatenate[UnitOfWork, P], Json]], Step[P]]:
+    """Declare a function as the step that DBOS knows by ``name``."""
+    return lambda function: Step(name, function)
+
+
+class StepRunner:
+    """Runs steps of workflows. It waits for a database that is away until ``check_stop`` raises."""
+
+    def __init__(
+        self, store: Store, datasource: SQLAlchemyDatasource, check_stop: Callable[[], None]
+    ) -> None:
         self.store = store
         self._datasource = datasource
-        on_sqlite = store.engine.dialect.name == "sqlite"
-        # Writers of one job wait for each other on its row, so a stricter level would only make them fail.
-        self._isolation: IsolationLevel = "SERIALIZABLE" if on_sqlite else "READ COMMITTED"
-        _be_patient(datasource, stopping)
+        self._is_sqlite = store.engine.dialect.name == "sqlite"
+        retry_steps_while_unavailable(datasource, check_stop)
 
-    def step(self, function: Callable[..., Json], *arguments: Any) -> Json:
-        """Run one of `steps`; after a crash what it gave then. Raises JobStopped when it refuses."""
-        return self.step_anew(function, *arguments)[0]
+    def run(self, step: Step[P], *arguments: P.args, **options: P.kwargs) -> Json:
+        """The step's result, which after a crash is the recorded one. Raises JobStopped as the step does."""
+        return self.run_if_new(step, *arguments, **options)[0]
 
-    def step_anew(self, function: Callable[..., Json], *arguments: Any) -> tuple[Json, bool]:
-        """As `step`, and whether it was run now, not before a crash. Raises JobStopped."""
+    def run_if_new(self, step: Step[P], *arguments: P.args, **options: P.kwargs) -> tuple[Json, bool]:
+        """As `run`, with whether the step ran now and not before a crash. Raises JobStopped."""
         ran = False
 
         def in_transaction() -> Json:
@@ -41,24 +62,17 @@ class Ledger:
             ran = True
             uow = UnitOfWork(self._datasource.sql_session().connection())
             try:
-                return function(uow, *arguments)
-            except Refused as refused:
-                # Not an error to the engine, which would note it with a traceback: nothing was written.
-                return {"refused": str(refused)}
+                return step(uow, *arguments, **options)
+            except JobStopped as stopped:
+                # DBOS would log an exception with its traceback. The step has written nothing.
+                return {"refused": str(stopped)}
 
-        options = DatasourceOptions(name=function.__name__, isolation_level=self._isolation)
-        found = self._datasource.run_tx_step(options, in_transaction)
-        if "refused" in found:
-            raise JobStopped(found["refused"])
-        return found, ran
-
-
-def _be_patient(datasource: SQLAlchemyDatasource, stopping: threading.Event) -> None:
-    """Have the engine try a step again after every error that waiting may cure, not only those it knows."""
-    known = datasource._is_serialization_error
-
-    def may_pass(error: Exception) -> bool:
-        stop_if(stopping)
-        return known(error) or (isinstance(error, DBAPIError) and unavailable_of(error) is not None)
-
-    datasource._is_serialization_error = may_pass  # type: ignore[method-assign]
+        # Steps of one job wait for each other on the job's row, so PostgreSQL's SERIALIZABLE would only add
+        # failures.
+        result = self._datasource.run_tx_step(
+            {"name": step.name, "isolation_level": "SERIALIZABLE" if self._is_sqlite else "READ COMMITTED"},
+            in_transaction,
+        )
+        if "refused" in result:
+            raise JobStopped(result["refused"])
+        return result, ran

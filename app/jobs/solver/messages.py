@@ -1,32 +1,74 @@
-"""Messages between a worker and its solver process: a JSON header and raw byte strings, nothing pickled.
+"""Messages between a worker and its solver process, and the values that they carry. Nothing is pickled.
 
-A frame is: length of the header (4 bytes, big endian), the header as JSON with the sizes of the byte strings
-under ``"sizes"``, then the byte strings one after another.
+A message is: length of the header (4 bytes, big endian), the header as JSON with the sizes of the byte
+strings under ``"sizes"``, then the byte strings one after another.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import IO
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
 from app.domain.entities import Json
+from app.jobs.errors import InvalidMessage
 
-_LENGTH = struct.Struct(">I")
-MAX_HEADER_BYTES = 256 * 1024**2
-MAX_BLOB_BYTES = 64 * 1024**3
+if TYPE_CHECKING:
+    from app.jobs.solver.transfer import Transfer
 
+MAX_HEADER_BYTES: Final = 256 * 1024**2
+MAX_BLOB_BYTES: Final = 64 * 1024**3
+_LENGTH: Final = struct.Struct(">I")
 
-class BrokenFrame(Exception):
-    """Bytes that are not a frame: the other side is not who it should be."""
+StudentKey: TypeAlias = tuple[int, str]
+"""(class index, method)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """header: JSON-ready, with a ``"type"``. blobs: byte strings that go with it."""
+class SolverSettings:
+    """The job of a solver process and its surroundings. threads: 0 for one a processor.
+
+    cache_dir, cache_disk_bytes: local cache of packed models, from which an imported teacher is read.
+    """
+
+    dataset_id: str
+    spec: Json
+    threads: int
+    log_level: str
+    database_url: str = field(repr=False)
+    cache_dir: str = ""
+    cache_disk_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationResult:
+    """report: the teacher's summary, seconds by stage and metrics. The two transfers are packages of core."""
+
+    report: Json
+    preparation: Transfer
+    teacher: Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class StudentResult:
+    """A trained student, or why there is none: then ``packed`` is None and ``row`` has code and message.
+
+    trace: compressed JSON of its hyper-parameter search; None without a search.
+    """
+
+    key: StudentKey
+    label: str
+    row: Json
+    packed: bytes | None
+    trace: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """header: JSON-ready, with a ``"type"``. blobs: byte strings that belong to it."""
 
     header: Json
     blobs: tuple[bytes, ...] = ()
@@ -35,9 +77,14 @@ class Frame:
     def type(self) -> str:
         return str(self.header["type"])
 
+    @property
+    def key(self) -> StudentKey:
+        """The student that the message is about."""
+        return int(self.header["class_index"]), str(self.header["method"])
 
-def write_frame(stream: IO[bytes], header: Json, blobs: Sequence[bytes] = ()) -> None:
-    """Write one frame and flush. Raises OSError when the other side is gone."""
+
+def write_message(stream: IO[bytes], header: Json, blobs: Sequence[bytes] = ()) -> None:
+    """Write one message and flush. Raises OSError when the other side has closed the pipe."""
     encoded = msgspec.json.encode(header | {"sizes": [len(blob) for blob in blobs]})
     stream.write(_LENGTH.pack(len(encoded)))
     stream.write(encoded)
@@ -46,35 +93,35 @@ def write_frame(stream: IO[bytes], header: Json, blobs: Sequence[bytes] = ()) ->
     stream.flush()
 
 
-def read_frame(stream: IO[bytes]) -> Frame | None:
-    """The next frame; None when the stream ends, also in the middle of a frame. Raises BrokenFrame."""
+def read_message(stream: IO[bytes]) -> Message | None:
+    """The next message; None if the stream ends, even in the middle of one. Raises InvalidMessage."""
     prefix = stream.read(_LENGTH.size)
     if len(prefix) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(prefix)
     if length > MAX_HEADER_BYTES:
-        raise BrokenFrame(f"A header of {length} bytes is over the limit of {MAX_HEADER_BYTES}.")
+        raise InvalidMessage(f"A header of {length} bytes is over the limit of {MAX_HEADER_BYTES}.")
     encoded = stream.read(length)
     if len(encoded) < length:
         return None
-    header, sizes = _decoded(encoded)
+    header, sizes = _decode_header(encoded)
     blobs = []
     for size in sizes:
         blob = stream.read(size)
         if len(blob) < size:
             return None
         blobs.append(blob)
-    return Frame(header, tuple(blobs))
+    return Message(header, tuple(blobs))
 
 
-def _decoded(encoded: bytes) -> tuple[Json, list[int]]:
+def _decode_header(encoded: bytes) -> tuple[Json, list[int]]:
     try:
         header = msgspec.json.decode(encoded, type=Json)
         sizes = msgspec.convert(header.pop("sizes", None), list[int])
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise BrokenFrame(f"The header cannot be read: {error}") from error
+        raise InvalidMessage(f"The header cannot be read: {error}") from error
     if any(not 0 <= size <= MAX_BLOB_BYTES for size in sizes):
-        raise BrokenFrame(f"The sizes {sizes[:10]} are out of bounds.")
+        raise InvalidMessage(f"The sizes {sizes[:10]} are out of bounds.")
     if not isinstance(header.get("type"), str):
-        raise BrokenFrame("The header has no type.")
+        raise InvalidMessage("The header has no type.")
     return header, sizes

@@ -1,12 +1,13 @@
-"""The worker's side of a solver process: start it, talk to it, end it at once.
+"""The worker's side of a solver process: start it, exchange messages with it, kill it.
 
-The process is started when it is first needed and stays for its job, so that what one unit has prepared or
-restored is there for the next. It is a plain program with pipes: killed at any moment, it leaves nothing.
+The process starts when it is first needed and stays with its job, so that a unit finds what an earlier unit
+has prepared or restored. It is a plain program with pipes: killed at any moment, it leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import queue
@@ -16,32 +17,39 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import IO, TypeAlias
+from typing import IO, Final, TypeAlias
 
 from app.domain.entities import Json
-from app.jobs.solver.messages import BrokenFrame, Frame, read_frame, write_frame
-from app.jobs.solver.transfer import Parcel
+from app.jobs.errors import InvalidMessage, SolverBlocked, SolverDied, SolverFailed, SolverInterrupted
+from app.jobs.solver.messages import (
+    Message,
+    PreparationResult,
+    SolverSettings,
+    StudentKey,
+    StudentResult,
+    read_message,
+    write_message,
+)
+from app.jobs.solver.transfer import Transfer
 
 logger = logging.getLogger(__name__)
 
-Pair: TypeAlias = tuple[int, str]
-"""(class index, method)."""
-Watch: TypeAlias = Callable[[], None]
-"""Called at least five times a second while waiting; raises when the work is to stop."""
+CheckStop: TypeAlias = Callable[[], None]
+"""Called at least five times a second while waiting; raises when the work must stop."""
 Report: TypeAlias = Callable[[Json], None]
-"""Told of every progress message."""
+"""Called with the header of every progress message."""
 
-SOLVER_COMMAND = (sys.executable, "-P", "-m", "app.jobs.solver.main")
+SOLVER_COMMAND: Final = (sys.executable, "-P", "-m", "app.jobs.solver.main")
 
-_POLL_SECONDS = 0.1
-_HINDERED_SECONDS = 1.0
-_GRACE_SECONDS = 5.0
-_STUDENTS_AT_ONCE = 64
-_BYTES_AT_ONCE = 16 * 1024**2
-_THREAD_VARIABLES = (
+_POLL_SECONDS: Final = 0.1
+_BACK_OFF_SECONDS: Final = 1.0
+_EXIT_SECONDS: Final = 5.0
+_MAX_BATCH_STUDENTS: Final = 64
+_MAX_BATCH_BYTES: Final = 16 * 1024**2
+_THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -50,75 +58,14 @@ _THREAD_VARIABLES = (
 )
 
 
-class SolverFailed(Exception):
-    """The solver says that the job cannot be done."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
-class SolverHindered(Exception):
-    """The solver lacks something of its surroundings just now, the database say: no verdict on the job."""
-
-
-class SolverDied(Exception):
-    """The solver process ended in the middle of its work. in_flight: the pairs that it was training."""
-
-    def __init__(self, how: str, in_flight: frozenset[Pair]) -> None:
-        super().__init__(f"The solver process {how}.")
-        self.how = how
-        self.in_flight = in_flight
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a solver process works on. threads: 0 for all processors.
-
-    cache_dir, cache_disk_bytes: of the packed models on local disk, from where an imported teacher is read.
-    """
-
-    dataset_id: str
-    spec: Json
-    threads: int
-    log_level: str
-    database_url: str = field(repr=False)
-    cache_dir: str = ""
-    cache_disk_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """report: the teacher's summary, seconds by stage and metrics. Both parcels are packages of core."""
-
-    report: Json
-    preparation: Parcel
-    teacher: Parcel
-
-
-@dataclass(frozen=True, slots=True)
-class StudentResult:
-    """One trained student, or why there is none: then ``packed`` is None and ``row`` has code and message.
-
-    trace: of the search for it, compressed JSON; None where nothing was searched.
-    """
-
-    pair: Pair
-    label: str
-    row: Json
-    packed: bytes | None
-    trace: bytes | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class SolverHandle:
-    """A running solver: where its commands go, and the queue its answers come by; None is the last."""
+    """A running solver: the stream of its commands and the queue of its answers, which ends with None."""
 
     popen: subprocess.Popen[bytes]
     commands: IO[bytes]
-    frames: queue.SimpleQueue[Frame | None]
-    pump: threading.Thread
+    answers: queue.SimpleQueue[Message | None]
+    reader: threading.Thread
 
     @classmethod
     def start(
@@ -129,12 +76,12 @@ class SolverHandle:
         *,
         spare: bool = False,
     ) -> SolverHandle:
-        """Start a solver that nobody has told yet what to do. It ends with the thread that does so.
+        """Start a solver that has no job yet. It ends with the thread that calls this.
 
-        threads: of the libraries' own pools; 0: as many as they like. niceness: its priority, 0 to 19, while
-        it solves. spare: whether it is for later, and gets ready at that priority too.
+        threads: size of its libraries' own pools; 0: their default. niceness: its priority while it solves,
+        0 to 19. spare: no job waits for it, so it also loads its libraries at that priority.
         """
-        # In a session of its own: a Ctrl-C in the terminal is for the worker, which ends its solver itself.
+        # In a session of its own: Ctrl-C in the terminal is for the worker, which ends its solver itself.
         popen = subprocess.Popen(  # noqa: S603
             [*command, str(os.getpid()), str(niceness), "later" if spare else "now"],
             stdin=subprocess.PIPE,
@@ -144,44 +91,45 @@ class SolverHandle:
         )
         if popen.stdin is None or popen.stdout is None:
             raise RuntimeError("the solver process has no pipes")
-        frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-        pump = threading.Thread(
-            target=_pump, args=(popen.stdout, frames), name=f"solver-{popen.pid}", daemon=True
+        answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        reader = threading.Thread(
+            target=_read_answers, args=(popen.stdout, answers), name=f"solver-{popen.pid}", daemon=True
         )
-        pump.start()
-        return cls(popen, popen.stdin, frames, pump)
+        reader.start()
+        return cls(popen, popen.stdin, answers, reader)
 
     @property
-    def has_said_something(self) -> bool:
-        """Whether it has got ready, or has ended."""
-        return not self.frames.empty()
+    def has_answered(self) -> bool:
+        """Whether it has become ready or has ended."""
+        return not self.answers.empty()
 
     def end(self) -> None:
+        """Kill the process and wait until it is gone."""
         self.popen.kill()
         self.popen.wait()
-        self.pump.join()
-        # What was not yet flushed has nobody to read it.
+        self.reader.join()
+        # Flushing what is left in the buffer fails: the pipe has no reader.
         with contextlib.suppress(OSError):
             self.commands.close()
 
 
 class Solver:
-    """One job's solver process. A context manager: leaving it, however it is left, ends the process.
+    """One job's solver process. As a context manager it ends the process on exit.
 
     command: program and first arguments of the process, if not this package's own.
-    start: gives a process nobody has told yet what to do; by default a new one, which ends with this thread.
+    start: returns a process that has no job yet; by default a new one, which ends with this thread.
     """
 
     def __init__(
         self,
-        order: Order,
-        watch: Watch,
+        settings: SolverSettings,
+        check_stop: CheckStop,
         command: Sequence[str] | None = None,
         start: Callable[[], SolverHandle] | None = None,
     ) -> None:
-        self._order = order
-        self._watch = watch
-        self._begin = start or partial(SolverHandle.start, command or SOLVER_COMMAND, order.threads)
+        self._settings = settings
+        self._check_stop = check_stop
+        self._start = start or partial(SolverHandle.start, command or SOLVER_COMMAND, settings.threads)
         self._process: SolverHandle | None = None
         self._has_preparation = False
 
@@ -195,66 +143,71 @@ class Solver:
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None while there is none."""
+        """Process id; None without a process."""
         return None if self._process is None else self._process.popen.pid
 
     @property
     def ready(self) -> bool:
-        """Whether the process is there and has the job's preparation in memory."""
+        """Whether the process runs and has the job's preparation in memory."""
         return self._has_preparation and self._process is not None and self._process.popen.poll() is None
 
-    def serve(self, watch: Watch) -> None:
-        """From now on work for somebody else, and let him say when to stop."""
-        self._watch = watch
+    def attach(self, check_stop: CheckStop) -> None:
+        """Work for another unit of the job, which stops by a check of its own."""
+        self._check_stop = check_stop
 
-    def prepare(self, targets: Sequence[int], report: Report) -> Prepared:
+    def prepare(self, targets: Sequence[int], report: Report) -> PreparationResult:
         """Load the data, fit features and teacher.
 
-        Raises SolverFailed, SolverDied, SolverHindered, what the watch raises.
+        Raises SolverFailed, SolverDied, SolverBlocked, and what the stop check raises.
         """
         self._send("prepare", {"targets": list(targets)})
-        answer = self._await("prepared", report)
+        answer = self._expect("prepared", report)
         self._has_preparation = True
-        labels = answer.header.get("parcels", [None] * len(answer.blobs))
-        preparation, teacher = map(Parcel.unpack, labels, answer.blobs)
-        return Prepared(answer.header, preparation, teacher)
+        headers = answer.header.get("transfers", [None] * len(answer.blobs))
+        preparation, teacher = map(Transfer.from_header, headers, answer.blobs)
+        return PreparationResult(answer.header, preparation, teacher)
 
     def train(
-        self, pairs: Sequence[Pair], preparation_digest: str, report: Report
+        self, keys: Sequence[StudentKey], preparation_digest: str, report: Report
     ) -> Iterator[list[StudentResult]]:
-        """Students in any order, each time all that have finished since the last, at most 64.
+        """Students in any order; yields up to 64 that have finished since the last batch.
 
-        Raises SolverFailed, SolverDied, SolverHindered, what the watch raises.
+        Raises SolverFailed, SolverDied, SolverBlocked, and what the stop check raises.
         """
         if not self._has_preparation:
             self._send("restore", {"preparation_digest": preparation_digest})
-            self._await("restored", report)
+            self._expect("restored", report)
             self._has_preparation = True
-        self._send("train", {"pairs": [list(pair) for pair in pairs]})
-        in_flight: set[Pair] = set()
+        self._send("train", {"students": [list(key) for key in keys]})
+        in_flight: set[StudentKey] = set()
         batch: list[StudentResult] = []
         try:
-            while (frame := self._next(report, in_flight, wait=not batch)) is None or frame.type != "trained":
-                if frame is None or frame.type != "started":
-                    batch += [] if frame is None else [_result(frame, in_flight)]
-                    if frame is None or _is_full(batch):
-                        yield batch
-                        batch = []
-                else:
-                    in_flight.add(_pair(frame))
-        except (SolverDied, SolverFailed, SolverHindered):
+            while True:
+                message = self._next(report, in_flight, wait=not batch)
+                if message is not None and message.type == "trained":
+                    break
+                if message is not None and message.type == "started":
+                    in_flight.add(message.key)
+                    continue
+                if message is not None:
+                    in_flight.discard(message.key)
+                    batch.append(_student_result(message))
+                if message is None or _is_full(batch):
+                    yield batch
+                    batch = []
+        except (SolverInterrupted, SolverFailed):
             if batch:
                 yield batch
             raise
         if batch:
             yield batch
 
-    def wait_for_better(self) -> None:
-        """Give the process up, and a moment to what hindered it. Raises what the watch raises."""
+    def back_off(self) -> None:
+        """End the process and pause until what blocked it may be over. Raises what the stop check raises."""
         self.close()
-        until = time.monotonic() + _HINDERED_SECONDS
+        until = time.monotonic() + _BACK_OFF_SECONDS
         while time.monotonic() < until:
-            self._watch()
+            self._check_stop()
             time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
@@ -266,27 +219,15 @@ class Solver:
 
     def _send(self, kind: str, header: Json) -> None:
         if self._process is None:
-            # The database's password goes through the pipe: arguments and environment can be read by others.
-            self._process = self._begin()
-            order = self._order
-            self._write(
-                "open",
-                {
-                    "database_url": order.database_url,
-                    "dataset_id": order.dataset_id,
-                    "spec": order.spec,
-                    "threads": order.threads,
-                    "log_level": order.log_level,
-                    "cache_dir": order.cache_dir,
-                    "cache_disk_bytes": order.cache_disk_bytes,
-                },
-            )
-            self._await("opened", _ignore)
+            self._process = self._start()
+            # The database's password goes through the pipe: other users can read arguments and environment.
+            self._write("open", dataclasses.asdict(self._settings))
+            self._expect("opened", lambda _progress: None)
         self._write(kind, header)
 
     def _write(self, kind: str, header: Json) -> None:
         try:
-            write_frame(self._running().commands, {"type": kind, **header})
+            write_message(self._running().commands, {"type": kind, **header})
         except OSError:
             raise self._death(frozenset()) from None
 
@@ -295,38 +236,38 @@ class Solver:
             raise RuntimeError("the solver process is not running")
         return self._process
 
-    def _await(self, kind: str, report: Report) -> Frame:
-        frame = self._next(report, set())
-        if frame is None or frame.type != kind:
-            other = "nothing" if frame is None else frame.type
-            raise SolverFailed("internal_error", f"The solver answered {other} where {kind} was due.")
-        return frame
+    def _expect(self, kind: str, report: Report) -> Message:
+        message = self._next(report, set())
+        if message is None or message.type != kind:
+            answer = "nothing" if message is None else message.type
+            raise SolverFailed("internal_error", f"The solver answered {answer} instead of {kind}.")
+        return message
 
-    def _next(self, report: Report, in_flight: set[Pair], *, wait: bool = True) -> Frame | None:
-        """The next frame that is not progress; None when there is none yet and nobody wants to wait."""
+    def _next(self, report: Report, in_flight: set[StudentKey], *, wait: bool = True) -> Message | None:
+        """The next message that is not progress; None if there is none and ``wait`` is False."""
         while True:
-            self._watch()
+            self._check_stop()
             try:
-                frame = self._running().frames.get(block=wait, timeout=_POLL_SECONDS if wait else None)
+                message = self._running().answers.get(block=wait, timeout=_POLL_SECONDS if wait else None)
             except queue.Empty:
                 if not wait:
                     return None
                 continue
-            if frame is None:
+            if message is None:
                 raise self._death(frozenset(in_flight))
-            if frame.type == "failed" and frame.header.get("passing"):
-                raise SolverHindered(str(frame.header["message"]))
-            if frame.type == "failed":
-                raise SolverFailed(str(frame.header["code"]), str(frame.header["message"]))
-            if frame.type == "progress":
-                report(frame.header)
-            elif frame.type != "ready":
-                return frame
+            if message.type == "failed" and message.header.get("retryable"):
+                raise SolverBlocked(str(message.header["message"]))
+            if message.type == "failed":
+                raise SolverFailed(str(message.header["code"]), str(message.header["message"]))
+            if message.type == "progress":
+                report(message.header)
+            elif message.type != "ready":
+                return message
 
-    def _death(self, in_flight: frozenset[Pair]) -> SolverDied:
-        """Tell how the process ended; it has closed its pipe, so it is gone or about to be."""
+    def _death(self, in_flight: frozenset[StudentKey]) -> SolverDied:
+        """Describe how the process ended. It has closed its pipe, so it is gone or about to be."""
         try:
-            code = self._running().popen.wait(_GRACE_SECONDS)
+            code = self._running().popen.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             how = "closed its pipe without ending"
         else:
@@ -336,39 +277,33 @@ class Solver:
         return SolverDied(how, in_flight)
 
 
-def _pair(frame: Frame) -> Pair:
-    return int(frame.header["class_index"]), str(frame.header["method"])
-
-
-def _result(frame: Frame, in_flight: set[Pair]) -> StudentResult:
-    pair = _pair(frame)
-    in_flight.discard(pair)
-    packed, trace, *_ = (*frame.blobs, None, None)
-    return StudentResult(pair, str(frame.header["label"]), frame.header, packed, trace)
+def _student_result(message: Message) -> StudentResult:
+    packed, trace, *_ = (*message.blobs, None, None)
+    return StudentResult(message.key, str(message.header["label"]), message.header, packed, trace)
 
 
 def _is_full(batch: Sequence[StudentResult]) -> bool:
-    """Whether a batch is as much as one transaction should hold."""
+    """Whether a batch is as much as one transaction should store."""
     size = sum(len(result.packed or b"") + len(result.trace or b"") for result in batch)
-    return len(batch) >= _STUDENTS_AT_ONCE or size >= _BYTES_AT_ONCE
+    return len(batch) >= _MAX_BATCH_STUDENTS or size >= _MAX_BATCH_BYTES
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """This process's own, with the libraries' pools no larger than the solver; 0: as large as they like."""
+    """This process's environment, with the libraries' thread pools limited to ``threads`` unless it is 0."""
     limits = dict.fromkeys(_THREAD_VARIABLES, str(threads)) if threads else {}
     return {**os.environ, **limits}
 
 
-def _pump(stream: IO[bytes], frames: queue.SimpleQueue[Frame | None]) -> None:
-    """Move frames from the pipe to the queue until the pipe ends; None is the last."""
+def _read_answers(stream: IO[bytes], answers: queue.SimpleQueue[Message | None]) -> None:
+    """Move messages from the pipe to the queue until the pipe ends; None is the last."""
     try:
         with stream:
-            while (frame := read_frame(stream)) is not None:
-                frames.put(frame)
-    except (BrokenFrame, OSError) as error:
+            while (message := read_message(stream)) is not None:
+                answers.put(message)
+    except (InvalidMessage, OSError) as error:
         logger.error("the pipe from the solver is broken: %s", error)
     finally:
-        frames.put(None)
+        answers.put(None)
 
 
 def _signal_name(number: int) -> str:
@@ -377,7 +312,3 @@ def _signal_name(number: int) -> str:
     except ValueError:
         name = f"signal {number}"
     return f"{name} (is there enough memory?)" if number == signal.SIGKILL else name
-
-
-def _ignore(_progress: Json) -> None:
-    return None

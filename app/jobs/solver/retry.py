@@ -1,97 +1,93 @@
-"""What to do when a solver process dies: once more, and when it dies again, find the class at fault."""
+"""Retries after a solver process dies. After a second death the class at fault is found and fails alone."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
-from app.jobs.solver.process import (
-    Pair,
-    Prepared,
-    Report,
-    Solver,
-    SolverDied,
-    SolverFailed,
-    SolverHindered,
-    StudentResult,
-)
+from app.jobs.errors import SolverBlocked, SolverDied, SolverFailed
+from app.jobs.solver.messages import PreparationResult, StudentKey, StudentResult
+
+if TYPE_CHECKING:
+    from app.jobs.solver.process import Report, Solver
 
 logger = logging.getLogger(__name__)
 
-_DEATHS = 2
+_MAX_DEATHS: Final = 2
 
 
-def prepare(solver: Solver, targets: Sequence[int], report: Report) -> Prepared:
-    """`Solver.prepare`, tried again in a new process if the first one dies. Raises SolverFailed.
+def prepare(solver: Solver, targets: Sequence[int], report: Report) -> PreparationResult:
+    """`Solver.prepare`, repeated once in a new process if the first one dies. Raises SolverFailed.
 
-    However often the database or the disk hinders it, it is tried again.
+    It is repeated without limit while the database or the disk blocks the solver.
     """
     deaths = 0
     while True:
         try:
             return solver.prepare(targets, report)
-        except SolverHindered as hindered:
-            _wait(solver, hindered)
+        except SolverBlocked as blocked:
+            _back_off(solver, blocked)
         except SolverDied as death:
             deaths += 1
-            if deaths == _DEATHS:
-                raise _given_up(death) from death
+            if deaths == _MAX_DEATHS:
+                raise _died_twice(death) from death
 
 
 def train(
     solver: Solver,
-    pairs: Sequence[Pair],
+    keys: Sequence[StudentKey],
     preparation_digest: str,
     report: Report,
     label_of: Callable[[int], str],
 ) -> Iterator[list[StudentResult]]:
-    """Every pair trained or failed, in any order, each time as many as have just finished.
+    """Every student trained or failed, in any order; yields the ones that have just finished.
 
-    A pair that was under way when the process died is tried once more, alone, so that one class that kills
-    the solver takes no other with it. What the database or the disk hinders is tried again however often it
-    takes. When the process dies twice without training anything, or says that it cannot go on, all that
-    remain have failed.
+    A student in training when the process died is tried once more, alone, so that a class that kills the
+    solver takes no other with it. While the database or the disk blocks the solver, the rest is tried again
+    without limit. When the process dies twice without training anything, or reports that it cannot go on, all
+    remaining students have failed.
     """
-    remaining = dict.fromkeys(pairs)
-    strikes: Counter[Pair] = Counter()
+    remaining = dict.fromkeys(keys)
+    deaths: Counter[StudentKey] = Counter()
     idle_deaths = 0
     while remaining:
-        suspects = [pair for pair in remaining if strikes[pair]]
+        suspects = [key for key in remaining if deaths[key]]
         try:
             for results in solver.train(suspects[:1] or list(remaining), preparation_digest, report):
                 for result in results:
-                    del remaining[result.pair]
+                    del remaining[result.key]
                 yield results
         except SolverDied as death:
-            strikes.update(death.in_flight)
+            deaths.update(death.in_flight)
             idle_deaths += not death.in_flight
-            if idle_deaths == _DEATHS:
-                yield _failed(remaining, label_of, _given_up(death))
+            if idle_deaths == _MAX_DEATHS:
+                yield _failed(remaining, label_of, _died_twice(death))
                 return
-            guilty = [pair for pair in remaining if strikes[pair] == _DEATHS]
-            twice = SolverFailed("solver_died", f"{death} This class did it twice.")
-            yield _failed(guilty, label_of, twice)
-            for pair in guilty:
-                del remaining[pair]
-        except SolverHindered as hindered:
-            _wait(solver, hindered)
+            at_fault = [key for key in remaining if deaths[key] == _MAX_DEATHS]
+            failure = SolverFailed("solver_died", f"{death} This class caused it twice.")
+            yield _failed(at_fault, label_of, failure)
+            for key in at_fault:
+                del remaining[key]
+        except SolverBlocked as blocked:
+            _back_off(solver, blocked)
         except SolverFailed as failure:
             yield _failed(remaining, label_of, failure)
             return
 
 
-def _wait(solver: Solver, hindered: SolverHindered) -> None:
-    logger.warning("a solver waits: %s", hindered)
-    solver.wait_for_better()
+def _back_off(solver: Solver, blocked: SolverBlocked) -> None:
+    logger.warning("a solver waits: %s", blocked)
+    solver.back_off()
 
 
 def _failed(
-    pairs: Iterable[Pair], label_of: Callable[[int], str], failure: SolverFailed
+    keys: Iterable[StudentKey], label_of: Callable[[int], str], failure: SolverFailed
 ) -> list[StudentResult]:
-    told = {"code": failure.code, "message": failure.message}
-    return [StudentResult(pair, label_of(pair[0]), told, None) for pair in pairs]
+    row = {"code": failure.code, "message": failure.message}
+    return [StudentResult(key, label_of(key[0]), row, None) for key in keys]
 
 
-def _given_up(death: SolverDied) -> SolverFailed:
+def _died_twice(death: SolverDied) -> SolverFailed:
     return SolverFailed("solver_died", f"{death} It happened twice.")

@@ -1,4 +1,4 @@
-"""From a job's hyper-parameters to core's training flow. For the solver process only: it imports numerics."""
+"""Training session of the solver process: one job's data in memory and core's training on it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMPACT: Final = "compact"
 
 
 def config_of(spec: TrainingSpec) -> TrainingConfig:
-    """The configuration of core that a TrainingSpec means. Raises InvalidProblem."""
+    """The configuration of core for a TrainingSpec. Raises InvalidProblem."""
     return TrainingConfig(
         features=spec.features,
         teacher_C=spec.teacher.C,
@@ -58,7 +58,7 @@ def config_of(spec: TrainingSpec) -> TrainingConfig:
 def load_parts(
     store: Store, files: BlobCache, dataset_id: str, spec: TrainingSpec
 ) -> tuple[LabelledData, LabelledData | None]:
-    """The rows to train on, and those to test on if the job has any, coded with the classes of training.
+    """The training rows, and the test rows if the job has any, with labels coded by the training classes.
 
     Raises NotFound, InvalidProblem.
     """
@@ -88,7 +88,7 @@ def _rows(data: LabelledData, rows: IntArray) -> LabelledData:
 
 
 def load_head(store: Store, files: BlobCache, spec: TrainingSpec, data: LabelledData) -> LinearHead | None:
-    """The imported teacher's rows of the classes of the data, if the job has such a teacher.
+    """The imported teacher's rows for the classes of the data; None without an imported teacher.
 
     Raises NotFound, Unavailable, InvalidProblem.
     """
@@ -98,10 +98,10 @@ def load_head(store: Store, files: BlobCache, spec: TrainingSpec, data: Labelled
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """What the students of a batch share: folds where they are tuned, scaled rows where they are compact.
+class BatchContext:
+    """Data that the students of a batch share.
 
-    n_threads: for the search of one student.
+    folds: for tuned students. rows: scaled, for compact students. n_threads: for the search of one student.
     """
 
     folds: TuningFolds | None
@@ -110,10 +110,10 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """One trained student: its row's numbers, JSON-ready, its packed bytes, and how it was searched for.
+class StudentArtifact:
+    """One trained student. row: its numbers, JSON-ready.
 
-    trace: JSON, compressed by zlib; None where nothing was searched.
+    trace: hyper-parameter search as JSON compressed by zlib; None without a search.
     """
 
     row: Json
@@ -122,8 +122,8 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Workbench:
-    """One job's data and preparation in this process's memory, from which its students are trained."""
+class TrainingSession:
+    """One job's data and preparation in memory, from which its students are trained."""
 
     config: TrainingConfig
     data: LabelledData
@@ -138,8 +138,8 @@ class Workbench:
         n_threads: int,
         progress: ProgressCallback,
         head: LinearHead | None = None,
-    ) -> Workbench:
-        """Fit features and teacher; head: the teacher, where the job names one. Raises InvalidProblem."""
+    ) -> TrainingSession:
+        """Fit features and teacher. head: an imported teacher, which is not fitted. Raises InvalidProblem."""
         config = config_of(spec)
         made = prepare(parts[0], config, head=head, run=Run(n_threads=n_threads, progress=progress))
         return cls._of(config, parts, made)
@@ -151,8 +151,8 @@ class Workbench:
         parts: tuple[LabelledData, LabelledData | None],
         spec: TrainingSpec,
         progress: ProgressCallback,
-    ) -> Workbench:
-        """Features and scores again from a stored preparation. Raises InvalidProblem, InvalidPackage."""
+    ) -> TrainingSession:
+        """Recompute features and scores from a stored preparation. Raises InvalidProblem, InvalidPackage."""
         config = config_of(spec)
         return cls._of(
             config, parts, Preparation.from_bytes(stored, parts[0], config, run=Run(progress=progress))
@@ -164,12 +164,12 @@ class Workbench:
         config: TrainingConfig,
         parts: tuple[LabelledData, LabelledData | None],
         preparation: Preparation,
-    ) -> Workbench:
+    ) -> TrainingSession:
         data, test = parts
         return cls(config, data, preparation, None if test is None else Examination.of(preparation, test))
 
     def teacher_report(self, targets: Sequence[int]) -> Json:
-        """How the teacher's fit ended and how it does as a binary classifier of each target; JSON-ready."""
+        """Summary of the teacher's fit and its metrics as a binary classifier of each target; JSON-ready."""
         summary = self.preparation.teacher.summary
         measured = (
             [] if self.examination is None else [self.examination.teacher(target) for target in targets]
@@ -184,9 +184,9 @@ class Workbench:
         }
 
     def batches(self, pairs: Sequence[tuple[int, str]]) -> list[list[tuple[int, str]]]:
-        """The (class, method) pairs in batches whose ``shared`` fits into memory.
+        """The (class, method) pairs in batches whose `context` fits into memory.
 
-        Raises InvalidProblem for classes that there are not.
+        Raises InvalidProblem for unknown classes.
         """
         targets = list(dict.fromkeys(target for target, _ in pairs))
         last = len(self.preparation.classes) - 1
@@ -196,10 +196,12 @@ class Workbench:
         groups = [set(group) for group in tuning_batches(self.preparation, targets)]
         return [[pair for pair in pairs if pair[0] in group] for group in groups]
 
-    def shared(self, batch: Sequence[tuple[int, str]], n_threads: int, progress: ProgressCallback) -> Shared:
-        """What a batch shares; to be let go of before the next one's is made.
+    def context(
+        self, batch: Sequence[tuple[int, str]], n_threads: int, progress: ProgressCallback
+    ) -> BatchContext:
+        """The shared data of a batch. Release it before the next batch's is computed.
 
-        Raises InvalidProblem for sparse rows where students are compact.
+        Raises InvalidProblem for compact students on sparse rows.
         """
         compact = {pair for pair in batch if pair[1] == COMPACT}
         rows = CompactRows.of(self.preparation, self.data, run=Run(progress=progress)) if compact else None
@@ -207,23 +209,25 @@ class Workbench:
         folds = None
         if self.config.tuning is not None and searched:
             folds = tuning_folds(self.preparation, searched)
-        return Shared(folds, rows, max(1, n_threads // len(batch)))
+        return BatchContext(folds, rows, max(1, n_threads // len(batch)))
 
-    def student(self, target: int, method: str, shared: Shared, progress: ProgressCallback) -> Made:
-        """Train one student; what is not shared is made for it alone, with the same result.
+    def student(
+        self, target: int, method: str, context: BatchContext, progress: ProgressCallback
+    ) -> StudentArtifact:
+        """Train one student. Data missing from the context is computed for it alone, with the same result.
 
         Raises InvalidProblem.
         """
         spec = next(spec for spec in self.config.specs() if spec.method == method)
         if isinstance(spec, CompactSpec):
-            rows = shared.rows or CompactRows.of(self.preparation, self.data, run=Run(progress=progress))
+            rows = context.rows or CompactRows.of(self.preparation, self.data, run=Run(progress=progress))
             return self._compact(target, spec, rows, progress)
         trained = train_student(
             self.preparation,
             target,
             spec,
-            folds=shared.folds,
-            run=Run(n_threads=shared.n_threads, progress=progress),
+            folds=context.folds,
+            run=Run(n_threads=context.n_threads, progress=progress),
         )
         search = trained.search
         row = {
@@ -233,9 +237,11 @@ class Workbench:
             "status": trained.summary.status,
             "chosen": None if search is None else search.summary(),
         }
-        return self._made(trained, row, None if search is None else search.as_dict())
+        return self._artifact(trained, row, None if search is None else search.as_dict())
 
-    def _compact(self, target: int, spec: CompactSpec, rows: CompactRows, progress: ProgressCallback) -> Made:
+    def _compact(
+        self, target: int, spec: CompactSpec, rows: CompactRows, progress: ProgressCallback
+    ) -> StudentArtifact:
         trained = train_compact_student(rows, target, spec, run=Run(progress=progress))
         chosen: Json = {"n_landmarks": trained.n_landmarks, "relative_cost": trained.relative_cost}
         trace, choice = None, trained.choice
@@ -251,9 +257,11 @@ class Workbench:
             "status": None,
             "chosen": chosen,
         }
-        return self._made(trained, row, trace)
+        return self._artifact(trained, row, trace)
 
-    def _made(self, trained: TrainedStudent | TrainedCompact, row: Json, trace: Json | None) -> Made:
+    def _artifact(
+        self, trained: TrainedStudent | TrainedCompact, row: Json, trace: Json | None
+    ) -> StudentArtifact:
         packed = trained.packed
         calibration = {} if packed.calibration is None else {"calibration": packed.calibration.kind}
         measured = {} if self.examination is None else _metrics(measure(self.examination, trained))
@@ -263,13 +271,13 @@ class Workbench:
             "metrics": calibration | measured,
         }
         compressed = None if trace is None else zlib.compress(msgspec.json.encode(trace))
-        return Made(row, packed.to_bytes(), compressed)
+        return StudentArtifact(row, packed.to_bytes(), compressed)
 
 
 def _metrics(result: ClassResult) -> Json:
-    found: Json = {**result.metrics.as_dict(), "classes_evaluated": result.classes_evaluated}
+    metrics: Json = {**result.metrics.as_dict(), "classes_evaluated": result.classes_evaluated}
     if result.reliability is not None:
         trust = result.reliability.as_dict()
-        found |= {"brier": trust["brier"], "base_brier": trust["base_brier"]}
-        found |= {"calibration_error": trust["error"], "reliability": trust["bins"]}
-    return found
+        metrics |= {"brier": trust["brier"], "base_brier": trust["base_brier"]}
+        metrics |= {"calibration_error": trust["error"], "reliability": trust["bins"]}
+    return metrics

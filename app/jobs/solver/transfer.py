@@ -1,7 +1,7 @@
-"""What a solver process hands to its worker: small as bytes, large as a file in the cache that both see.
+"""Transfer of a solver's output to its worker: small content as bytes, large content as a cached file.
 
-So neither the pipe between them nor the worker's memory ever holds a teacher of gigabytes: the worker streams
-the file into the database in transactions of some MiB each.
+Neither the pipe nor the worker's memory thus ever holds a teacher of gigabytes: the worker streams the file
+into the database in transactions of some MiB each.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from app.domain.entities import Json
 from app.domain.errors import NotFound
 from app.store.blob_cache import BlobCache
 from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large
@@ -20,55 +21,56 @@ LARGE_BYTES: Final = 8 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """Content under way: ``data``, or None for a file of the cache of this digest and size."""
+class Transfer:
+    """``data``, or None for a file of the cache with this digest and size in bytes."""
 
     data: bytes | None
     digest: str = ""
     size: int = 0
 
     @classmethod
-    def pack(cls, files: BlobCache, content: bytes) -> Parcel:
-        """Content of up to `LARGE_BYTES` as it is, more as a file. Raises Unavailable."""
+    def of(cls, cache: BlobCache, content: bytes) -> Transfer:
+        """Content of up to `LARGE_BYTES` as bytes, larger content as a file. Raises Unavailable."""
         if len(content) <= LARGE_BYTES:
             return cls(content)
-        with files.writing(f"parcel-{secrets.token_hex(8)}.tmp") as writer:
+        with cache.writing(f"transfer-{secrets.token_hex(8)}.tmp") as writer:
             view = memoryview(content)
             for start in range(0, len(view), LARGE_CHUNK_BYTES):
                 writer.write(view[start : start + LARGE_CHUNK_BYTES])
-            files.commit(writer)
+            cache.commit(writer)
             return cls(None, writer.digest, writer.size)
 
     @property
-    def label(self) -> dict[str, Any] | None:
-        """What is said of a file, JSON-ready; None of bytes, which travel themselves."""
+    def header(self) -> Json | None:
+        """JSON-ready reference to a file; None for bytes, which travel in the message itself."""
         return {"digest": self.digest, "size": self.size} if self.data is None else None
 
     @classmethod
-    def unpack(cls, label: dict[str, Any] | None, data: bytes) -> Parcel:
-        """The parcel again from its label and the bytes that came with it."""
-        return cls(data) if label is None else cls(None, str(label["digest"]), int(label["size"]))
+    def from_header(cls, header: Json | None, data: bytes) -> Transfer:
+        """The transfer from its header and the bytes of the message."""
+        return cls(data) if header is None else cls(None, str(header["digest"]), int(header["size"]))
 
-    def bring(self, store: Store, files: BlobCache, told: Callable[[int], None] | None = None) -> None:
-        """Store the chunks of a file, without finishing; of bytes nothing yet. May be done again.
+    def store_chunks(
+        self, store: Store, cache: BlobCache, on_progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Store the chunks of a file, as the blob's first part; do nothing for bytes. It can be repeated.
 
-        told: as of `put_large`. Raises Unavailable, and NotFound when the file has left the cache.
+        on_progress: see `put_large`. Raises Unavailable, and NotFound if the file has left the cache.
         """
         if self.data is not None:
             return
-        view = files.open(self.digest, _gone).whole()
-        chunks = (
-            bytes(view[start : start + LARGE_CHUNK_BYTES]) for start in range(0, self.size, LARGE_CHUNK_BYTES)
-        )
-        put_large(store, self.digest, self.size, chunks, told)
+        view = cache.open(self.digest, _file_missing).whole()
+        starts = range(0, self.size, LARGE_CHUNK_BYTES)
+        chunks = (bytes(view[start : start + LARGE_CHUNK_BYTES]) for start in starts)
+        put_large(store, self.digest, self.size, chunks, on_progress)
 
-    def keep(self, uow: UnitOfWork) -> str:
-        """Make it a blob of the transaction; returns its digest. Raises Unavailable if it was not brought."""
+    def finish(self, uow: UnitOfWork) -> str:
+        """Make the content a blob in this transaction; returns its digest. Raises Unavailable."""
         if self.data is None:
             uow.blobs.finish_large(self.digest)
             return self.digest
         return uow.blobs.put([self.data])[0]
 
 
-def _gone() -> list[bytes]:
-    raise NotFound("What the solver made is not in the local cache any more.", code="parcel_lost")
+def _file_missing() -> list[bytes]:
+    raise NotFound("The solver's output is no longer in the local cache.", code="parcel_lost")

@@ -1,45 +1,35 @@
-"""The light half of a job: it puts the units of work into the queue by turns and waits for their ends.
+"""Coordinates one job: puts its work units into the queue, waits for them and finishes the job.
 
-It solves nothing, so a worker runs many of them at once. What it decides (how classes are cut, whose turn it
-is) it decides in steps, so that after a crash it decides the same.
+A coordinator trains nothing, so a worker runs many of them at the same time. Its decisions, such as the
+chunks of classes and their order in the queue, are made in steps, so that after a crash it decides the same.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from typing import Final
 
+from app.domain.entities import WORKER_ALIVE_SECONDS
 from app.jobs.engine.client import DbosQueue, WorkflowState, why_ended
-from app.jobs.engine.step_runner import Ledger
+from app.jobs.engine.step_runner import StepRunner
+from app.jobs.errors import UnitLost
 from app.jobs.workflow import steps
-from app.jobs.workflow.cancellation import JobWatch
-from app.jobs.workflow.finish import finish_job
-from app.jobs.workflow.running_units import UnderWay
-from app.jobs.workflow.work_units import PREPARE, Crew, Unit, cuts
+from app.jobs.workflow.cancellation import CancellationCheck
+from app.jobs.workflow.running_units import RunningUnits
+from app.jobs.workflow.work_units import PREPARE, Capacity, WorkUnit, chunk_ranges
 from app.settings import Settings
 
-Enqueue = Callable[[Unit, int], None]
-"""Put a unit into the queue with a priority, once."""
+Enqueue = Callable[[WorkUnit, int], None]
+"""Puts a unit into the queue with a priority. A second call for the same unit changes nothing."""
 
-SILENCE_SECONDS = 15.0
-"""A worker not heard of for so long is not counted on."""
-
-_FIRST_LOOK_SECONDS = 0.02
-_LAST_LOOK_SECONDS = 1.0
-_LOOK_AMONG_SEVERAL_SECONDS = 0.15
-"""While more units than one are left every worker has its next one waiting: nobody waits for the news."""
-_LOOKS_SHARE = 0.04
-"""Of the time that nothing has ended: so much later than a unit elsewhere does its coordinator know."""
-_LIMIT_SECONDS = 0.2
-
-
-class UnitLost(Exception):
-    """A unit that the job cannot do without came to an end of its own."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+_MIN_POLL_SECONDS: Final = 0.02
+_MAX_POLL_SECONDS: Final = 1.0
+_MIN_POLL_SECONDS_SEVERAL: Final = 0.15
+"""Minimum with several units outstanding: workers have their next unit queued, so a late poll delays none."""
+_POLL_SHARE: Final = 0.04
+"""Poll interval as a fraction of the time since the last unit finished."""
+_TENANT_POLL_SECONDS: Final = 0.2
 
 
 class Coordinator:
@@ -47,122 +37,121 @@ class Coordinator:
 
     def __init__(
         self,
-        ledger: Ledger,
+        runner: StepRunner,
         queue: DbosQueue,
-        under_way: UnderWay,
-        watch: JobWatch,
+        running_units: RunningUnits,
+        check: CancellationCheck,
         enqueue: Enqueue,
         settings: Settings,
-        run: tuple[str, int],
+        attempt: tuple[str, int],
     ) -> None:
-        self._ledger = ledger
+        self._runner = runner
+        self._store = runner.store
         self._queue = queue
-        self._under_way = under_way
-        self._watch = watch
+        self._running_units = running_units
+        self._check = check
         self._enqueue = enqueue
         self._settings = settings
-        self._run = run
-        self._waiting: dict[int, Unit] = {}
-        self._seen = 0
-        self._ended_at = time.monotonic()
+        self._attempt = attempt
+        self._outstanding: dict[int, WorkUnit] = {}
+        self._local_finished = 0
+        self._finished_at = time.monotonic()
 
-    def train(self) -> None:
-        """Raises UnitLost, and what the watch raises."""
-        most = self._settings.classes_per_chunk
-        plan = self._ledger.step(steps.plan_job, *self._run, self._crew(), most)
-        alone = plan["targets"] if plan["one_chunk"] else 0
-        self._offer(Unit(*self._run, PREPARE, 0, alone))
-        ended = self._wait_for_room(1)
+    def run(self) -> None:
+        """Raises UnitLost, and what the cancellation check raises."""
+        max_classes = self._settings.classes_per_chunk
+        plan = self._runner.run(steps.plan_job, *self._attempt, self._capacity(), max_classes)
+        stop = plan["targets"] if plan["one_chunk"] else 0
+        self._offer(WorkUnit(*self._attempt, PREPARE, 0, stop))
+        ended = self._wait_until_below(1)
         self._require_preparation(ended.get(PREPARE))
         if not plan["one_chunk"]:
-            cut = self._ledger.step(steps.cut_job, *self._run, self._crew(), most)
-            crew = Crew(cut["slots"], cut["threads"])
-            for unit in self._chunks(cuts(plan["targets"], crew, cut["most"])):
-                self._wait_for_room(self._crew().window)
-                self._offer(unit)
-            self._wait_for_room(1)
-        self._ledger.step(finish_job, *self._run)
+            self._run_chunks(plan["targets"], max_classes)
+        self._runner.run(steps.finish_job, *self._attempt)
 
-    def _chunks(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Unit]:
+    def _run_chunks(self, targets: int, max_classes: int) -> None:
+        recorded = self._runner.run(steps.record_capacity, *self._attempt, self._capacity(), max_classes)
+        capacity = Capacity(recorded["slots"], recorded["threads"])
+        ranges = chunk_ranges(targets, capacity, recorded["most"])
         for number, (first, stop) in enumerate(ranges, PREPARE + 1):
-            yield Unit(*self._run, number, first, stop)
+            self._wait_until_below(self._capacity().window)
+            self._offer(WorkUnit(*self._attempt, number, first, stop))
+        self._wait_until_below(1)
 
-    def _offer(self, unit: Unit) -> None:
-        """Put a unit into the queue, when its tenant may have one more there."""
+    def _offer(self, unit: WorkUnit) -> None:
+        """Put a unit into the queue as soon as its tenant may have one more there."""
         limit = self._settings.max_units_per_key
         priority = None
         while priority is None:
-            taken = self._ledger.step(steps.take_turn, *self._run, unit.number, limit)
-            priority = taken["priority"]
+            priority = self._runner.run(steps.queue_unit, *self._attempt, unit.number, limit)["priority"]
             if priority is None:
                 self._wait_for_tenant(limit or 1)
         self._enqueue(unit, priority)
-        self._waiting[unit.number] = unit
+        self._outstanding[unit.number] = unit
 
     def _wait_for_tenant(self, limit: int) -> None:
-        """Not a step: while one waits long, nothing is written."""
-        while self._watch.patiently(self._units_of_tenant) >= limit:
-            self._wait_for_room(len(self._waiting) + 1)
-            self._watch.pause(_LIMIT_SECONDS)
+        """Not a step, so that nothing is written during a long wait."""
+        while self._check.retry_while_unavailable(self._count_units_of_tenant) >= limit:
+            self._wait_until_below(len(self._outstanding) + 1)
+            self._check.pause(_TENANT_POLL_SECONDS)
 
-    def _units_of_tenant(self) -> int:
-        with self._ledger.store.read() as uow:
-            return uow.units.count_of_tenant(uow.jobs.get(self._run[0]).created_by)
+    def _count_units_of_tenant(self) -> int:
+        with self._store.read() as uow:
+            return uow.units.count_of_tenant(uow.jobs.get(self._attempt[0]).created_by)
 
-    def _wait_for_room(self, window: int) -> dict[int, WorkflowState]:
-        """Until fewer than ``window`` units are waiting or under way; returns those that ended meanwhile."""
-        ended = self._forget_ended()
-        while len(self._waiting) >= window:
-            before = self._seen
-            self._seen = self._under_way.wait_for_an_end(self._seen, self._pause())
-            self._watch()
-            if self._seen > before:
-                # Of a unit that ended here the engine knows in a moment, of one elsewhere nobody tells.
-                self._ended_at = time.monotonic()
-            ended |= self._forget_ended()
+    def _wait_until_below(self, window: int) -> dict[int, WorkflowState]:
+        """Wait until fewer than ``window`` units are outstanding; returns those that ended meanwhile."""
+        ended = self._remove_ended()
+        while len(self._outstanding) >= window:
+            before = self._local_finished
+            self._local_finished = self._running_units.wait_until_finished(before, self._poll_interval())
+            self._check()
+            if self._local_finished > before:
+                # A unit of this worker has finished: DBOS is about to record it, so poll fast again.
+                self._finished_at = time.monotonic()
+            ended |= self._remove_ended()
         return ended
 
-    def _forget_ended(self) -> dict[int, WorkflowState]:
-        if not self._waiting:
+    def _remove_ended(self) -> dict[int, WorkflowState]:
+        if not self._outstanding:
             return {}
-        states = self._watch.patiently(
-            lambda: self._queue.states([unit.id for unit in self._waiting.values()])
+        states = self._check.retry_while_unavailable(
+            lambda: self._queue.states([unit.id for unit in self._outstanding.values()])
         )
         ended = {
             number: states[unit.id]
-            for number, unit in self._waiting.items()
+            for number, unit in self._outstanding.items()
             if unit.id in states and states[unit.id].ended
         }
         if ended:
-            self._watch.patiently(lambda: self._forget(list(ended)))
+            self._check.retry_while_unavailable(lambda: self._forget_units(list(ended)))
             for number in ended:
-                del self._waiting[number]
-            self._ended_at = time.monotonic()
+                del self._outstanding[number]
+            self._finished_at = time.monotonic()
         return ended
 
-    def _pause(self) -> float:
-        share = _LOOKS_SHARE * (time.monotonic() - self._ended_at)
-        least = _FIRST_LOOK_SECONDS if len(self._waiting) == 1 else _LOOK_AMONG_SEVERAL_SECONDS
-        return min(max(share, least), _LAST_LOOK_SECONDS)
+    def _poll_interval(self) -> float:
+        share = _POLL_SHARE * (time.monotonic() - self._finished_at)
+        minimum = _MIN_POLL_SECONDS if len(self._outstanding) == 1 else _MIN_POLL_SECONDS_SEVERAL
+        return min(max(share, minimum), _MAX_POLL_SECONDS)
 
-    def _forget(self, numbers: list[int]) -> None:
-        with self._ledger.store.begin() as uow:
-            uow.units.forget(*self._run, numbers)
+    def _forget_units(self, numbers: list[int]) -> None:
+        with self._store.begin() as uow:
+            uow.units.forget(*self._attempt, numbers)
 
     def _require_preparation(self, state: WorkflowState | None) -> None:
         def read() -> bool:
-            with self._ledger.store.read() as uow:
-                job = uow.jobs.get(self._run[0])
-            return job.preparation_digest is not None
+            with self._store.read() as uow:
+                return uow.jobs.get(self._attempt[0]).preparation_digest is not None
 
-        if not self._watch.patiently(read):
-            # When the unit has failed the job itself, the watch says so.
-            self._watch.look()
+        if not self._check.retry_while_unavailable(read):
+            # If the unit has failed the job itself, the check raises JobStopped.
+            self._check.check_now()
             raise UnitLost(*why_ended(state))
 
-    def _crew(self) -> Crew:
-        def read() -> Crew:
-            with self._ledger.store.read() as uow:
-                return Crew.of(uow.workers.alive(time.time() - SILENCE_SECONDS))
+    def _capacity(self) -> Capacity:
+        def read() -> Capacity:
+            with self._store.read() as uow:
+                return Capacity.of(uow.workers.alive(time.time() - WORKER_ALIVE_SECONDS))
 
-        return self._watch.patiently(read)
+        return self._check.retry_while_unavailable(read)

@@ -1,9 +1,10 @@
-"""A solver's progress, thinned out and stored where users look for it."""
+"""Stores a solver's progress as events of its job, at a limited rate."""
 
 from __future__ import annotations
 
 import logging
 import time
+from typing import Final
 
 from app.domain.entities import JobState, Json
 from app.domain.errors import Unavailable
@@ -11,19 +12,24 @@ from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)
 
-_LEAST_SECONDS = 0.5
-_SHARE_OF_STAGE = 0.02
-_OF_STUDENTS = {"student": "students", "tuning": "tuning", "sizes": "tuning", "compact_rows": "students"}
-"""What goes on within the stage of all students, which the step that plans them announces."""
+_MIN_SECONDS: Final = 0.5
+_SHARE_OF_STAGE: Final = 0.02
+_STUDENT_STAGES: Final = {
+    "student": "students",
+    "tuning": "tuning",
+    "sizes": "tuning",
+    "compact_rows": "students",
+}
+"""Stages of the solver within the job's stage "students", which `steps.plan_chunk` announces."""
 
 
-class Reporter:
+class ProgressReporter:
     """Stores stage_started and stage_progress events of one job.
 
-    At most two a second, and ever fewer the longer a stage lasts, so that a stage of days stores hundreds.
-    Progress that cannot be stored is dropped with a warning: the work itself goes on.
+    It stores at most two a second, and fewer the longer a stage lasts, so that a stage of days stores
+    hundreds. Progress that cannot be stored is dropped with a warning; the work itself goes on.
 
-    stages: whether the job's stage is this solver's. That of one chunk among others only tells progress: it
+    stages: whether the solver's stage is the job's. A chunk among others reports progress only: its solver
     may read the data again while others train.
     """
 
@@ -34,26 +40,26 @@ class Reporter:
         self._attempt = attempt
         self._stage = ""
         self._stage_began = 0.0
-        self._told_at = 0.0
+        self._stored_at = 0.0
 
     def __call__(self, progress: Json) -> None:
-        """Take one progress message of the solver."""
+        """Take the header of one progress message."""
         now = time.monotonic()
         stage = shown = str(progress["stage"])
-        if stage in _OF_STUDENTS:
-            # A job is in one stage, while some of its students are searched for and others fitted.
-            stage, shown = "students", _OF_STUDENTS[stage]
-        told = {name: value for name, value in progress.items() if name != "type" and value is not None}
-        told["stage"] = shown
+        if stage in _STUDENT_STAGES:
+            # A job is in one stage, while some of its students are tuned and others fitted.
+            stage, shown = "students", _STUDENT_STAGES[stage]
+        data = {name: value for name, value in progress.items() if name != "type" and value is not None}
+        data["stage"] = shown
         if stage != self._stage:
-            self._stage, self._stage_began, self._told_at = stage, now, now
+            self._stage, self._stage_began, self._stored_at = stage, now, now
             if stage != "students" and self._stages:
-                self._write("stage_started", {"stage": stage}, stage)
-        elif now - self._told_at >= max(_LEAST_SECONDS, _SHARE_OF_STAGE * (now - self._stage_began)):
-            self._told_at = now
-            self._write("stage_progress", told, None)
+                self._store_event("stage_started", {"stage": stage}, stage)
+        elif now - self._stored_at >= max(_MIN_SECONDS, _SHARE_OF_STAGE * (now - self._stage_began)):
+            self._stored_at = now
+            self._store_event("stage_progress", data, None)
 
-    def _write(self, event: str, data: Json, stage: str | None) -> None:
+    def _store_event(self, event: str, data: Json, stage: str | None) -> None:
         try:
             with self._store.begin() as uow:
                 job = uow.jobs.lock(self._job_id)

@@ -1,9 +1,10 @@
-"""What a training job writes, one function a transaction. The engine commits each with its own checkpoint.
+"""The durable steps of a training job: one transaction each, committed together with DBOS's checkpoint of it.
 
-Every function takes the unit of work first, then job and attempt, then plain values; it gives back JSON, and
-may be run again after a crash before its commit. Each holds the job's row to its end and does nothing for a
-job that is not in the attempt's hands any more: whoever comes late, after a freeze or a takeover, changes
-nothing.
+Every step takes the unit of work, the job's id and attempt, and plain values. It returns JSON and may run
+again after a crash before its commit. It locks the job's row until its end and writes nothing once the job is
+no longer this attempt's, so that a worker that comes late, after a freeze or a takeover, changes nothing.
+
+DBOS stores the names given to `durable_step` and the results; neither may change between releases.
 """
 
 from __future__ import annotations
@@ -11,62 +12,69 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from importlib import metadata
+from math import fsum
+from typing import Final
 
-from app.domain.entities import Job, JobState, Json, StudentRow, StudentState
+from app.domain.entities import ACTIVE_STATES, Dataset, Job, JobState, Json, StudentRow, StudentState
 from app.domain.training_spec import TrainingSpec
-from app.jobs.solver.process import Pair, Prepared, StudentResult
-from app.jobs.workflow.work_units import Crew, is_one_chunk, level_of, queue_priority
-from app.services.training_plan import targets_of
+from app.jobs.engine.step_runner import durable_step
+from app.jobs.errors import JobStopped
+from app.jobs.solver.messages import PreparationResult, StudentKey, StudentResult
+from app.jobs.workflow.work_units import Capacity, is_one_chunk, priority_level, queue_priority
+from app.services.models import publish
+from app.services.training_plan import pairs_of, targets_of
 from app.store.unit_of_work import UnitOfWork
 
-_LIBRARIES = ("numpy", "scipy", "numba", "scikit-learn", "stms")
-_RUNNING = (JobState.RUNNING,)
-_UNDER_WAY = (JobState.QUEUED, JobState.RUNNING)
-DONE = (StudentState.SUCCEEDED, StudentState.FAILED)
+_LIBRARIES: Final = ("numpy", "scipy", "numba", "scikit-learn", "stms")
+_MEASURES: Final = ("objective", "gap", "iterations", "seconds", "status", "threshold")
+_SCORES: Final = ("accuracy", "f1", "auc")
 
 
-class Refused(Exception):
-    """The job is not this attempt's to work on any more."""
-
-
-def held(uow: UnitOfWork, job_id: str, attempt: int, states: Collection[JobState] = _RUNNING) -> Job:
-    """The job, nobody else's until the end of the transaction. Raises Refused."""
+def lock_job(
+    uow: UnitOfWork, job_id: str, attempt: int, states: Collection[JobState] = (JobState.RUNNING,)
+) -> Job:
+    """The job, locked until the end of the transaction. Raises JobStopped."""
     job = uow.jobs.lock(job_id)
     if job.attempt != attempt or job.state not in states:
-        raise Refused(f"it is {job.state}, attempt {job.attempt}")
+        raise JobStopped(f"it is {job.state}, attempt {job.attempt}")
     return job
 
 
-def plan_job(uow: UnitOfWork, job_id: str, attempt: int, crew: Crew, most: int) -> Json:
-    """How many classes there are to train, and whether they are one chunk."""
-    job = held(uow, job_id, attempt, _UNDER_WAY)
+@durable_step("plan_job")
+def plan_job(uow: UnitOfWork, job_id: str, attempt: int, capacity: Capacity, max_classes: int) -> Json:
+    """Number of classes to train, and whether they are one chunk."""
+    job = lock_job(uow, job_id, attempt, ACTIVE_STATES)
     targets = len(targets_of(TrainingSpec.model_validate(job.spec), uow.datasets.get(job.dataset_id).classes))
-    return {"targets": targets, "one_chunk": is_one_chunk(targets, crew, most)}
+    return {"targets": targets, "one_chunk": is_one_chunk(targets, capacity, max_classes)}
 
 
-def cut_job(uow: UnitOfWork, job_id: str, attempt: int, crew: Crew, most: int) -> Json:
-    """Write down by what the classes are cut into chunks, so that they are cut the same after a crash."""
-    held(uow, job_id, attempt)
-    return {"slots": crew.slots, "threads": crew.threads, "most": most}
+@durable_step("cut_job")
+def record_capacity(uow: UnitOfWork, job_id: str, attempt: int, capacity: Capacity, max_classes: int) -> Json:
+    """Record the inputs of `chunk_ranges`, so that the chunks are the same after a crash."""
+    lock_job(uow, job_id, attempt)
+    return {"slots": capacity.slots, "threads": capacity.threads, "most": max_classes}
 
 
-def take_turn(uow: UnitOfWork, job_id: str, attempt: int, number: int, limit: int | None) -> Json:
-    """Note a unit as waiting; returns its priority in the queue, or None: its tenant has ``limit`` units."""
-    job = held(uow, job_id, attempt, _UNDER_WAY)
+@durable_step("take_turn")
+def queue_unit(uow: UnitOfWork, job_id: str, attempt: int, number: int, limit: int | None) -> Json:
+    """Register a waiting unit. ``priority``: in the queue; None if its tenant has ``limit`` units already."""
+    job = lock_job(uow, job_id, attempt, ACTIVE_STATES)
     if limit is not None:
         uow.units.lock_tenant(job.created_by)
         if uow.units.count_of_tenant(job.created_by) >= limit:
             return {"priority": None}
-    level = level_of(job.priority)
+    level = priority_level(job.priority)
     turn = uow.units.add(job_id, attempt, number, tenant=job.created_by, level=level)
     return {"priority": queue_priority(level, turn)}
 
 
+@durable_step("begin_job")
 def begin_job(uow: UnitOfWork, job_id: str, attempt: int, executor: str) -> Json:
     """Set the job running."""
-    job = held(uow, job_id, attempt, _UNDER_WAY)
+    job = lock_job(uow, job_id, attempt, ACTIVE_STATES)
     if job.state is JobState.QUEUED:
         started = {"executor": executor, "versions": versions(), "students_since": None}
         uow.jobs.move(job_id, JobState.RUNNING, provenance={**job.provenance, **started})
@@ -74,12 +82,13 @@ def begin_job(uow: UnitOfWork, job_id: str, attempt: int, executor: str) -> Json
     return {}
 
 
-def keep_preparation(uow: UnitOfWork, job_id: str, attempt: int, prepared: Prepared | None) -> Json:
-    """Store the preparation, the teacher and how it does on every target class; None: it is there."""
-    job = held(uow, job_id, attempt)
-    if prepared is None or job.preparation_digest is not None:
+@durable_step("keep_preparation")
+def store_preparation(uow: UnitOfWork, job_id: str, attempt: int, result: PreparationResult | None) -> Json:
+    """Store preparation, teacher and the teacher's metrics by class. None: they are stored already."""
+    job = lock_job(uow, job_id, attempt)
+    if result is None or job.preparation_digest is not None:
         return {}
-    preparation, teacher = prepared.preparation.keep(uow), prepared.teacher.keep(uow)
+    preparation, teacher = result.preparation.finish(uow), result.teacher.finish(uow)
     uow.students.save_all(
         [
             StudentRow(
@@ -90,59 +99,88 @@ def keep_preparation(uow: UnitOfWork, job_id: str, attempt: int, prepared: Prepa
                 state=StudentState.SUCCEEDED,
                 metrics=measured["metrics"],
             )
-            for measured in prepared.report["metrics"]
+            for measured in result.report["metrics"]
         ]
     )
     digests = {"preparation_digest": preparation, "teacher_digest": teacher}
-    provenance = {**job.provenance, **digests, "threads": prepared.report["threads"]}
+    provenance = {**job.provenance, **digests, "threads": result.report["threads"]}
     uow.jobs.change(job_id, **digests, provenance=provenance)
     uow.jobs.advance(job_id)
-    summary = prepared.report["summary"]
-    told = {name: summary.get(name) for name in ("objective", "iterations", "seconds", "status")}
-    uow.events.append(
-        job_id,
-        "teacher_finished",
-        {**told, "gap": summary.get("relative_gap"), "stage_seconds": prepared.report["seconds"]},
-    )
+    summary = result.report["summary"]
+    data = {name: summary.get(name) for name in ("objective", "iterations", "seconds", "status")}
+    data |= {"gap": summary.get("relative_gap"), "stage_seconds": result.report["seconds"]}
+    uow.events.append(job_id, "teacher_finished", data)
     return digests
 
 
-def plan_chunk(uow: UnitOfWork, job_id: str, attempt: int, pairs: Sequence[Pair]) -> Json:
+@durable_step("plan_chunk")
+def plan_chunk(uow: UnitOfWork, job_id: str, attempt: int, keys: Sequence[StudentKey]) -> Json:
     """``todo``: [class index, method] of the chunk's students that are still to be trained."""
-    job = held(uow, job_id, attempt)
-    first, last = (pairs[0][0], pairs[-1][0]) if pairs else (0, 0)
+    job = lock_job(uow, job_id, attempt)
+    first, last = (keys[0][0], keys[-1][0]) if keys else (0, 0)
     finished = uow.students.finished(job_id, [StudentState.SUCCEEDED], first=first, last=last)
-    todo = [pair for pair in pairs if pair not in finished]
+    todo = [key for key in keys if key not in finished]
     if todo and job.stage != "students":
         provenance = job.provenance
         if provenance.get("students_since") is None:
             provenance = provenance | {"students_since": time.time(), "done_before": job.progress_done}
         uow.jobs.change(job_id, stage="students", provenance=provenance)
         uow.events.append(job_id, "stage_started", {"stage": "students"})
-    return {"todo": [list(pair) for pair in todo]}
+    return {"todo": [list(key) for key in todo]}
 
 
-def keep_students(uow: UnitOfWork, job_id: str, attempt: int, results: Sequence[StudentResult]) -> Json:
-    """Store students that are finished or failed; ``kept``: [class index, method] of each."""
-    held(uow, job_id, attempt)
-    if not results:
-        return {"kept": []}
-    rows = _rows(uow, job_id, results)
+@durable_step("keep_students")
+def store_students(uow: UnitOfWork, job_id: str, attempt: int, results: Sequence[StudentResult]) -> Json:
+    """Store students that have finished or failed. ``kept``: [class index, method] of each."""
+    lock_job(uow, job_id, attempt)
+    rows = _student_rows(uow, job_id, results)
     stored = uow.students.save_all(rows)
-    told: list[tuple[str, Json]] = []
+    events: list[tuple[str, Json]] = []
     for result, row in zip(results, rows, strict=True):
-        if result.pair in stored:
+        if result.key in stored:
             if result.trace is not None:
-                uow.students.keep_trace(job_id, *result.pair, result.trace)
-            told += _told(result, row)
-    uow.events.append_all(job_id, told)
+                uow.students.keep_trace(job_id, *result.key, result.trace)
+            events += _student_events(result, row)
+    uow.events.append_all(job_id, events)
     if stored:
         uow.jobs.advance(job_id, len(stored))
-    return {"kept": [list(result.pair) for result in results]}
+    return {"kept": [list(result.key) for result in results]}
 
 
+@durable_step("finish_job")
+def finish_job(uow: UnitOfWork, job_id: str, attempt: int) -> Json:
+    """Publish a version if one is wanted and a student succeeded, and set the job's final state."""
+    job = uow.jobs.lock(job_id)
+    if job.state is JobState.CANCELLING:
+        return settle_cancelled(uow, job_id, attempt)
+    if job.attempt != attempt or job.state is not JobState.RUNNING:
+        return {"state": job.state.value}
+    spec = TrainingSpec.model_validate(job.spec)
+    dataset = uow.datasets.get(job.dataset_id)
+    keys = pairs_of(spec, targets_of(spec, dataset.classes))
+    _add_missing_rows(uow, job, dataset, keys)
+    rows = uow.students.of_job(job_id)
+    served = any(row.method == spec.served_method and row.state is StudentState.SUCCEEDED for row in rows)
+    if served and spec.publish:
+        _publish(uow, job, spec, dataset, rows)
+    uow.units.forget(job_id, attempt)
+    failed = [row for row in rows if row.state is StudentState.FAILED]
+    counts = {"students": len(keys) - len(failed), "failed": len(failed)}
+    if not failed:
+        uow.jobs.move(job_id, JobState.SUCCEEDED, stage="finished")
+        uow.events.append(job_id, "job_succeeded", counts)
+        return {"state": JobState.SUCCEEDED.value}
+    state = JobState.PARTIALLY_SUCCEEDED if served else JobState.FAILED
+    first = f"The first, class {failed[0].label!r}: {failed[0].error}"
+    error = {"code": "students_failed", "message": f"{len(failed)} of {len(keys)} students failed. {first}"}
+    uow.jobs.move(job_id, state, stage="finished", error_code=error["code"], error_message=error["message"])
+    uow.events.append(job_id, f"job_{state.value}", counts | error)
+    return {"state": state.value}
+
+
+@durable_step("fail_job")
 def fail_job(uow: UnitOfWork, job_id: str, attempt: int, code: str, message: str) -> Json:
-    """End the job as failed, or as cancelled when that was asked for; one that has ended stays as it is."""
+    """End the job as failed, or as cancelled if that was requested. A job that has ended is not changed."""
     job = uow.jobs.lock(job_id)
     if job.attempt != attempt or job.state.ended:
         return {"state": job.state.value}
@@ -155,7 +193,7 @@ def fail_job(uow: UnitOfWork, job_id: str, attempt: int, code: str, message: str
 
 
 def settle_cancelled(uow: UnitOfWork, job_id: str, attempt: int) -> Json:
-    """End a job that is to be cancelled, its solvers being gone."""
+    """End a job that is to be cancelled and whose solvers have ended."""
     job = uow.jobs.lock(job_id)
     if job.attempt == attempt and job.state is JobState.CANCELLING:
         job = uow.jobs.move(job_id, JobState.CANCELLED)
@@ -164,35 +202,93 @@ def settle_cancelled(uow: UnitOfWork, job_id: str, attempt: int) -> Json:
     return {"state": job.state.value}
 
 
-def finished_pairs(uow: UnitOfWork, job_id: str, among: Sequence[Pair]) -> set[Pair]:
-    """Which of some pairs, ascending by class, have a row that says succeeded or failed."""
+def finished_students(uow: UnitOfWork, job_id: str, among: Sequence[StudentKey]) -> set[StudentKey]:
+    """Those of some students, ascending by class, that have succeeded or failed."""
     if not among:
         return set()
-    return uow.students.finished(job_id, DONE, first=among[0][0], last=among[-1][0]) & set(among)
+    ended = (StudentState.SUCCEEDED, StudentState.FAILED)
+    return uow.students.finished(job_id, ended, first=among[0][0], last=among[-1][0]) & set(among)
 
 
 def versions() -> dict[str, str]:
-    """Of everything that the numbers of a run depend on."""
+    """Versions of Python and of the libraries on which results depend."""
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in _LIBRARIES}
 
 
-_MEASURES = ("objective", "gap", "iterations", "seconds", "status", "threshold")
+def mean_scores(rows: Sequence[StudentRow]) -> dict[str, dict[str, float | int | None]]:
+    """Mean of each score by method, over the classes where it is defined, with the number of classes."""
+    by_method: dict[str, list[StudentRow]] = defaultdict(list)
+    for row in rows:
+        if row.state is StudentState.SUCCEEDED and any(name in row.metrics for name in _SCORES):
+            by_method[row.method].append(row)
+    means = {}
+    for method, group in by_method.items():
+        scores = {name: _mean(row.metrics.get(name) for row in group) for name in _SCORES}
+        brier = _mean(row.metrics.get("brier") for row in group)
+        means[method] = scores | ({} if brier is None else {"brier": brier}) | {"classes": len(group)}
+    return means
 
 
-def _rows(uow: UnitOfWork, job_id: str, results: Sequence[StudentResult]) -> list[StudentRow]:
-    """The rows of results, their packed bytes stored."""
+def _mean(values: Iterable[float | None]) -> float | None:
+    defined = [value for value in values if value is not None]
+    return fsum(defined) / len(defined) if defined else None
+
+
+def _add_missing_rows(uow: UnitOfWork, job: Job, dataset: Dataset, keys: Sequence[StudentKey]) -> None:
+    """Store a failed row for every student without a row: its chunk's workflow ended by itself."""
+    finished = finished_students(uow, job.id, keys)
+    error = "It was not trained: the work on its chunk of classes failed."
+    uow.students.save_all(
+        [
+            StudentRow(job.id, index, dataset.classes[index], method, StudentState.FAILED, error=error)
+            for index, method in keys
+            if (index, method) not in finished
+        ]
+    )
+
+
+def _publish(
+    uow: UnitOfWork, job: Job, spec: TrainingSpec, dataset: Dataset, rows: Sequence[StudentRow]
+) -> None:
+    before = uow.models.of_job(job.id)
+    calibrations = Counter(
+        row.metrics["calibration"]
+        for row in rows
+        if row.method == spec.served_method and "calibration" in row.metrics
+    )
+    version = publish(
+        uow,
+        job,
+        dataset_digest=dataset.digest,
+        method=spec.served_method,
+        classes=dataset.classes,
+        columns=dataset.columns,
+        teacher_digest=str(job.teacher_digest),
+        metrics={"means": mean_scores(rows)} | ({"calibration": dict(calibrations)} if calibrations else {}),
+        alias=spec.alias,
+    )
+    if before is None:
+        data = {"model": version.model, "version": version.version, "alias": spec.alias}
+        uow.events.append(job.id, "version_published", data)
+    else:
+        # A retry has added students to the job's version, so caches must read it again.
+        uow.models.bump_revision()
+
+
+def _student_rows(uow: UnitOfWork, job_id: str, results: Sequence[StudentResult]) -> list[StudentRow]:
+    """Store the packed bytes of results and return their rows."""
     packed = {hashlib.sha256(result.packed).hexdigest(): result.packed for result in results if result.packed}
-    # In one order everywhere: two transactions that store the same students must not wait for each other.
+    # Always in the same order, so that two transactions that store the same students cannot deadlock.
     for digest in sorted(packed):
         uow.blobs.put([packed[digest]])
-    return [_row(job_id, result) for result in results]
+    return [_student_row(job_id, result) for result in results]
 
 
-def _row(job_id: str, result: StudentResult) -> StudentRow:
-    index, method = result.pair
+def _student_row(job_id: str, result: StudentResult) -> StudentRow:
+    index, method = result.key
     if result.packed is None:
-        why = result.row["message"]
-        return StudentRow(job_id, index, result.label, method, StudentState.FAILED, error=why)
+        error = result.row["message"]
+        return StudentRow(job_id, index, result.label, method, StudentState.FAILED, error=error)
     return StudentRow(
         job_id=job_id,
         class_index=index,
@@ -206,14 +302,14 @@ def _row(job_id: str, result: StudentResult) -> StudentRow:
     )
 
 
-def _told(result: StudentResult, row: StudentRow) -> list[tuple[str, Json]]:
+def _student_events(result: StudentResult, row: StudentRow) -> list[tuple[str, Json]]:
     """The events of a student that was just stored."""
-    about = {"label": row.label, "class_index": row.class_index, "method": row.method}
+    student = {"label": row.label, "class_index": row.class_index, "method": row.method}
     if row.state is StudentState.FAILED:
-        return [("student_failed", about | {name: result.row[name] for name in ("code", "message")})]
-    scores = {name: row.metrics.get(name) for name in ("accuracy", "f1", "auc")}
+        return [("student_failed", student | {name: result.row[name] for name in ("code", "message")})]
+    scores = {name: row.metrics.get(name) for name in _SCORES}
     measures = {name: result.row[name] for name in _MEASURES}
-    finished = ("student_finished", about | measures | scores)
+    finished = ("student_finished", student | measures | scores)
     if result.trace is None:
         return [finished]
-    return [("student_tuned", about | result.row["chosen"]), finished]
+    return [("student_tuned", student | result.row["chosen"]), finished]

@@ -1,9 +1,8 @@
-"""The heavy half of a job: units of work, each with a solver process of its own while it lasts.
+"""Runs one work unit of a job with a solver process: the computing half of a job.
 
-What is between two steps may run again after a crash: solving may, storing may not. A solver's result is
-handed to the step that stores it, and the step commits the result together with its own checkpoint. So on
-recovery a unit first goes once more through the steps that were run, which the engine answers from their
-checkpoints, then looks what is stored, and solves only the rest.
+Between two steps work may be repeated after a crash: solving is, storing is not. The step that stores a
+result commits it together with its own checkpoint. A recovered unit first repeats the steps that had run,
+which DBOS answers from their checkpoints, then reads which students are stored and trains only the rest.
 """
 
 from __future__ import annotations
@@ -14,119 +13,120 @@ from functools import partial
 
 from app.domain.entities import Job
 from app.domain.training_spec import TrainingSpec
-from app.jobs.engine.step_runner import Ledger
+from app.jobs.engine.step_runner import StepRunner
 from app.jobs.solver import retry
+from app.jobs.solver.messages import SolverSettings, StudentKey, StudentResult
 from app.jobs.solver.pool import SolverPool
-from app.jobs.solver.process import Order, Pair, Solver, StudentResult
+from app.jobs.solver.process import Solver
 from app.jobs.workflow import steps
-from app.jobs.workflow.cancellation import JobWatch
-from app.jobs.workflow.progress import Reporter
-from app.jobs.workflow.work_units import PREPARE, Unit
+from app.jobs.workflow.cancellation import CancellationCheck
+from app.jobs.workflow.progress import ProgressReporter
+from app.jobs.workflow.running_units import RunningUnit
+from app.jobs.workflow.work_units import PREPARE
 from app.services.training_plan import pairs_of, targets_of
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 
 
-class UnitWork:
-    """One unit on this worker. executor: the worker's name. solvers: gets the solver that works on it."""
+class UnitRunner:
+    """Runs one unit on this worker. executor: the worker's name."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        runner: StepRunner,
         pool: SolverPool,
-        watch: JobWatch,
+        check: CancellationCheck,
         settings: Settings,
         executor: str,
-        unit: Unit,
-        solvers: list[Solver],
+        running: RunningUnit,
     ) -> None:
-        self._ledger = ledger
+        self._runner = runner
+        self._store = runner.store
         self._pool = pool
-        self._watch = watch
+        self._check = check
         self._settings = settings
         self._executor = executor
-        self._unit = unit
-        self._run = (unit.job_id, unit.attempt)
-        self._solvers = solvers
-        self._files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
+        self._running = running
+        self._unit = running.unit
+        self._attempt = (running.unit.job_id, running.unit.attempt)
 
-    def do(self) -> None:
-        """Raises what the watch raises, and SolverFailed where nothing can be prepared."""
+    def run(self) -> None:
+        """Raises what the check raises, and SolverFailed if the preparation fails."""
         unit = self._unit
-        self._watch.patiently(self._note_start)
+        self._check.retry_while_unavailable(self._record_start)
         if unit.number == PREPARE:
-            self._ledger.step(steps.begin_job, *self._run, self._executor)
-        self._watch.look()
-        job = self._watch.patiently(self._job)
-        classes = self._watch.patiently(lambda: self._classes(job))
+            self._runner.run(steps.begin_job, *self._attempt, self._executor)
+        self._check.check_now()
+        job = self._check.retry_while_unavailable(self._read_job)
+        classes = self._check.retry_while_unavailable(lambda: self._read_classes(job))
         spec = TrainingSpec.model_validate(job.spec)
         targets = targets_of(spec, classes)
-        with self._pool.borrowed(*self._run, self._order(job), self._watch) as solver:
-            self._solvers.append(solver)
+        with self._pool.solver(*self._attempt, self._solver_settings(job), self._check) as solver:
+            self._running.solver_pid = lambda: solver.pid
             if unit.number == PREPARE:
                 job = self._prepare(solver, job, targets)
             if unit.first < unit.stop:
                 self._train(solver, job, pairs_of(spec, targets[unit.first : unit.stop]), classes)
 
     def _prepare(self, solver: Solver, job: Job, targets: Sequence[int]) -> Job:
-        prepared = None
+        result = None
         if job.preparation_digest is None:
-            prepared = retry.prepare(solver, targets, Reporter(self._ledger.store, *self._run))
-            for parcel in (prepared.preparation, prepared.teacher):
-                self._watch.patiently(partial(parcel.bring, self._ledger.store, self._files, self._look))
-        self._ledger.step(steps.keep_preparation, *self._run, prepared)
-        return self._watch.patiently(self._job)
+            result = retry.prepare(solver, targets, ProgressReporter(self._store, *self._attempt))
+            cache = BlobCache(self._settings.cache_folder, self._settings.cache_disk_bytes)
+            for transfer in (result.preparation, result.teacher):
+                self._check.retry_while_unavailable(
+                    partial(transfer.store_chunks, self._store, cache, lambda _size: self._check.check_now())
+                )
+        self._runner.run(steps.store_preparation, *self._attempt, result)
+        return self._check.retry_while_unavailable(self._read_job)
 
-    def _look(self, _stored: int) -> None:
-        self._watch.look()
-
-    def _train(self, solver: Solver, job: Job, pairs: Sequence[Pair], classes: Sequence[str]) -> None:
-        planned = self._ledger.step(steps.plan_chunk, *self._run, pairs)["todo"]
-        todo: list[Pair] = [(int(index), str(method)) for index, method in planned]
-        self._go_through_what_was_done()
-        stored = self._watch.patiently(lambda: self._stored(todo))
-        rest = [pair for pair in todo if pair not in stored]
-        if not rest:
+    def _train(self, solver: Solver, job: Job, keys: Sequence[StudentKey], classes: Sequence[str]) -> None:
+        planned = self._runner.run(steps.plan_chunk, *self._attempt, keys)["todo"]
+        todo: list[StudentKey] = [(int(index), str(method)) for index, method in planned]
+        self._replay_stored_steps()
+        stored = self._check.retry_while_unavailable(lambda: self._read_finished(todo))
+        remaining = [key for key in todo if key not in stored]
+        if not remaining:
             return
-        alone = self._unit.number == PREPARE
-        report = Reporter(self._ledger.store, *self._run, stages=alone)
+        is_only_chunk = self._unit.number == PREPARE
+        report = ProgressReporter(self._store, *self._attempt, stages=is_only_chunk)
         digest = str(job.preparation_digest)
-        for results in retry.train(solver, rest, digest, report, classes.__getitem__):
-            self._keep(results)
+        for results in retry.train(solver, remaining, digest, report, classes.__getitem__):
+            self._store_students(results)
 
-    def _go_through_what_was_done(self) -> None:
-        """After a crash: as many steps as were run before are answered from their checkpoints."""
-        ran = False
-        while not ran:
-            _, ran = self._ledger.step_anew(steps.keep_students, *self._run, [])
+    def _replay_stored_steps(self) -> None:
+        """After a crash, repeat as many steps as had run; DBOS answers them from their checkpoints."""
+        is_new = False
+        while not is_new:
+            _, is_new = self._runner.run_if_new(steps.store_students, *self._attempt, [])
 
-    def _keep(self, results: Sequence[StudentResult]) -> None:
-        """Store results. A step that somebody else has run in our place has not kept ours: then once more."""
+    def _store_students(self, results: Sequence[StudentResult]) -> None:
+        """Store results; again if another worker has run the step in our place, with its own results."""
         missing = list(results)
         while missing:
-            kept = self._ledger.step(steps.keep_students, *self._run, missing)["kept"]
+            kept = self._runner.run(steps.store_students, *self._attempt, missing)["kept"]
             done = {(int(index), str(method)) for index, method in kept}
-            missing = [result for result in missing if result.pair not in done]
+            missing = [result for result in missing if result.key not in done]
 
-    def _note_start(self) -> None:
-        with self._ledger.store.begin() as uow:
-            uow.units.start(*self._run, self._unit.number, self._executor, time.time())
+    def _record_start(self) -> None:
+        with self._store.begin() as uow:
+            uow.units.start(*self._attempt, self._unit.number, self._executor, time.time())
 
-    def _job(self) -> Job:
-        with self._ledger.store.read() as uow:
+    def _read_job(self) -> Job:
+        with self._store.read() as uow:
             return uow.jobs.get(self._unit.job_id)
 
-    def _classes(self, job: Job) -> tuple[str, ...]:
-        with self._ledger.store.read() as uow:
+    def _read_classes(self, job: Job) -> tuple[str, ...]:
+        with self._store.read() as uow:
             return uow.datasets.get(job.dataset_id).classes
 
-    def _stored(self, among: Sequence[Pair]) -> set[Pair]:
-        with self._ledger.store.read() as uow:
-            return steps.finished_pairs(uow, self._unit.job_id, among)
+    def _read_finished(self, among: Sequence[StudentKey]) -> set[StudentKey]:
+        with self._store.read() as uow:
+            return steps.finished_students(uow, self._unit.job_id, among)
 
-    def _order(self, job: Job) -> Order:
+    def _solver_settings(self, job: Job) -> SolverSettings:
         settings = self._settings
-        return Order(
+        return SolverSettings(
             dataset_id=job.dataset_id,
             spec=job.spec,
             threads=settings.solver_threads,

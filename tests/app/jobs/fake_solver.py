@@ -1,10 +1,10 @@
-"""A solver process that solves nothing: it speaks the protocol and misbehaves as told.
+"""A solver process that solves nothing: it follows the protocol and fails as planned.
 
 Usage: fake_solver.py PLAN LOG PARENT NICENESS WHEN. PLAN is a JSON file that may be changed between commands:
 prepare_seconds, student_seconds: how long each takes. fail_prepare: [code, message].
 die: {"prepare": n} or {"<class index>": n}, how many times to die there; counted in LOG.
-fail: {"<class index>": [code, message]}. large_teacher: its bytes, handed over as a file.
-LOG gets one line for everything done.
+fail: {"<class index>": [code, message]}. large_teacher: its bytes, transferred as a file.
+LOG gets a line for each action.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 import time
 from pathlib import Path
 
-from app.jobs.solver.messages import read_frame, write_frame
-from app.jobs.solver.transfer import Parcel
+from app.jobs.solver.messages import read_message, write_message
+from app.jobs.solver.transfer import Transfer
 from app.processes.os_process import die_with_parent
 from app.store.blob_cache import BlobCache
 
@@ -44,10 +44,10 @@ def plan() -> dict:
 
 
 def send(kind: str, header: dict, *blobs: bytes) -> None:
-    write_frame(sys.stdout.buffer, {"type": kind, **header}, blobs)
+    write_message(sys.stdout.buffer, {"type": kind, **header}, blobs)
 
 
-def prepare(targets: list[int], order: dict) -> None:
+def prepare(targets: list[int], settings: dict) -> None:
     wanted = plan()
     send("progress", {"stage": "teacher", "done": 1, "total": 2, "objective": 1.0, "gap": 0.5})
     time.sleep(wanted.get("prepare_seconds", 0))
@@ -63,12 +63,12 @@ def prepare(targets: list[int], order: dict) -> None:
     ]
     summary = {"objective": 1.5, "relative_gap": 1e-4, "iterations": 7, "seconds": 0.1, "status": "converged"}
     report = {"summary": summary, "seconds": {}, "metrics": metrics, "threads": 1}
-    parcels = [Parcel(b"preparation"), Parcel(b"teacher")]
+    transfers = [Transfer(b"preparation"), Transfer(b"teacher")]
     if "large_teacher" in wanted:
-        files = BlobCache(Path(order["cache_dir"]), order["cache_disk_bytes"])
-        parcels[1] = Parcel.pack(files, b"t" * wanted["large_teacher"])
-    labels = {"parcels": [parcel.label for parcel in parcels]}
-    send("prepared", report | labels, *(parcel.data or b"" for parcel in parcels))
+        files = BlobCache(Path(settings["cache_dir"]), settings["cache_disk_bytes"])
+        transfers[1] = Transfer.of(files, b"t" * wanted["large_teacher"])
+    headers = {"transfers": [transfer.header for transfer in transfers]}
+    send("prepared", report | headers, *(transfer.data or b"" for transfer in transfers))
 
 
 def train(index: int, method: str) -> None:
@@ -100,18 +100,18 @@ def main() -> None:
     log("start" if sys.argv[5] == "now" else "spare")
     if sys.argv[5] == "later":
         send("ready", {})
-    order: dict = {}
-    while (frame := read_frame(sys.stdin.buffer)) is not None:
-        if frame.type == "open":
-            order = frame.header
+    settings: dict = {}
+    while (message := read_message(sys.stdin.buffer)) is not None:
+        if message.type == "open":
+            settings = message.header
             send("opened", {"threads": 1})
-        elif frame.type == "prepare":
-            prepare(frame.header["targets"], order)
-        elif frame.type == "restore":
+        elif message.type == "prepare":
+            prepare(message.header["targets"], settings)
+        elif message.type == "restore":
             log("restore")
             send("restored", {})
         else:
-            for index, method in frame.header["pairs"]:
+            for index, method in message.header["students"]:
                 train(index, method)
             send("trained", {})
 

@@ -1,4 +1,4 @@
-"""Who gets the workers when there is more to do than they can: real workers on the real engine."""
+"""Sharing of the workers between jobs and API keys, with real workers on DBOS."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def done(service: Service, job: Job) -> int:
     return service.job(job).progress_done
 
 
-def under_way(service: Service, job: Job) -> bool:
+def is_running(service: Service, job: Job) -> bool:
     return bool(workers_of(service.store, [service.job(job)])[job.id])
 
 
@@ -45,7 +45,7 @@ def test_a_small_job_does_not_wait_for_the_end_of_a_large_one(crowd: Service, so
         assert crowd.ended(small).state is JobState.SUCCEEDED
         meanwhile = done(crowd, large) - before
         assert crowd.job(large).state is JobState.RUNNING
-        # The unit that was under way, and one at each hop that the slot stood empty for.
+        # The unit that was running, and one for each pause of the slot between units of B.
         assert meanwhile <= 5 * CHUNK, f"{meanwhile} students of A were trained before B had its three"
         assert done(crowd, large) < 500
         cancel_job(crowd.store, crowd.queue, large.id)
@@ -53,7 +53,7 @@ def test_a_small_job_does_not_wait_for_the_end_of_a_large_one(crowd: Service, so
 
 
 @pytest.mark.long
-def test_large_jobs_of_two_tenants_get_on_alike(crowd: Service, solver: FakeSolver):
+def test_large_jobs_of_two_keys_progress_equally(crowd: Service, solver: FakeSolver):
     solver.plan(student_seconds=0.01)
     with crowd.worker(solver):
         first = crowd.submit(created_by="A")
@@ -63,7 +63,7 @@ def test_large_jobs_of_two_tenants_get_on_alike(crowd: Service, solver: FakeSolv
         start = done(crowd, first), sum(done(crowd, job) for job in others)
         wait_for(lambda: sum(done(crowd, job) for job in others) - start[1] >= 5 * CHUNK, 180.0)
         progress = done(crowd, first) - start[0], sum(done(crowd, job) for job in others) - start[1]
-        # Two jobs of B have no more than one of A: it is keys that take turns, not jobs.
+        # Two jobs of B get as much as one of A: fairness is between keys, not jobs.
         assert 0.4 <= progress[0] / progress[1] <= 2.5, progress
         for job in (first, *others):
             cancel_job(crowd.store, crowd.queue, job.id)
@@ -86,7 +86,7 @@ def test_a_higher_priority_goes_first(crowd: Service, solver: FakeSolver):
         crowd.ended(low)
 
 
-def test_a_key_has_no_more_units_under_way_than_it_may(crowd: Service, solver: FakeSolver):
+def test_the_units_of_a_key_are_limited(crowd: Service, solver: FakeSolver):
     crowd.settings.max_units_per_key = 1
     crowd.settings.worker_concurrency = 3
     solver.plan(student_seconds=0.02)
@@ -105,7 +105,7 @@ def test_a_key_has_no_more_units_under_way_than_it_may(crowd: Service, solver: F
     assert {crowd.job(job).state for job in jobs} == {JobState.SUCCEEDED}
 
 
-def test_a_key_may_not_fill_the_queue(crowd: Service):
+def test_the_queued_jobs_of_a_key_are_limited(crowd: Service):
     crowd.settings.max_queued_jobs_per_key = 2
     for _ in range(2):
         crowd.submit(created_by="A")
@@ -115,18 +115,18 @@ def test_a_key_may_not_fill_the_queue(crowd: Service):
     crowd.submit(created_by="B")
 
 
-def test_it_is_known_who_works_on_a_job_and_on_what(crowd: Service, solver: FakeSolver):
+def test_a_heartbeat_reports_the_unit_and_its_job(crowd: Service, solver: FakeSolver):
     solver.plan(student_seconds=0.2)
     crowd.settings.heartbeat_seconds = 0.1
     with crowd.worker(solver) as worker:
         job = crowd.submit(classes=["c7", "c8", "c9"])
 
-        def told() -> tuple[dict, ...]:
+        def reported_units() -> tuple[dict, ...]:
             with crowd.store.read() as uow:
                 (row,) = uow.workers.all()
             return row.units if row.units and row.units[0]["solver_pid"] else ()
 
-        (unit,) = wait_for(told)
+        (unit,) = wait_for(reported_units)
         wait_for(lambda: unit["solver_pid"] in solver.pids())
         assert {name: unit[name] for name in ("job_id", "unit", "kind", "classes")} == {
             "job_id": job.id,
@@ -136,7 +136,7 @@ def test_it_is_known_who_works_on_a_job_and_on_what(crowd: Service, solver: Fake
         }
         assert workers_of(crowd.store, [crowd.job(job)]) == {job.id: [worker.executor_id]}
         crowd.ended(job)
-        wait_for(lambda: not told())
+        wait_for(lambda: not reported_units())
         assert workers_of(crowd.store, [crowd.job(job)]) == {job.id: ()}
     with crowd.store.read() as uow:
         assert uow.units.count_of_tenant("me") == 0

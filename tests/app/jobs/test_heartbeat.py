@@ -22,8 +22,8 @@ def names(workers: Sequence[Worker]) -> list[str]:
     return [worker.executor_id for worker in workers]
 
 
-def test_a_peer_is_dead_when_its_beat_stands_still():
-    peers = Peers(patience=5.0)
+def test_a_peer_is_dead_when_its_heartbeat_does_not_change():
+    peers = Peers(timeout=5.0)
     assert peers.dead([worker("a", 1.0), worker("b", 1.0)], now=100.0) == []
     assert peers.dead([worker("a", 2.0), worker("b", 1.0)], now=104.0) == []
     assert names(peers.dead([worker("a", 3.0), worker("b", 1.0)], now=106.0)) == ["b"]
@@ -31,13 +31,13 @@ def test_a_peer_is_dead_when_its_beat_stands_still():
 
 
 def test_no_clock_of_a_peer_is_trusted():
-    peers = Peers(patience=5.0)
+    peers = Peers(timeout=5.0)
     assert peers.dead([worker("slow", -1e9)], now=0.0) == []
     assert peers.dead([worker("slow", -1e9 + 1)], now=6.0) == []
 
 
-def test_after_forgetting_everybody_counts_as_just_seen():
-    peers = Peers(patience=5.0)
+def test_after_forget_every_peer_counts_as_just_seen():
+    peers = Peers(timeout=5.0)
     peers.dead([worker("a")], now=0.0)
     peers.forget()
     assert peers.dead([worker("a")], now=6.0) == []
@@ -50,13 +50,13 @@ class Takeovers(list[list[str]]):
 
 
 def heartbeat(store: Store, took: Takeovers, **changes: Any) -> Heartbeat:
-    given: dict[str, Any] = {
-        "every": 0.05,
-        "patience": 0.4,
-        "doing": lambda: ({"job_id": "job_1"},),
-        "lost": lambda: None,
+    arguments: dict[str, Any] = {
+        "interval": 0.05,
+        "timeout": 0.4,
+        "units": lambda: ({"job_id": "job_1"},),
+        "on_lost": lambda: None,
     }
-    return Heartbeat(store, worker("me"), take_over=took, **given | changes)
+    return Heartbeat(store, worker("me"), take_over=took, **arguments | changes)
 
 
 def beats(store: Store) -> dict[str, float]:
@@ -64,7 +64,7 @@ def beats(store: Store) -> dict[str, float]:
         return {row.executor_id: row.beat_at for row in uow.workers.all()}
 
 
-def test_a_heartbeat_is_seen_and_takes_over_from_the_dead_only(store: Store):
+def test_heartbeats_are_stored_and_dead_peers_taken_over(store: Store):
     with store.begin() as uow:
         uow.workers.beat(worker("dead", 1.0))
     took = Takeovers()
@@ -81,39 +81,39 @@ def test_a_heartbeat_is_seen_and_takes_over_from_the_dead_only(store: Store):
     assert took[0] == ["dead"]
 
 
-def test_a_worker_that_was_frozen_watches_its_peers_anew(store: Store, monkeypatch):
+def test_a_worker_observes_its_peers_again_after_a_freeze(store: Store, monkeypatch):
     with store.begin() as uow:
         uow.workers.beat(worker("peer", 1.0))
     took = Takeovers()
-    mine = heartbeat(store, took, every=1.0, patience=5.0)
+    mine = heartbeat(store, took, interval=1.0, timeout=5.0)
     clock = [1000.0]
     monkeypatch.setattr("app.jobs.heartbeat.time.monotonic", lambda: clock[0])
     mine.beat()
-    mine.look()
+    mine.check_peers()
     clock[0] += 60.0
     mine.beat()
-    mine.look()
+    mine.check_peers()
     assert not took
     for _ in range(6):
         clock[0] += 1.0
         mine.beat()
-        mine.look()
+        mine.check_peers()
     assert took == [["peer"]]
-    # Until it is not listed any more: it may have taken up something before it knew.
-    mine.look()
+    # Repeated while the peer is listed: it may have taken more work before it noticed.
+    mine.check_peers()
     assert took == [["peer"], ["peer"]]
 
 
 @pytest.mark.parametrize("error", [Unavailable("The database is away."), ZeroDivisionError("surprise")])
-def test_the_heart_goes_on_beating_after_an_error(sqlite_store: Store, error: Exception, caplog):
+def test_heartbeats_continue_after_an_error(sqlite_store: Store, error: Exception, caplog):
     failures = [error]
 
-    def doing() -> tuple[()]:
+    def units() -> tuple[()]:
         if failures:
             raise failures.pop()
         return ()
 
-    mine = heartbeat(sqlite_store, Takeovers(), doing=doing)
+    mine = heartbeat(sqlite_store, Takeovers(), units=units)
     mine.start()
     try:
         wait_for(lambda: "me" in beats(sqlite_store))
@@ -122,7 +122,7 @@ def test_the_heart_goes_on_beating_after_an_error(sqlite_store: Store, error: Ex
     assert "heartbeat" in caplog.text
 
 
-def test_a_beat_tells_what_is_under_way(store: Store):
+def test_a_heartbeat_reports_the_running_units(store: Store):
     mine = heartbeat(store, Takeovers())
     for _ in range(2):
         mine.beat()
@@ -132,39 +132,39 @@ def test_a_beat_tells_what_is_under_way(store: Store):
     assert row.lost_at is None
 
 
-def test_a_worker_that_was_given_up_is_told_and_beats_no_more(store: Store):
-    told = threading.Event()
-    mine = heartbeat(store, Takeovers(), lost=told.set)
+def test_a_worker_marked_as_lost_is_informed_and_stops_its_heartbeat(store: Store):
+    lost = threading.Event()
+    mine = heartbeat(store, Takeovers(), on_lost=lost.set)
     mine.beat()
     mine.start()
     with store.begin() as uow:
         assert uow.workers.mark_lost("me", 5.0)
     try:
-        assert told.wait(20.0)
+        assert lost.wait(20.0)
     finally:
         mine.stop()
     with store.read() as uow:
         (row,) = uow.workers.all()
     assert row.lost_at == 5.0
-    # Who starts again under the name is on the list again.
+    # A worker that starts under the same name is listed again.
     heartbeat(store, Takeovers()).beat()
     with store.read() as uow:
         assert uow.workers.all()[0].lost_at is None
 
 
-def test_a_worker_that_nobody_knows_any_more_is_lost(store: Store):
-    told = threading.Event()
-    mine = heartbeat(store, Takeovers(), lost=told.set)
+def test_a_worker_that_is_no_longer_listed_is_lost(store: Store):
+    lost = threading.Event()
+    mine = heartbeat(store, Takeovers(), on_lost=lost.set)
     mine.beat()
     with store.begin() as uow:
         uow.workers.forget("me")
     mine.beat()
-    assert told.is_set()
+    assert lost.is_set()
     with store.read() as uow:
         assert not uow.workers.all()
 
 
-def test_of_several_peers_one_gives_a_worker_up_and_none_whose_heart_beat_meanwhile(store: Store):
+def test_one_of_several_peers_marks_a_worker_as_lost_unless_its_heartbeat_has_changed(store: Store):
     with store.begin() as uow:
         uow.workers.beat(worker("peer", 1.0))
         assert not uow.workers.mark_lost("peer", 9.0, 0.5)

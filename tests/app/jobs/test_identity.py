@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from app.domain.errors import Conflict
-from app.jobs import identity
+from app.jobs import identity as module
 from app.jobs.identity import claim_identity
 from app.settings import Settings
 
@@ -14,7 +14,7 @@ from app.settings import Settings
 def test_workers_of_one_folder_never_share_a_name(tmp_path):
     settings = Settings(data_dir=tmp_path / "new")
     first, second = claim_identity(settings), claim_identity(settings)
-    assert [who.worker.executor_id for who in (first, second)] == ["local-0", "local-1"]
+    assert [identity.worker.executor_id for identity in (first, second)] == ["local-0", "local-1"]
     first.release()
     third = claim_identity(settings)
     assert third.worker.executor_id == "local-0"
@@ -28,8 +28,8 @@ def test_a_name_is_free_again_when_its_process_was_killed(tmp_path):
         "from pathlib import Path\n"
         "from app.jobs.identity import claim_identity\n"
         "from app.settings import Settings\n"
-        "who = claim_identity(Settings(data_dir=Path(sys.argv[1])))\n"
-        "print(who.worker.executor_id, flush=True)\n"
+        "identity = claim_identity(Settings(data_dir=Path(sys.argv[1])))\n"
+        "print(identity.worker.executor_id, flush=True)\n"
         "sys.stdin.read()\n"
     )
     process = subprocess.Popen(
@@ -49,7 +49,7 @@ def test_a_name_is_free_again_when_its_process_was_killed(tmp_path):
 
 
 def test_too_many_workers_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(identity, "_SLOTS", 1)
+    monkeypatch.setattr(module, "_MAX_EMBEDDED_WORKERS", 1)
     first = claim_identity(Settings(data_dir=tmp_path))
     with pytest.raises(Conflict) as refused:
         claim_identity(Settings(data_dir=tmp_path))

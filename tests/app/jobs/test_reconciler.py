@@ -1,4 +1,4 @@
-"""Jobs and workflows that disagree, and a database that goes away."""
+"""Jobs that disagree with their workflows, and database outages."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from app.domain.errors import Unavailable
 from app.jobs import reconciler as module
 from app.jobs.engine.client import DbosQueue, WorkflowState
 from app.jobs.engine.config import SCHEMA, engine_url
+from app.jobs.errors import JobStopped, WorkerStopping
 from app.jobs.reconciler import Reconciler
-from app.jobs.workflow.cancellation import JobStopped, JobWatch, WorkerStopping
-from app.jobs.workflow.progress import Reporter
+from app.jobs.workflow.cancellation import CancellationCheck
+from app.jobs.workflow.progress import ProgressReporter
 from app.settings import Settings
 from app.store.unit_of_work import Store
 from tests.app.jobs.conftest import Service, wait_for
 
 
 class EngineStates(DbosQueue):
-    """A queue whose workflows are in the states that a test says."""
+    """A queue whose workflow states a test sets."""
 
     def __init__(self) -> None:
         super().__init__(Settings())
@@ -63,18 +64,18 @@ def _fake_engine(service: Service, engine: EngineStates) -> None:
 
 
 @pytest.mark.parametrize("states", [(), (JobState.RUNNING,)])
-def test_a_job_the_engine_does_not_know_is_queued(service, engine, states):
+def test_a_job_without_a_workflow_is_enqueued(service, engine, states):
     job = a_job(service, engine, None, *states)
     engine.known.clear()
-    Reconciler(service.store, engine).look()
+    Reconciler(service.store, engine).check_jobs()
     assert engine.enqueued == [job.workflow_id]
 
 
 @pytest.mark.parametrize("status", ["ENQUEUED", "PENDING"])
 @pytest.mark.parametrize("states", [(), (JobState.RUNNING,)])
-def test_a_job_under_way_is_left_alone(service, engine, status, states):
+def test_an_active_job_is_not_changed(service, engine, status, states):
     job = a_job(service, engine, WorkflowState(status, None), *states)
-    Reconciler(service.store, engine).look()
+    Reconciler(service.store, engine).check_jobs()
     assert service.job(job) == job
     assert not engine.enqueued
 
@@ -87,9 +88,9 @@ def test_a_job_under_way_is_left_alone(service, engine, status, states):
         (WorkflowState("MAX_RECOVERY_ATTEMPTS_EXCEEDED", None), "too_many_restarts", "too often"),
     ],
 )
-def test_a_job_whose_workflow_has_ended_without_it_has_failed(service, engine, workflow, code, words):
+def test_an_unfinished_job_whose_workflow_has_ended_fails(service, engine, workflow, code, words):
     job = a_job(service, engine, workflow, JobState.RUNNING)
-    Reconciler(service.store, engine).look()
+    Reconciler(service.store, engine).check_jobs()
     job = service.job(job)
     assert (job.state, job.error_code) == (JobState.FAILED, code)
     assert words in job.error_message
@@ -97,28 +98,28 @@ def test_a_job_whose_workflow_has_ended_without_it_has_failed(service, engine, w
 
 def test_a_job_whose_workflow_was_cancelled_is_cancelled(service, engine):
     job = a_job(service, engine, WorkflowState("CANCELLED", None), JobState.RUNNING)
-    Reconciler(service.store, engine).look()
+    Reconciler(service.store, engine).check_jobs()
     assert service.job(job).state is JobState.CANCELLED
 
 
-def test_a_job_that_is_to_be_cancelled_has_its_workflow_stopped_and_is_settled(service, engine, monkeypatch):
+def test_a_cancelling_job_is_cancelled_together_with_its_workflow(service, engine, monkeypatch):
     monkeypatch.setattr(module, "_CANCEL_GRACE_SECONDS", 0.05)
     job = a_job(service, engine, WorkflowState("PENDING", None), JobState.RUNNING, JobState.CANCELLING)
     reconciler = Reconciler(service.store, engine)
-    reconciler.look()
+    reconciler.check_jobs()
     assert engine.cancelled == [job.workflow_id]
     assert service.job(job).state is JobState.CANCELLING
 
     def settled() -> bool:
-        reconciler.look()
+        reconciler.check_jobs()
         return service.job(job).state is JobState.CANCELLED
 
     wait_for(settled, 5.0)
-    reconciler.look()
+    reconciler.check_jobs()
     assert [kind for kind, _ in service.events(job)].count("job_cancelled") == 1
 
 
-def test_a_job_that_moves_on_meanwhile_is_not_touched(service, engine, monkeypatch, caplog):
+def test_a_job_that_ends_meanwhile_is_not_changed(service, engine, monkeypatch, caplog):
     caplog.set_level("INFO")
     job = a_job(service, engine, WorkflowState("CANCELLED", None), JobState.RUNNING)
     pages = Reconciler._pages
@@ -130,21 +131,21 @@ def test_a_job_that_moves_on_meanwhile_is_not_touched(service, engine, monkeypat
             yield jobs
 
     monkeypatch.setattr(Reconciler, "_pages", late)
-    Reconciler(service.store, engine).look()
+    Reconciler(service.store, engine).check_jobs()
     assert service.job(job).state is JobState.SUCCEEDED
 
 
-def test_every_page_of_jobs_is_looked_at(service, engine, monkeypatch):
+def test_every_page_of_jobs_is_checked(service, engine, monkeypatch):
     monkeypatch.setattr(module, "_PAGE", 2)
     jobs = [a_job(service, engine, None) for _ in range(5)]
     engine.known.clear()
-    Reconciler(service.store, engine).look()
+    Reconciler(service.store, engine).check_jobs()
     assert sorted(engine.enqueued) == sorted(job.workflow_id for job in jobs)
 
 
 @pytest.mark.parametrize("error", [Unavailable("away"), ZeroDivisionError("surprise")])
 def test_the_reconciler_survives_errors(service, engine, monkeypatch, error, caplog):
-    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "_POLL_SECONDS", 0.02)
     monkeypatch.setattr(engine, "forget_before", lambda _moment: 0)
     job = a_job(service, engine, None)
     engine.known.clear()
@@ -185,32 +186,32 @@ def away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "begin", refuse)
 
 
-def test_a_watch_works_on_while_the_database_is_away(service, engine, monkeypatch, caplog):
+def test_work_continues_while_the_database_is_unavailable(service, engine, monkeypatch, caplog):
     job = a_job(service, engine, None, JobState.RUNNING)
-    watch = JobWatch(service.store, threading.Event(), job.id, 0)
+    check = CancellationCheck(service.store, threading.Event(), job.id, 0)
     with monkeypatch.context() as outage:
         away(service.store, outage)
-        watch()
-        Reporter(service.store, job.id, 0)({"stage": "teacher", "done": 0, "total": 1})
+        check()
+        ProgressReporter(service.store, job.id, 0)({"stage": "teacher", "done": 0, "total": 1})
     assert "cannot be read" in caplog.text
     assert "not stored" in caplog.text
 
 
-def test_a_watch_sees_another_attempt_and_the_end_of_the_worker(service, engine):
+def test_the_check_raises_for_another_attempt_and_a_stopping_worker(service, engine):
     job = a_job(service, engine, None, JobState.RUNNING)
     stopping = threading.Event()
-    JobWatch(service.store, stopping, job.id, 0)()
+    CancellationCheck(service.store, stopping, job.id, 0)()
     with pytest.raises(JobStopped):
-        JobWatch(service.store, stopping, job.id, 1)()
+        CancellationCheck(service.store, stopping, job.id, 1)()
     stopping.set()
     with pytest.raises(WorkerStopping):
-        JobWatch(service.store, stopping, job.id, 0)()
+        CancellationCheck(service.store, stopping, job.id, 0)()
 
 
-def test_patience_outlasts_an_outage_and_not_the_job(service, engine, monkeypatch):
-    monkeypatch.setattr("app.jobs.workflow.cancellation._WAIT_SECONDS", 0.01)
+def test_retries_outlast_an_outage_but_not_the_job(service, engine, monkeypatch):
+    monkeypatch.setattr("app.jobs.workflow.cancellation._RETRY_SECONDS", 0.01)
     job = a_job(service, engine, None, JobState.RUNNING)
-    watch = JobWatch(service.store, threading.Event(), job.id, 0)
+    check = CancellationCheck(service.store, threading.Event(), job.id, 0)
     failures = [Unavailable("away"), Unavailable("away")]
 
     def call() -> str:
@@ -218,32 +219,32 @@ def test_patience_outlasts_an_outage_and_not_the_job(service, engine, monkeypatc
             raise failures.pop()
         return "done"
 
-    assert watch.patiently(call) == "done"
+    assert check.retry_while_unavailable(call) == "done"
     with service.store.begin() as uow:
         uow.jobs.move(job.id, JobState.FAILED)
     failures[:] = [Unavailable("away")] * 1000
     with pytest.raises(JobStopped):
-        watch.patiently(call)
+        check.retry_while_unavailable(call)
 
 
-def test_progress_of_a_job_that_is_no_longer_ours_is_dropped(service, engine):
+def test_progress_of_another_attempt_is_dropped(service, engine):
     job = a_job(service, engine, None, JobState.RUNNING)
-    Reporter(service.store, job.id, 1)({"stage": "teacher", "done": 0, "total": 1})
+    ProgressReporter(service.store, job.id, 1)({"stage": "teacher", "done": 0, "total": 1})
     assert not service.events(job, "stage_started")
 
 
-def test_progress_is_thinned_out(service, engine, monkeypatch):
+def test_progress_is_stored_at_a_limited_rate(service, engine, monkeypatch):
     job = a_job(service, engine, None, JobState.RUNNING)
     clock = [0.0]
     monkeypatch.setattr("app.jobs.workflow.progress.time.monotonic", lambda: clock[0])
-    report = Reporter(service.store, job.id, 0)
+    report = ProgressReporter(service.store, job.id, 0)
     for done in range(1000):
         report({"type": "progress", "stage": "teacher", "done": done, "total": 1000, "gap": None})
         clock[0] += 0.1
     assert service.job(job).stage == "teacher"
-    told = service.events(job, "stage_progress")
-    assert 40 < len(told) < 150
-    assert set(told[0][1]) == {"stage", "done", "total"}
+    events = service.events(job, "stage_progress")
+    assert 40 < len(events) < 150
+    assert set(events[0][1]) == {"stage", "done", "total"}
 
 
 def test_the_queue_of_a_service_without_a_worker_yet_is_unavailable(tmp_path):
@@ -262,7 +263,7 @@ def test_a_queue_that_cannot_be_opened_is_unavailable(tmp_path):
     queue.close()
 
 
-def test_the_queue_enqueues_once_cancels_and_forgets(tmp_path):
+def test_the_queue_enqueues_once_cancels_and_deletes_records(tmp_path):
     settings = Settings(data_dir=tmp_path)
     DBOS.migrate(engine_url(settings), schema=SCHEMA)
     queue = DbosQueue(settings)

@@ -1,4 +1,4 @@
-"""The worker as a process: starting, stopping, signing off, and standing in for others."""
+"""The worker as a process: start, stop, deregistration and takeover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 import pytest
-from dbos._error import DBOSAwaitedWorkflowCancelledError
+from dbos import error as dbos_error
 
 from app.domain.entities import JobState
 from app.domain.entities import Worker as WorkerRow
@@ -49,7 +49,7 @@ sys.exit(worker.run_worker(Settings()))
 """
 
 
-def test_a_worker_runs_until_it_is_told_to_stop(service, solver):
+def test_a_worker_runs_until_a_signal(service, solver):
     command = [sys.executable, "-P", "-c", WITH_ANOTHER_SOLVER, json.dumps(solver.command)]
     environment = os.environ | {"STMS_DATA_DIR": str(service.settings.data_dir)}
     job = service.submit()
@@ -71,7 +71,7 @@ def test_the_jobs_file_is_in_wal_mode(service, solver):
 
 
 def test_a_job_submitted_before_the_first_worker_is_not_lost(service, solver):
-    # the engine has no tables yet, so this one cannot be put in the queue
+    # DBOS has no tables yet, so the job cannot be enqueued.
     job = service.submit()
     with pytest.raises(Unavailable):
         service.queue.ping()
@@ -79,13 +79,13 @@ def test_a_job_submitted_before_the_first_worker_is_not_lost(service, solver):
         assert service.ended(job).state is JobState.SUCCEEDED
 
 
-def test_a_worker_takes_over_what_a_dead_one_left_and_tells_it_if_not_at_once(service, solver, monkeypatch):
+def test_a_worker_takes_over_from_a_dead_one_and_records_it_later_if_blocked(service, solver, monkeypatch):
     append, refused = Events.append, list[str]()
 
     def refuse_once(self: Events, job_id: str, event: str, data: Any) -> Any:
         if event == "worker_took_over" and not refused:
             refused.append(job_id)
-            raise Unavailable("The dead one still has the row.", code="database_busy")
+            raise Unavailable("The dead worker still has the row.", code="database_busy")
         return append(self, job_id, event, data)
 
     monkeypatch.setattr(Events, "append", refuse_once)
@@ -94,7 +94,7 @@ def test_a_worker_takes_over_what_a_dead_one_left_and_tells_it_if_not_at_once(se
     with service.worker(solver) as first:
         job = service.submit()
         wait_for(lambda: service.events(job, "student_finished"))
-    # its row stays: there is work under its name. The next one has another name, as on another machine.
+    # The first worker's row stays, as it has work. The next worker has another name, as on another machine.
     blocker = module.claim_identity(service.settings)
     try:
         with service.worker(solver) as second:
@@ -139,26 +139,26 @@ def test_chunks_and_jobs_run_side_by_side_on_postgresql(postgres_address, solver
         store.dispose()
 
 
-def test_a_worker_that_cannot_sign_off_says_so(service, solver, monkeypatch, caplog):
+def test_a_worker_that_cannot_deregister_logs_it(service, solver, monkeypatch, caplog):
     def away(_queue: DbosQueue, _executor: str) -> bool:
         raise Unavailable("The job queue cannot be reached.")
 
     monkeypatch.setattr(DbosQueue, "has_work_of", away)
     with service.worker(solver):
         pass
-    assert "could not sign off" in caplog.text
+    assert "could not deregister" in caplog.text
 
 
-def test_workflows_that_do_not_stop_are_told(service, solver, monkeypatch, caplog):
+def test_workflows_that_do_not_stop_are_logged(service, solver, monkeypatch, caplog):
     monkeypatch.setattr(
-        "app.jobs.workflow.running_units.UnderWay.wait_until_idle", lambda _self, _seconds: False
+        "app.jobs.workflow.running_units.RunningUnits.wait_until_idle", lambda _self, _seconds: False
     )
     with service.worker(solver):
         pass
     assert "did not stop" in caplog.text
 
 
-def test_a_thread_that_hangs_does_not_keep_the_process(monkeypatch):
+def test_a_hanging_thread_does_not_keep_the_process_alive(monkeypatch):
     release = threading.Event()
     left = []
     monkeypatch.setattr(module.os, "_exit", left.append)
@@ -169,14 +169,14 @@ def test_a_thread_that_hangs_does_not_keep_the_process(monkeypatch):
     monkeypatch.setattr(module.threading, "enumerate", lambda: [threading.current_thread(), thread])
     thread.start()
     try:
-        module._leave_no_thread_behind()
+        module._exit_despite_threads()
     finally:
         release.set()
         thread.join()
     assert left == [0]
 
 
-def test_a_lost_worker_is_listed_for_a_while(service, solver, monkeypatch):
+def test_a_lost_worker_is_listed_for_a_minute(service, solver, monkeypatch):
     with service.store.begin() as uow:
         uow.workers.beat(WorkerRow("ghost", "h", 1, started_at=0.0, beat_at=0.0))
     service.settings.heartbeat_seconds, service.settings.takeover_seconds = 0.1, 0.5
@@ -196,13 +196,13 @@ def test_a_lost_worker_is_listed_for_a_while(service, solver, monkeypatch):
         wait_for(lambda: names() == ["local-0"])
 
 
-def test_the_engine_is_given_plain_addresses(tmp_path):
+def test_dbos_gets_plain_urls(tmp_path):
     assert engine_url(Settings(data_dir=tmp_path)) == f"sqlite:///{tmp_path / 'jobs.sqlite'}"
     address = "postgresql+psycopg://u:p%40ss@h/d"
     assert engine_url(Settings(data_dir=tmp_path, database_url=address)) == "postgresql://u:p%40ss@h/d"
 
 
-def test_the_engine_log_gets_one_handler_of_ours():
+def test_the_log_of_dbos_gets_one_handler():
     quiet_engine_log()
     handlers = list(module.logging.getLogger("dbos").handlers)
     quiet_engine_log()
@@ -212,12 +212,12 @@ def test_the_engine_log_gets_one_handler_of_ours():
 def test_a_cancelled_workflow_is_no_error_in_the_log(caplog):
     quiet_engine_log()
     log = module.logging.getLogger("dbos")
-    for error in (DBOSAwaitedWorkflowCancelledError("w1"), ValueError("broken")):
+    for error in (dbos_error.DBOSAwaitedWorkflowCancelledError("w1"), ValueError("broken")):
         log.error("Exception encountered:", exc_info=error)
     assert [record.exc_info[0] for record in caplog.records] == [ValueError]
 
 
-def test_a_jobs_address_without_a_file_is_refused():
+def test_a_jobs_url_without_a_file_is_refused():
     with pytest.raises(Unavailable):
         module._use_wal_at("sqlite://")
 

@@ -1,4 +1,4 @@
-"""The database goes away for longer than anybody's patience, and comes back."""
+"""Outages of the database and full disks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from app.domain.entities import JobState
-from app.jobs.engine import config as module
-from app.jobs.engine.config import nap_shortly, wait_for_room
+from app.jobs.engine import patches as module
+from app.jobs.engine.patches import cap_reconnect_backoff, retry_when_disk_full
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
@@ -20,10 +20,10 @@ from benchmarks.postgres import NoPostgres, postgres
 from tests.app.jobs.conftest import FakeSolver, open_service, wait_for
 
 
-def test_the_engine_naps_shortly_when_its_database_is_away(monkeypatch: pytest.MonkeyPatch):
+def test_pauses_between_reconnects_are_short(monkeypatch: pytest.MonkeyPatch):
     slept: list[float] = []
     monkeypatch.setattr(module.time, "sleep", slept.append)
-    nap_shortly()
+    cap_reconnect_backoff()
     dbos_time = vars(module._sys_db)["time"]
     for seconds in (0.5, 60.0):
         dbos_time.sleep(seconds)
@@ -31,12 +31,10 @@ def test_the_engine_naps_shortly_when_its_database_is_away(monkeypatch: pytest.M
     assert dbos_time.time() == pytest.approx(time.time(), abs=5.0)
 
 
-def test_the_engine_tries_again_what_a_full_disk_kept_it_from_writing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_writes_that_met_a_full_disk_are_retried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
-    nap_shortly()
-    wait_for_room()
+    cap_reconnect_backoff()
+    retry_when_disk_full()
     store = open_engine(f"sqlite:///{tmp_path / 'small.sqlite'}")
     tries: list[int] = []
 
@@ -65,7 +63,7 @@ def test_the_engine_tries_again_what_a_full_disk_kept_it_from_writing(
 
 
 @pytest.mark.long
-def test_a_worker_outlives_thirty_seconds_without_its_database(solver: FakeSolver, tmp_path: Path):
+def test_a_worker_survives_thirty_seconds_without_its_database(solver: FakeSolver, tmp_path: Path):
     try:
         with postgres() as server:
             address = server.create_database("stms")

@@ -22,8 +22,8 @@ from app.domain.errors import NotFound
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver import transfer
 from app.jobs.solver.main import Answers, failure, serve
-from app.jobs.solver.messages import Frame, read_frame, write_frame
-from app.jobs.solver.session import Shared, Workbench, config_of, load_parts
+from app.jobs.solver.messages import Message, read_message, write_message
+from app.jobs.solver.session import BatchContext, TrainingSession, config_of, load_parts
 from app.processes import os_process
 from app.services.datasets import register_dataset
 from app.services.head_import import import_head
@@ -73,7 +73,7 @@ def conversation(sqlite_store: Store, sqlite_address: str, iris: Dataset, tmp_pa
 
     def talk(
         *commands: dict[str, Any], spec: dict[str, Any] | None = None, progress: bool = False
-    ) -> list[Frame]:
+    ) -> list[Message]:
         said, answered = io.BytesIO(), io.BytesIO()
         order = {
             "type": "open",
@@ -86,25 +86,25 @@ def conversation(sqlite_store: Store, sqlite_address: str, iris: Dataset, tmp_pa
             "cache_disk_bytes": 2**30,
         }
         for command in (order, *commands):
-            write_frame(said, command)
+            write_message(said, command)
         said.seek(0)
         serve(said, Answers(answered))
         answered.seek(0)
-        return [frame for frame in frames(answered) if progress or frame.type != "progress"]
+        return [message for message in messages(answered) if progress or message.type != "progress"]
 
     return talk
 
 
-def frames(stream: io.BytesIO) -> Iterator[Frame]:
-    while (frame := read_frame(stream)) is not None:
-        yield frame
+def messages(stream: io.BytesIO) -> Iterator[Message]:
+    while (message := read_message(stream)) is not None:
+        yield message
 
 
-def student(answers: list[Frame]) -> dict[tuple[int, str], Frame]:
+def student(answers: list[Message]) -> dict[tuple[int, str], Message]:
     return {
-        (frame.header["class_index"], frame.header["method"]): frame
-        for frame in answers
-        if frame.type == "student"
+        (message.header["class_index"], message.header["method"]): message
+        for message in answers
+        if message.type == "student"
     }
 
 
@@ -115,10 +115,10 @@ SPEC = {
     "seed": 3,
 }
 PREPARE = {"type": "prepare", "targets": [0, 2]}
-TRAIN = {"type": "train", "pairs": [[0, "gsvm"], [2, "gsvm"], [2, "svm"]]}
+TRAIN = {"type": "train", "students": [[0, "gsvm"], [2, "gsvm"], [2, "svm"]]}
 
 
-def test_what_is_trained_in_pieces_equals_what_core_trains_at_once(conversation, sqlite_store, iris, files):
+def test_students_of_a_session_equal_those_of_the_training_pipeline(conversation, sqlite_store, iris, files):
     spec = TrainingSpec.model_validate(SPEC)
     data, test = load_parts(sqlite_store, files, iris.id, spec)
     whole = train(data, config_of(spec), test=test, run=Run(n_threads=1))
@@ -129,16 +129,16 @@ def test_what_is_trained_in_pieces_equals_what_core_trains_at_once(conversation,
     students = student(answers)
     assert set(students) == {(0, "gsvm"), (2, "gsvm"), (2, "svm")}
     by_pair = {(one.target, one.method): one for one in whole.trained}
-    for pair, frame in students.items():
-        assert frame.blobs[0] == by_pair[pair].packed.to_bytes()
-        assert frame.header["objective"] == by_pair[pair].summary.objective
-        assert frame.header["status"] == "converged"
+    for pair, message in students.items():
+        assert message.blobs[0] == by_pair[pair].packed.to_bytes()
+        assert message.header["objective"] == by_pair[pair].summary.objective
+        assert message.header["status"] == "converged"
     measured = {(one.label, one.method): one.metrics for one in whole.evaluation.results}
     assert students[2, "svm"].header["metrics"]["f1"] == measured["2", "svm"].f1
     assert {row["label"]: row["metrics"]["f1"] for row in prepared.header["metrics"]} == {
         label: measured[label, "teacher"].f1 for label in ("0", "2")
     }
-    assert [frame.type for frame in answers].count("started") == 3
+    assert [message.type for message in answers].count("started") == 3
     assert answers[-1].type == "trained"
 
 
@@ -159,17 +159,19 @@ def test_tuned_students_are_those_of_core_and_carry_their_trace(conversation, sq
     later = conversation({"type": "restore", "preparation_digest": digest}, TRAIN, spec=TUNED)
     by_pair = {(one.target, one.method): one for one in whole.trained}
     measured = {(one.label, one.method): one for one in whole.evaluation.results}
-    for pair, frame in student(answers).items():
+    for pair, message in student(answers).items():
         one = by_pair[pair]
-        packed, trace = frame.blobs
+        packed, trace = message.blobs
         assert packed == one.packed.to_bytes() == student(later)[pair].blobs[0]
         assert PackedStudent.from_bytes(packed).calibration.kind == "isotonic"
-        told = json.loads(zlib.decompress(trace))
-        assert len(told["points"]) == frame.header["chosen"]["points"] == (4 if pair[1] == "gsvm" else 2)
-        assert told["chosen"] == frame.header["chosen"]
-        assert frame.header["chosen"]["score"] == one.search.score
+        reported = json.loads(zlib.decompress(trace))
+        assert (
+            len(reported["points"]) == message.header["chosen"]["points"] == (4 if pair[1] == "gsvm" else 2)
+        )
+        assert reported["chosen"] == message.header["chosen"]
+        assert message.header["chosen"]["score"] == one.search.score
         trust = measured[one.label, one.method].reliability
-        metrics = frame.header["metrics"]
+        metrics = message.header["metrics"]
         assert (metrics["brier"], metrics["base_brier"]) == (trust.brier, trust.base_brier)
         assert sum(each["count"] for each in metrics["reliability"]) == test.n
         assert metrics["calibration"] == "isotonic"
@@ -195,35 +197,37 @@ COMPACT = {**SPEC, "compact": {"max_f1_loss": 5}, "threshold": {"rule": "f1", "f
 
 def test_compact_students_are_packed_with_their_calibration(conversation):
     pairs = [[0, "compact"], [0, "svm"]]
-    answers = conversation(PREPARE, {"type": "train", "pairs": pairs}, spec=COMPACT)
-    frame = student(answers)[0, "compact"]
-    packed, trace = frame.blobs
-    chosen = frame.header["chosen"]
+    answers = conversation(PREPARE, {"type": "train", "students": pairs}, spec=COMPACT)
+    message = student(answers)[0, "compact"]
+    packed, trace = message.blobs
+    chosen = message.header["chosen"]
     assert PackedStudent.from_bytes(packed).map.n_basis == chosen["n_landmarks"]
     assert PackedStudent.from_bytes(packed).calibration.kind == "sigmoid"
     points = json.loads(zlib.decompress(trace))["points"]
     assert [point["n_landmarks"] for point in points] == [12, 25, 50][: chosen["points"]]
     assert chosen["score"] == points[-1]["f1"] >= chosen["full_score"] - 0.05
-    assert frame.header["metrics"]["brier"] < 0.05
-    assert (frame.header["gap"], frame.header["iterations"]) == (None, 3000)
+    assert message.header["metrics"]["brier"] < 0.05
+    assert (message.header["gap"], message.header["iterations"]) == (None, 3000)
 
 
-def test_what_students_share_does_not_change_them(sqlite_store, iris, files):
+def test_the_batch_context_does_not_change_students(sqlite_store, iris, files):
     budget = {"compact": {"n_landmarks": 4}, "tuning": {"grid": {"C": [1, 10]}, "folds": 3}}
     spec = TrainingSpec.model_validate(SPEC | budget)
-    told = []
-    bench = Workbench.prepared(load_parts(sqlite_store, files, iris.id, spec), spec, 1, told.append)
+    reported = []
+    session = TrainingSession.prepared(
+        load_parts(sqlite_store, files, iris.id, spec), spec, 1, reported.append
+    )
     pairs = [(1, "compact"), (1, "svm")]
-    assert bench.batches(pairs) == [pairs]
-    shared = bench.shared(pairs, 8, told.append)
-    assert (shared.n_threads, shared.folds.targets) == (4, (1,))
-    assert bench.shared(pairs[:1], 1, told.append).folds is None
-    alone = Shared(None, None, 1)
+    assert session.batches(pairs) == [pairs]
+    context = session.context(pairs, 8, reported.append)
+    assert (context.n_threads, context.folds.targets) == (4, (1,))
+    assert session.context(pairs[:1], 1, reported.append).folds is None
+    alone = BatchContext(None, None, 1)
     for pair in pairs:
-        made, again = (bench.student(*pair, each, told.append) for each in (shared, alone))
+        made, again = (session.student(*pair, each, reported.append) for each in (context, alone))
         assert made.packed == again.packed
     assert again.row["chosen"]["points"] == 2
-    compact = bench.student(1, "compact", shared, told.append)
+    compact = session.student(1, "compact", context, reported.append)
     assert (compact.trace, compact.row["chosen"]["n_landmarks"]) == (None, 4)
     assert compact.row["metrics"].get("brier") is None  # auto: no held-out scores, no calibration
 
@@ -243,7 +247,7 @@ def test_compact_students_of_sparse_rows_are_refused(conversation, sqlite_store,
     )
     spec = COMPACT | {"features": {"kind": "linear"}}
     order = {"type": "open", **_order(sqlite_store, sparse), "spec": spec}
-    failed = conversation(order, PREPARE, {"type": "train", "pairs": [[0, "compact"]]})[-1]
+    failed = conversation(order, PREPARE, {"type": "train", "students": [[0, "compact"]]})[-1]
     assert (failed.type, failed.header["code"]) == ("failed", "sparse")
     assert "dense rows" in failed.header["message"]
 
@@ -267,8 +271,8 @@ def test_another_process_trains_the_same_students_from_a_stored_preparation(conv
     second = conversation(restore, TRAIN, spec=SPEC)
     assert second[1].type == "restored"
     before, after = student(first), student(second)
-    assert {pair: frame.blobs for pair, frame in before.items()} == {
-        pair: frame.blobs for pair, frame in after.items()
+    assert {pair: message.blobs for pair, message in before.items()} == {
+        pair: message.blobs for pair, message in after.items()
     }
     assert PackedStudent.from_bytes(after[2, "gsvm"].blobs[0]).label == "2"
     # the preparation belongs to its hyper-parameters
@@ -276,30 +280,32 @@ def test_another_process_trains_the_same_students_from_a_stored_preparation(conv
     assert (other[1].type, other[1].header["code"]) == ("failed", "other_config")
 
 
-def test_large_packages_go_by_way_of_files_of_the_cache(conversation, sqlite_store, files, monkeypatch):
+def test_large_packages_are_transferred_as_cached_files(conversation, sqlite_store, files, monkeypatch):
     small = conversation(PREPARE, spec=SPEC)[-1]
     monkeypatch.setattr(transfer, "LARGE_BYTES", 10)
     prepared = conversation(PREPARE, TRAIN, spec=SPEC)[1]
     assert prepared.blobs == (b"", b"")
     sent = [
-        transfer.Parcel.unpack(*each) for each in zip(prepared.header["parcels"], prepared.blobs, strict=True)
+        transfer.Transfer.from_header(*each)
+        for each in zip(prepared.header["transfers"], prepared.blobs, strict=True)
     ]
-    for parcel in sent:
-        parcel.bring(sqlite_store, files)
-    with sqlite_store.begin() as uow:
-        stored = [uow.blobs.read(parcel.keep(uow)) for parcel in sent]
+    stored = []
+    for each in sent:
+        each.store_chunks(sqlite_store, files)
+        with sqlite_store.begin() as uow:
+            stored.append(uow.blobs.read(each.finish(uow)))
     assert tuple(stored) == small.blobs
 
 
-def test_the_stages_are_told(conversation):
+def test_stages_are_reported(conversation):
     answers = conversation(PREPARE, spec=SPEC, progress=True)
-    stages = [frame.header["stage"] for frame in answers if frame.type == "progress"]
+    stages = [message.header["stage"] for message in answers if message.type == "progress"]
     assert list(dict.fromkeys(stages)) == ["data", "features", "teacher", "scores"]
     answers = conversation(PREPARE, TRAIN, spec=TUNED, progress=True)
-    told = [frame.header for frame in answers if frame.type == "progress"]
-    stages = list(dict.fromkeys(step["stage"] for step in told))
+    reported = [message.header for message in answers if message.type == "progress"]
+    stages = list(dict.fromkeys(step["stage"] for step in reported))
     assert [stage for stage in stages if stage.startswith("tuning")] == ["tuning_teacher", "tuning"]
-    assert {step["label"] for step in told if step["stage"] == "tuning"} <= {"0", "2"}
+    assert {step["label"] for step in reported if step["stage"] == "tuning"} <= {"0", "2"}
 
 
 def test_without_a_test_part_nothing_is_measured(conversation, sqlite_store, tmp_path, iris):
@@ -325,27 +331,27 @@ def _order(store: Store, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def test_one_class_that_cannot_be_trained_is_told_and_the_others_go_on(conversation):
-    answers = conversation(PREPARE, {"type": "train", "pairs": [[7, "gsvm"], [1, "gsvm"]]}, spec=SPEC)
-    assert [frame.type for frame in answers if frame.type == "failed"] == ["failed"]
-    answers = conversation(PREPARE, {"type": "train", "pairs": [[0, "nosuch"], [1, "gsvm"]]}, spec=SPEC)
-    failed = [frame.header for frame in answers if frame.type == "student_failed"]
+def test_a_class_that_cannot_be_trained_is_reported_and_the_others_go_on(conversation):
+    answers = conversation(PREPARE, {"type": "train", "students": [[7, "gsvm"], [1, "gsvm"]]}, spec=SPEC)
+    assert [message.type for message in answers if message.type == "failed"] == ["failed"]
+    answers = conversation(PREPARE, {"type": "train", "students": [[0, "nosuch"], [1, "gsvm"]]}, spec=SPEC)
+    failed = [message.header for message in answers if message.type == "student_failed"]
     assert [(row["class_index"], row["code"]) for row in failed] == [(0, "internal_error")]
     assert set(student(answers)) == {(1, "gsvm")}
 
 
-def test_commands_out_of_turn_are_answered(conversation, sqlite_address):
+def test_commands_out_of_order_are_answered(conversation, sqlite_address):
     answers = conversation(TRAIN)
     assert answers[-1].type == "failed"
     said, answered = io.BytesIO(), io.BytesIO()
-    write_frame(said, PREPARE)
+    write_message(said, PREPARE)
     said.seek(0)
     serve(said, Answers(answered))
     answered.seek(0)
-    assert [frame.type for frame in frames(answered)] == ["failed"]
+    assert [message.type for message in messages(answered)] == ["failed"]
 
 
-def test_data_that_are_gone_are_told(conversation, sqlite_store, iris):
+def test_missing_data_are_reported(conversation, sqlite_store, iris):
     order = {"type": "open", **_order(sqlite_store, iris), "dataset_id": "ds_0"}
     failed = conversation(order, PREPARE)[-1]
     assert (failed.type, failed.header["code"]) == ("failed", "dataset_not_found")
@@ -363,17 +369,17 @@ def test_errors_are_described_for_users(caplog):
     assert "secret" in caplog.text
 
 
-def test_progress_is_thinned_out_and_its_gap_relative():
+def test_progress_is_limited_in_rate_and_its_gap_relative():
     stream = io.BytesIO()
     answers = Answers(stream)
     for done in range(100):
         answers.progress(Progress("teacher", done, 100, objective=50.0, gap=5.0))
     answers.progress(Progress("scores", 1, 1))
     stream.seek(0)
-    told = [frame.header for frame in frames(stream)]
-    assert len(told) < 10
-    assert told[0]["gap"] == pytest.approx(0.1)
-    assert (told[-1]["stage"], told[-1]["gap"]) == ("scores", None)
+    reported = [message.header for message in messages(stream)]
+    assert len(reported) < 10
+    assert reported[0]["gap"] == pytest.approx(0.1)
+    assert (reported[-1]["stage"], reported[-1]["gap"]) == ("scores", None)
 
 
 def test_a_share_of_the_rows_is_held_out_and_stays_the_same(sqlite_store, iris, files):
@@ -425,7 +431,7 @@ def test_a_process_of_another_parent_ends_at_once():
     assert process.returncode == 1
 
 
-def test_a_solver_steps_back_behind_whoever_answers():
+def test_a_solver_lowers_its_priority():
     code = (
         "import os, sys\n"
         "from app.processes.os_process import deprioritise, set_niceness\n"
@@ -433,13 +439,13 @@ def test_a_solver_steps_back_behind_whoever_answers():
         "set_niceness(3)\n"
         "print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0) == os.SCHED_BATCH)\n"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    niceness, batch = told.split()
+    reported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    niceness, batch = reported.split()
     assert int(niceness) == max(7, os.getpriority(os.PRIO_PROCESS, 0))
     assert batch == str(sys.platform == "linux")
 
 
-def test_the_lifeline_watches_its_parent(monkeypatch):
+def test_a_process_polls_its_parent(monkeypatch):
     ended = []
     looks = iter([os.getppid(), os.getppid(), -1])
 
@@ -467,7 +473,7 @@ def test_an_imported_head_is_the_teacher_of_its_classes(conversation, sqlite_sto
     files = BlobCache(tmp_path / "cache", 2**30)
     import_head(sqlite_store, files, tmp_path / "head.npz", model="net", limits=Settings())
     spec = {"features": {"kind": "linear"}, "student": {"C": 1e3}, "teacher": {"model": "net@1"}}
-    _, prepared, *answers = conversation(PREPARE, {"type": "train", "pairs": [[0, "gsvm"]]}, spec=spec)
+    _, prepared, *answers = conversation(PREPARE, {"type": "train", "students": [[0, "gsvm"]]}, spec=spec)
     assert prepared.header["summary"] == {}
     X = np.random.default_rng(1).standard_normal((20, 4))
     expected = (X @ weights.T + bias)[:, [names.index(label) for label in iris.classes]]
@@ -490,7 +496,7 @@ def test_a_restored_job_with_an_imported_teacher_trains_the_same_student(
         "teacher": {"model": "net@1"},
         "tuning": {"folds": 2, "grid": {"C": [1.0, 100.0]}},
     }
-    train_one = {"type": "train", "pairs": [[0, "gsvm"]]}
+    train_one = {"type": "train", "students": [[0, "gsvm"]]}
     _, prepared, *first = conversation(PREPARE, train_one, spec=spec)
     with sqlite_store.begin() as uow:
         digest, _ = uow.blobs.put([prepared.blobs[0]])

@@ -6,13 +6,14 @@ import struct
 import msgspec
 import pytest
 
+from app.jobs.errors import InvalidMessage
 from app.jobs.solver import messages
-from app.jobs.solver.messages import BrokenFrame, Frame, read_frame, write_frame
+from app.jobs.solver.messages import Message, read_message, write_message
 
 
 def written(header: dict, *blobs: bytes) -> bytes:
     stream = io.BytesIO()
-    write_frame(stream, header, blobs)
+    write_message(stream, header, blobs)
     return stream.getvalue()
 
 
@@ -21,16 +22,16 @@ def packed(header: object) -> bytes:
     return struct.pack(">I", len(encoded)) + encoded
 
 
-def test_frames_come_back_as_they_were_sent():
+def test_messages_are_read_as_they_were_written():
     stream = io.BytesIO(written({"type": "a", "x": [1, "ü"]}, b"", b"\0\xff") + written({"type": "b"}))
-    assert read_frame(stream) == Frame({"type": "a", "x": [1, "ü"]}, (b"", b"\0\xff"))
-    assert read_frame(stream) == Frame({"type": "b"})
-    assert read_frame(stream) is None
+    assert read_message(stream) == Message({"type": "a", "x": [1, "ü"]}, (b"", b"\0\xff"))
+    assert read_message(stream) == Message({"type": "b"})
+    assert read_message(stream) is None
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 10, -1])
-def test_a_frame_cut_short_is_the_end(cut):
-    assert read_frame(io.BytesIO(written({"type": "a"}, b"bytes")[:cut])) is None
+def test_a_truncated_message_is_the_end_of_the_stream(cut):
+    assert read_message(io.BytesIO(written({"type": "a"}, b"bytes")[:cut])) is None
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,6 @@ def test_a_frame_cut_short_is_the_end(cut):
         struct.pack(">I", messages.MAX_HEADER_BYTES + 1),
     ],
 )
-def test_what_is_no_frame_is_refused(content):
-    with pytest.raises(BrokenFrame):
-        read_frame(io.BytesIO(content))
+def test_invalid_bytes_are_refused(content):
+    with pytest.raises(InvalidMessage):
+        read_message(io.BytesIO(content))

@@ -10,13 +10,14 @@ from functools import partial
 
 import pytest
 
+from app.jobs.solver.messages import SolverSettings
 from app.jobs.solver.pool import SolverPool
-from app.jobs.solver.process import Order, SolverHandle
+from app.jobs.solver.process import SolverHandle
 from app.processes.os_process import has_idle_core
 from tests.app.jobs.conftest import FakeSolver, is_alive, wait_for
 
-ORDER = Order(dataset_id="ds_1", spec={}, threads=1, log_level="INFO", database_url="")
-Wanted = Callable[[str, int], bool]
+SETTINGS = SolverSettings(dataset_id="ds_1", spec={}, threads=1, log_level="INFO", database_url="")
+IsActive = Callable[[str, int], bool]
 
 
 class Pools:
@@ -26,13 +27,13 @@ class Pools:
 
     def open(
         self,
-        room: int = 2,
+        capacity: int = 2,
         idle: float = 60.0,
-        wanted: Wanted = lambda _job, _attempt: True,
+        is_active: IsActive = lambda _job, _attempt: True,
         spare: bool = False,
     ) -> SolverPool:
         start = partial(SolverHandle.start, self.solver.command, 1, 0)
-        pool = SolverPool(room, idle, wanted, start, has_spare=spare)
+        pool = SolverPool(capacity, idle, is_active, start, has_spare=spare)
         self.opened.append(pool)
         return pool
 
@@ -46,20 +47,20 @@ def pools(solver: FakeSolver) -> Iterator[Pools]:
     wait_for(lambda: not any(map(is_alive, solver.pids())))
 
 
-def at_ease(*_anything: object) -> None:
+def never_stop(*_anything: object) -> None:
     return None
 
 
 def prepare(pool: SolverPool, job: str) -> int:
-    with pool.borrowed(job, 0, ORDER, at_ease) as solver:
-        solver.prepare([0], at_ease)
+    with pool.solver(job, 0, SETTINGS, never_stop) as solver:
+        solver.prepare([0], never_stop)
         assert solver.pid is not None
         return solver.pid
 
 
 def train(pool: SolverPool, job: str) -> int:
-    with pool.borrowed(job, 0, ORDER, at_ease) as solver:
-        assert list(solver.train([(0, "gsvm")], "digest", at_ease))
+    with pool.solver(job, 0, SETTINGS, never_stop) as solver:
+        assert list(solver.train([(0, "gsvm")], "digest", never_stop))
         assert solver.pid is not None
         return solver.pid
 
@@ -71,23 +72,26 @@ def test_the_next_unit_of_a_job_finds_its_preparation_in_memory(pools: Pools):
 
 
 def test_jobs_and_attempts_have_solvers_of_their_own(pools: Pools):
-    pool = pools.open(room=3)
+    pool = pools.open(capacity=3)
     first = train(pool, "job_1")
     assert train(pool, "job_2") != first
-    with pool.borrowed("job_1", 1, ORDER, at_ease) as solver:
+    with pool.solver("job_1", 1, SETTINGS, never_stop) as solver:
         assert solver.pid != first
 
 
 def test_two_units_of_a_job_at_once_have_two_solvers(pools: Pools):
     pool = pools.open()
     first = prepare(pool, "job_1")
-    with pool.borrowed("job_1", 0, ORDER, at_ease) as one, pool.borrowed("job_1", 0, ORDER, at_ease) as other:
+    with (
+        pool.solver("job_1", 0, SETTINGS, never_stop) as one,
+        pool.solver("job_1", 0, SETTINGS, never_stop) as other,
+    ):
         assert one.pid == first
         assert other.pid != first
 
 
 def test_the_longest_idle_makes_room(pools: Pools):
-    pool = pools.open(room=2)
+    pool = pools.open(capacity=2)
     first, second = train(pool, "job_1"), train(pool, "job_2")
     third = train(pool, "job_3")
     wait_for(lambda: not is_alive(first))
@@ -98,14 +102,14 @@ def test_the_longest_idle_makes_room(pools: Pools):
 def test_a_unit_that_ends_in_an_error_ends_its_solver(pools: Pools):
     pool = pools.open()
     pid = prepare(pool, "job_1")
-    with pytest.raises(ZeroDivisionError), pool.borrowed("job_1", 0, ORDER, at_ease):
+    with pytest.raises(ZeroDivisionError), pool.solver("job_1", 0, SETTINGS, never_stop):
         raise ZeroDivisionError
     assert not is_alive(pid)
 
 
 def test_a_solver_that_nobody_used_is_not_kept(pools: Pools):
     pool = pools.open()
-    with pool.borrowed("job_1", 0, ORDER, at_ease) as solver:
+    with pool.solver("job_1", 0, SETTINGS, never_stop) as solver:
         assert solver.pid is None
     assert pools.solver.done() == []
 
@@ -117,7 +121,7 @@ def test_an_idle_solver_ends_after_a_while(pools: Pools):
 
 def test_an_idle_solver_ends_with_its_job_within_a_second(pools: Pools):
     over = threading.Event()
-    pid = train(pools.open(wanted=lambda _job, _attempt: not over.is_set()), "job_1")
+    pid = train(pools.open(is_active=lambda _job, _attempt: not over.is_set()), "job_1")
     assert is_alive(pid)
     over.set()
     wait_for(lambda: not is_alive(pid), 5.0)
@@ -126,7 +130,7 @@ def test_an_idle_solver_ends_with_its_job_within_a_second(pools: Pools):
 def test_a_solver_that_died_while_idle_is_replaced(pools: Pools):
     pool = pools.open()
     pid = train(pool, "job_1")
-    with pool.borrowed("job_1", 0, ORDER, at_ease) as solver:
+    with pool.solver("job_1", 0, SETTINGS, never_stop) as solver:
         solver._process.popen.kill()  # type: ignore[union-attr]
         solver._process.popen.wait()  # type: ignore[union-attr]
     assert train(pool, "job_1") != pid
@@ -134,18 +138,18 @@ def test_a_solver_that_died_while_idle_is_replaced(pools: Pools):
 
 def test_a_solver_outlives_the_thread_that_borrowed_it_first(pools: Pools):
     pool = pools.open()
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(prepare(pool, "job_1")))
+    pids: list[int] = []
+    thread = threading.Thread(target=lambda: pids.append(prepare(pool, "job_1")))
     thread.start()
     thread.join()
-    assert found == [train(pool, "job_1")]
+    assert pids == [train(pool, "job_1")]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a process ends with its parent's thread on Linux only")
 def test_a_closed_pool_keeps_nothing(pools: Pools):
     pool = pools.open()
-    with pool.borrowed("job_1", 0, ORDER, at_ease) as solver:
-        solver.prepare([0], at_ease)
+    with pool.solver("job_1", 0, SETTINGS, never_stop) as solver:
+        solver.prepare([0], never_stop)
         pid = solver.pid
         pool.close()
         assert pid is not None
@@ -155,11 +159,11 @@ def test_a_closed_pool_keeps_nothing(pools: Pools):
 def test_a_job_takes_the_spare_solver_and_another_gets_ready_after_it(
     pools: Pools, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("app.jobs.solver.pool._SPARE_SECONDS", 0.1)
+    monkeypatch.setattr("app.jobs.solver.pool._SPARE_DELAY_SECONDS", 0.1)
     monkeypatch.setattr("app.jobs.solver.pool.has_idle_core", lambda: False)
     over = threading.Event()
-    pool = pools.open(spare=True, wanted=lambda _job, _attempt: not over.is_set())
-    wait_for(lambda: pool._spare is not None and pool._spare.has_said_something)
+    pool = pools.open(spare=True, is_active=lambda _job, _attempt: not over.is_set())
+    wait_for(lambda: pool._spare is not None and pool._spare.has_answered)
     (spare,) = pools.solver.pids()
     assert prepare(pool, "job_1") == spare
     time.sleep(0.6)
@@ -172,12 +176,12 @@ def test_a_job_takes_the_spare_solver_and_another_gets_ready_after_it(
 def test_a_spare_solver_gets_ready_beside_a_job_where_a_core_has_nothing_to_do(
     pools: Pools, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("app.jobs.solver.pool._SPARE_SECONDS", 0.1)
+    monkeypatch.setattr("app.jobs.solver.pool._SPARE_DELAY_SECONDS", 0.1)
     monkeypatch.setattr("app.jobs.solver.pool.has_idle_core", lambda: True)
     pool = pools.open(spare=True)
-    wait_for(lambda: pool._spare is not None and pool._spare.has_said_something)
-    with pool.borrowed("job_1", 0, ORDER, at_ease) as solver:
-        solver.prepare([0], at_ease)
+    wait_for(lambda: pool._spare is not None and pool._spare.has_answered)
+    with pool.solver("job_1", 0, SETTINGS, never_stop) as solver:
+        solver.prepare([0], never_stop)
         wait_for(lambda: pools.solver.done().count("spare") == 2)
 
 
@@ -190,7 +194,7 @@ def test_a_core_is_idle_where_fewer_threads_run_than_there_are_cores(monkeypatch
 
 def test_who_finds_no_spare_solver_does_not_wait_for_one(pools: Pools):
     pool = pools.open(spare=True)
-    wait_for(lambda: pool._spare is not None and pool._spare.has_said_something)
+    wait_for(lambda: pool._spare is not None and pool._spare.has_answered)
     pool._spare.popen.kill()  # type: ignore[union-attr]
     pool._spare.popen.wait()  # type: ignore[union-attr]
     prepare(pool, "job_1")

@@ -1,4 +1,4 @@
-"""What a solver hands over reaches the database, as bytes or by way of a file; what does not is collected."""
+"""Output of a solver reaches the database as bytes or through a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import NotFound, Unavailable
-from app.jobs.solver.transfer import Parcel
+from app.jobs.solver.transfer import Transfer
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 
@@ -22,47 +22,47 @@ def files(tmp_path: Path) -> BlobCache:
     return BlobCache(tmp_path / "cache", 2**30)
 
 
-def sent(parcel: Parcel) -> Parcel:
-    """As it arrives at the other end of the pipe."""
-    return Parcel.unpack(parcel.label, parcel.data or b"")
+def sent(transfer: Transfer) -> Transfer:
+    """The transfer as the worker receives it."""
+    return Transfer.from_header(transfer.header, transfer.data or b"")
 
 
-def test_a_small_one_travels_as_bytes(store: Store, files: BlobCache):
-    parcel = sent(Parcel.pack(files, b"small"))
-    assert parcel == Parcel(b"small")
-    parcel.bring(store, files)
+def test_small_content_is_transferred_as_bytes(store: Store, files: BlobCache):
+    transfer = sent(Transfer.of(files, b"small"))
+    assert transfer == Transfer(b"small")
+    transfer.store_chunks(store, files)
     with store.begin() as uow:
-        digest = parcel.keep(uow)
+        digest = transfer.finish(uow)
         assert uow.blobs.read(digest) == b"small"
     assert list(files.folder.glob("*")) == []
 
 
-def test_a_large_one_travels_as_a_file(store: Store, files: BlobCache):
-    parcel = sent(Parcel.pack(files, CONTENT))
-    assert parcel == Parcel(None, DIGEST, len(CONTENT))
-    told: list[int] = []
+def test_large_content_is_transferred_as_a_file(store: Store, files: BlobCache):
+    transfer = sent(Transfer.of(files, CONTENT))
+    assert transfer == Transfer(None, DIGEST, len(CONTENT))
+    progress: list[int] = []
     for _ in range(2):
-        parcel.bring(store, files, told.append)
-    assert told == [len(CONTENT)] * 2
+        transfer.store_chunks(store, files, progress.append)
+    assert progress == [len(CONTENT)] * 2
     with store.read() as uow:
-        assert not uow.blobs.exists(DIGEST), "it is there for nobody until it is kept"
-        [(found, _)] = uow.blobs.unused(2e12, limit=5)
-        assert found == DIGEST
+        assert not uow.blobs.exists(DIGEST), "no reader sees it before finish"
+        [(digest, _)] = uow.blobs.unused(2e12, limit=5)
+        assert digest == DIGEST
     with store.begin() as uow:
-        assert parcel.keep(uow) == DIGEST
+        assert transfer.finish(uow) == DIGEST
     with store.read() as uow:
         assert uow.blobs.read(DIGEST) == CONTENT
 
 
-def test_one_that_was_not_brought_is_not_kept(store: Store, files: BlobCache):
-    parcel = Parcel.pack(files, CONTENT)
+def test_content_without_stored_chunks_cannot_be_finished(store: Store, files: BlobCache):
+    transfer = Transfer.of(files, CONTENT)
     with pytest.raises(Unavailable), store.begin() as uow:
-        parcel.keep(uow)
+        transfer.finish(uow)
 
 
-def test_one_that_left_the_cache_is_told(store: Store, files: BlobCache):
-    parcel = Parcel.pack(files, CONTENT)
+def test_a_file_that_left_the_cache_is_an_error(store: Store, files: BlobCache):
+    transfer = Transfer.of(files, CONTENT)
     files.discard(DIGEST)
     with pytest.raises(NotFound) as caught:
-        parcel.bring(store, files)
+        transfer.store_chunks(store, files)
     assert caught.value.reason == "parcel_lost"

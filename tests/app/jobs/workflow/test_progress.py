@@ -1,31 +1,31 @@
-"""A solver's progress as users see it."""
+"""Events of a solver's progress."""
 
 from __future__ import annotations
 
 from app.domain.entities import JobState
 from app.jobs.workflow import progress
-from app.jobs.workflow.progress import Reporter
+from app.jobs.workflow.progress import ProgressReporter
 
 
-def test_searches_go_on_within_the_stage_of_students(service, monkeypatch):
-    monkeypatch.setattr(progress, "_LEAST_SECONDS", 0.0)
+def test_searches_are_reported_within_the_stage_of_students(service, monkeypatch):
+    monkeypatch.setattr(progress, "_MIN_SECONDS", 0.0)
     monkeypatch.setattr(progress, "_SHARE_OF_STAGE", 0.0)
     job = service.submit()
     with service.store.begin() as uow:
         uow.jobs.move(job.id, JobState.RUNNING, stage="students")
-    tell = Reporter(service.store, job.id, 0)
-    about = {"type": "progress", "done": 1, "total": 4, "label": "c1", "method": "gsvm", "gap": None}
+    report = ProgressReporter(service.store, job.id, 0)
+    header = {"type": "progress", "done": 1, "total": 4, "label": "c1", "method": "gsvm", "gap": None}
     for stage in ("tuning", "tuning", "student", "sizes", "compact_rows"):
-        tell(about | {"stage": stage})
-    told = service.events(job, "stage_started", "stage_progress")
-    assert [(kind, data["stage"]) for kind, data in told] == [
+        report(header | {"stage": stage})
+    events = service.events(job, "stage_started", "stage_progress")
+    assert [(kind, data["stage"]) for kind, data in events] == [
         ("stage_progress", "tuning"),
         ("stage_progress", "students"),
         ("stage_progress", "tuning"),
         ("stage_progress", "students"),
     ]
-    assert told[0][1] == {"stage": "tuning", "done": 1, "total": 4, "label": "c1", "method": "gsvm"}
+    assert events[0][1] == {"stage": "tuning", "done": 1, "total": 4, "label": "c1", "method": "gsvm"}
     assert service.job(job).stage == "students"
-    tell(about | {"stage": "tuning_teacher"})
+    report(header | {"stage": "tuning_teacher"})
     assert service.job(job).stage == "tuning_teacher"
     assert service.events(job, "stage_started") == [("stage_started", {"stage": "tuning_teacher"})]

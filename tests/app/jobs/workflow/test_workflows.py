@@ -1,13 +1,13 @@
-"""Jobs run by a real worker on the real engine, with a solver that solves nothing."""
+"""Jobs run by a real worker on DBOS, with the fake solver."""
 
 from __future__ import annotations
 
 import time
 
 import pytest
-from dbos import DBOS
 
 from app.domain.entities import JobState, StudentState
+from app.jobs.engine.patches import recover_workflows
 from app.jobs.solver.process import Solver
 from app.services.training import cancel_job, job_students, retry_job
 from tests.app.jobs.conftest import CLASSES, is_alive, wait_for
@@ -81,7 +81,7 @@ def test_two_jobs_share_a_worker(service, solver):
         assert [version.version for version in uow.models.versions("m")] == [2, 1]
 
 
-def test_bad_data_fail_the_job_with_the_solvers_words(service, solver):
+def test_bad_data_fail_the_job_with_the_message_of_the_solver(service, solver):
     solver.plan(fail_prepare=["class_too_small", "The class 'x' has 1 example."])
     with service.worker(solver):
         job = service.ended(service.submit())
@@ -93,7 +93,7 @@ def test_bad_data_fail_the_job_with_the_solvers_words(service, solver):
     )
 
 
-def test_one_class_that_fails_leaves_the_others(service, solver):
+def test_a_failed_class_does_not_stop_the_others(service, solver):
     solver.plan(fail={"2": ["single_class", "No example."]})
     with service.worker(solver):
         job = service.ended(service.submit())
@@ -108,7 +108,7 @@ def test_one_class_that_fails_leaves_the_others(service, solver):
         assert job.progress_done == job.progress_total
 
         solver.plan()
-        clock = _clock(service)
+        revision = _revision(service)
         retry_job(service.store, service.queue, job.id)
         again = service.ended(job)
     assert (again.state, again.attempt, again.version) == (JobState.SUCCEEDED, 1, 1)
@@ -116,11 +116,11 @@ def test_one_class_that_fails_leaves_the_others(service, solver):
     assert sorted(finished(service, job)) == [(k, "gsvm") for k in range(6)]
     assert solver.done().count("prepare") == 1
     assert solver.done().count("train-0-gsvm") == 1
-    assert _clock(service) > clock
+    assert _revision(service) > revision
     assert len(service.events(job, "version_published")) == 1
 
 
-def _clock(service) -> int:
+def _revision(service) -> int:
     with service.store.read() as uow:
         return uow.models.revision()
 
@@ -133,7 +133,7 @@ def test_a_job_without_any_student_has_failed(service, solver):
     assert "6 of 6" in job.error_message
 
 
-def test_a_solver_that_dies_once_is_forgiven(service, solver):
+def test_a_job_survives_one_death_of_its_solver(service, solver):
     solver.plan(die={"prepare": 1, "3": 1})
     with service.worker(solver):
         job = service.ended(service.submit())
@@ -152,7 +152,7 @@ def test_a_class_that_kills_the_solver_twice_has_failed(service, solver):
     assert solver.done().count("train-3-gsvm") == 2
 
 
-def test_a_solver_that_cannot_prepare_is_given_up(service, solver):
+def test_a_job_fails_whose_preparation_kills_the_solver_twice(service, solver):
     solver.plan(die={"prepare": 9})
     with service.worker(solver):
         job = service.ended(service.submit())
@@ -179,7 +179,7 @@ def test_a_cancel_ends_the_solver_within_a_second(service, solver, stage, chunk_
     assert [kind for kind, _ in service.events(job)][-2:] == ["job_cancelling", "job_cancelled"]
 
 
-def test_a_cancelled_job_goes_on_where_it_was(service, solver):
+def test_a_retried_job_continues_where_it_was_cancelled(service, solver):
     solver.plan(student_seconds=0.3)
     with service.worker(solver):
         job = service.submit()
@@ -193,7 +193,7 @@ def test_a_cancelled_job_goes_on_where_it_was(service, solver):
     assert solver.done().count("prepare") == 1
 
 
-def test_a_stopped_worker_leaves_its_job_to_the_next(service, solver):
+def test_the_next_worker_continues_the_job_of_a_stopped_one(service, solver):
     solver.plan(student_seconds=0.3)
     with service.worker(solver):
         job = service.submit()
@@ -221,7 +221,7 @@ def test_an_unexpected_error_names_its_class_only(service, solver, monkeypatch):
     assert "secret" not in job.error_message
 
 
-def test_a_worker_that_ends_with_nothing_left_signs_off(service, solver):
+def test_a_worker_without_work_deregisters_when_it_stops(service, solver):
     with service.worker(solver) as worker:
         with service.store.read() as uow:
             assert [row.executor_id for row in uow.workers.all()] == [worker.executor_id]
@@ -230,8 +230,8 @@ def test_a_worker_that_ends_with_nothing_left_signs_off(service, solver):
         assert not uow.workers.all()
 
 
-def test_who_lost_the_work_to_another_stores_nothing_more(service, solver):
-    """As after a freeze: the work is given away while this execution still goes on."""
+def test_an_execution_whose_work_was_taken_over_stores_nothing_more(service, solver):
+    """As after a freeze: the work is recovered elsewhere while this execution still runs."""
     service.settings.worker_concurrency = 2
     # As many threads as classes: the job is one chunk.
     service.settings.solver_threads = 6
@@ -240,7 +240,7 @@ def test_who_lost_the_work_to_another_stores_nothing_more(service, solver):
         job = service.submit()
         wait_for(lambda: finished(service, job))
         (first,) = solver.pids()
-        DBOS._recover_pending_workflows([worker.executor_id])
+        recover_workflows(worker.executor_id)
         wait_for(lambda: len(solver.pids()) == 2)
         wait_for(lambda: not is_alive(first), 5.0)
         assert service.ended(job).state is JobState.SUCCEEDED
@@ -249,7 +249,7 @@ def test_who_lost_the_work_to_another_stores_nothing_more(service, solver):
     assert service.job(job).progress_done == 7
 
 
-def test_a_large_teacher_reaches_the_database_by_way_of_a_file(service, solver):
+def test_a_large_teacher_reaches_the_database_through_a_file(service, solver):
     size = 10 * 1024**2 + 17
     solver.plan(large_teacher=size)
     with service.worker(solver):

@@ -1,0 +1,75 @@
+"""The exceptions of training jobs.
+
+::
+
+    Exception
+    ├── JobError              the job cannot go on; ``code`` and ``message`` are for its user
+    │   ├── SolverFailed      the solver reports that the job cannot be done
+    │   └── UnitLost          a work unit that the job needs ended without a result
+    ├── SolverInterrupted     the solver process gave no answer; a new process may
+    │   ├── SolverDied        the process ended in the middle of its work
+    │   └── SolverBlocked     the process lacks a resource for the moment, such as the database
+    ├── InvalidMessage        bytes on the pipe that are not a message
+    └── JobStopped            the job is no longer this attempt's: cancelled, retried or ended elsewhere
+    BaseException             DBOS would record an Exception as the workflow's result, but not these
+    ├── WorkerStopping        the worker shuts down; DBOS recovers the work later
+    └── WorkflowOver          DBOS has ended this workflow already; there is nothing left to record
+
+They live beside the packages that raise them, since `engine`, `solver` and `workflow` all use them.
+"""
+
+from __future__ import annotations
+
+
+class JobError(Exception):
+    """The job cannot go on. code: for programs. message: for its user."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class SolverFailed(JobError):
+    """The solver reports that the job cannot be done."""
+
+
+class UnitLost(JobError):
+    """A work unit that the job needs ended without a result."""
+
+
+class SolverInterrupted(Exception):
+    """The solver process gave no answer; this says nothing about the job."""
+
+
+class SolverDied(SolverInterrupted):
+    """The solver process ended in the middle of its work.
+
+    how: the end of the sentence "The solver process …". in_flight: (class index, method) of the students that
+    it was training.
+    """
+
+    def __init__(self, how: str, in_flight: frozenset[tuple[int, str]]) -> None:
+        super().__init__(f"The solver process {how}.")
+        self.how = how
+        self.in_flight = in_flight
+
+
+class SolverBlocked(SolverInterrupted):
+    """The solver lacks a resource for the moment, such as the database or disk space."""
+
+
+class InvalidMessage(Exception):
+    """Bytes on the pipe between worker and solver that are not a message."""
+
+
+class JobStopped(Exception):
+    """The job is no longer this attempt's: cancelled, retried or ended by another process."""
+
+
+class WorkerStopping(BaseException):
+    """The worker shuts down. Not an Exception: DBOS must record nothing and recover the work later."""
+
+
+class WorkflowOver(BaseException):
+    """DBOS has ended this workflow already. Not an Exception: there is nothing left to record."""
