@@ -1,7 +1,7 @@
-"""Backup and restore of the embedded form: its two SQLite files, while the service runs.
+"""Backup and restore of the two SQLite databases. A backup can be made while the service runs.
 
-A backup is a folder: the files as they were at one moment, and ``manifest.json``, written last, with the
-digest of each. PostgreSQL has tools of its own for this.
+A backup is a folder with consistent copies of both files, and ``manifest.json`` with their digests, which is
+written last. For PostgreSQL use pg_dump and pg_restore.
 """
 
 from __future__ import annotations
@@ -28,101 +28,102 @@ MANIFEST: Final = "manifest.json"
 
 _FORMAT: Final = "stms.backup.1"
 _BUSY_SECONDS: Final = 30.0
-_PIECE_BYTES: Final = 1024**2
+_READ_BYTES: Final = 1024**2
 
 
-class Stored(msgspec.Struct, frozen=True):
-    """One file of a backup."""
+class BackupFile(msgspec.Struct, frozen=True):
+    """Size and digest of one file of a backup."""
 
     size: int
     sha256: str
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a backup holds. created_at: seconds since the epoch. program: version that made it.
+    """Content of a backup.
 
-    schema: revision of the service's tables. files: by name.
+    created_at: seconds since the epoch. program: version of the program that made the backup.
+    schema: migration revision of the service's tables. files: by name.
     """
 
     format: str
     created_at: float
     program: str
     schema: str
-    files: dict[str, Stored]
+    files: dict[str, BackupFile]
 
 
 def back_up(settings: Settings, folder: Path) -> Manifest:
-    """Copy the databases of a service, running or not, into a new or empty folder.
+    """Copy the databases into a new or empty folder. The service may be running.
 
-    Both files are of the same moment: their snapshots are taken while nobody may write, which is for a few
-    milliseconds. Raises InvalidRequest when the service is not on SQLite or has no database, Conflict when
-    the folder is not empty.
+    Writers are blocked for a few milliseconds while the snapshots of both files are taken, so the copies are
+    consistent with each other. Raises InvalidRequest if the service does not use SQLite or has no database,
+    and Conflict if the folder is not empty.
     """
     sources = _databases(settings)
     if folder.exists() and any(folder.iterdir()):
         raise Conflict(f"The folder {folder} is not empty.", code="backup_exists")
     folder.mkdir(parents=True, exist_ok=True)
     with _snapshots([path for path in sources.values() if path.exists()]) as snapshots:
-        moment = time.time()
+        created_at = time.time()
         files = {
             name: _copy(snapshots[path], folder / name) for name, path in sources.items() if path in snapshots
         }
-    manifest = Manifest(_FORMAT, moment, metadata.version("stms"), _schema(folder / "stms.sqlite"), files)
+    manifest = Manifest(_FORMAT, created_at, metadata.version("stms"), _schema(folder / "stms.sqlite"), files)
     _write(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
     return manifest
 
 
 def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Manifest:
-    """Put a backup where the settings say the databases are. The service must not run.
+    """Copy a backup to the database paths of the settings. The service must be stopped.
 
-    Everything is looked at before anything is changed. Raises InvalidRequest for a folder that is no whole
-    backup, or one of a newer program; Conflict when there are databases and ``overwrite`` does not say that
-    they may go, or when somebody has them open.
+    The whole backup is verified before any database is replaced. Raises InvalidRequest if the backup is
+    incomplete, damaged or made by a newer program, and Conflict if databases exist and ``overwrite`` is false
+    or another process has them open.
     """
     targets = _databases(settings, must_exist=False)
     manifest = _read(folder)
     present = [path for path in targets.values() if path.exists()]
     if present and not overwrite:
-        text = f"{present[0]} exists already; say that it may be overwritten."
+        text = f"{present[0]} already exists; use --overwrite to replace it."
         raise Conflict(text, code="database_exists")
     for path in present:
-        _refuse_in_use(path)
+        _check_not_in_use(path)
     with ExitStack() as stack:
-        placed = []
-        for name, stored in manifest.files.items():
+        copies = []
+        for name, expected in manifest.files.items():
             targets[name].parent.mkdir(parents=True, exist_ok=True)
             temporary = targets[name].with_name(f"{name}.restoring")
             stack.callback(temporary.unlink, missing_ok=True)
             shutil.copyfile(folder / name, temporary)
-            if _stored(temporary) != stored:
+            if _describe(temporary) != expected:
                 raise InvalidRequest(f"The backup's file {name} is damaged.", code="backup_damaged")
-            placed.append((temporary, targets[name]))
+            copies.append((temporary, targets[name]))
         for path in targets.values():
             for suffix in ("-wal", "-shm", ""):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
-        for temporary, target in placed:
+        for temporary, target in copies:
             temporary.rename(target)
             _sync_folder(target.parent)
     return manifest
 
 
 def _databases(settings: Settings, *, must_exist: bool = True) -> dict[str, Path]:
-    """The files by their names in a backup; that of the job engine is there only after a first job."""
+    """Database files by their names in a backup. The job engine's file exists only after the first job."""
     if not settings.embedded:
-        text = "The service is on PostgreSQL: back it up with pg_dump, and restore it with pg_restore."
+        text = "The service uses PostgreSQL; back it up with pg_dump and restore it with pg_restore."
         raise InvalidRequest(text, code="not_embedded")
-    found = {
+    paths = {
         "stms.sqlite": Path(str(make_url(settings.app_database_url).database)),
         "jobs.sqlite": Path(str(make_url(settings.jobs_database_url).database)),
     }
-    if must_exist and not found["stms.sqlite"].exists():
-        raise InvalidRequest(f"There is no database {found['stms.sqlite']}.", code="no_database")
-    return found
+    if must_exist and not paths["stms.sqlite"].exists():
+        raise InvalidRequest(f"There is no database {paths['stms.sqlite']}.", code="no_database")
+    return paths
 
 
 @contextmanager
 def _snapshots(paths: list[Path]) -> Iterator[dict[Path, sqlite3.Connection]]:
-    """Connections that all see the same moment."""
+    """Connections whose read transactions all began while no process could write."""
     with ExitStack() as stack:
         readers = {path: stack.enter_context(closing(_connect(path))) for path in paths}
         with ExitStack() as locks:
@@ -138,24 +139,25 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
 
 
-def _copy(snapshot: sqlite3.Connection, target: Path) -> Stored:
+def _copy(snapshot: sqlite3.Connection, target: Path) -> BackupFile:
     with closing(_connect(target)) as connection:
-        # All pages in one step, within the snapshot's transaction: writers neither wait nor disturb it.
+        # All pages in one call within the snapshot's transaction: writers are not blocked and not visible.
         snapshot.backup(connection)
-        # Without a log beside it: the file is all there is. The service sets its mode again.
+        # Merge the write-ahead log into the file. The service switches back to WAL when it opens the file.
         connection.execute("PRAGMA journal_mode=DELETE")
     _sync_folder(target.parent)
-    return _stored(target)
+    return _describe(target)
 
 
-def _stored(path: Path) -> Stored:
+def _describe(path: Path) -> BackupFile:
+    """Size and digest of a file, which is synced to disk."""
     sha, size = hashlib.sha256(), 0
     with path.open("rb") as file:
-        while piece := file.read(_PIECE_BYTES):
-            sha.update(piece)
-            size += len(piece)
+        while block := file.read(_READ_BYTES):
+            sha.update(block)
+            size += len(block)
         os.fsync(file.fileno())
-    return Stored(size, sha.hexdigest())
+    return BackupFile(size, sha.hexdigest())
 
 
 def _schema(path: Path) -> str:
@@ -163,7 +165,9 @@ def _schema(path: Path) -> str:
         try:
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         except sqlite3.OperationalError as error:
-            raise InvalidRequest(f"{path.name} is no database of the service.", code="no_database") from error
+            raise InvalidRequest(
+                f"{path.name} is not a database of the service.", code="no_database"
+            ) from error
     return str(row[0])
 
 
@@ -189,7 +193,7 @@ def _read(folder: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     except FileNotFoundError as error:
-        text = f"{folder} is no backup, or one that was not finished: it has no {MANIFEST}."
+        text = f"{folder} is not a complete backup: it has no {MANIFEST}."
         raise InvalidRequest(text, code="no_backup") from error
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"{MANIFEST} cannot be read: {error}.", code="backup_damaged") from error
@@ -201,18 +205,18 @@ def _read(folder: Path) -> Manifest:
     if not is_known_revision(manifest.schema):
         text = f"The backup was made by a newer program, version {manifest.program}."
         raise InvalidRequest(text, code="backup_too_new")
-    for name, stored in manifest.files.items():
+    for name, expected in manifest.files.items():
         path = folder / name
-        if not path.exists() or path.stat().st_size != stored.size:
+        if not path.exists() or path.stat().st_size != expected.size:
             raise InvalidRequest(f"The backup's file {name} is missing or cut off.", code="backup_damaged")
     return manifest
 
 
-def _refuse_in_use(path: Path) -> None:
-    """Raises Conflict when another process has the database open; a damaged one nobody can have."""
+def _check_not_in_use(path: Path) -> None:
+    """Raise Conflict if another process has the database open. A damaged database cannot be in use."""
     with closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as connection:
         try:
-            # Leaving the write-ahead mode is refused while anybody else is connected.
+            # SQLite refuses to leave WAL mode while another connection exists.
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA journal_mode=DELETE")
         except sqlite3.OperationalError as error:

@@ -1,4 +1,4 @@
-"""What a database's own error means to the service: wait and try again, or a fault of this program."""
+"""Translates database errors: transient ones become Unavailable, programming errors stay as they are."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _BUSY: Final = {"55P03", "40P01", "40001", "SQLITE_BUSY", "SQLITE_LOCKED"}
 """PostgreSQL: lock not available, deadlock detected, serialization failure."""
 _DAMAGED: Final = {"SQLITE_CORRUPT", "SQLITE_NOTADB"}
 _GONE: Final = {"25P03", "25P04"}
-"""PostgreSQL ended a session whose transaction was idle, or took, too long. psycopg: an internal error."""
+"""PostgreSQL: idle-in-transaction or transaction timeout. psycopg reports both as internal errors."""
 
 _OTHER_SCHEMA: Final = {"42P01", "42703"}
-"""PostgreSQL: a table or a column that is not there. SQLite tells it as one of its operational errors."""
+"""PostgreSQL: undefined table, undefined column. SQLite reports both as operational errors."""
 
 _FULL_SECONDS: Final = 30.0
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Errors of the database that waiting may cure become Unavailable; faults of the program stay."""
+    """Raise Unavailable for database errors that a retry may fix; other errors are re-raised."""
     try:
         yield
     except (PoolTimeout, PendingRollbackError) as error:
@@ -41,32 +41,32 @@ def translate_errors() -> Iterator[None]:
 
 
 def unavailable_of(error: DBAPIError) -> Unavailable | None:
-    """What to tell the caller of an error of the database; None when the program is to blame."""
+    """The error to report to the caller; None for a programming error."""
     code = _code(error.orig)
     if code in _FULL:
-        text = "The database has no room left on its disk."
+        text = "The disk of the database is full."
         return Unavailable(text, code="storage_full", retry_after=_FULL_SECONDS)
     if code in _SLOW:
         return Unavailable("The database took too long and was stopped.", code="database_slow")
     if code in _BUSY:
-        return Unavailable("The database is busy with other requests just now.", code="database_busy")
+        return Unavailable("The database is busy with other requests.", code="database_busy")
     if code in _DAMAGED:
         return Unavailable("The database file is damaged.", code="database_damaged")
     if code in _OTHER_SCHEMA:
-        return Unavailable("The database has another schema than this program.", code="schema_outdated")
+        return Unavailable("The schema of the database is not that of this program.", code="schema_outdated")
     if isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated or code in _GONE:
         return _unavailable()
     return None
 
 
 def _code(cause: BaseException | None) -> str:
-    """SQLSTATE of PostgreSQL, or the primary result code of SQLite by its name."""
+    """PostgreSQL's SQLSTATE, or the name of SQLite's primary result code."""
     if isinstance(cause, sqlite3.Error):
         name = getattr(cause, "sqlite_errorname", None) or ""
-        # Extended names say more than is needed here: SQLITE_BUSY_SNAPSHOT, SQLITE_IOERR_WRITE.
+        # Shorten extended codes, such as SQLITE_BUSY_SNAPSHOT and SQLITE_IOERR_WRITE, to the primary code.
         return "_".join(name.split("_")[:2])
     return getattr(cause, "sqlstate", None) or ""
 
 
 def _unavailable() -> Unavailable:
-    return Unavailable("The database cannot be used just now.", code="database_unavailable")
+    return Unavailable("The database is not available.", code="database_unavailable")

@@ -1,4 +1,4 @@
-"""Opening the database: SQLite in WAL mode or PostgreSQL through psycopg."""
+"""Database engines: SQLite in WAL mode, or PostgreSQL with psycopg."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ READ_ONLY = "stms_read_only"
 """Execution option of a connection whose transactions must not write."""
 
 POOL_SIZE = 8
-"""Connections that stay open; as many more are opened when those are taken."""
+"""Connections that stay open. As many again may be opened under load."""
 
 _BUSY_SECONDS = 30
-_AGAIN_SECONDS = 0.02
+_RETRY_SECONDS = 0.02
 _CONNECT_SECONDS = 5
 _POOL_SECONDS = 10
 _KEEPALIVE = {"keepalives": 1, "keepalives_idle": 4, "keepalives_interval": 2, "keepalives_count": 3}
-"""A peer that vanished is noticed 4 + 3 · 2 = 10 seconds after its last word."""
+"""A vanished peer is detected 4 + 3 · 2 = 10 seconds after its last packet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long PostgreSQL lets a transaction hold others up, in seconds; 0: for ever.
+    """Timeouts of a PostgreSQL connection in seconds; 0 disables one.
 
-    statement: one statement may run. lock: it may wait for a lock. idle: an open transaction may do nothing.
-    network: data may stay unconfirmed by the other side before the connection counts as cut.
+    statement: of one statement. lock: of a lock wait. idle: of an open transaction without statements.
+    network: until a connection with unacknowledged data is closed (TCP_USER_TIMEOUT).
     """
 
     statement: float = 30.0
@@ -46,28 +46,29 @@ class Timeouts:
 DEFAULT = Timeouts()
 
 UNLIMITED = Timeouts(statement=0.0, lock=0.0, idle=0.0)
-"""For migrations, which take the time they take."""
+"""For migrations, whose statements may run long."""
 
 
 def open_database(
     settings: Settings, part: str, *, pool_size: int | None = None, idle: float | None = None
 ) -> Engine:
-    """The engine of a process of the service. part: what it is, as the database lists its connections.
+    """The engine of a process of the service.
 
-    idle: as in `Timeouts`, if it is to be less than what is set.
+    part: name of the process in the database's list of connections. idle: lowers the idle timeout of the
+    settings.
     """
-    most = settings.database_idle_seconds
+    limit = settings.database_idle_seconds
     timeouts = Timeouts(
         settings.database_statement_seconds,
         settings.database_lock_seconds,
-        most if idle is None else min(most or idle, idle),
+        limit if idle is None else min(limit or idle, idle),
     )
     size = settings.database_pool_size if pool_size is None else pool_size
     return open_engine(settings.app_database_url, pool_size=size, timeouts=timeouts, part=part)
 
 
 def database_url(address: str) -> URL:
-    """Parse an address; plain ``postgresql://`` means the psycopg 3 driver."""
+    """Parse an address; plain ``postgresql://`` selects the psycopg 3 driver."""
     url = make_url(address)
     if url.drivername in {"postgresql", "postgres"}:
         url = url.set(drivername="postgresql+psycopg")
@@ -77,7 +78,7 @@ def database_url(address: str) -> URL:
 def open_engine(
     address: str, *, pool_size: int = POOL_SIZE, timeouts: Timeouts = DEFAULT, part: str = ""
 ) -> Engine:
-    """Engine for an SQLAlchemy address; makes the folder of an SQLite file. Connects only when used."""
+    """An engine for an SQLAlchemy address; creates the folder of an SQLite file, connects on first use."""
     url = database_url(address)
     options: dict[str, Any] = {
         "pool_size": pool_size,
@@ -92,9 +93,9 @@ def open_engine(
 
 
 def _postgresql_arguments(url: URL, timeouts: Timeouts, part: str) -> dict[str, Any]:
-    """What libpq is told; the server's own limits go as options, so they hold from the first statement on.
+    """Connection parameters for libpq. Server timeouts are passed as options, so they hold from the start.
 
-    What the address itself says, an application name or options, stays.
+    Parameters in the address, such as an application name or options, take precedence.
     """
     limits = {
         "statement_timeout": timeouts.statement,
@@ -102,23 +103,23 @@ def _postgresql_arguments(url: URL, timeouts: Timeouts, part: str) -> dict[str, 
         "idle_in_transaction_session_timeout": timeouts.idle,
     }
     options = [f"-c {name}={round(1000 * seconds)}" for name, seconds in limits.items()]
-    given = url.query.get("options", ())
-    found: dict[str, Any] = {
+    url_options = url.query.get("options", ())
+    parameters: dict[str, Any] = {
         "connect_timeout": _CONNECT_SECONDS,
         **_KEEPALIVE,
         "tcp_user_timeout": round(1000 * timeouts.network),
         "application_name": f"stms {part}".strip(),
     }
-    said = {name: value for name, value in url.query.items() if name in found}
-    # Given last: of an option that is set twice PostgreSQL takes the last.
-    options += [given] if isinstance(given, str) else given
-    return found | said | {"options": " ".join(options)}
+    from_url = {name: value for name, value in url.query.items() if name in parameters}
+    # The address comes last, because PostgreSQL uses the last of two settings of the same option.
+    options += [url_options] if isinstance(url_options, str) else url_options
+    return parameters | from_url | {"options": " ".join(options)}
 
 
 def use_wal(connection: sqlite3.Connection) -> None:
-    """Write-ahead logging, kept in the file: readers and the one writer do not wait for each other.
+    """Switch the file to write-ahead logging, so that readers and the writer do not block each other.
 
-    Processes that open a new file together refuse each other the change at once, whatever the busy timeout.
+    When processes open a new file concurrently, SQLite rejects the switch despite the busy timeout.
     """
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
@@ -127,19 +128,19 @@ def use_wal(connection: sqlite3.Connection) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
-            time.sleep(_AGAIN_SECONDS)
+            time.sleep(_RETRY_SECONDS)
         else:
             return
 
 
 def _to_json(value: Any) -> str:
-    # NaN is no JSON: PostgreSQL refuses it, and SQLite would hand it to clients.
+    # NaN is not valid JSON: PostgreSQL rejects it, and SQLite would pass it on to clients.
     return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
     if not url.database or url.database == ":memory:":
-        raise ValueError("The SQLite database must be a file: several processes share it.")
+        raise ValueError("The SQLite database must be a file, because several processes share it.")
     Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     engine = sa.create_engine(
         url, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False}, **options
@@ -147,7 +148,7 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:
-        # The driver must not begin transactions by itself: `_begin` says which kind.
+        # The driver must not begin transactions itself; `_begin` chooses their kind.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
@@ -158,7 +159,7 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
-        # Writers take the lock at BEGIN: a read that became a write in one transaction would fail at once.
+        # Writers take the lock at BEGIN: upgrading a read transaction to a write fails without waiting.
         reads = connection.get_execution_options().get(READ_ONLY, False)
         connection.exec_driver_sql(f"PRAGMA query_only={'ON' if reads else 'OFF'}")
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Bringing a database to the tables this version of the program expects, from an installed package."""
+"""Runs the schema migrations of the installed package."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ from app.store.engine import UNLIMITED, open_engine
 from app.store.repositories.audit import Audit
 
 _UPGRADE_LOCK = 0x53544D53
-"""Name of the advisory lock ("STMS" in ASCII) that lets one process at a time change the tables."""
+"""Key of the advisory lock ("STMS" in ASCII) that serialises migrations."""
 
 
 def upgrade(address: str, revision: str = "head") -> None:
-    """Run every migration that the database at an SQLAlchemy address has not seen, all or none.
+    """Apply all pending migrations up to ``revision`` in one transaction.
 
-    revision: up to which; by default to the newest.
-
-    Processes that start together wait for each other: on SQLite by its write lock, on PostgreSQL by an
+    Concurrent processes wait for each other: on SQLite through its write lock, on PostgreSQL through an
     advisory lock.
     """
     engine = open_engine(address, timeouts=UNLIMITED, part="migration")
@@ -45,7 +43,7 @@ def upgrade(address: str, revision: str = "head") -> None:
 
 
 def downgrade(address: str, revision: str) -> None:
-    """Undo migrations down to a revision; ``base`` undoes all of them and drops every table."""
+    """Revert migrations down to a revision; ``base`` reverts all of them and drops every table."""
     engine = open_engine(address, timeouts=UNLIMITED, part="migration")
     try:
         with engine.begin() as connection:
@@ -61,7 +59,7 @@ def schema_is_current(engine: Engine) -> bool:
 
 
 def is_known_revision(revision: str) -> bool:
-    """Whether this program knows the migration: a database at an unknown one is of a newer program."""
+    """Whether this program has the migration. A database with an unknown one belongs to a newer program."""
     scripts = ScriptDirectory.from_config(_config(None))
     return revision in {script.revision for script in scripts.walk_revisions()}
 

@@ -1,7 +1,7 @@
-"""Tables of the service, the same on SQLite and PostgreSQL. The job engine keeps its own elsewhere.
+"""Tables of the service, the same on SQLite and PostgreSQL. The job engine has its own tables.
 
-Times are seconds since the epoch. JSON columns hold text that was validated before it came here. Every
-reference to a blob is a foreign key with an index: that is how a blob knows, cheaply, that it is needed.
+Times are seconds since the epoch. JSON columns contain text that the services have validated. Every reference
+to a blob is an indexed foreign key, which makes the check for unreferenced blobs cheap.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ blobs = Table(
     Column("digest", _DIGEST, primary_key=True),
     Column("size", BigInteger, nullable=False),
     Column("created_at", Double, nullable=False),
-    # False while a large blob is stored step by step: until then it is there for nobody.
+    # False while a large blob is being stored in several transactions; readers ignore it until then.
     Column("complete", Boolean, nullable=False, server_default=true()),
 )
 
@@ -80,7 +80,7 @@ jobs = Table(
     "jobs",
     metadata,
     Column("id", _ID, primary_key=True),
-    # No foreign key: a data set may go once no unfinished job needs it, its jobs stay as history.
+    # No foreign key: a data set may be deleted when no unfinished job needs it; its jobs stay as history.
     Column("dataset_id", _ID, nullable=False, index=True),
     Column("model", _NAME, nullable=False),
     Column("spec", JSON, nullable=False),
@@ -103,7 +103,7 @@ jobs = Table(
     Column("priority", String(8), nullable=False, server_default="normal"),
 )
 
-# Units of work that are waiting or under way. Where they wait in the engine's queue was decided by `turn`.
+# Units of work that are queued or running. turn: the queue position, from fair queueing between tenants.
 job_units = Table(
     "job_units",
     metadata,
@@ -138,14 +138,14 @@ job_students = Table(
     Index("ix_job_students_job_id_label", "job_id", "label"),
 )
 
-# Away from the rows of the table of students, which is read often and in long pages.
+# A table of its own, because job_students is read often and in long pages.
 student_traces = Table(
     "student_traces",
     metadata,
     Column("job_id", _ID, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     Column("class_index", Integer, primary_key=True),
     Column("method", String(16), primary_key=True),
-    # JSON, compressed by zlib.
+    # JSON, compressed with zlib.
     Column("trace", LargeBinary, nullable=False),
 )
 
@@ -174,11 +174,11 @@ model_versions = Table(
     metadata,
     Column("model", _NAME, primary_key=True),
     Column("version", Integer, primary_key=True),
-    # A version that was imported has neither job nor data set.
+    # An imported version has neither job nor data set.
     Column("job_id", _ID, ForeignKey("jobs.id"), unique=True),
     Column("dataset_digest", _DIGEST),
     Column("method", String(16), nullable=False),
-    # All labels where they are few, else none: then they are in the blob `class_table`.
+    # All labels if they are few; otherwise empty, and the labels are in the blob `class_table`.
     Column("classes", JSON, nullable=False),
     Column("class_count", Integer, nullable=False),
     Column("class_table", _DIGEST, ForeignKey("blobs.digest"), index=True),
@@ -199,8 +199,7 @@ aliases = Table(
     ForeignKeyConstraint(["model", "version"], ["model_versions.model", "model_versions.version"]),
 )
 
-# The highest numbers of a model's deleted versions and of its deleted aliases' revisions: none of them means
-# two things one after the other.
+# The highest version number and alias revision that were deleted from a model, so that neither is reused.
 retired_numbers = Table(
     "retired_numbers",
     metadata,
@@ -228,7 +227,7 @@ api_keys = Table(
     Column("last_used_at", Double),
 )
 
-# Rows are only ever added, and deleted when they are old. Ids sort by time.
+# Append-only; old rows are deleted. Ids sort by time.
 audit_log = Table(
     "audit_log",
     metadata,
@@ -258,14 +257,14 @@ workers = Table(
     Column("beat_at", Double, nullable=False),
     Column("slots", Integer, nullable=False, server_default="1"),
     Column("threads", Integer, nullable=False, server_default="1"),
-    # What is under way there, as of the last beat.
+    # The units that it runs, as of the last heartbeat.
     Column("units", JSON, nullable=False, server_default="[]"),
-    # Set when its peers have given it up; from then on it must not go on under this name.
+    # Set when its peers declare it lost; from then on the worker must not continue under this id.
     Column("lost_at", Double),
 )
 
-# One row. Its revision grows with every published version, moved alias and changed key, so that a server sees
-# by one small read, away from any query, whether its cache is still true.
+# One row. Its revision grows with every published version, moved alias and changed key. A server polls it to
+# learn whether its caches are up to date.
 registry_clock = Table(
     "registry_clock",
     metadata,

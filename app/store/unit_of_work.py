@@ -1,4 +1,4 @@
-"""One transaction, all repositories. A use case opens one, and it commits or leaves no trace."""
+"""Unit of work: all repositories over one transaction, which a use case commits or rolls back as a whole."""
 
 from __future__ import annotations
 
@@ -44,15 +44,17 @@ class UnitOfWork:
 
 
 class Store:
-    """The database as the use cases see it. Raises Unavailable when it cannot be reached, stays locked, takes
-    too long or has no room."""
+    """Opens transactions for the use cases.
+
+    All methods raise Unavailable when the database is unreachable, locked, too slow or out of disk space.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
     @contextmanager
     def begin(self) -> Iterator[UnitOfWork]:
-        """A transaction that writes: committed at the end of the block, rolled back on an error."""
+        """A read-write transaction, committed at the end of the block and rolled back on an error."""
         with translate_errors(), self.engine.begin() as connection:
             uow = UnitOfWork(connection)
             yield uow
@@ -60,14 +62,14 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[UnitOfWork]:
-        """A transaction that only reads, and is refused anything else; on SQLite it waits for no writer."""
+        """A read-only transaction. The database rejects writes; on SQLite it does not wait for the writer."""
         with translate_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(**{READ_ONLY: True, "postgresql_readonly": True})
             with connection.begin():
                 yield UnitOfWork(connection)
 
     def dispose(self) -> None:
-        """Close all connections; those that a thread still uses, as soon as it gives them back."""
+        """Close all connections; connections in use are closed when they return to the pool."""
         event.listen(self.engine.pool, "checkin", _close)
         self.engine.dispose()
 

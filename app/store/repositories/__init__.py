@@ -1,1 +1,1 @@
-"""Every query of the program, one repository a resource. None of them commits."""
+"""All SQL queries of the service, one repository per resource. Repositories do not commit."""

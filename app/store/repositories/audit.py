@@ -1,4 +1,4 @@
-"""The audit log: who did what. Rows are added, read, and one day forgotten; nothing changes them."""
+"""The audit log: append, read, and delete expired records. Records are never changed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from app.domain.entities import AuditRecord
 from app.domain.redaction import redact
 from app.store.tables import audit_log
 
-_LONGEST: Final = {
+_MAX_LENGTHS: Final = {
     column.name: column.type.length for column in audit_log.c if isinstance(column.type, sa.String)
 }
 
 
 class Audit:
-    """Every query on the audit log. What is appended is part of the transaction, and is lost with it."""
+    """Queries on the audit log. Records are part of the caller's transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._mine: list[AuditContext] = []
+        self._contexts: list[AuditContext] = []
 
     def append(
         self,
@@ -37,7 +37,7 @@ class Audit:
         details: Mapping[str, Any] | None = None,
         context: AuditContext | None = None,
     ) -> None:
-        """Write down that ``action`` was done to ``object_``. context: by default the one under way here."""
+        """Record that ``action`` was performed on ``object_``. context: by default the current one."""
         context = current_context() if context is None else context
         now = time.time()
         record = AuditRecord(
@@ -56,13 +56,13 @@ class Audit:
                 for name, value in (details or {}).items()
             },
         )
-        texts = {name: _fitting(name, value) for name, value in asdict(record).items()}
-        self._connection.execute(sa.insert(audit_log), texts)
-        self._mine.append(context)
+        values = {name: _column_value(name, value) for name, value in asdict(record).items()}
+        self._connection.execute(sa.insert(audit_log), values)
+        self._contexts.append(context)
 
     def committed(self) -> None:
-        """To be called once the rows are there to stay."""
-        for context in self._mine:
+        """Count the records in their audit contexts. The unit of work calls it after the commit."""
+        for context in self._contexts:
             context.recorded += 1
 
     def page(
@@ -74,9 +74,9 @@ class Audit:
         until: float | None = None,
         **equal: str | None,
     ) -> tuple[Sequence[AuditRecord], bool]:
-        """Records newest first, those older than id ``after``; and whether there are more.
+        """One page of records older than id ``after``, newest first, and whether there are more.
 
-        since, until: seconds since the epoch. equal: actor, action, object, as they must be.
+        since, until: seconds since the epoch. equal: required values of actor, action, object.
         """
         query = sa.select(audit_log).order_by(audit_log.c.id.desc()).limit(limit + 1)
         query = query.where(
@@ -92,21 +92,21 @@ class Audit:
         return rows[:limit], len(rows) > limit
 
     def delete_before(self, at: float, *, limit: int = 10_000) -> int:
-        """Delete at most ``limit`` records from before ``at``, the oldest; returns how many there were."""
+        """Delete at most ``limit`` of the oldest records from before ``at``; returns their number."""
         oldest = sa.select(audit_log.c.id).where(audit_log.c.at < at).order_by(audit_log.c.id).limit(limit)
         return self._connection.execute(sa.delete(audit_log).where(audit_log.c.id.in_(oldest))).rowcount
 
 
-def _fitting(name: str, value: Any) -> Any:
-    """What goes into a column: a text no longer than that."""
-    return _clean(value)[: _LONGEST[name]] if isinstance(value, str) else value
+def _column_value(name: str, value: Any) -> Any:
+    """The value of a column; text is cleaned and cut to the column's length."""
+    return _clean(value)[: _MAX_LENGTHS[name]] if isinstance(value, str) else value
 
 
 def _clean(text: str) -> str:
-    """The text without secrets, and without what a database refuses."""
+    """The text without secrets and without characters that a database rejects."""
     return redact(text).replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 def _new_id(now: float) -> str:
-    """Sorts by time, to the microsecond."""
+    """A new id. Ids sort by time in microseconds."""
     return f"aud_{int(now * 1e6):014x}{secrets.token_hex(5)}"

@@ -15,13 +15,13 @@ from app.store.tables import datasets
 
 
 class Datasets:
-    """Every query on data sets."""
+    """Queries on data sets."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def add(self, dataset: Dataset) -> bool:
-        """Store a data set; returns False when one of the same digest is already there, which then stays."""
+        """Insert a data set; returns False, and changes nothing, if one with the same digest exists."""
         values = dataclasses.asdict(dataset) | {"classes": list(dataset.classes)}
         return insert_once(self._connection, datasets, values)
 
@@ -32,10 +32,10 @@ class Datasets:
         return _entity(row)
 
     def lock(self, dataset_id: str, *, exclusive: bool = False) -> Dataset:
-        """As `get`, and until the transaction ends no one deletes it (exclusive: no one else holds it).
+        """As `get`, with a shared or exclusive row lock until the end of the transaction. Raises NotFound.
 
-        A job is submitted under a hold and a data set deleted under an exclusive one, so neither overlooks
-        the other. Raises NotFound.
+        A job is submitted under a shared lock and a data set is deleted under an exclusive one, so neither
+        transaction can miss the other.
         """
         query = sa.select(datasets.c.id).where(datasets.c.id == dataset_id)
         if on_postgresql(self._connection):
@@ -47,12 +47,12 @@ class Datasets:
         return None if row is None else _entity(row)
 
     def page(self, *, limit: int, after: str | None = None) -> tuple[Sequence[Dataset], bool]:
-        """Newest first, those older than ``after``; and whether there are more."""
+        """One page of data sets older than ``after``, newest first, and whether there are more."""
         query = sa.select(datasets).order_by(datasets.c.id.desc()).limit(limit + 1)
         if after is not None:
             query = query.where(datasets.c.id < after)
-        found = [_entity(row) for row in self._connection.execute(query)]
-        return found[:limit], len(found) > limit
+        page = [_entity(row) for row in self._connection.execute(query)]
+        return page[:limit], len(page) > limit
 
     def delete(self, dataset_id: str) -> None:
         self._connection.execute(sa.delete(datasets).where(datasets.c.id == dataset_id))

@@ -15,35 +15,35 @@ from app.store.tables import job_events, jobs
 
 
 class Events:
-    """Append and read; nothing changes an event."""
+    """Queries on events: append and read. Events are never changed."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def append(self, job_id: str, event_type: str, data: Json | None = None) -> Event:
-        """Store an event under the job's next number. Writers of one job wait for each other on its row."""
+        """Store an event under the job's next number. Concurrent writers of a job wait on its row lock."""
         return self.append_all(job_id, [(event_type, data or {})])[0]
 
-    def append_all(self, job_id: str, told: Sequence[tuple[str, Json]]) -> Sequence[Event]:
-        """As `append` for several events (type, data) in their order."""
-        if not told:
+    def append_all(self, job_id: str, events: Sequence[tuple[str, Json]]) -> Sequence[Event]:
+        """As `append`, for several (type, data) pairs in order."""
+        if not events:
             return []
         if on_postgresql(self._connection):
-            # FOR NO KEY UPDATE: FOR UPDATE would deadlock with others who stored a student of the job.
+            # FOR NO KEY UPDATE, because FOR UPDATE would deadlock with transactions that insert students.
             lock = sa.select(jobs.c.id).where(jobs.c.id == job_id).with_for_update(key_share=True)
             self._connection.execute(lock)
         newest = sa.select(sa.func.coalesce(sa.func.max(job_events.c.seq), 0))
         last = int(self._connection.execute(newest.where(job_events.c.job_id == job_id)).scalar_one())
         now = time.time()
-        events = [
+        stored = [
             Event(job_id=job_id, seq=seq, at=now, type=event_type, data=data)
-            for seq, (event_type, data) in enumerate(told, last + 1)
+            for seq, (event_type, data) in enumerate(events, last + 1)
         ]
-        self._connection.execute(sa.insert(job_events), [dataclasses.asdict(event) for event in events])
-        return events
+        self._connection.execute(sa.insert(job_events), [dataclasses.asdict(event) for event in stored])
+        return stored
 
     def after(self, job_id: str, seq: int, *, limit: int) -> Sequence[Event]:
-        """Events numbered above ``seq``, oldest first."""
+        """Events with numbers above ``seq``, oldest first."""
         query = (
             sa.select(job_events)
             .where(job_events.c.job_id == job_id, job_events.c.seq > seq)

@@ -19,7 +19,7 @@ _UNFINISHED = [state.value for state in JobState if not state.ended]
 
 
 class Jobs:
-    """Every query on jobs. All changes go through `change` and `move`, which count the revision."""
+    """Queries on jobs. All updates go through `change`, `advance` and `move`, which bump the revision."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -35,9 +35,9 @@ class Jobs:
         return _entity(row)
 
     def lock(self, job_id: str) -> Job:
-        """As `get`; until the end of the transaction nobody else holds the job. Raises NotFound."""
+        """As `get`, with an exclusive row lock until the end of the transaction. Raises NotFound."""
         if on_postgresql(self._connection):
-            # FOR NO KEY UPDATE: others may go on storing rows that point to the job.
+            # FOR NO KEY UPDATE, so that other transactions can still insert rows that reference the job.
             lock = sa.select(jobs.c.id).where(jobs.c.id == job_id).with_for_update(key_share=True)
             self._connection.execute(lock)
         return self.get(job_id)
@@ -45,24 +45,24 @@ class Jobs:
     def page(
         self, *, limit: int, after: str | None = None, states: Sequence[JobState] = ()
     ) -> tuple[Sequence[Job], bool]:
-        """Newest first, those older than ``after``, in the given states only; and whether there are more."""
+        """One page of jobs older than ``after`` in any of ``states``, newest first; and if there are more."""
         query = sa.select(jobs).order_by(jobs.c.id.desc()).limit(limit + 1)
         if after is not None:
             query = query.where(jobs.c.id < after)
         if states:
             query = query.where(jobs.c.state.in_([state.value for state in states]))
-        found = [_entity(row) for row in self._connection.execute(query)]
-        return found[:limit], len(found) > limit
+        page = [_entity(row) for row in self._connection.execute(query)]
+        return page[:limit], len(page) > limit
 
     def change(self, job_id: str, **values: Any) -> Job:
-        """Set columns other than the state; returns the job as it is now."""
+        """Set columns other than the state; returns the updated job."""
         self._connection.execute(
             sa.update(jobs).where(jobs.c.id == job_id).values(**values, revision=jobs.c.revision + 1)
         )
         return self.get(job_id)
 
     def advance(self, job_id: str, done: int = 1) -> Job:
-        """Count finished students, safely under concurrent calls."""
+        """Add to the number of finished students, atomically; returns the updated job."""
         self._connection.execute(
             sa.update(jobs)
             .where(jobs.c.id == job_id)
@@ -71,7 +71,7 @@ class Jobs:
         return self.get(job_id)
 
     def move(self, job_id: str, state: JobState, **values: Any) -> Job:
-        """Change the state, atomically. Raises Conflict when the present state does not lead there."""
+        """Change the state atomically. Raises Conflict if the current state cannot become ``state``."""
         allowed = [source.value for source, targets in TRANSITIONS.items() if state in targets]
         if state is JobState.RUNNING:
             values.setdefault("started_at", time.time())
@@ -88,7 +88,7 @@ class Jobs:
         return job
 
     def unfinished_for_dataset(self, dataset_id: str) -> bool:
-        """Whether a job that has not ended trains or tests on the data set."""
+        """Whether an unfinished job trains or tests on the data set."""
         query = sa.select(jobs.c.dataset_id, jobs.c.spec).where(jobs.c.state.in_(_UNFINISHED))
         return any(
             row.dataset_id == dataset_id or row.spec.get("evaluation", {}).get("dataset_id") == dataset_id
@@ -96,19 +96,19 @@ class Jobs:
         )
 
     def count(self, *states: JobState, created_by: str | None = None) -> int:
-        """Jobs in the given states, of everybody or of one key."""
+        """Number of jobs in any of ``states``; of one API key with ``created_by``, otherwise of all."""
         query = sa.select(sa.func.count()).where(jobs.c.state.in_([state.value for state in states]))
         if created_by is not None:
             query = query.where(jobs.c.created_by == created_by)
         return int(self._connection.execute(query).scalar_one())
 
     def add_idempotency_key(self, owner: str, key: str, body_digest: str, job_id: str) -> None:
-        """Tie an Idempotency-Key to the job it made; the same key again violates the primary key."""
+        """Store the job that an Idempotency-Key created. A second insert violates the primary key."""
         values = {"owner": owner, "key": key, "body_digest": body_digest, "job_id": job_id}
         self._connection.execute(sa.insert(idempotency_keys), values | {"created_at": time.time()})
 
     def find_idempotency_key(self, owner: str, key: str) -> tuple[str, str] | None:
-        """(body digest, job id) of an Idempotency-Key that was seen before."""
+        """(body digest, job id) of a stored Idempotency-Key, or None."""
         query = sa.select(idempotency_keys.c.body_digest, idempotency_keys.c.job_id).where(
             idempotency_keys.c.owner == owner, idempotency_keys.c.key == key
         )

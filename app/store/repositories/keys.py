@@ -16,7 +16,7 @@ from app.store.tables import api_keys, registry_clock
 
 
 class Keys:
-    """Every query on API keys. Changes tick the registry clock, so that servers drop a revoked key soon."""
+    """Queries on API keys. Changes bump the registry revision, so that servers soon notice a revoked key."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -27,11 +27,11 @@ class Keys:
         self._bump_revision()
 
     def all(self) -> Sequence[ApiKey]:
-        """Every key, revoked ones too, oldest first."""
+        """All keys including revoked ones, oldest first."""
         return [_entity(row) for row in self._connection.execute(sa.select(api_keys).order_by(api_keys.c.id))]
 
     def get(self, key_id: str, *, lock: bool = False) -> ApiKey:
-        """One key. lock: until the end of the transaction nobody else changes it. Raises NotFound."""
+        """One key. lock: lock its row until the end of the transaction. Raises NotFound."""
         query = sa.select(api_keys).where(api_keys.c.id == key_id)
         row = self._connection.execute(query.with_for_update() if lock else query).first()
         if row is None:
@@ -39,7 +39,7 @@ class Keys:
         return _entity(row)
 
     def revoke(self, key_id: str) -> ApiKey:
-        """The key as it is then. Raises NotFound."""
+        """Revoke a key; returns the updated key. Raises NotFound."""
         changed = self._connection.execute(
             sa.update(api_keys)
             .where(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
@@ -50,23 +50,23 @@ class Keys:
         return self.get(key_id)
 
     def change(self, key_id: str, **columns: Any) -> None:
-        """Give an existing key other values."""
+        """Set columns of a key."""
         self._connection.execute(sa.update(api_keys).where(api_keys.c.id == key_id).values(**columns))
         self._bump_revision()
 
-    def used(self, moments: Mapping[str, float]) -> None:
-        """Keys by id, and when each was used last. No server needs to know, so the clock stays."""
+    def used(self, times: Mapping[str, float]) -> None:
+        """Record the time of last use by key id. Servers do not cache it, so the revision stays."""
         newer = sa.and_(
             api_keys.c.id == sa.bindparam("key"),
             sa.or_(
                 api_keys.c.last_used_at.is_(None),
-                api_keys.c.last_used_at < sa.bindparam("moment", type_=sa.Double),
+                api_keys.c.last_used_at < sa.bindparam("time", type_=sa.Double),
             ),
         )
         self._connection.execute(
-            sa.update(api_keys).where(newer).values(last_used_at=sa.bindparam("moment", type_=sa.Double)),
-            # In one order everywhere: two servers must not wait for each other.
-            [{"key": key, "moment": moments[key]} for key in sorted(moments)],
+            sa.update(api_keys).where(newer).values(last_used_at=sa.bindparam("time", type_=sa.Double)),
+            # Every server locks rows in the same order, so two servers cannot deadlock.
+            [{"key": key, "time": times[key]} for key in sorted(times)],
         )
 
     def _bump_revision(self) -> None:

@@ -1,4 +1,4 @@
-"""Published versions, their aliases, and the clock that says when either changed."""
+"""Published model versions, their aliases, and the revision of the registry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.store.tables import aliases, model_versions, registry_clock, retired_nu
 
 
 class Models:
-    """Every query on models."""
+    """Queries on models."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -28,26 +28,26 @@ class Models:
         self.bump_revision()
 
     def next_version(self, model: str) -> int:
-        """As `next_number`, and other publishers wait until this transaction ends."""
-        self._wait_for_turn()
+        """As `next_number`; other publishers are blocked until the end of the transaction."""
+        self._lock_registry()
         return self.next_number(model)
 
     def next_number(self, model: str) -> int:
-        """The number after all that the model's versions, also deleted ones, ever had; 1 at first."""
+        """The number after the highest one of any version of the model, deleted ones included; from 1."""
         return max(self.newest(model) or 0, self._retired(model)[0]) + 1
 
     def newest(self, model: str) -> int | None:
-        """Number of the model's newest version; None when it has none."""
+        """Number of the model's newest version; None without versions."""
         numbers = sa.select(sa.func.max(model_versions.c.version)).where(model_versions.c.model == model)
         return self._connection.execute(numbers).scalar()
 
     def delete(self, model: str, version: int) -> ModelVersion:
-        """Forget a version; returns what it was. Its number is never given again.
+        """Delete a version and return it. Its number is never reused.
 
         Raises NotFound, and Conflict while an alias points to it.
         """
-        self._wait_for_turn()
-        found = self.version(model, version)
+        self._lock_registry()
+        deleted = self.version(model, version)
         pointing = [alias.alias for alias in self.aliases_of(model) if alias.version == version]
         if pointing:
             text = f"Alias {pointing[0]!r} points to version {version} of model {model!r}. Move it first."
@@ -56,7 +56,7 @@ class Models:
         where = (model_versions.c.model == model) & (model_versions.c.version == version)
         self._connection.execute(sa.delete(model_versions).where(where))
         self.bump_revision()
-        return found
+        return deleted
 
     def of_job(self, job_id: str) -> ModelVersion | None:
         query = sa.select(model_versions).where(model_versions.c.job_id == job_id)
@@ -64,7 +64,7 @@ class Models:
         return None if row is None else _version(row)
 
     def same_import(self, wanted: ModelVersion) -> ModelVersion | None:
-        """The newest version of the same model that was imported from the same content, if there is one."""
+        """The newest version of the same model that was imported from the same content, or None."""
         table = model_versions.c
         query = (
             sa.select(model_versions)
@@ -76,15 +76,15 @@ class Models:
         return None if row is None else _version(row)
 
     def names(self, *, limit: int, after: str | None = None) -> tuple[Sequence[str], bool]:
-        """Model names in order, those behind ``after``; and whether there are more."""
+        """One page of model names after ``after``, in order, and whether there are more."""
         query = sa.select(model_versions.c.model).distinct().order_by(model_versions.c.model).limit(limit + 1)
         if after is not None:
             query = query.where(model_versions.c.model > after)
-        found = list(self._connection.execute(query).scalars())
-        return found[:limit], len(found) > limit
+        names = list(self._connection.execute(query).scalars())
+        return names[:limit], len(names) > limit
 
     def numbers(self, model: str | None = None, *, limit: int) -> Sequence[tuple[str, int]]:
-        """Models by name with their versions, the oldest first; of one model only, if it is named."""
+        """(model, version) of all versions or of one model, by name and then version."""
         table = model_versions.c
         query = sa.select(table.model, table.version).order_by(table.model, table.version).limit(limit)
         if model is not None:
@@ -92,7 +92,7 @@ class Models:
         return [(name, version) for name, version in self._connection.execute(query)]
 
     def summaries(self, *, limit: int, after: str | None = None) -> tuple[Sequence[ModelSummary], bool]:
-        """Models in order of name, those behind ``after``; and whether there are more."""
+        """One page of models after ``after``, by name, and whether there are more."""
         table = model_versions.c
         query = (
             sa.select(table.model, sa.func.count(), sa.func.max(table.version), sa.func.max(table.created_at))
@@ -103,23 +103,23 @@ class Models:
         if after is not None:
             query = query.where(table.model > after)
         rows = list(self._connection.execute(query))
-        found = [
+        page = [
             ModelSummary(model, versions, newest, updated_at, tuple(self.aliases_of(model)))
             for model, versions, newest, updated_at in rows[:limit]
         ]
-        return found, len(rows) > limit
+        return page, len(rows) > limit
 
     def versions(self, model: str) -> Sequence[ModelVersion]:
-        """Newest first. Raises NotFound when there is none."""
+        """All versions of a model, newest first. Raises NotFound if there is none."""
         query = (
             sa.select(model_versions)
             .where(model_versions.c.model == model)
             .order_by(model_versions.c.version.desc())
         )
-        found = [_version(row) for row in self._connection.execute(query)]
-        if not found:
+        versions = [_version(row) for row in self._connection.execute(query)]
+        if not versions:
             raise NotFound(f"There is no model {model!r}.", code="model_not_found")
-        return found
+        return versions
 
     def version(self, model: str, version: int) -> ModelVersion:
         query = sa.select(model_versions).where(
@@ -142,8 +142,8 @@ class Models:
         return Alias(**row._mapping)
 
     def delete_alias(self, model: str, alias: str, *, expected_revision: int) -> None:
-        """Forget an alias. Raises NotFound, PreconditionFailed when it is not as the caller saw it."""
-        self._wait_for_turn()
+        """Delete an alias. Raises NotFound, and PreconditionFailed if its revision is another."""
+        self._lock_registry()
         present = self.alias(model, alias).revision
         if present != expected_revision:
             raise PreconditionFailed(f"Alias {alias!r} of {model!r} has changed since it was read.")
@@ -153,12 +153,12 @@ class Models:
         self.bump_revision()
 
     def point(self, model: str, alias: str, version: int, *, expected_revision: int | None = None) -> Alias:
-        """Make or move an alias to a version that exists.
+        """Create an alias, or move it, to an existing version.
 
-        expected_revision: the revision the caller saw; 0: it must not exist; None: any.
-        Raises NotFound, and PreconditionFailed when the alias is not as the caller saw it.
+        expected_revision: the alias's revision as the caller read it; 0 if it must not exist; None for any.
+        Raises NotFound, and PreconditionFailed if the revision is another.
         """
-        self._wait_for_turn()
+        self._lock_registry()
         self.version(model, version)
         where = (aliases.c.model == model) & (aliases.c.alias == alias)
         row = self._connection.execute(sa.select(aliases.c.revision).where(where)).first()
@@ -175,7 +175,7 @@ class Models:
         return self.alias(model, alias)
 
     def _retired(self, model: str) -> tuple[int, int]:
-        """Highest number of a deleted version, and highest revision of a deleted alias."""
+        """The highest number of a deleted version, and the highest revision of a deleted alias."""
         table = retired_numbers.c
         row = self._connection.execute(
             sa.select(table.version, table.revision).where(table.model == model)
@@ -183,23 +183,23 @@ class Models:
         return (0, 0) if row is None else (row[0], row[1])
 
     def _retire(self, model: str, *, version: int = 0, revision: int = 0) -> None:
-        """Note numbers that are not to be given again. The caller has waited for its turn."""
+        """Store numbers that must not be reused. The caller has locked the registry."""
         before = self._retired(model)
         values = {"version": max(version, before[0]), "revision": max(revision, before[1])}
-        noted = upsert(self._connection, retired_numbers).values(model=model, **values)
-        self._connection.execute(noted.on_conflict_do_update(index_elements=["model"], set_=values))
+        statement = upsert(self._connection, retired_numbers).values(model=model, **values)
+        self._connection.execute(statement.on_conflict_do_update(index_elements=["model"], set_=values))
 
     def bump_revision(self) -> None:
-        """Say that versions, aliases or keys changed."""
+        """Signal to all servers that versions, aliases or keys changed."""
         self._connection.execute(sa.update(registry_clock).values(revision=registry_clock.c.revision + 1))
 
-    def _wait_for_turn(self) -> None:
-        """Changes of the registry are rare, so they go one after another: no number is given twice."""
+    def _lock_registry(self) -> None:
+        """Serialise changes of the registry, so that no number is assigned twice. They are rare."""
         if on_postgresql(self._connection):
             self._connection.execute(sa.select(registry_clock.c.revision).with_for_update())
 
     def revision(self) -> int:
-        """The registry's revision: unchanged means that nothing a server caches has changed."""
+        """The registry's revision. While it is unchanged, the servers' caches are up to date."""
         return int(self._connection.execute(sa.select(registry_clock.c.revision)).scalar_one())
 
 

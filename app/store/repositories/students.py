@@ -1,4 +1,4 @@
-"""Students of jobs: the table a user reads, the packed blobs it points to, and how they were searched for."""
+"""Students of jobs: their results, references to packed blobs, and traces of their hyper-parameter search."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from app.store.dialect import insert_once, upsert
 from app.store.tables import job_students, student_traces
 
 _KEYS = ["job_id", "class_index", "method"]
-_ROWS_A_STATEMENT = 200
+_ROWS_PER_STATEMENT = 200
 
 
 class Students:
-    """Every query on students."""
+    """Queries on students."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def save(self, row: StudentRow) -> bool:
-        """Store a row; one that already succeeded is never replaced. Returns whether it was stored."""
+        """Insert or replace a row, unless the stored one succeeded; returns whether it was stored."""
         return bool(self.save_all([row]))
 
     def save_all(self, rows: Sequence[StudentRow]) -> set[tuple[int, str]]:
-        """As `save` for rows of different students; returns (class index, method) of those stored."""
+        """As `save`, for rows of different students; returns (class index, method) of the stored rows."""
         stored: set[tuple[int, str]] = set()
-        for start in range(0, len(rows), _ROWS_A_STATEMENT):
+        for start in range(0, len(rows), _ROWS_PER_STATEMENT):
             values = [
                 dataclasses.asdict(row) | {"state": row.state.value}
-                for row in rows[start : start + _ROWS_A_STATEMENT]
+                for row in rows[start : start + _ROWS_PER_STATEMENT]
             ]
             statement = upsert(self._connection, job_students).values(values)
             statement = statement.on_conflict_do_update(
@@ -47,18 +47,18 @@ class Students:
     def of_job(
         self, job_id: str, *, after: int = -1, limit: int = 1_000_000, method: str | None = None
     ) -> Sequence[StudentRow]:
-        """All rows of the first ``limit`` classes numbered above ``after``, by class and method."""
+        """All rows of the first ``limit`` classes with an index above ``after``, by class and method."""
         return self.page(job_id, after=after, limit=limit, method=method)[0]
 
     def page(
         self, job_id: str, *, limit: int, after: int = -1, method: str | None = None
     ) -> tuple[Sequence[StudentRow], bool]:
-        """As `of_job`, and whether there are more classes. A class is never cut in two by a page."""
+        """As `of_job`, and whether there are more classes. All rows of a class are on one page."""
         conditions = [job_students.c.job_id == job_id, job_students.c.class_index > after]
         if method is not None:
             conditions.append(job_students.c.method == method)
         indices = sa.select(job_students.c.class_index).where(*conditions).distinct()
-        # The first class beyond the page, if there is one.
+        # The first class after the page, or None.
         beyond = self._connection.execute(
             indices.order_by(job_students.c.class_index).offset(limit).limit(1)
         ).scalar()
@@ -71,7 +71,7 @@ class Students:
     def finished(
         self, job_id: str, states: Collection[StudentState], *, first: int = 0, last: int = 2**31 - 1
     ) -> set[tuple[int, str]]:
-        """(class index, method) of the rows in the given states of classes ``first`` to ``last``."""
+        """(class index, method) of the rows in any of ``states``, for classes ``first`` to ``last``."""
         query = sa.select(job_students.c.class_index, job_students.c.method).where(
             job_students.c.job_id == job_id,
             job_students.c.class_index.between(first, last),
@@ -80,16 +80,16 @@ class Students:
         return {(row[0], row[1]) for row in self._connection.execute(query)}
 
     def succeeded(self, job_id: str) -> set[tuple[int, str]]:
-        """(class index, method) of all finished rows."""
+        """(class index, method) of all rows that succeeded."""
         return self.finished(job_id, [StudentState.SUCCEEDED])
 
     def keep_trace(self, job_id: str, class_index: int, method: str, trace: bytes) -> None:
-        """Store how a student was searched for: JSON, compressed by zlib. What is there already stays."""
+        """Store a student's search trace, JSON compressed with zlib, unless one is stored already."""
         values = {"job_id": job_id, "class_index": class_index, "method": method, "trace": trace}
         insert_once(self._connection, student_traces, values)
 
     def trace(self, job_id: str, class_index: int, method: str) -> bytes | None:
-        """What `keep_trace` stored, if it did."""
+        """The search trace of a student, or None."""
         query = sa.select(student_traces.c.trace).where(
             student_traces.c.job_id == job_id,
             student_traces.c.class_index == class_index,
@@ -98,7 +98,7 @@ class Students:
         return self._connection.execute(query).scalar()
 
     def served(self, job_id: str, label: str, method: str) -> StudentRow | None:
-        """The finished student of one class, if there is one."""
+        """The student of one class if it succeeded, or None."""
         query = sa.select(job_students).where(
             job_students.c.job_id == job_id,
             job_students.c.label == label,

@@ -1,8 +1,8 @@
-"""Units of work that wait in the engine's queue or are under way, and whose turn comes when.
+"""Units of work that are queued or running, and their order of service.
 
-Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) with units of equal cost: a tenant's next unit has
-the turn after its last one, but none before the turn that is being served. So tenants take turns however many
-units each of them has, and nobody saves up turns while idle.
+Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) with units of equal cost: the start tag ("turn")
+of a tenant's next unit is one more than that of its last unit, but at least the tag in service. Tenants
+therefore alternate, however many units each has queued, and an idle tenant does not accumulate credit.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from app.store.tables import job_units
 
 
 class Units:
-    """Every query on units."""
+    """Queries on units."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def add(self, job_id: str, attempt: int, number: int, *, tenant: str, level: int) -> int:
-        """Note a unit as waiting; returns its turn, from 1 on: the smaller, the sooner."""
+        """Insert a queued unit; returns its turn, counted from 1. Units with smaller turns run first."""
         turn = self._next_turn(tenant, level)
         values = {"job_id": job_id, "attempt": attempt, "number": number, "tenant": tenant}
         self._connection.execute(sa.insert(job_units), values | {"level": level, "turn": turn})
         return turn
 
     def start(self, job_id: str, attempt: int, number: int, executor_id: str, at: float) -> None:
-        """Note that a unit is under way, and where."""
+        """Record that a worker runs the unit."""
         self._connection.execute(
             sa.update(job_units)
             .where(_is(job_id, attempt), job_units.c.number == number)
@@ -38,7 +38,7 @@ class Units:
         )
 
     def forget(self, job_id: str, attempt: int, numbers: Sequence[int] | None = None) -> None:
-        """Units of an attempt have ended: these, or all of this attempt and those before."""
+        """Delete ended units: ``numbers`` of the attempt, or all of this attempt and earlier ones."""
         ended = sa.delete(job_units).where(job_units.c.job_id == job_id)
         if numbers is None:
             ended = ended.where(job_units.c.attempt <= attempt)
@@ -47,24 +47,24 @@ class Units:
         self._connection.execute(ended)
 
     def count_of_tenant(self, tenant: str) -> int:
-        """Units of a tenant, waiting or under way."""
+        """Number of queued and running units of a tenant."""
         query = sa.select(sa.func.count()).select_from(job_units).where(job_units.c.tenant == tenant)
         return int(self._connection.execute(query).scalar_one())
 
     def lock_tenant(self, tenant: str) -> None:
-        """Until the end of the transaction no other one that holds the tenant adds units of it."""
+        """Serialise transactions that add units of a tenant: lock it until the end of the transaction."""
         if on_postgresql(self._connection):
             name = sa.func.hashtextextended(f"stms tenant {tenant}", 0)
             self._connection.execute(sa.select(sa.func.pg_advisory_xact_lock(name)))
 
     def workers_of(self, job_ids: Sequence[str]) -> dict[str, list[str]]:
-        """Names of the workers that have units of each job under way; of none, the job is left out."""
+        """Sorted ids of the workers that run units of each job; jobs without running units are left out."""
         query = sa.select(job_units.c.job_id, job_units.c.executor_id).distinct()
         query = query.where(job_units.c.job_id.in_(job_ids), job_units.c.executor_id.is_not(None))
-        found: dict[str, list[str]] = {}
+        workers: dict[str, list[str]] = {}
         for row in self._connection.execute(query):
-            found.setdefault(row[0], []).append(row[1])
-        return {job_id: sorted(names) for job_id, names in found.items()}
+            workers.setdefault(row[0], []).append(row[1])
+        return {job_id: sorted(ids) for job_id, ids in workers.items()}
 
     def _next_turn(self, tenant: str, level: int) -> int:
         turns = sa.select(

@@ -14,29 +14,29 @@ from app.store.tables import workers
 
 
 class Workers:
-    """Every query on workers."""
+    """Queries on workers."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def beat(self, worker: Worker) -> None:
-        """Say that the worker is alive at ``worker.beat_at``, be it new, given up or known."""
+        """Register a heartbeat at ``worker.beat_at``; inserts the worker, also if it was marked lost."""
         values = _values(worker)
         statement = upsert(self._connection, workers).values(values)
         statement = statement.on_conflict_do_update(index_elements=["executor_id"], set_=values)
         self._connection.execute(statement)
 
     def renew(self, worker: Worker) -> bool:
-        """As `beat`, unless the worker was given up or forgotten; returns whether it counts as alive."""
+        """As `beat`, but only for a registered worker that is not lost; returns whether it is one."""
         renewed = sa.update(workers).where(
             workers.c.executor_id == worker.executor_id, workers.c.lost_at.is_(None)
         )
         return self._connection.execute(renewed.values(_values(worker))).rowcount > 0
 
     def mark_lost(self, executor_id: str, at: float, beat_at: float | None = None) -> bool:
-        """Count a worker as lost; returns whether it did not before.
+        """Mark a worker as lost; returns False if it already was.
 
-        beat_at: only if this is still its last sign of life.
+        beat_at: mark it only if this is still the time of its last heartbeat.
         """
         lost = sa.update(workers).where(workers.c.executor_id == executor_id, workers.c.lost_at.is_(None))
         if beat_at is not None:
@@ -48,7 +48,7 @@ class Workers:
         return [_entity(row) for row in self._connection.execute(query)]
 
     def alive(self, since: float) -> Sequence[Worker]:
-        """Those not given up whose last beat is later than ``since``."""
+        """Workers that are not lost and whose last heartbeat is later than ``since``."""
         return [worker for worker in self.all() if worker.lost_at is None and worker.beat_at > since]
 
     def forget(self, executor_id: str) -> None:

@@ -93,7 +93,7 @@ def test_a_restore_replaces_databases_only_when_told(
         uow.models.delete_alias("pets", "latest", expected_revision=1)
     refused = run("db", "restore", str(folder), "--data-dir", str(tmp_path))
     assert refused.exit_code == 1
-    assert "may be overwritten" in refused.output
+    assert "use --overwrite" in refused.output
     in_use = run("db", "restore", str(folder), "--overwrite", "--data-dir", str(tmp_path))
     assert in_use.exit_code == 1
     assert "stop the service first" in in_use.output
@@ -189,7 +189,7 @@ def test_what_has_no_database_cannot_be_backed_up(tmp_path: Path):
         back_up(Settings(data_dir=tmp_path), tmp_path / "backup")
     with closing(sqlite3.connect(tmp_path / "stms.sqlite")) as connection:
         connection.execute("CREATE TABLE other (n INTEGER)")
-    with pytest.raises(InvalidRequest, match="no database of the service"):
+    with pytest.raises(InvalidRequest, match="not a database of the service"):
         back_up(Settings(data_dir=tmp_path), tmp_path / "backup")
 
 
@@ -203,7 +203,7 @@ def test_postgresql_is_left_to_its_own_tools(tmp_path: Path):
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (lambda folder: (folder / MANIFEST).unlink(), "no backup, or one that was not finished"),
+        (lambda folder: (folder / MANIFEST).unlink(), "not a complete backup"),
         (lambda folder: (folder / MANIFEST).write_text("{"), "cannot be read"),
         (lambda folder: edit(folder, format="other"), "not of format"),
         (lambda folder: edit(folder, files={}), "not of format"),

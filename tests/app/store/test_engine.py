@@ -82,7 +82,7 @@ def test_on_sqlite_a_read_does_not_wait_for_a_writer(sqlite_store: Store) -> Non
 
 def test_a_database_that_cannot_be_reached_is_unavailable() -> None:
     store = Store(open_engine("postgresql://nobody@127.0.0.1:1/none"))
-    with pytest.raises(Unavailable, match="cannot be used") as caught, store.read():
+    with pytest.raises(Unavailable, match="not available") as caught, store.read():
         pass
     assert caught.value.reason == "database_unavailable"
     store.dispose()
