@@ -13,14 +13,19 @@ from typing import Any, Final
 import msgspec
 
 from app.api.dependencies import AppContext
-from app.domain.entities import ApiKey, ModelVersion
+from app.domain.entities import ApiKey, Json, ModelVersion
 from app.domain.errors import InvalidRequest, NotFound
 from app.services import models
 from app.serving.open_inference.paths import ParsedPath
 from app.serving.open_inference.requests import CLASS, DEFAULT_OUTPUTS, OUTPUTS, ROWS, how_to_name
+from app.serving.open_inference.responses import (
+    InferenceIndexEntry,
+    InferenceModel,
+    InferenceModelReady,
+    InferenceTensor,
+)
 from app.serving.open_inference.tensors import DTYPES
 
-Json = dict[str, Any]
 InThread = Callable[..., Awaitable[Any]]
 
 MAX_LOADED: Final = 256
@@ -49,7 +54,7 @@ class Repository:
         self._cache = runtime.cache
         self._in_thread = in_thread
 
-    async def index(self, caller: ApiKey, body: bytes) -> list[Json]:
+    async def index(self, caller: ApiKey, body: bytes) -> list[InferenceIndexEntry]:
         """All versions of the models that the caller may ask."""
         _options(body)
         found: list[tuple[str, int]] = await self._in_thread(self._numbers, None)
@@ -59,14 +64,20 @@ class Repository:
             if not caller.models or model in caller.models
         ]
 
-    async def metadata(self, path: ParsedPath) -> Json:
+    async def metadata(self, path: ParsedPath) -> InferenceModel:
         """Inputs and outputs, and how to name a class. Raises NotFound."""
         version = await self.version(path)
         found: list[tuple[str, int]] = await self._in_thread(self._numbers, path.model)
         classes = await self._in_thread(self._classes, version, MAX_NAMED)
         probable = await self._has_probability(version, path.label, classes)
-        rows = {"name": ROWS, "datatype": "FP64", "shape": [-1, version.columns]}
-        target = {"name": CLASS, "datatype": "BYTES", "shape": [-1], "parameters": {"optional": True}}
+        rows: InferenceTensor = {"name": ROWS, "datatype": "FP64", "shape": [-1, version.columns]}
+        parameters = {"optional": True}
+        target: InferenceTensor = {
+            "name": CLASS,
+            "datatype": "BYTES",
+            "shape": [-1],
+            "parameters": parameters,
+        }
         return {
             "name": path.name,
             "versions": [str(number) for _, number in found],
@@ -81,7 +92,7 @@ class Repository:
             },
         }
 
-    async def ready(self, path: ParsedPath) -> Json:
+    async def ready(self, path: ParsedPath) -> InferenceModelReady:
         """That the model, or its student, can answer. Raises NotFound and Unavailable."""
         if path.label is None:
             await self.version(path)
@@ -159,8 +170,8 @@ def _options(body: bytes) -> Json:
         raise InvalidRequest(message, code="wrong_body") from error
 
 
-def _output(name: str) -> Json:
-    tensor: Json = {"name": name, "datatype": "BOOL" if name == "match" else "FP64", "shape": [-1]}
+def _output(name: str) -> InferenceTensor:
+    tensor: InferenceTensor = {"name": name, "datatype": "BOOL" if name == "match" else "FP64", "shape": [-1]}
     if name not in DEFAULT_OUTPUTS:
         tensor["parameters"] = {"on_request": True}
     return tensor

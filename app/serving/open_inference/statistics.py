@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from app.serving.lru import LruCache
+from app.serving.open_inference.responses import InferenceDuration, InferenceVersionStatistics
 
 _MAX_ENTRIES: Final = 10_000
 
@@ -30,7 +31,7 @@ class _Sum:
         self.count += 1
         self.ns += ns
 
-    def document(self) -> dict[str, int]:
+    def document(self) -> InferenceDuration:
         return {"count": self.count, "ns": self.ns}
 
 
@@ -71,17 +72,23 @@ class Statistics:
         """Models and versions with counts."""
         return sorted(self._entries.newest_first())
 
-    def document(self, model: str, version: int) -> dict[str, Any]:
+    def document(self, model: str, version: int) -> InferenceVersionStatistics:
         """What is known of one version; zeros if nothing is."""
         entry = self._entries.get((model, version)) or _Entry()
-        parts = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
         return {
             "name": model,
             "version": str(version),
             "last_inference": entry.last_ms,
             "inference_count": entry.rows,
             "execution_count": entry.success.count,
-            "inference_stats": {part: getattr(entry, part).document() for part in parts},
+            "inference_stats": {
+                "success": entry.success.document(),
+                "fail": entry.fail.document(),
+                "queue": entry.queue.document(),
+                "compute_input": entry.compute_input.document(),
+                "compute_infer": entry.compute_infer.document(),
+                "compute_output": entry.compute_output.document(),
+            },
             "batch_stats": [],
         }
 

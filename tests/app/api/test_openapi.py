@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from app.http.problem import ProblemDocument
+from app.serving.open_inference import responses
 from app.serving.query import openapi
 
 CAT = "/v1/models/pets/classes/cat:query"
@@ -45,6 +46,33 @@ def test_an_answer_of_several_classes_has_exactly_the_documented_fields(client, 
     check(answer, openapi.ClassesQueryAnswer)
     for each in answer["classes"]:
         check(each, kind)
+
+
+INFERENCE: dict[str, Any] = {
+    "parameters": {"class": "cat"},
+    "inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP64", "data": [1, 2, 3]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "kind"),
+    [
+        ("GET", "/v2", None, responses.InferenceServer),
+        ("GET", "/v2/health/live", None, responses.InferenceLive),
+        ("GET", "/v2/health/ready", None, responses.InferenceReady),
+        ("GET", "/v2/models/pets", None, responses.InferenceModel),
+        ("GET", "/v2/models/pets/ready", None, responses.InferenceModelReady),
+        ("GET", "/v2/models/pets/stats", None, responses.InferenceStatistics),
+        ("POST", "/v2/repository/index", None, list[responses.InferenceIndexEntry]),
+        ("POST", "/v2/models/pets/infer", INFERENCE, responses.InferenceAnswer),
+        ("POST", "/v2/models/pets/infer", {**INFERENCE, "id": "a"}, responses.InferenceAnswer),
+        ("GET", "/v2/models/none", None, responses.InferenceError),
+    ],
+)
+def test_an_answer_of_the_protocol_has_exactly_the_documented_fields(
+    client, pets, method: str, path: str, body: Any, kind: Any
+):
+    check(client.request(method, path, json=body).json(), kind)
 
 
 def test_an_error_has_exactly_the_documented_fields(client, pets):
