@@ -6,7 +6,7 @@ proxy in front of it could frame differently is refused (request smuggling, RFC 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from app.http.problem import Problem
@@ -41,16 +41,14 @@ class RequestRules:
     def __init__(self) -> None:
         self._head_bytes: int | None = None
 
-    def check_head(self, target: bytes, headers: Iterable[tuple[bytes, bytes]], version: str) -> bool:
+    def check_head(self, target: bytes, headers: Sequence[tuple[bytes, bytes]], version: str) -> bool:
         """Check a complete head; header names are in lower case. Returns whether the body is chunked.
 
         Raises BadRequest.
         """
         self._head_bytes = None
         has_host = has_key = is_chunked = False
-        count = 0
         for name, value in headers:
-            count += 1
             if name in _CHECKED:
                 if name == b"host":
                     if has_host:
@@ -67,7 +65,7 @@ class RequestRules:
         if len(target) > TARGET_BYTES:
             text = f"The target of the request is longer than {TARGET_BYTES} bytes."
             raise BadRequest(Problem(414, "target_too_long", text))
-        if count > MAX_HEADERS:
+        if len(headers) > MAX_HEADERS:
             raise BadRequest(_head_too_large(f"The request has more than {MAX_HEADERS} headers."))
         if not has_host and version != "1.0":
             raise BadRequest.malformed("The request has no Host header.")
