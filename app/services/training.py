@@ -36,8 +36,7 @@ from app.domain.names import Name
 from app.domain.ports import JobQueue
 from app.domain.training_spec import TrainingSpec
 from app.services.imported_teacher import fixed_teacher
-from app.services.training_checks import check_data
-from app.services.training_plan import methods_of, targets_of, units_of
+from app.services.training_plan import check_data, methods_of, targets_of, units_of
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store, UnitOfWork

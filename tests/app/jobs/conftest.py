@@ -1,11 +1,11 @@
-"""Workers with a solver that misbehaves on demand, and looking at what they did."""
+"""Workers with a fake solver that fails as planned, and helpers to inspect their work."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 from app.domain.entities import Dataset, Job, Priority, new_id
 from app.domain.training_spec import TrainingSpec
 from app.jobs.engine.client import DbosQueue
+from app.jobs.solver.messages import SolverSettings, StudentResult
 from app.jobs.worker import Worker
 from app.services.training import get_job, job_events, submit_job
 from app.settings import Settings
@@ -23,24 +24,54 @@ from app.store.unit_of_work import Store
 
 FAKE_SOLVER = Path(__file__).with_name("fake_solver.py")
 CLASSES = tuple(f"c{index}" for index in range(6))
+SETTINGS = SolverSettings(
+    dataset_id="ds_1", spec={}, threads=1, log_level="INFO", database_url="sqlite:///secret"
+)
+STUDENTS = [(index, "gsvm") for index in range(4)]
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """The first true value of the condition; fails the test when it takes too long."""
+    """The first true value of the condition; fails the test after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds} s in vain")
+            pytest.fail(f"the condition was not met in {seconds} s")
         time.sleep(0.05)
     return value
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that only waits to be reaped does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def never_stop() -> None:
+    return None
+
+
+def ignore(_progress: dict) -> None:
+    return None
+
+
+def flat(batches: Iterable[list[StudentResult]]) -> list[StudentResult]:
+    return [result for batch in batches for result in batch]
+
+
+def script(code: str) -> list[str]:
+    """A solver process that runs ``code`` after reading and answering ``open``."""
+    start = (
+        "import os, sys, time\n"
+        "from app.jobs.solver.messages import read_message, write_message\n"
+        "def send(header, *blobs): write_message(sys.stdout.buffer, header, blobs)\n"
+        "def read(): return read_message(sys.stdin.buffer)\n"
+    )
+    return [sys.executable, "-c", start + code]
+
+
+OPENED = "read(); send({'type': 'opened'}); read()\n"
 
 
 @dataclass
@@ -57,7 +88,7 @@ class FakeSolver:
         (self.folder / "plan.json").write_text(json.dumps(behaviour), encoding="utf-8")
 
     def done(self) -> list[str]:
-        """What the solvers did, in order, without their process ids."""
+        """The logged actions of the solvers in order, without their process ids."""
         lines = (self.folder / "log").read_text(encoding="utf-8").splitlines()
         return [line.rpartition(" ")[0] for line in lines]
 
@@ -77,7 +108,7 @@ def solver(tmp_path: Path) -> FakeSolver:
 
 @dataclass
 class Service:
-    """A store with one data set of six classes, a queue, and workers when asked for."""
+    """A store with one data set of six classes, a queue, and workers on request."""
 
     settings: Settings
     store: Store
@@ -107,8 +138,8 @@ class Service:
         return self.job(job)
 
     def events(self, job: Job, *types: str) -> list[tuple[str, dict[str, Any]]]:
-        found, _ = job_events(self.store, job.id, limit=100_000)
-        return [(event.type, event.data) for event in found if not types or event.type in types]
+        events, _ = job_events(self.store, job.id, limit=100_000)
+        return [(event.type, event.data) for event in events if not types or event.type in types]
 
     @contextmanager
     def worker(self, solver: FakeSolver) -> Iterator[Worker]:

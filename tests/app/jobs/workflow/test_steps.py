@@ -7,6 +7,8 @@ import threading
 import pytest
 
 from app.domain.entities import Job, JobState, StudentState
+from app.jobs.engine.config import JOB_QUEUE, TRAIN_MODEL, TRAIN_UNIT, UNIT_QUEUE
+from app.jobs.engine.step_runner import Step
 from app.jobs.errors import JobStopped
 from app.jobs.solver.messages import PreparationResult, StudentResult
 from app.jobs.solver.transfer import Transfer
@@ -69,6 +71,24 @@ def store_students(service: Service, job: Job, *results: StudentResult):
 def plan(service: Service, job: Job, first: int, stop: int):
     pairs = [(index, "gsvm") for index in range(first, stop)]
     return step(service, steps.plan_chunk, job.id, 0, pairs)["todo"]
+
+
+def test_names_that_dbos_has_stored_do_not_change():
+    """Unfinished jobs of every earlier release are resumed by these names."""
+    names = {value.name for value in vars(steps).values() if isinstance(value, Step)}
+    assert names == {
+        "plan_job",
+        "cut_job",
+        "take_turn",
+        "begin_job",
+        "keep_preparation",
+        "plan_chunk",
+        "keep_students",
+        "finish_job",
+        "fail_job",
+    }
+    stored = (JOB_QUEUE, UNIT_QUEUE, TRAIN_MODEL, TRAIN_UNIT)
+    assert stored == ("stms-jobs", "stms-units", "train_model", "train_unit")
 
 
 def test_a_job_begins_once(service):
