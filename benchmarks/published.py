@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from app.domain.entities import Job, JobState, ModelVersion, StudentRow, StudentState, new_id
 from app.services import models
 from app.store.unit_of_work import Store
-from core.packed import LinearBasis, PackedStudent, PackedTeacher
+from core.packed import LinearBasis, LinearForm, PackedStudent, PackedTeacher
 
 
 def linear_student(
@@ -21,10 +21,7 @@ def linear_student(
     weights = np.asarray(coef, dtype=np.float64)
     return PackedStudent(
         map=LinearBasis(len(weights)),
-        coef=weights,
-        intercept=intercept,
-        gate_coef=np.zeros(len(weights)),
-        gate_intercept=0.0,
+        form=LinearForm(weights, intercept, np.zeros(len(weights)), 0.0),
         threshold=threshold,
         label=label,
     )

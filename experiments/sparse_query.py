@@ -83,7 +83,7 @@ def query_seconds(student: PackedStudent, X: sp.csr_array) -> dict[str, Floats]:
     of input of ``PackedStudent``.
     """
     stored, written_out = stored_entries(X), dense_rows(X)
-    coef, intercept, threshold = student.coef, student.intercept, student.threshold
+    coef, intercept, threshold = student.form.coef, student.form.intercept, student.threshold
     asks = {
         "sparse": lambda i: coef[stored[i][0]].dot(stored[i][1]) + intercept >= threshold,
         "dense": lambda i: coef.dot(written_out[i]) + intercept >= threshold,

@@ -82,7 +82,7 @@ def measure_against_teacher(
     own = _basis_of(student.map, rows)
     asks = {
         **_teacher(teacher, _basis_of(teacher.map, rows), targets),
-        "student": _student(student.coef, student.intercept, student.threshold, own),
+        "student": _student(student.form.coef, student.form.intercept, student.threshold, own),
     }
     with one_blas_thread():
         found = seconds_in_turns(asks, len(rows))

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from core.data.checks import QUIET, out_of_range
 from core.packed import PackedStudent
-from core.packed.forms import linear_forms, rows_for
+from core.packed.evaluation import Output, evaluate, rows_for
 from core.packed.student import finite_scores
 
 Floats = NDArray[np.float64]
@@ -68,10 +68,10 @@ def decide_all(
     decisions: dict[int, Decisions] = {}
     for places in sharing.values():
         group = [students[place] for place in places]
-        forms = [student.score_form for student in group]
+        outputs: list[Output] = [student.form.linear or student.form for student in group]
         if explain:
-            forms += [student.gate_form for student in group]
-        values = linear_forms(group[0].map, rows_for(group[0].map, X), forms)
+            outputs += [student.form.gate for student in group]
+        values = evaluate(group[0].map, rows_for(group[0].map, X), outputs)
         for number, (place, student) in enumerate(zip(places, group, strict=True)):
             gate = values[len(group) + number] if explain else None
             decisions[place] = _decisions(student, values[number], gate)

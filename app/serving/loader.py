@@ -178,14 +178,13 @@ class DatabaseSource(ModelSource):
         return dataclasses.replace(
             student,
             map=shared,
-            coef=student.coef.copy(),
-            gate_coef=student.gate_coef.copy(),
+            form=student.form.copied(),
             calibration=calibration,
         )
 
     @staticmethod
     def _sized(student: PackedStudent) -> tuple[PackedStudent, int]:
-        return student, student.coef.nbytes + student.gate_coef.nbytes + _OBJECT_BYTES
+        return student, student.form.nbytes + _OBJECT_BYTES
 
 
 def _map_bytes(packed: PackedMap) -> int:

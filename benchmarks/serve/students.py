@@ -25,7 +25,7 @@ from benchmarks.peers import json_body
 from benchmarks.published import publish
 from benchmarks.serve.rounds import Figures, Pace, in_turns, ratio, sound, tell
 from benchmarks.serve.service import row, service
-from core.packed import PackedStudent, PackedTeacher, RbfBasis
+from core.packed import LinearForm, PackedStudent, PackedTeacher, RbfBasis
 
 COLUMNS = 16
 LANDMARKS = 1000
@@ -117,4 +117,4 @@ def _basis(rng: np.random.Generator, landmarks: int) -> RbfBasis:
 
 def _student(rng: np.random.Generator, basis: RbfBasis, label: str) -> PackedStudent:
     coef, gate = rng.normal(size=(2, basis.n_basis))
-    return PackedStudent(basis, coef, 0.1, gate, 0.2, 0.0, label)
+    return PackedStudent(basis, LinearForm(coef, 0.1, gate, 0.2), 0.0, label)

@@ -9,7 +9,7 @@ from typing import Any
 from core.compact.budget import SizeChoice, affordable, query_cost, smallest
 from core.compact.course import Course
 from core.compact.rows import CompactRows
-from core.packed import PackedStudent, RbfBasis
+from core.packed import LinearForm, PackedStudent, RbfBasis
 from core.packed.calibration import Calibration
 from core.run import Run
 from core.solvers.threads import one_blas_thread
@@ -131,10 +131,7 @@ def _pack(
     }
     return PackedStudent(
         map=RbfBasis(rows.shift, rows.scale * fitted.scale, fitted.landmarks),
-        coef=fitted.coef,
-        intercept=fitted.intercept,
-        gate_coef=fitted.gate_coef,
-        gate_intercept=fitted.gate_intercept,
+        form=LinearForm(fitted.coef, fitted.intercept, fitted.gate_coef, fitted.gate_intercept),
         threshold=threshold,
         label=preparation.classes[course.target],
         metadata=metadata,

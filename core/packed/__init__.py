@@ -1,6 +1,12 @@
 """Packed students and teachers: what a query needs, and nothing of what training needs."""
 
-from core.packed.calibration import Calibration, IsotonicCalibration, SigmoidCalibration
+from core.packed.calibration import (
+    Calibration,
+    IsotonicCalibration,
+    ProbitCalibration,
+    SigmoidCalibration,
+)
+from core.packed.forms import Form, GaussianForm, LinearForm
 from core.packed.head import PackedHead
 from core.packed.labels import PackedLabels
 from core.packed.maps import FourierBasis, LinearBasis, PackedMap, RbfBasis
@@ -9,14 +15,18 @@ from core.packed.teacher import PackedTeacher
 
 __all__ = [
     "Calibration",
+    "Form",
     "FourierBasis",
+    "GaussianForm",
     "IsotonicCalibration",
     "LinearBasis",
+    "LinearForm",
     "PackedHead",
     "PackedLabels",
     "PackedMap",
     "PackedStudent",
     "PackedTeacher",
+    "ProbitCalibration",
     "RbfBasis",
     "SigmoidCalibration",
 ]

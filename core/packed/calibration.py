@@ -2,15 +2,16 @@
 
     sigmoid    p(s) = 1 / (1 + exp(−(slope · s + offset)))             Platt (1999)
     isotonic   p(s) linear between knots (s_j, p_j), both rising, and constant beyond them
+    probit     p(s) = Φ(s), the normal distribution: for a score that is a probit by itself (GaussianForm)
 
-Neither ever falls as the score rises, so the order of the scores stays.
+None ever falls as the score rises, so the order of the scores stays.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import exp, isfinite
+from math import erfc, exp, isfinite, sqrt
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -110,6 +111,24 @@ class IsotonicCalibration(Calibration):
         return {"calibration.knots": self.knots, "calibration.values": self.values}
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class ProbitCalibration(Calibration):
+    """p(s) = Φ(s): nothing is fitted, the student's score is the probit of the probability."""
+
+    kind: ClassVar[str] = "probit"
+
+    def probabilities(self, scores: NDArray[np.floating]) -> Floats:
+        return np.array([self.probability(score) for score in np.asarray(scores, dtype=np.float64).tolist()])
+
+    def probability(self, score: float) -> float:
+        # erfc, not erf: it keeps small probabilities where 1 + erf would round to 0.
+        return 0.5 * erfc(-score / sqrt(2.0))
+
+    def header(self) -> Header:
+        return {"kind": self.kind}
+
+
 def calibration_header(calibration: Calibration | None) -> Header:
     """The entry in a package's header; without a calibration there is none, and older bytes stay valid."""
     return {} if calibration is None else {"calibration": calibration.header()}
@@ -126,6 +145,8 @@ def calibration_from(header: Header, arrays: Arrays) -> Calibration | None:
     kind = take(described, "kind", str)
     if kind == SigmoidCalibration.kind:
         return SigmoidCalibration(take(described, "slope", float), take(described, "offset", float))
+    if kind == ProbitCalibration.kind:
+        return ProbitCalibration()
     if kind == IsotonicCalibration.kind:
         calibration = IsotonicCalibration(
             take_array(arrays, "calibration.knots"), take_array(arrays, "calibration.values")

@@ -1,89 +1,215 @@
-"""Linear forms c·b(x) + c₀ on one map: the arithmetic of students, the teacher's score among it.
+"""Decision forms: how a packed student computes its score from the basis values b(x) of a row.
 
-Rows pass in blocks that stay in the processor's cache: each is looked at for unusable numbers, made float64,
-mapped once, and multiplied with the coefficients of every form. So float32 rows give what the same rows in
-float64 give, to the last bit, and no copy of the whole table is made.
+    linear      score = coef·b + intercept
+    gaussian    score = m / √(1 + v),  m = coef·b + intercept,  v = max(prior_variance − ‖factor b‖², 0)
+
+The gaussian form is that of a Gaussian process classifier with a probit likelihood: m and v are mean and
+variance of its latent function (Rasmussen and Williams, Gaussian Processes for Machine Learning, Eq. 3.24 and
+3.25), and Φ(score) is the probability of the class, see ``ProbitCalibration``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from math import isfinite, sqrt
+from typing import Any, ClassVar, Self, TypeAlias, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from core.data.checks import (
-    MAX_MAGNITUDE,
-    QUIET,
-    as_dense,
-    out_of_range,
-    row_blocks,
-    value_faults,
-    wrong_columns,
-)
-from core.errors import Fault, InvalidProblem
-from core.packed.maps import Floats, PackedMap
+from core.errors import Fault, InvalidPackage, InvalidProblem
+from core.packed.codec import Arrays, Header, take, take_array
+from core.packed.maps import Floats, frozen_array
 
-Form: TypeAlias = tuple[Floats, float]
-"""(coef (p,), intercept) of one linear form."""
+Linear: TypeAlias = tuple[Floats, float]
+"""(coef (p,), intercept) of coef·b + intercept."""
 
-_CACHED_ENTRIES: Final = 1 << 16
-_FEW: Final = 2
-"""Up to so many forms one product each, as if asked alone; a matrix product of more sums in another order."""
+_NO_OVERFLOW = 1e200
+"""Basis values never exceed 1e100: with a smaller sum of coefficients every score is finite."""
 
 
-def rows_for(packed: PackedMap, X: ArrayLike) -> NDArray[np.floating]:
-    """``X`` (n, d) as a C-ordered table of float32 or float64 with the map's columns; values unchecked.
+class Form(ABC):
+    """A function from basis values (p,) to a score, and the teacher's score of the class as its gate.
 
+    coef, intercept: of the linear part, (p,).
+    """
+
+    kind: ClassVar[str]
+    coef: Floats
+    intercept: float
+
+    @property
+    @abstractmethod
+    def linear(self) -> Linear | None:
+        """The score as coefficients and intercept; None if it is not linear."""
+
+    @property
+    @abstractmethod
+    def gate(self) -> Linear:
+        """The teacher's score S^y; zeros where a student has no gate."""
+
+    @abstractmethod
+    def at(self, basis: Floats) -> float:
+        """The score at basis values (p,); not finite where float64 overflows."""
+
+    @abstractmethod
+    def block(self, basis: Floats) -> Floats:
+        """Scores (n,) at basis values (n, p); not finite where float64 overflows."""
+
+    @abstractmethod
+    def header(self) -> Header:
+        """Its entries in a package's header, JSON-ready."""
+
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """Its arrays by their names in a package."""
+
+    @abstractmethod
+    def copied(self) -> Self:
+        """The same form in arrays of its own, where these may be views of a whole package."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(array.nbytes for array in self.arrays().values())
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the score is finite for every usable row."""
+        with np.errstate(over="ignore"):
+            return bool(np.abs(self.coef).sum() < _NO_OVERFLOW)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LinearForm(Form):
+    """score = coef·b + intercept; gate = gate_coef·b + gate_intercept, zeros for a plain SVM.
+
+    coef, gate_coef: (p,), kept as read-only float64. Raises InvalidProblem.
+    """
+
+    kind: ClassVar[str] = "linear"
+    coef: Floats
+    intercept: float
+    gate_coef: Floats
+    gate_intercept: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "coef", frozen_array(self.coef, "coef", (None,)))
+        object.__setattr__(self, "gate_coef", frozen_array(self.gate_coef, "gate_coef", (None,)))
+        for name in ("intercept", "gate_intercept"):
+            object.__setattr__(self, name, finite_number(getattr(self, name), name))
+
+    @property
+    def linear(self) -> Linear:
+        return self.coef, self.intercept
+
+    @property
+    def gate(self) -> Linear:
+        return self.gate_coef, self.gate_intercept
+
+    def at(self, basis: Floats) -> float:
+        return float(self.coef.dot(basis)) + self.intercept
+
+    def block(self, basis: Floats) -> Floats:
+        scores: Floats = basis @ self.coef + self.intercept
+        return scores
+
+    def header(self) -> Header:
+        """Without a kind, so that the packages of older versions stay as they are."""
+        return {"intercept": self.intercept, "gate_intercept": self.gate_intercept}
+
+    def arrays(self) -> Arrays:
+        return {"coef": self.coef, "gate_coef": self.gate_coef}
+
+    def copied(self) -> LinearForm:
+        return LinearForm(self.coef.copy(), self.intercept, self.gate_coef.copy(), self.gate_intercept)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class GaussianForm(Form):
+    """score = m / √(1 + v), see the module; it has no gate.
+
+    coef: (p,). factor: R (r, p), kept as read-only float64. prior_variance: k(x, x) ≥ 0, equal for all rows.
     Raises InvalidProblem.
     """
-    table = as_dense(X, "X")
-    if table.shape[1] != packed.n_columns:
-        raise wrong_columns("X", table.shape[1], packed.n_columns)
-    return table
+
+    kind: ClassVar[str] = "gaussian"
+    coef: Floats
+    intercept: float
+    factor: Floats
+    prior_variance: float = 1.0
+    _no_gate: Floats = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        coef = frozen_array(self.coef, "coef", (None,))
+        object.__setattr__(self, "coef", coef)
+        object.__setattr__(self, "factor", frozen_array(self.factor, "factor", (None, len(coef))))
+        for name in ("intercept", "prior_variance"):
+            object.__setattr__(self, name, finite_number(getattr(self, name), name))
+        if self.prior_variance < 0.0:
+            message = "prior_variance must not be negative."
+            raise InvalidProblem(Fault("prior_variance", "out_of_range", message))
+        object.__setattr__(self, "_no_gate", frozen_array(np.zeros(len(coef)), "gate_coef", coef.shape))
+
+    @property
+    def linear(self) -> None:
+        return None
+
+    @property
+    def gate(self) -> Linear:
+        return self._no_gate, 0.0
+
+    def at(self, basis: Floats) -> float:
+        whitened = self.factor.dot(basis)
+        # Rounding can make the variance of a row near a landmark negative; it is then 0.
+        variance = max(self.prior_variance - float(whitened.dot(whitened)), 0.0)
+        return (float(self.coef.dot(basis)) + self.intercept) / sqrt(1.0 + variance)
+
+    def block(self, basis: Floats) -> Floats:
+        whitened = basis @ self.factor.T
+        variances = np.maximum(self.prior_variance - np.einsum("ij,ij->i", whitened, whitened), 0.0)
+        scores: Floats = (basis @ self.coef + self.intercept) / np.sqrt(1.0 + variances)
+        return scores
+
+    def header(self) -> Header:
+        return {"form": self.kind, "intercept": self.intercept, "prior_variance": self.prior_variance}
+
+    def arrays(self) -> Arrays:
+        return {"coef": self.coef, "factor": self.factor}
+
+    def copied(self) -> GaussianForm:
+        return GaussianForm(self.coef.copy(), self.intercept, self.factor.copy(), self.prior_variance)
 
 
-@QUIET
-def linear_forms(packed: PackedMap, table: NDArray[np.floating], forms: Sequence[Form]) -> Floats:
-    """Values (m, n) of m forms on rows (n, d) of ``rows_for``.
+def form_from(header: Header, arrays: Arrays) -> Form:
+    """The form of a package; takes its arrays out of ``arrays``. Raises InvalidPackage or InvalidProblem."""
+    kind = take(header, "form", str) if "form" in header else LinearForm.kind
+    form: Form
+    if kind == LinearForm.kind:
+        form = LinearForm(
+            coef=take_array(arrays, "coef"),
+            intercept=take(header, "intercept", float),
+            gate_coef=take_array(arrays, "gate_coef"),
+            gate_intercept=take(header, "gate_intercept", float),
+        )
+    elif kind == GaussianForm.kind:
+        form = GaussianForm(
+            coef=take_array(arrays, "coef"),
+            intercept=take(header, "intercept", float),
+            factor=take_array(arrays, "factor"),
+            prior_variance=take(header, "prior_variance", float),
+        )
+    else:
+        raise InvalidPackage(f"The package has a decision form of unknown kind {kind!r:.80}.")
+    for name in form.arrays():
+        del arrays[name]
+    return form
 
-    Raises InvalidProblem naming row and column of unusable numbers, and the row of a value beyond float64.
-    """
-    values = np.empty((len(forms), len(table)))
-    coefs = [coef for coef, _ in forms]
-    stacked = np.stack(coefs) if len(forms) > _FEW else None
-    for rows, basis in _basis_blocks(packed, table):
-        if stacked is not None:
-            np.matmul(stacked, basis.T, out=values[:, rows])
-        else:
-            for value, coef in zip(values, coefs, strict=True):
-                value[rows] = basis @ coef
-    values += np.array([[intercept] for _, intercept in forms])
-    finite = np.isfinite(values)
-    if not finite.all():
-        row = int(np.argwhere(~finite)[:, 1].min())
-        fault = out_of_range("X").faults[0]
-        raise InvalidProblem(Fault(fault.field, fault.code, f"Row {row}: {fault.message}", row))
-    return values
 
-
-def _basis_blocks(packed: PackedMap, table: NDArray[np.floating]) -> Iterator[tuple[slice, Floats]]:
-    """Basis values (rows, p) of all rows, a block at a time."""
-    scratch: Floats | None = None
-    for rows in row_blocks(len(table), max(packed.n_columns, packed.n_basis), _CACHED_ENTRIES):
-        given = table[rows]
-        # NaN, infinite and huge values show in the sum of squares, one cheap product.
-        flat = given.reshape(-1)
-        if not flat.dot(flat) < MAX_MAGNITUDE**2:
-            faults = value_faults(table, "X")
-            if faults:
-                raise InvalidProblem(*faults)
-        if table.dtype == np.float64:
-            block: Floats = given.astype(np.float64, copy=False)
-        else:
-            if scratch is None:
-                scratch = np.empty(given.shape)
-            block = scratch[: len(given)]
-            block[:] = given
-        yield rows, packed.block(block)
+def finite_number(value: Any, name: str) -> float:
+    """``value`` as a float, or InvalidProblem."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not isfinite(value):
+        raise InvalidProblem(Fault(name, "not_finite", f"{name} must be a finite number."))
+    return float(value)

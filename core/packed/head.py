@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from core.data.checks import QUIET, query_row, query_rows, row_blocks
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Buffer, Header, Reader, decode, encode_front, reader_of, take, take_array
+from core.packed.forms import LinearForm
 from core.packed.labels import PackedLabels
 from core.packed.maps import Floats, LinearBasis
 from core.packed.student import MetadataValue, PackedStudent, finite_scores
@@ -71,13 +72,17 @@ class PackedHead:
         bias = float(self._row("bias", row)[0])
         is_gate = self.kind == "head"
         # All numbers were checked when the head was packed; looking again would cost most of the time.
-        student = object.__new__(PackedStudent)
-        student.__dict__.update(
-            map=self.map,
+        form = object.__new__(LinearForm)
+        form.__dict__.update(
             coef=coef,
             intercept=bias,
             gate_coef=coef if is_gate else self._no_gate,
             gate_intercept=bias if is_gate else 0.0,
+        )
+        student = object.__new__(PackedStudent)
+        student.__dict__.update(
+            map=self.map,
+            form=form,
             threshold=0.0 if self.threshold is None else float(self._row("threshold", row)[0]),
             label=self.labels[row],
             metadata=_NO_METADATA,

@@ -21,8 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 from core.data.checks import MAX_MAGNITUDE, QUIET, out_of_range, query_row
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.calibration import Calibration, calibration_from, calibration_header
-from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take, take_array
-from core.packed.forms import Form, linear_forms, rows_for
+from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take
+from core.packed.evaluation import Output, evaluate, rows_for
+from core.packed.forms import Form, finite_number, form_from
 from core.packed.maps import Floats, PackedMap, frozen_array, map_from, map_header
 from core.packed.sparse import densified_blocks, sparse_rows
 
@@ -36,11 +37,11 @@ _FAR = MAX_MAGNITUDE**2
 class PackedStudent:
     """The decision function of one class and the teacher's score of that class, on one basis b(x) of size p.
 
-    score(x) = v·φ(x) = coef·b(x) + intercept, decision +1 iff score ≥ threshold.
-    gate(x) = S^y(x) = gate_coef·b(x) + gate_intercept (zero for a plain SVM).
-    rejection(x) = θ·φ(x) = gate(x) − score(x).
+    score(x) = form(b(x)), decision +1 iff score ≥ threshold. For a student that is linear in the features,
+    score(x) = v·φ(x) = coef·b(x) + intercept.
+    gate(x) = S^y(x), zero where there is no gate; rejection(x) = θ·φ(x) = gate(x) − score(x).
 
-    map: the basis. coef, gate_coef: (p,), kept as read-only float64. label: name of the target class.
+    map: the basis. form: from its values to score and gate. label: name of the target class.
     metadata: free text and numbers that travel with the student (versions, digests, seed).
     calibration: from scores to probabilities of the class; None if there is none.
 
@@ -50,49 +51,35 @@ class PackedStudent:
     FORMAT: ClassVar[str] = "stms.student.1"
 
     map: PackedMap
-    coef: Floats
-    intercept: float
-    gate_coef: Floats
-    gate_intercept: float
+    form: Form
     threshold: float
     label: str
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
-        p = self.map.n_basis
-        object.__setattr__(self, "coef", frozen_array(self.coef, "coef", (p,)))
-        object.__setattr__(self, "gate_coef", frozen_array(self.gate_coef, "gate_coef", (p,)))
-        for name in ("intercept", "gate_intercept", "threshold"):
-            object.__setattr__(self, name, finite_number(getattr(self, name), name))
+        frozen_array(self.form.coef, "coef", (self.map.n_basis,))
+        frozen_array(self.form.gate[0], "gate_coef", (self.map.n_basis,))
+        object.__setattr__(self, "threshold", finite_number(self.threshold, "threshold"))
         if not isinstance(self.label, str):
             raise InvalidProblem(Fault("label", "not_text", "The label of a student must be text."))
         object.__setattr__(self, "metadata", checked_metadata(self.metadata))
 
-    @property
-    def score_form(self) -> Form:
-        """v·φ as a linear form on the map's basis values."""
-        return self.coef, self.intercept
-
-    @property
-    def gate_form(self) -> Form:
-        """S^y as a linear form on the map's basis values."""
-        return self.gate_coef, self.gate_intercept
-
     def score(self, x: ArrayLike) -> float:
-        """v·φ(x) of one dense row (d,). Raises InvalidProblem naming the column at fault."""
+        """The score of one dense row (d,). Raises InvalidProblem naming the column at fault."""
         basis = self.map.row(self.checked_row(x))
-        if self.is_tame:
-            return float(self.coef.dot(basis)) + self.intercept
-        return self._value_at(basis, self.score_form)
+        return self.form.at(basis) if self.is_tame else self.score_at(basis)
 
+    @QUIET
     def score_at(self, basis: Floats) -> float:
-        """v·φ(x) from the basis values (p,) of a checked row. Raises InvalidProblem beyond float64."""
-        return self._value_at(basis, self.score_form)
+        """The score from the basis values (p,) of a checked row. Raises InvalidProblem beyond float64."""
+        return _checked_value(self.form.at(basis))
 
+    @QUIET
     def gate_at(self, basis: Floats) -> float:
         """S^y(x) from the basis values (p,) of a checked row. Raises InvalidProblem beyond float64."""
-        return self._value_at(basis, self.gate_form)
+        coef, intercept = self.form.gate
+        return _checked_value(float(coef.dot(basis)) + intercept)
 
     def checked_row(self, x: ArrayLike) -> Floats:
         """``x`` as a float64 row (d,) of usable numbers, or InvalidProblem naming the column at fault.
@@ -119,20 +106,12 @@ class PackedStudent:
 
     @cached_property
     def is_tame(self) -> bool:
-        """Whether coef·b(x) is finite for every usable row: |b_j(x)| never exceeds MAX_MAGNITUDE."""
-        with np.errstate(over="ignore"):
-            return bool(np.abs(self.coef).sum() < 1e200)
-
-    @QUIET
-    def _value_at(self, basis: Floats, form: Form) -> float:
-        value = float(form[0].dot(basis)) + form[1]
-        if not isfinite(value):
-            raise out_of_range("x")
-        return value
+        """Whether the score is finite for every usable row: |b_j(x)| never exceeds MAX_MAGNITUDE."""
+        return self.form.is_bounded
 
     def scores(self, X: ArrayLike) -> Floats:
-        """v·φ(x) of many dense rows (n, d), shape (n,). Raises InvalidProblem naming row and column."""
-        return self._values(X, self.score_form)
+        """Scores of many dense rows (n, d), shape (n,). Raises InvalidProblem naming row and column."""
+        return self._values(X, self.form.linear or self.form)
 
     def probability(self, x: ArrayLike) -> float:
         """Probability that one dense row (d,) is of the class. Raises InvalidProblem, see ``calibrated``."""
@@ -151,12 +130,14 @@ class PackedStudent:
 
     def gate(self, X: ArrayLike) -> Floats:
         """S^y(x), the teacher's score of the target class, of rows (n, d), shape (n,)."""
-        return self._values(X, self.gate_form)
+        return self._values(X, self.form.gate)
 
     def rejection(self, X: ArrayLike) -> Floats:
-        """θ·φ(x), what the gate is held against, of rows (n, d), shape (n,)."""
-        form = (self.gate_coef - self.coef, self.gate_intercept - self.intercept)
-        return self._values(X, form)
+        """θ·φ(x), which the gate must reach, of rows (n, d), shape (n,)."""
+        linear, gate = self.form.linear, self.form.gate
+        if linear is None:
+            return self.gate(X) - self.scores(X)
+        return self._values(X, (gate[0] - linear[0], gate[1] - linear[1]))
 
     def decide(self, X: ArrayLike) -> NDArray[np.bool_]:
         """True where a row (n, d) is taken for the target class: score ≥ threshold."""
@@ -164,37 +145,38 @@ class PackedStudent:
 
     @QUIET
     def scores_sparse(self, indices: ArrayLike, values: ArrayLike, indptr: ArrayLike | None = None) -> Floats:
-        """v·φ(x) of sparse rows, shape (n,).
+        """Scores of sparse rows, shape (n,).
 
         indices, values: (nnz,), columns and values of the stored entries; entries of the same place add up.
         indptr: (n + 1,), where the rows begin, as in CSR; None means that there is one row.
-        On a linear map the cost is that of the stored entries; other maps make the rows dense by blocks.
+        A linear form on a linear map costs as much as there are stored entries; for others the rows are made
+        dense by blocks.
         """
         rows = sparse_rows(indices, values, indptr, self.map.n_columns)
-        if self.map.kind == "linear":
-            products = self.coef[rows.indices] * rows.values
+        linear = self.form.linear
+        if self.map.kind == "linear" and linear is not None:
+            coef, intercept = linear
+            products = coef[rows.indices] * rows.values
             totals = np.bincount(rows.row_of, products, rows.n).astype(np.float64, copy=False)
-            return finite_scores(totals + self.intercept)
+            return finite_scores(totals + intercept)
         parts = [self.scores(block) for block in densified_blocks(rows)]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def _values(self, X: ArrayLike, form: Form) -> Floats:
-        values: Floats = linear_forms(self.map, rows_for(self.map, X), [form])[0]
-        return values
+    def _values(self, X: ArrayLike, output: Output) -> Floats:
+        return evaluate(self.map, rows_for(self.map, X), [output])[0]
 
     def to_bytes(self) -> bytes:
         """The student as safetensors; the same student always gives the same bytes."""
         header: Header = {
             "format": self.FORMAT,
             "label": self.label,
-            "intercept": self.intercept,
-            "gate_intercept": self.gate_intercept,
             "threshold": self.threshold,
             "metadata": dict(self.metadata),
+            **self.form.header(),
             **map_header(self.map),
             **calibration_header(self.calibration),
         }
-        arrays = {"coef": self.coef, "gate_coef": self.gate_coef, **self.map.arrays()}
+        arrays = {**self.form.arrays(), **self.map.arrays()}
         if self.calibration is not None:
             arrays |= self.calibration.arrays()
         return encode(header, arrays)
@@ -211,16 +193,13 @@ class PackedStudent:
             packed = map_from(header, arrays)
             student = cls(
                 map=packed,
-                coef=take_array(arrays, "coef"),
-                intercept=take(header, "intercept", float),
-                gate_coef=take_array(arrays, "gate_coef"),
-                gate_intercept=take(header, "gate_intercept", float),
+                form=form_from(header, arrays),
                 threshold=take(header, "threshold", float),
                 label=take(header, "label", str),
                 metadata=take(header, "metadata", dict),
                 calibration=calibration_from(header, arrays),
             )
-        refuse_extra(arrays, {"coef", "gate_coef"})
+        refuse_extra(arrays, set())
         return student
 
     @cached_property
@@ -230,11 +209,12 @@ class PackedStudent:
 
 
 def row_scorer(student: PackedStudent) -> Callable[[list[float]], float]:
-    """``student.score`` of lists of numbers, with all that it needs at hand: a third less time a row."""
-    pack, unpack, dot = _packer(student.map.n_columns), np.frombuffer, student.coef.dot
-    intercept, map_row = student.intercept, student.map.row
-    if not student.is_tame:
+    """``student.score`` of lists of numbers, its attributes bound beforehand: a third less time a row."""
+    linear_form = student.form.linear
+    if linear_form is None or not student.is_tame:
         return student.score
+    pack, unpack, dot = _packer(student.map.n_columns), np.frombuffer, linear_form[0].dot
+    intercept, map_row = linear_form[1], student.map.row
 
     def mapped(x: list[float]) -> float:
         return float(dot(map_row(student.checked_row(x)))) + intercept
@@ -256,11 +236,10 @@ def _packer(n: int) -> Callable[..., bytes]:
     return struct.Struct(f"{n}d").pack
 
 
-def finite_number(value: Any, name: str) -> float:
-    """``value`` as a float, or InvalidProblem."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not isfinite(value):
-        raise InvalidProblem(Fault(name, "not_finite", f"{name} must be a finite number."))
-    return float(value)
+def _checked_value(value: float) -> float:
+    if not isfinite(value):
+        raise out_of_range("x")
+    return value
 
 
 def finite_scores(scores: Floats) -> Floats:

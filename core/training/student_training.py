@@ -16,7 +16,7 @@ from core.model_selection.results import SearchReport
 from core.model_selection.search import tune_student
 from core.model_selection.threshold import HeldOut, held_out_scores
 from core.model_selection.tuning_spec import TuningSpec
-from core.packed import PackedStudent
+from core.packed import LinearForm, PackedStudent
 from core.packed.calibration import Calibration
 from core.run import Run
 from core.solvers.solution import Summary
@@ -230,10 +230,7 @@ def _pack(
         }
     return PackedStudent(
         map=basis,
-        coef=coef[0],
-        intercept=float(intercept[0]),
-        gate_coef=coef[1],
-        gate_intercept=float(intercept[1]),
+        form=LinearForm(coef[0], float(intercept[0]), coef[1], float(intercept[1])),
         threshold=threshold,
         label=preparation.classes[target],
         metadata=metadata,

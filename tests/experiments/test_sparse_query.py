@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from core.packed import LinearBasis, PackedStudent
+from core.packed import LinearBasis, LinearForm, PackedStudent
 from experiments.data import load
 from experiments.gathered import gather
 from experiments.protocol import Protocol
@@ -43,7 +43,9 @@ class Counting(np.ndarray):
 
 def student(d: int, seed: int = 0) -> PackedStudent:
     rng = np.random.default_rng(seed)
-    return PackedStudent(LinearBasis(d), rng.standard_normal(d), 0.25, np.zeros(d), 0.0, 0.0, "tech")
+    return PackedStudent(
+        LinearBasis(d), LinearForm(rng.standard_normal(d), 0.25, np.zeros(d), 0.0), 0.0, "tech"
+    )
 
 
 def sparse_row(d: int, nonzeros: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -56,9 +58,9 @@ def test_a_query_reads_as_many_coefficients_as_the_row_has_non_zeros(nonzeros: i
     asked = student(1000)
     columns, values = sparse_row(1000, nonzeros)
     expected = float(asked.scores_sparse(columns, values)[0])
-    counting = asked.coef.view(Counting)
+    counting = asked.form.coef.view(Counting)
     counting.read = []
-    object.__setattr__(asked, "coef", counting)
+    object.__setattr__(asked.form, "coef", counting)
     assert asked.scores_sparse(columns, values)[0] == expected
     assert counting.read == columns.tolist()
 
@@ -66,10 +68,10 @@ def test_a_query_reads_as_many_coefficients_as_the_row_has_non_zeros(nonzeros: i
 def test_poisoned_coefficients_of_other_columns_do_not_reach_the_score():
     asked = student(500)
     columns, values = sparse_row(500, 12)
-    expected = asked.coef[columns] @ values + 0.25
+    expected = asked.form.coef[columns] @ values + 0.25
     poisoned = np.full(500, np.nan)
-    poisoned[columns] = asked.coef[columns]
-    object.__setattr__(asked, "coef", poisoned)
+    poisoned[columns] = asked.form.coef[columns]
+    object.__setattr__(asked.form, "coef", poisoned)
     assert asked.scores_sparse(columns, values)[0] == pytest.approx(expected)
     # The row written out does reach them, as 0 times NaN is NaN: the poison works.
     written_out = np.zeros(500)

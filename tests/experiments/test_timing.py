@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from core.packed import LinearBasis, PackedStudent, PackedTeacher, RbfBasis
+from core.packed import LinearBasis, LinearForm, PackedStudent, PackedTeacher, RbfBasis
 from experiments import timing
 from experiments.timing import measure_against_teacher, seconds_in_turns, stored_entries
 
@@ -56,8 +56,10 @@ def test_both_ways_to_ask_the_teacher_answer_as_it_does(ties: bool, stored: bool
 def test_the_student_is_asked_as_it_decides():
     rng = np.random.default_rng(2)
     rows = rng.standard_normal((30, 4))
-    student = PackedStudent(LinearBasis(4), rng.standard_normal(4), 0.1, np.zeros(4), 0.0, 0.2, "a")
-    ask = timing._student(student.coef, student.intercept, 0.2, lambda i: (timing._ALL, rows[i]))
+    student = PackedStudent(
+        LinearBasis(4), LinearForm(rng.standard_normal(4), 0.1, np.zeros(4), 0.0), 0.2, "a"
+    )
+    ask = timing._student(student.form.coef, student.form.intercept, 0.2, lambda i: (timing._ALL, rows[i]))
     assert [ask(i) for i in range(30)] == student.decide(rows).tolist()
 
 
@@ -87,7 +89,7 @@ def test_a_student_on_few_landmarks_is_faster_than_a_teacher_on_many():
         return RbfBasis(np.zeros(200), np.full(200, 0.05), 0.05 * rng.standard_normal((p, 200)))
 
     teacher = PackedTeacher(basis(2000), rng.standard_normal((8, 2000)), np.zeros(8), tuple("abcdefgh"))
-    student = PackedStudent(basis(10), rng.standard_normal(10), 0.0, np.zeros(10), 0.0, 0.0, "c")
+    student = PackedStudent(basis(10), LinearForm(rng.standard_normal(10), 0.0, np.zeros(10), 0.0), 0.0, "c")
     found = measure_against_teacher(teacher, student, rng.standard_normal((20, 200)), seed=0)
     assert set(found) == {"teacher", "remark_2", "student"}
     assert found["student"] < 0.5 * found["teacher"]

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
-from core.packed import LinearBasis, PackedStudent, RbfBasis, SigmoidCalibration
+from core.packed import LinearBasis, LinearForm, PackedStudent, RbfBasis, SigmoidCalibration
 
 Check = Callable[..., dict[str, Any]]
 CAT = "/v1/models/pets/classes/cat:query"
@@ -56,7 +56,11 @@ def sea(store: Store) -> dict[str, PackedStudent]:
     def student(label: str, packed: Any, **more: Any) -> PackedStudent:
         p = packed.n_basis
         return PackedStudent(
-            packed, rng.normal(size=p), 0.1, rng.normal(size=p), -0.2, threshold=0.05, label=label, **more
+            packed,
+            LinearForm(rng.normal(size=p), 0.1, rng.normal(size=p), -0.2),
+            threshold=0.05,
+            label=label,
+            **more,
         )
 
     students = {
@@ -437,7 +441,7 @@ def test_the_teacher_takes_the_same_forms(client, pets, problem: Check):
 def test_a_sum_beyond_float64_is_refused_in_every_form(client, store: Store, problem: Check):
     huge = linear_student("a", [1e300, 1e300])
     opposed = PackedStudent(
-        LinearBasis(2), np.array([1e308, 0.0]), 0.0, np.array([-1e308, 0.0]), 0.0, 0.0, "b"
+        LinearBasis(2), LinearForm(np.array([1e308, 0.0]), 0.0, np.array([-1e308, 0.0]), 0.0), 0.0, "b"
     )
     publish(store, "huge", {"a": huge, "b": opposed}, linear_teacher(["a", "b"], np.eye(2)))
     path = "/v1/models/huge/classes/a:query"

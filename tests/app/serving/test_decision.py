@@ -7,7 +7,16 @@ import pytest
 
 from app.serving.decision import decide, decide_all, decide_row
 from core.errors import InvalidProblem
-from core.packed import FourierBasis, IsotonicCalibration, LinearBasis, PackedMap, PackedStudent, RbfBasis
+from core.packed import (
+    FourierBasis,
+    GaussianForm,
+    IsotonicCalibration,
+    LinearBasis,
+    LinearForm,
+    PackedMap,
+    PackedStudent,
+    RbfBasis,
+)
 
 RNG = np.random.default_rng(8)
 D = 5
@@ -24,7 +33,11 @@ CALIBRATION = IsotonicCalibration(np.array([-1.0, 1.0]), np.array([0.1, 0.8]))
 def student(packed: PackedMap, label: str = "a", **more: object) -> PackedStudent:
     p = packed.n_basis
     return PackedStudent(
-        packed, RNG.normal(size=p), 0.3, RNG.normal(size=p), -0.1, threshold=0.2, label=label, **more
+        packed,
+        LinearForm(RNG.normal(size=p), 0.3, RNG.normal(size=p), -0.1),
+        threshold=0.2,
+        label=label,
+        **more,
     )
 
 
@@ -32,6 +45,12 @@ STUDENTS = [
     student(packed, f"{name} {i}", calibration=CALIBRATION if i else None)
     for i in range(3)
     for name, packed in MAPS.items()
+]
+STUDENTS += [
+    PackedStudent(
+        RBF, GaussianForm(RNG.normal(size=7), 0.1, 0.1 * RNG.normal(size=(7, 7))), 0.2, f"gaussian {i}"
+    )
+    for i in range(2)
 ]
 X = RNG.normal(size=(50, D))
 

@@ -20,7 +20,7 @@ from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.errors import InvalidPackage
-from core.packed import IsotonicCalibration, PackedHead, PackedStudent, PackedTeacher, RbfBasis
+from core.packed import IsotonicCalibration, LinearForm, PackedHead, PackedStudent, PackedTeacher, RbfBasis
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_what_was_published_is_read(source: DatabaseSource, store: Store):
     assert source.revision() > before
     version = source.resolve("pets")
     found, size = source.student(version, "cat")
-    assert (found.digest, size > student.coef.nbytes) == (student.digest, True)
+    assert (found.digest, size > student.form.coef.nbytes) == (student.digest, True)
     assert source.teacher(version)[0].digest == teacher.digest
     assert source.resolve_all(["pets", "pets@latest", "pets@old"]) == {
         "pets": version,
@@ -77,10 +77,7 @@ def kernel_student(label: str, landmarks: np.ndarray, calibrated: bool = False) 
     rng = np.random.default_rng(len(label))
     return PackedStudent(
         map=RbfBasis(np.zeros(d), np.ones(d), landmarks),
-        coef=rng.standard_normal(p),
-        intercept=0.5,
-        gate_coef=rng.standard_normal(p),
-        gate_intercept=0.25,
+        form=LinearForm(rng.standard_normal(p), 0.5, rng.standard_normal(p), 0.25),
         threshold=0.0,
         label=label,
         calibration=IsotonicCalibration(np.array([-1.0, 1.0]), np.array([0.1, 0.9])) if calibrated else None,

@@ -14,7 +14,7 @@ from core.data.text import unit_term_frequencies
 from core.errors import InvalidProblem
 from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
-from core.packed import PackedStudent
+from core.packed import LinearForm, PackedStudent
 
 
 def counts(seed: int = 0) -> sp.csr_array:
@@ -62,7 +62,7 @@ def test_a_folded_student_scores_a_text_by_its_own_terms():
     fitted = fit_feature_map(rows, FeatureSpec("linear", scaling=Scaling.IDF), 0)
     weights = np.random.default_rng(1).standard_normal(9)
     basis, coef, intercept = fitted.fold(weights[None])
-    student = PackedStudent(basis, coef[0], float(intercept[0]), coef[0], 0.0, 0.0, "text")
+    student = PackedStudent(basis, LinearForm(coef[0], float(intercept[0]), coef[0], 0.0), 0.0, "text")
     expected = fitted.transform(rows) @ weights
     for i in range(rows.shape[0]):
         own = slice(rows.indptr[i], rows.indptr[i + 1])

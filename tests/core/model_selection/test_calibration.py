@@ -12,7 +12,7 @@ from sklearn.metrics import brier_score_loss
 
 from core.errors import InvalidPackage, InvalidProblem
 from core.model_selection.calibration import brier, fit_calibration, reliability
-from core.packed import IsotonicCalibration, LinearBasis, PackedStudent, SigmoidCalibration
+from core.packed import IsotonicCalibration, LinearBasis, LinearForm, PackedStudent, SigmoidCalibration
 from core.packed.codec import decode, encode
 
 CALIBRATIONS = [
@@ -30,7 +30,7 @@ def drawn(n=4000, slope=1.7, offset=-0.8, *, seed=0):
 
 def student(calibration=None):
     return PackedStudent(
-        LinearBasis(2), [1.0, 2.0], 0.5, [0.0, 0.0], 0.0, 0.25, "a", {"seed": 1}, calibration
+        LinearBasis(2), LinearForm([1.0, 2.0], 0.5, [0.0, 0.0], 0.0), 0.25, "a", {"seed": 1}, calibration
     )
 
 

@@ -1,127 +1,186 @@
-"""Linear forms on a map, by blocks and by rows, held against plain NumPy."""
+"""Decision forms against dense NumPy formulas, their bytes, and what is refused."""
 
 from __future__ import annotations
 
+import base64
+from math import erf, sqrt
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from core.data.checks import MAX_MAGNITUDE
-from core.errors import InvalidProblem
-from core.packed import FourierBasis, LinearBasis, PackedMap, PackedStudent, RbfBasis
-from core.packed import forms as forms_module
-from core.packed.forms import linear_forms, rows_for
+from core.errors import InvalidPackage, InvalidProblem
+from core.packed import (
+    FourierBasis,
+    GaussianForm,
+    LinearBasis,
+    LinearForm,
+    PackedStudent,
+    ProbitCalibration,
+    RbfBasis,
+    SigmoidCalibration,
+)
+from core.packed.codec import decode, encode
 from core.packed.student import row_scorer
 
-D = 4
-RNG = np.random.default_rng(1)
-MAPS: dict[str, PackedMap] = {
+RNG = np.random.default_rng(4)
+D = 3
+MAPS = {
     "linear": LinearBasis(D),
-    "rbf": RbfBasis(RNG.normal(size=D), np.full(D, 0.3), RNG.normal(size=(11, D))),
-    "fourier": FourierBasis(RNG.normal(size=(6, D)), RNG.normal(size=6)),
+    "rbf": RbfBasis(RNG.normal(size=D), np.full(D, 0.5), RNG.normal(size=(6, D))),
+    "fourier": FourierBasis(RNG.normal(size=(5, D)), RNG.normal(size=5)),
 }
+X = RNG.normal(size=(301, D))
 
 
-def student(packed: PackedMap, scale: float = 1.0) -> PackedStudent:
+def gaussian(packed=MAPS["rbf"], *, scale=0.2, prior=1.0, calibration=None):
     p = packed.n_basis
-    return PackedStudent(packed, scale * RNG.normal(size=p), 0.3, RNG.normal(size=p), 0.1, 0.0, "a")
+    form = GaussianForm(RNG.normal(size=p), -0.3, scale * RNG.normal(size=(4, p)), prior)
+    return PackedStudent(packed, form, 0.1, "a", {"seed": 1}, calibration)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("m", [1, 2, 3, 7])
-@pytest.mark.parametrize("kind", list(MAPS))
-def test_forms_are_products_with_the_basis(kind: str, m: int, dtype: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(forms_module, "_CACHED_ENTRIES", 64)
-    packed = MAPS[kind]
-    X = RNG.normal(size=(101, D)).astype(dtype)
-    forms = [(RNG.normal(size=packed.n_basis), float(i)) for i in range(m)]
-    expected = [packed.block(X.astype(np.float64)) @ coef + intercept for coef, intercept in forms]
-    values = linear_forms(packed, rows_for(packed, X), forms)
-    np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-13)
-    assert linear_forms(packed, rows_for(packed, X[:0]), forms).shape == (m, 0)
+def dense_scores(student):
+    form, basis = student.form, student.map.block(X)
+    variance = form.prior_variance - ((form.factor @ basis.T) ** 2).sum(axis=0)
+    return (basis @ form.coef + form.intercept) / np.sqrt(1.0 + np.maximum(variance, 0.0))
 
 
 @pytest.mark.parametrize("kind", list(MAPS))
-def test_float32_rows_give_the_scores_of_the_same_rows_in_float64(kind: str):
-    one = student(MAPS[kind])
-    X = RNG.normal(size=(500, D)).astype(np.float32)
-    np.testing.assert_array_equal(one.scores(X), one.scores(X.astype(np.float64)))
+@pytest.mark.parametrize("scale", [0.1, 5.0])
+def test_the_gaussian_score_is_the_mean_over_the_spread(kind: str, scale: float):
+    student = gaussian(MAPS[kind], scale=scale)
+    expected = dense_scores(student)
+    np.testing.assert_allclose(student.scores(X), expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose([student.score(x) for x in X], expected, rtol=1e-12, atol=1e-14)
+    ask = row_scorer(student)
+    np.testing.assert_allclose([ask(x) for x in X.tolist()], expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(student.decide(X), student.scores(X) >= 0.1)
+    rows, columns = np.nonzero(np.ones_like(X))
+    sparse = student.scores_sparse(columns, X.ravel(), np.arange(0, X.size + 1, D))
+    np.testing.assert_allclose(sparse, expected, rtol=1e-12, atol=1e-14)
+    assert len(rows) == X.size
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_rows_are_looked_at_in_every_block(dtype: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(forms_module, "_CACHED_ENTRIES", 64)
-    for row in (0, 17, 100):
-        X = np.zeros((101, D), dtype)
-        X[row, 2] = np.inf
-        with pytest.raises(InvalidProblem) as caught:
-            student(MAPS["rbf"]).scores(X)
-        assert [(f.code, f.row, f.column) for f in caught.value.faults] == [("not_finite", row, 2)]
+def test_without_a_factor_and_without_prior_variance_it_is_the_linear_form():
+    p = MAPS["rbf"].n_basis
+    coef = RNG.normal(size=p)
+    certain = PackedStudent(MAPS["rbf"], GaussianForm(coef, 0.5, np.zeros((1, p)), 0.0), 0.0, "a")
+    linear = PackedStudent(MAPS["rbf"], LinearForm(coef, 0.5, np.zeros(p), 0.0), 0.0, "a")
+    np.testing.assert_array_equal(certain.scores(X), linear.scores(X))
 
 
-def test_many_large_numbers_are_not_taken_for_unusable_ones():
-    X = np.full((1000, D), 0.99 * MAX_MAGNITUDE)
-    ones = PackedStudent(LinearBasis(D), np.ones(D), 0.0, np.ones(D), 0.0, 0.0, "a")
-    np.testing.assert_allclose(ones.scores(X), D * 0.99 * MAX_MAGNITUDE)
+def test_a_gaussian_student_has_no_gate():
+    student = gaussian()
+    assert not student.gate(X).any()
+    np.testing.assert_array_equal(student.rejection(X), -student.scores(X))
 
 
-def test_the_first_row_beyond_float64_is_named_whatever_the_form():
-    X = np.ones((6, D))
-    X[4] = 1e99
-    tame, wild = (np.ones(D), 0.0), (np.full(D, 1e300), 0.0)
-    for forms in ([wild], [tame, wild], [tame, tame, tame, wild]):
-        with pytest.raises(InvalidProblem) as caught:
-            linear_forms(MAPS["linear"], X, forms)
-        assert (caught.value.faults[0].code, caught.value.faults[0].row) == ("out_of_range", 4)
+def test_the_probability_of_a_gaussian_process_is_the_normal_distribution_of_its_score():
+    student = gaussian(calibration=ProbitCalibration())
+    expected = [0.5 * (1.0 + erf(score / sqrt(2.0))) for score in student.scores(X)]
+    np.testing.assert_allclose(student.probabilities(X), expected, rtol=1e-12, atol=1e-15)
+    assert student.probability(X[0]) == pytest.approx(expected[0], rel=1e-12)
+    assert 0.0 < ProbitCalibration().probability(-30.0) < 1e-190
+    assert ProbitCalibration().probability(40.0) == 1.0
 
 
-@pytest.mark.parametrize("kind", list(MAPS))
-@given(x=st.lists(st.floats(-1e6, 1e6) | st.integers(-(10**6), 10**6), min_size=D, max_size=D))
-@settings(max_examples=60, deadline=None)
-def test_a_row_scorer_gives_the_score(kind: str, x: list[float]):
-    one = student(MAPS[kind])
-    expected = one.scores([x])[0]
-    for score in (one.score(x), one.score(np.array(x, float)), row_scorer(one)(x)):
-        assert score == pytest.approx(expected, rel=1e-9, abs=1e-9)
+def test_the_probability_is_the_mean_of_the_probit_over_the_latent_gaussian():
+    """Rasmussen and Williams, Eq. 3.82: ∫ Φ(f) N(f; m, v) df = Φ(m / √(1 + v)); here by quadrature."""
+    student = gaussian(calibration=ProbitCalibration())
+    form, basis = student.form, student.map.block(X[:5])
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    for row, probability in zip(basis, student.probabilities(X[:5]), strict=True):
+        mean = form.coef @ row + form.intercept
+        deviation = sqrt(form.prior_variance - ((form.factor @ row) ** 2).sum())
+        latent = mean + deviation * nodes
+        values = np.array([0.5 * (1.0 + erf(f / sqrt(2.0))) for f in latent])
+        assert probability == pytest.approx(values @ weights / weights.sum(), abs=1e-10)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e250])
-@pytest.mark.parametrize("kind", list(MAPS))
+@pytest.mark.parametrize("calibration", [None, ProbitCalibration()])
+def test_a_gaussian_student_comes_back_from_its_bytes(calibration):
+    student = gaussian(calibration=calibration)
+    restored = PackedStudent.from_bytes(student.to_bytes(), digest=student.digest)
+    assert isinstance(restored.form, GaussianForm)
+    assert restored.calibration == calibration
+    np.testing.assert_array_equal(restored.scores(X), student.scores(X))
+    assert restored.to_bytes() == student.to_bytes()
+
+
+FIRST_VERSION = base64.b64decode(
+    "iAEAAAAAAAB7Il9fbWV0YWRhdGFfXyI6eyJzdG1zIjoie1wiY2FsaWJyYXRpb25cIjp7XCJraW5kXCI6XCJzaWdtb2lkXCIsXCJvZmZz"
+    "ZXRcIjotMC41LFwic2xvcGVcIjoxLjV9LFwiZm9ybWF0XCI6XCJzdG1zLnN0dWRlbnQuMVwiLFwiZ2F0ZV9pbnRlcmNlcHRcIjowLjI1"
+    "LFwiaW50ZXJjZXB0XCI6MC41LFwia2luZFwiOlwibGluZWFyXCIsXCJsYWJlbFwiOlwiYVwiLFwibWV0YWRhdGFcIjp7XCJzZWVkXCI6"
+    "MX0sXCJuX2NvbHVtbnNcIjoyLFwidGhyZXNob2xkXCI6MC4xMjV9In0sImNvZWYiOnsiZHR5cGUiOiJGNjQiLCJzaGFwZSI6WzJdLCJk"
+    "YXRhX29mZnNldHMiOlswLDE2XX0sImdhdGVfY29lZiI6eyJkdHlwZSI6IkY2NCIsInNoYXBlIjpbMl0sImRhdGFfb2Zmc2V0cyI6WzE2"
+    "LDMyXX19ICAgIAAAAAAAAPA/AAAAAAAAAEAAAAAAAAAAAAAAAAAAAPA/"
+)
+"""A linear student as the version before decision forms packed it."""
+
+
+def test_the_bytes_of_a_linear_student_are_those_of_the_version_before_forms():
+    form = LinearForm([1.0, 2.0], 0.5, [0.0, 1.0], 0.25)
+    calibration = SigmoidCalibration(1.5, -0.5)
+    student = PackedStudent(LinearBasis(2), form, 0.125, "a", {"seed": 1}, calibration)
+    assert student.to_bytes() == FIRST_VERSION
+    restored = PackedStudent.from_bytes(FIRST_VERSION)
+    assert isinstance(restored.form, LinearForm)
+    assert restored.score([1.0, 1.0]) == 3.5
+    assert restored.gate([[1.0, 1.0]]) == [1.25]
+
+
+def test_the_digest_of_a_kernel_student_is_that_of_the_version_before_forms():
+    landmarks = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.25]])
+    basis = RbfBasis(np.array([0.5, -1.0]), np.array([0.25, 2.0]), landmarks)
+    form = LinearForm([1.0, 2.0, 3.0], 0.5, [0.0, 1.0, -1.0], 0.25)
+    student = PackedStudent(basis, form, 0.125, "é", {"C": 1e5})
+    assert student.digest == "af20567bb86ed3f7197bb2626b75c05087b1523170d79f9a634eb575d0b7a1cf"
+
+
+def test_an_unknown_form_is_refused():
+    header, arrays = decode(gaussian().to_bytes(), PackedStudent.FORMAT)
+    with pytest.raises(InvalidPackage, match="unknown kind 'oracle'"):
+        PackedStudent.from_bytes(encode({**header, "form": "oracle"}, arrays))
+
+
 @pytest.mark.parametrize(
-    ("x", "code"),
+    ("parts", "field"),
     [
-        ([1.0, 2.0, 3.0], "wrong_columns"),
-        ([1.0, 2.0, 3.0, 4.0, 5.0], "wrong_columns"),
-        ([1.0, float("nan"), 3.0, 4.0], "not_finite"),
-        ([1.0, float("inf"), 3.0, 4.0], "not_finite"),
-        ([1.0, 1e101, 3.0, 4.0], "too_large"),
-        ([1.0, 10**400, 3.0, 4.0], "not_numeric"),
-        ([1.0, "2", 3.0, 4.0], "not_numeric"),
-        ([[1.0], [2.0], [3.0], [4.0]], "wrong_shape"),
+        ({"coef": [1.0, np.nan]}, "coef"),
+        ({"factor": np.ones((2, 3))}, "factor"),
+        ({"factor": [[np.inf, 0.0]]}, "factor"),
+        ({"intercept": np.nan}, "intercept"),
+        ({"prior_variance": -1.0}, "prior_variance"),
     ],
 )
-def test_a_row_scorer_refuses_what_score_refuses(kind: str, scale: float, x: list, code: str):
-    one = student(MAPS[kind], scale)
-    for ask in (one.score, row_scorer(one)):
-        with pytest.raises(InvalidProblem) as caught:
-            ask(x)
-        assert caught.value.faults[0].code == code
+def test_parts_that_cannot_be_used_are_named(parts, field):
+    usable = {"coef": [1.0, 2.0], "intercept": 0.0, "factor": np.ones((1, 2)), "prior_variance": 1.0}
+    with pytest.raises(InvalidProblem) as caught:
+        GaussianForm(**usable | parts)
+    assert caught.value.faults[0].field == field
 
 
-def test_a_score_beyond_float64_is_refused_without_a_warning():
-    wild = student(MAPS["linear"], 1e300)
-    for ask in (wild.score, row_scorer(wild), lambda x: wild.score_at(wild.checked_row(x))):
-        with pytest.raises(InvalidProblem) as caught:
-            ask([1e90, 1.0, 1.0, 1.0])
-        assert caught.value.faults[0].code == "out_of_range"
+def test_a_form_for_another_map_is_refused():
+    form = GaussianForm([1.0, 2.0], 0.0, np.ones((1, 2)))
+    with pytest.raises(InvalidProblem) as caught:
+        PackedStudent(LinearBasis(3), form, 0.0, "a")
+    assert caught.value.faults[0].field == "coef"
 
 
-def test_maps_are_equal_by_digest_when_their_numbers_are():
-    rbf = MAPS["rbf"]
-    assert isinstance(rbf, RbfBasis)
-    again = RbfBasis(rbf.shift.copy(), rbf.scale.copy(), rbf.landmarks.copy())
-    other = RbfBasis(rbf.shift, rbf.scale + 1e-12, rbf.landmarks)
-    digests = {packed.digest for packed in (*MAPS.values(), other, LinearBasis(D + 1))}
-    assert again.digest == rbf.digest
-    assert len(digests) == 5
+def test_a_copy_shares_no_memory_and_tells_its_size():
+    for form in (gaussian().form, LinearForm(np.ones(4), 0.0, np.ones(4), 0.0)):
+        copy = form.copied()
+        for name, array in form.arrays().items():
+            assert not np.shares_memory(array, copy.arrays()[name])
+        assert copy.nbytes == form.nbytes == sum(array.nbytes for array in form.arrays().values())
+
+
+def test_a_score_beyond_float64_is_refused_by_its_row():
+    p = D
+    student = PackedStudent(LinearBasis(D), GaussianForm(np.full(p, 1e300), 0.0, np.zeros((1, p))), 0.0, "a")
+    table = np.ones((5, D))
+    table[3] = 1e90
+    with pytest.raises(InvalidProblem) as caught:
+        student.scores(table)
+    assert caught.value.faults[0].row == 3
+    with pytest.raises(InvalidProblem):
+        student.score(table[3])

@@ -150,7 +150,7 @@ def test_a_row_that_skips_the_checks_equals_one_that_was_checked():
     assert names == set(vars(head.student(3))) - {"is_tame"}
     assert student.is_tame is again.is_tame is True
     assert again.digest == student.digest
-    assert not student.coef.flags.writeable
+    assert not student.form.coef.flags.writeable
 
 
 def test_some_rows_are_given_as_numbers():

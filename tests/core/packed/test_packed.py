@@ -16,7 +16,15 @@ from core.data.scaling_kind import Scaling
 from core.errors import InvalidProblem
 from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
-from core.packed import FourierBasis, LinearBasis, PackedMap, PackedStudent, PackedTeacher, RbfBasis
+from core.packed import (
+    FourierBasis,
+    LinearBasis,
+    LinearForm,
+    PackedMap,
+    PackedStudent,
+    PackedTeacher,
+    RbfBasis,
+)
 
 KINDS = ["linear", "nystroem", "fourier"]
 
@@ -34,7 +42,9 @@ def student(packed_map=None, **changes):
         "label": "Gänse 鵞",
         "metadata": {"seed": 3, "C": 1e5, "version": "1.0"},
     }
-    return PackedStudent(**(parts | changes))
+    parts |= changes
+    linear = [parts.pop(name) for name in ("coef", "intercept", "gate_coef", "gate_intercept")]
+    return PackedStudent(form=LinearForm(*linear), **parts)
 
 
 def rbf_map(p=6, d=3, seed=1):
@@ -241,7 +251,7 @@ class TestStudent:
 
     def test_its_arrays_cannot_be_written_to(self):
         with pytest.raises(ValueError, match="read-only"):
-            student().coef[0] = 1.0
+            student().form.coef[0] = 1.0
 
     def test_threads_that_share_a_student_get_the_scores_of_one_thread(self):
         packed = student(rbf_map(p=500))

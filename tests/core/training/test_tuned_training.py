@@ -94,8 +94,8 @@ def test_a_tuned_student_is_the_one_trained_at_the_chosen_point(model, training_
     C, margin, floor = one.search.chosen
     given = replace(PLAIN, student=StudentSpec(C=C, margin=margin, difficulty_floor=floor), threshold="zero")
     alone = train_student(prepare(training_part, given), 1)
-    assert (alone.packed.coef == one.packed.coef).all()
-    assert alone.packed.intercept == one.packed.intercept
+    assert (alone.packed.form.coef == one.packed.form.coef).all()
+    assert alone.packed.form.intercept == one.packed.form.intercept
     assert one.packed.metadata["C"] == C
     assert one.packed.metadata["tuning_points"] == 6
     assert one.packed.metadata["tuning_score"] == one.search.score

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -112,5 +113,8 @@ def _publish(
 
 
 def _changed(student: PackedStudent, **changed: Any) -> PackedStudent:
-    fields = ("map", "coef", "intercept", "gate_coef", "gate_intercept", "threshold", "label")
-    return PackedStudent(**{name: getattr(student, name) for name in fields} | changed)
+    of_form = {
+        name: value for name, value in changed.items() if name in ("coef", "gate_coef", "gate_intercept")
+    }
+    others = {name: value for name, value in changed.items() if name not in of_form}
+    return dataclasses.replace(student, form=dataclasses.replace(student.form, **of_form), **others)

@@ -22,7 +22,7 @@ from app.serving.query.evaluate import answer_class, answer_classes
 from app.serving.query.negotiation import negotiate
 from app.serving.query.requests import RequestLimits, read_classes
 from app.serving.servable import ServableStudent, make_servable
-from core.packed import LinearBasis, PackedMap, PackedStudent, RbfBasis, SigmoidCalibration
+from core.packed import LinearBasis, LinearForm, PackedMap, PackedStudent, RbfBasis, SigmoidCalibration
 
 VERSION = ModelVersion("pets", 3, "job", "", "svm", ("a", "b"), 3, "", {}, 0.0)
 LIMITS = RequestLimits(max_bytes=1 << 16, max_rows=50)
@@ -32,7 +32,9 @@ def served(label: str, packed: PackedMap) -> ServableStudent:
     p = packed.n_basis
     coef = np.linspace(-1.0, 2.0, p)
     calibration = SigmoidCalibration(2.0, 0.5)
-    student = PackedStudent(packed, coef, 0.25, coef[::-1], 0.5, 0.1, label, calibration=calibration)
+    student = PackedStudent(
+        packed, LinearForm(coef, 0.25, coef[::-1], 0.5), 0.1, label, calibration=calibration
+    )
     return make_servable(student, VERSION)
 
 
