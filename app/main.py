@@ -29,6 +29,7 @@ from app.server.server import Server
 from app.serving.cache import ModelCache
 from app.serving.loader import DatabaseSource
 from app.serving.open_inference.handler import InferenceHandler
+from app.serving.pipeline import QueryPipeline
 from app.serving.query.handler import QueryHandler
 from app.serving.refresher import Refresher
 from app.serving.servable import make_servable
@@ -140,9 +141,9 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     stack.callback(cache.close)
     refresher = Refresher(source, authenticator, cache, seconds=settings.refresh_seconds)
     stack.push_async_callback(refresher.stop)
-    query_handler = QueryHandler(settings, authenticator, cache, metrics, audit_writer)
-    stack.callback(query_handler.close)
-    metrics.add_gauge("stms_queries_in_flight", "Queries in progress.", lambda: query_handler.inflight)
+    pipeline = QueryPipeline(settings, authenticator, cache, metrics, audit_writer)
+    stack.callback(pipeline.close)
+    metrics.add_gauge("stms_queries_in_flight", "Queries in progress.", lambda: pipeline.inflight)
     metrics.add_gauge("stms_cache_bytes", "Bytes of loaded students and teachers.", lambda: cache.size)
     metrics.add_gauge("stms_cache_entries", "Loaded students and teachers.", lambda: len(cache))
     metrics.add_counter("stms_cache_hits", "Look-ups of students that were in memory.", lambda: cache.hits)
@@ -158,12 +159,15 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     await refresher.start()
     audit_writer.start()
     stack.push_async_callback(audit_writer.stop)
-    app.state.context = AppContext(
+    context = AppContext(
         settings, store, queue, authenticator, cache, refresher, metrics, files, audit_writer
     )
-    inference_handler = InferenceHandler(app.state.context, query_handler)
+    app.state.context = context
+    inference_handler = InferenceHandler(
+        pipeline, store, files, audit_writer, lambda: health.is_ready(health.run_checks(context))
+    )
     stack.callback(inference_handler.close)
-    app.serve_queries(query_handler, inference_handler)
+    app.serve_queries(QueryHandler(pipeline), inference_handler)
 
 
 def _count_jobs(store: Store) -> Mapping[str, int] | None:

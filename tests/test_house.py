@@ -334,14 +334,29 @@ def test_the_api_process_loads_no_numerical_library_but_numpy(
     assert not {name for name in loaded if is_in(name, TRAINING_LIBRARIES - {"dbos"})}
 
 
+def test_every_method_of_an_entity_is_used_by_the_service():
+    methods = {
+        function.name
+        for node in tree("app.domain.entities").body
+        if isinstance(node, ast.ClassDef)
+        for function in node.body
+        if isinstance(function, ast.FunctionDef) and not function.name.startswith("__")
+    }
+    used = {
+        node.attr
+        for module in within("app")
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Attribute)
+    }
+    assert methods
+    assert methods <= used, f"without a caller in app: {sorted(methods - used)}"
+
+
 def test_web_code_is_reached_by_the_web_part_and_the_roots_only():
     web_parts = {
         "app.api",
-        "app.http",
-        "app.auth",
-        "app.server",
         "app.processes",
-        "app.serving",
+        "app.server",
         "app.main",
         "app.cli",
         "app.commands",

@@ -12,15 +12,14 @@ from app.api.etags import CONDITIONS, etag, expected_revision, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
 from app.api.schemas import AliasView, ClassView, ModelSummaryView, ModelView, PointAlias, VersionView
 from app.auth.authenticator import authorise
-from app.domain.names import ALIAS
+from app.domain.names import ALIAS, MODEL_NAME
 from app.services import models
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-ModelName = Annotated[str, Path(pattern=_NAME)]
+ModelName = Annotated[str, Path(pattern=MODEL_NAME)]
 AliasText = Annotated[str, Path(max_length=100, json_schema_extra={"pattern": ALIAS})]
-VersionName = Annotated[str, Path(pattern=_NAME, description="Number of a version, or an alias.")]
+VersionName = Annotated[str, Path(pattern=MODEL_NAME, description="Number of a version, or an alias.")]
 
 
 @router.get("")

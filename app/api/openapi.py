@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.api.predict import PredictBody
 from app.domain.entities import Json
 from app.http.json_schema import ref, schemas_of
 from app.http.problem import CONTENT_TYPE, ProblemDocument
 from app.serving.query import openapi
+from app.serving.query.predict import PredictBody
 
 DESCRIPTION: Final = (
     "STMS turns one multiclass teacher into many tiny binary students, one per class, and answers "

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from app.domain.entities import Job, JobState, Priority, StudentState
-from app.domain.names import DISPLAY_NAME, NAME, Name
+from app.domain.names import DISPLAY_NAME, MODEL_NAME, ModelName
 from app.domain.strict_json import StrictModel
 from app.domain.training_spec import TrainingSpec
 from app.services.keys import MAX_OVERLAP_SECONDS, MAX_RATE
@@ -71,7 +71,7 @@ class SubmitJob(Body):
     """A wish for training. model: name to publish under."""
 
     dataset_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-    model: Name
+    model: ModelName
     hyperparameters: TrainingSpec = TrainingSpec()
     priority: Priority = Field(
         Priority.NORMAL,
@@ -282,7 +282,7 @@ class CreateKey(Body):
         max_length=3, json_schema_extra={"minItems": 1, "items": {"enum": ["admin", "query", "train"]}}
     )
     models: list[str] = Field(
-        [], max_length=1000, json_schema_extra={"items": {"type": "string", "pattern": NAME}}
+        [], max_length=1000, json_schema_extra={"items": {"type": "string", "pattern": MODEL_NAME}}
     )
     expires_in_seconds: float | None = Field(
         None, ge=1, le=MAX_SECONDS, description="From then on it is refused; null: never."

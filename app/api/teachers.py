@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from app.api import uploads
 from app.api.dependencies import Context, Trainer
 from app.api.schemas import VersionView
-from app.domain.names import ALIAS, Name
+from app.domain.names import ALIAS, ModelName
 from app.services.head_import import import_head
 from app.services.models import DEFAULT_ALIAS
 from core.packed.head import Kind
@@ -31,7 +31,7 @@ async def import_(
     response: Response,
     context: Context,
     _caller: Trainer,
-    model: Annotated[Name, Query(description="The model it becomes a version of.")],
+    model: Annotated[ModelName, Query(description="The model it becomes a version of.")],
     kind: Annotated[
         Literal["head", "students"],
         Query(description="head: rows of a teacher; students: linear students that are ready to use."),

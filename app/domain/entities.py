@@ -250,15 +250,6 @@ class ApiKey:
     rotated_at: float | None = None
     last_used_at: float | None = None
 
-    def allows(self, scope: str, model: str | None = None) -> bool:
-        """Whether the key opens what needs ``scope``, for this model if one is named.
-
-        admin may do everything, train everything but manage keys, query only ask the models it is for.
-        """
-        if "admin" in self.scopes or (scope != "admin" and "train" in self.scopes):
-            return True
-        return scope in self.scopes and (model is None or not self.models or model in self.models)
-
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:

@@ -1,4 +1,4 @@
-"""Names: of models and aliases, which stand in URLs, and display names, which are free texts."""
+"""The grammar of names: models, aliases, references, classes, and display names."""
 
 from __future__ import annotations
 
@@ -7,15 +7,24 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import StringConstraints
 
-NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-Name: TypeAlias = Annotated[str, StringConstraints(pattern=NAME)]
+from app.domain.errors import InputFault, InvalidRequest
+
+MODEL_PART: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+VERSION_PART: Final = r"[A-Za-z0-9._-]{1,100}"
+"""What may follow ``model@``: an alias, or the number of a version."""
+
+MODEL_NAME: Final = rf"^{MODEL_PART}$"
 ALIAS: Final = r"^[A-Za-z][A-Za-z0-9._-]{0,99}$"
-AliasName: TypeAlias = Annotated[str, StringConstraints(pattern=ALIAS)]
-"""Begins with a letter: ``model@3`` is always version 3."""
-Reference: TypeAlias = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[A-Za-z0-9._-]{1,100})?$")
-]
+"""An alias begins with a letter, so that ``model@3`` can only be version 3."""
+REFERENCE: Final = rf"^{MODEL_PART}(@{VERSION_PART})?$"
 """A model: ``name``, ``name@alias`` or ``name@3``."""
+
+ModelName: TypeAlias = Annotated[str, StringConstraints(pattern=MODEL_NAME)]
+AliasName: TypeAlias = Annotated[str, StringConstraints(pattern=ALIAS)]
+Reference: TypeAlias = Annotated[str, StringConstraints(pattern=REFERENCE)]
+
+MAX_CLASS_NAME: Final = 400
+"""Largest number of characters in the name of a class."""
 
 _UNSEEN: Final = (
     r"\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -27,11 +36,54 @@ DISPLAY_NAME: Final = rf"^[^{_UNSEEN}]*[^\s{_UNSEEN}][^{_UNSEEN}]*$"
 MAX_DISPLAY_NAME: Final = 200
 """Characters in the name of a data set."""
 
-_PATTERN: Final = re.compile(DISPLAY_NAME)
+_DISPLAY_NAME: Final = re.compile(DISPLAY_NAME)
+_MODEL_NAME: Final = re.compile(MODEL_NAME)
+_ALIAS: Final = re.compile(ALIAS)
+_REFERENCE: Final = re.compile(REFERENCE)
+_VERSION: Final = re.compile(VERSION_PART)
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 
 def is_display_name(text: str, max_length: int) -> bool:
     """Whether ``text`` matches `DISPLAY_NAME` and has at most ``max_length`` characters."""
     # Lone surrogates cannot be encoded as UTF-8, and JSON Schema patterns cannot exclude them.
-    return len(text) <= max_length and _PATTERN.fullmatch(text) is not None and not _SURROGATE.search(text)
+    is_valid = len(text) <= max_length and _DISPLAY_NAME.fullmatch(text) is not None
+    return is_valid and not _SURROGATE.search(text)
+
+
+def is_model_name(text: str) -> bool:
+    """Whether ``text`` can be the name of a model."""
+    return _MODEL_NAME.fullmatch(text) is not None
+
+
+def check_model_name(model: str) -> None:
+    """Raise InvalidRequest unless ``model`` can be the name of a model."""
+    if not is_model_name(model):
+        message = (
+            "A model name starts with a letter or digit and holds at most 100 letters, digits, dots, dashes "
+            "and underscores."
+        )
+        fault = InputFault(field="model", code="invalid_name", message=message)
+        raise InvalidRequest(message, code="invalid_name", faults=[fault])
+
+
+def check_alias(alias: str) -> None:
+    """Raise InvalidRequest unless ``alias`` can be the name of an alias."""
+    if not _ALIAS.fullmatch(alias):
+        text = "An alias begins with a letter, then letters, digits, '.', '_' or '-', at most 100 in all."
+        raise InvalidRequest(text, faults=[InputFault("alias", "bad_name", text)])
+
+
+def is_reference(text: str) -> bool:
+    """Whether ``text`` can refer to a model."""
+    return _REFERENCE.fullmatch(text) is not None
+
+
+def is_version(text: str) -> bool:
+    """Whether ``text`` can be an alias or the number of a version."""
+    return _VERSION.fullmatch(text) is not None
+
+
+def is_class_label(label: str) -> bool:
+    """Whether ``label`` can be the name of a class."""
+    return 0 < len(label) <= MAX_CLASS_NAME and "\0" not in label

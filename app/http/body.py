@@ -1,4 +1,4 @@
-"""Reading a bounded request body from ASGI messages."""
+"""Reading a request body of bounded size from ASGI messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.http.types import Body, Message, Receive
 
 
 def declared_length(value: bytes | None, limit: int) -> int | None:
-    """The Content-Length of a request, None where it has none.
+    """The number of bytes in a Content-Length header; None without one.
 
     Raises InvalidRequest for anything that is not a number of bytes and TooLarge beyond ``limit``.
     """
@@ -25,23 +25,8 @@ def declared_length(value: bytes | None, limit: int) -> int | None:
     return length
 
 
-async def read_body(receive: Receive, length: int | None, limit: int) -> bytes:
-    """The whole body of at most ``limit`` bytes; ``length`` is what Content-Length promised.
-
-    Raises TooLarge, and InvalidRequest when the body ends early or is longer than promised.
-    """
-    return bytes(await read_buffer(receive, length, limit))
-
-
-async def read_buffer(receive: Receive, length: int | None, limit: int) -> Body:
-    """As `read_body`, without a last copy of a body that came in pieces."""
-    message = await receive()
-    whole = whole_body(message, length, limit)
-    return await read_rest(message, receive, length, limit) if whole is None else whole
-
-
 def whole_body(message: Message, length: int | None, limit: int) -> bytes | None:
-    """The body, if the first message has all of it, else None; raises as `read_body`."""
+    """The body if the first message contains all of it, otherwise None; raises as `read_rest`."""
     if message["type"] != "http.request" or message.get("more_body", False):
         return None
     body: bytes = message.get("body", b"")
@@ -53,11 +38,14 @@ def whole_body(message: Message, length: int | None, limit: int) -> bytes | None
 
 
 async def read_rest(first: Message, receive: Receive, length: int | None, limit: int) -> Body:
-    """The body that begins with the message ``first``; raises as `read_body`.
+    """The body of at most ``limit`` bytes that begins with the message ``first``.
 
-    Each piece goes to its place as it comes: a list of them would cost many times the body if they are tiny.
-    Where the length is known the place is made at once. Its memory is taken from the system as it is filled,
-    so a promised length alone costs nothing.
+    length: the Content-Length, if there is one. Each piece is copied to its position when it arrives, since
+    a list of tiny pieces would take many times the memory of the body. With a known length the buffer is
+    allocated in advance; the operating system provides its memory as it is filled, so a large Content-Length
+    without a body costs nothing.
+
+    Raises TooLarge, and InvalidRequest if the body ends early or is longer than declared.
     """
     if length is None:
         grown = bytearray()
@@ -66,7 +54,7 @@ async def read_rest(first: Message, receive: Receive, length: int | None, limit:
         return grown
     body, size = np.empty(length, np.uint8).data, 0
     async for piece in stream_body(receive, limit, first):
-        _check_promise(size + len(piece), length)
+        _check_declared(size + len(piece), length)
         body[size : size + len(piece)] = piece
         size += len(piece)
     _check_length(size, length)
@@ -76,12 +64,12 @@ async def read_rest(first: Message, receive: Receive, length: int | None, limit:
 async def stream_body(
     receive: Receive, limit: int, first: Message | None = None, length: int | None = None
 ) -> AsyncIterator[bytes]:
-    """The body piece by piece, never more than ``limit`` bytes; raises as `read_body`."""
+    """The pieces of a body of at most ``limit`` bytes; raises as `read_rest`."""
     size = 0
     message = first if first is not None else await receive()
     while True:
         if message["type"] == "http.disconnect":
-            raise truncated("The client went away before the body was complete.")
+            raise truncated("The client disconnected before the body was complete.")
         piece: bytes = message.get("body", b"")
         size += len(piece)
         _check_size(size, limit)
@@ -94,12 +82,12 @@ async def stream_body(
 
 
 def too_large(limit: int) -> TooLarge:
-    """The error of a body beyond ``limit`` bytes."""
+    """The error for a body of more than ``limit`` bytes."""
     return TooLarge(f"The body is larger than {limit} bytes.", code="body_too_large")
 
 
 def truncated(message: str) -> InvalidRequest:
-    """The error of a body that is not as long as promised."""
+    """The error for a body that does not have its declared length."""
     return InvalidRequest(message, code="truncated_upload")
 
 
@@ -108,11 +96,11 @@ def _check_size(size: int, limit: int) -> None:
         raise too_large(limit)
 
 
-def _check_promise(size: int, promised: int) -> None:
-    if size > promised:
-        raise truncated(f"The body goes on after {promised} bytes, which its Content-Length says.")
+def _check_declared(size: int, declared: int) -> None:
+    if size > declared:
+        raise truncated(f"The body continues after {declared} bytes, its Content-Length.")
 
 
-def _check_length(size: int, promised: int | None) -> None:
-    if promised is not None and size != promised:
-        raise truncated(f"The body has {size} bytes; its Content-Length says {promised}.")
+def _check_length(size: int, declared: int | None) -> None:
+    if declared is not None and size != declared:
+        raise truncated(f"The body has {size} bytes; its Content-Length is {declared}.")

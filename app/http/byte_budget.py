@@ -1,4 +1,4 @@
-"""The memory that large query bodies take at once: bounded, however many there are."""
+"""A budget for the memory that large request bodies take together."""
 
 from __future__ import annotations
 
@@ -7,36 +7,41 @@ from typing import Final
 from app.domain.errors import Overloaded
 
 SMALL_BYTES: Final = 64 * 1024
-"""Bodies up to this size are not counted: the number of queries under way bounds them."""
+"""Bodies up to this size are not counted: the limit of queries in flight bounds them."""
+
+_MAX_DEFLATE_RATIO: Final = 1032
+"""Largest ratio of deflate's output to its input."""
 
 
-_MOST_UNPACKED: Final = 1032
-"""How much larger deflate's output can be than its input."""
+def max_body_bytes(length: int | None, limit: int, *, compressed: bool) -> int:
+    """The largest size in bytes that a body can have once it is decompressed, at most ``limit``.
 
-
-def max_body_bytes(length: int | None, limit: int, *, packed: bool) -> int:
-    """The largest size, up to ``limit``, of a body with this Content-Length once it is unpacked."""
+    length: Content-Length, if there is one.
+    """
     if length is None:
         return limit
-    return min(limit, length * _MOST_UNPACKED) if packed else length
+    return min(limit, length * _MAX_DEFLATE_RATIO) if compressed else length
 
 
 class ByteBudget:
-    """A budget of ``limit`` bytes; one body alone may be larger than all of it. Belongs to the event loop."""
+    """A budget of ``limit`` bytes. A single body may exceed it. Only the event loop's thread may use it.
+
+    reserved: bytes in use.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.reserved = 0
 
     def reserve(self, size: int) -> int:
-        """Reserve ``size`` bytes and return what is to be released. Raises Overloaded."""
+        """Reserve ``size`` bytes; returns the number to pass to `release`. Raises Overloaded."""
         if size <= SMALL_BYTES:
             return 0
         if self.reserved and self.reserved + size > self._limit:
-            raise Overloaded(f"Queries of {self.reserved} bytes are under way already.")
+            raise Overloaded(f"Query bodies of {self.reserved} bytes are in progress already.")
         self.reserved += size
         return size
 
     def release(self, size: int) -> None:
-        """What `reserve` returned."""
+        """Release bytes that `reserve` returned."""
         self.reserved -= size

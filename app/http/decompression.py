@@ -1,4 +1,4 @@
-"""Packed request bodies, unpacked piece by piece and never further than allowed (RFC 9110, 8.4.1)."""
+"""Decompression of request bodies with limits against decompression bombs (RFC 9110, 8.4.1)."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from app.http.body import too_large
 from app.http.types import Body
 
 MAX_RATIO: Final = 250
-"""Unpacked bytes for each packed one; real rows stay far below, a bomb of zeros reaches a thousand."""
+"""Largest ratio of output to input bytes; real rows stay far below it, a bomb of zeros reaches 1000."""
 FREE_BYTES: Final = 1 << 20
-"""So much may be unpacked at whatever ratio."""
+"""Output up to this size may have any ratio."""
 
 _PIECE: Final = 1 << 16
-# 32 + 15: a gzip or a zlib header, whichever comes.
+# 32 + 15: zlib detects a gzip or a zlib header.
 _WINDOW: Final = 47
 
 
 def decompress(data: Body, limit: int) -> bytearray:
-    """A body as it was before gzip or deflate (the zlib format), at most ``limit`` bytes.
+    """Decompress a body in gzip or deflate (the zlib format) to at most ``limit`` bytes.
 
-    Several gzip members follow each other as one. Takes no more memory than ``limit`` and some pieces,
-    whatever ``data`` says. Raises InvalidRequest for damaged data, and TooLarge.
+    Several gzip members are concatenated. Peak memory is ``limit`` and a few blocks, for any input. Raises
+    InvalidRequest for damaged data, and TooLarge.
     """
     allowed = min(limit, max(FREE_BYTES, MAX_RATIO * len(data)))
-    unpacked = bytearray()
-    unpacker = zlib.decompressobj(_WINDOW)
+    output = bytearray()
+    decoder = zlib.decompressobj(_WINDOW)
     view = memoryview(data)
     for start in range(0, len(view), _PIECE):
         rest: Body = view[start : start + _PIECE]
         while rest:
-            if unpacker.eof:
-                unpacker = zlib.decompressobj(_WINDOW)
-            unpacked += _unpack(unpacker, rest)
-            if len(unpacked) > allowed:
-                raise _too_far(allowed, limit)
-            rest = unpacker.unconsumed_tail or unpacker.unused_data
-    if not unpacker.eof:
+            if decoder.eof:
+                decoder = zlib.decompressobj(_WINDOW)
+            output += _decode(decoder, rest)
+            if len(output) > allowed:
+                raise _too_much(allowed, limit)
+            rest = decoder.unconsumed_tail or decoder.unused_data
+    if not decoder.eof:
         raise _damaged()
-    return unpacked
+    return output
 
 
-def _unpack(unpacker: Any, data: Body) -> bytes:
+def _decode(decoder: Any, data: Body) -> bytes:
     try:
-        piece: bytes = unpacker.decompress(data, _PIECE)
+        piece: bytes = decoder.decompress(data, _PIECE)
     except zlib.error as error:
         raise _damaged() from error
     return piece
 
 
-def _too_far(allowed: int, limit: int) -> TooLarge:
+def _too_much(allowed: int, limit: int) -> TooLarge:
     if allowed == limit:
         return too_large(limit)
     message = f"The body unpacks to more than {MAX_RATIO} times its size."

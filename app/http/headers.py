@@ -1,48 +1,72 @@
-"""What is compressed, on the way in and on the way out: gzip and deflate (RFC 9110, 8.4.1)."""
+"""Parsing of HTTP headers that several request formats share (RFC 9110)."""
 
 from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterator
 from typing import Final
 
 from app.domain.errors import UnsupportedFormat
 
-MIN_BYTES: Final = 1024
-"""Smaller answers go out as they are: packing them costs more than it saves."""
+MIN_COMPRESSED_BYTES: Final = 1024
+"""Smaller responses are sent uncompressed: compressing them costs more than it saves."""
 
 _LEVEL: Final = 1
-_PACKINGS: Final = (b"gzip", b"x-gzip", b"deflate")
+_CODINGS: Final = {
+    b"": None,
+    b"identity": None,
+    b"gzip": b"gzip",
+    b"x-gzip": b"gzip",
+    b"deflate": b"deflate",
+}
 
 
-def is_packed(encoding: bytes | None) -> bool:
-    """Whether a request's body has to be unpacked, by its Content-Encoding. Raises UnsupportedFormat."""
-    name = b"identity" if encoding is None else encoding.strip().lower()
-    if name not in (b"", b"identity", *_PACKINGS):
+def media_type(value: bytes) -> bytes:
+    """The media type of a Content-Type or of one part of an Accept, in lower case without parameters."""
+    return value.partition(b";")[0].strip().lower()
+
+
+def content_coding(value: bytes | None) -> bytes | None:
+    """The coding that a Content-Encoding names, ``gzip`` or ``deflate``; None if the body is not encoded.
+
+    Raises UnsupportedFormat for any other coding.
+    """
+    name = b"" if value is None else value.strip().lower()
+    if name not in _CODINGS:
         raise UnsupportedFormat("Content-Encoding must be gzip, deflate or identity.", code="bad_encoding")
-    return name in _PACKINGS
+    return _CODINGS[name]
 
 
-def wanted_encoding(accepted: bytes | None) -> bytes | None:
-    """gzip or deflate where an Accept-Encoding asks for it, the preferred one, else None."""
-    if accepted is None:
+def preferred_coding(accept_encoding: bytes | None) -> bytes | None:
+    """The coding, ``gzip`` or ``deflate``, that an Accept-Encoding prefers; None if it accepts neither."""
+    if accept_encoding is None:
         return None
-    weights = dict(_weight(part) for part in accepted.lower().split(b","))
+    weights = dict(weighted(accept_encoding))
     best = max((b"gzip", b"deflate"), key=lambda name: weights.get(name, 0.0))
     return best if weights.get(best, 0.0) > 0.0 else None
 
 
-def deflate(data: bytes, encoding: bytes) -> bytes:
-    """``data`` compressed; "deflate" means the zlib format, as everywhere in HTTP."""
-    return gzip.compress(data, _LEVEL, mtime=0) if encoding == b"gzip" else zlib.compress(data, _LEVEL)
+def weighted(value: bytes) -> Iterator[tuple[bytes, float]]:
+    """The parts of a comma-separated header in lower case, each with its weight q (section 12.4.2).
+
+    The weight is 1 without a parameter q, and 0 if q is not a number.
+    """
+    for part in value.split(b","):
+        yield media_type(part), _quality(part)
 
 
-def _weight(part: bytes) -> tuple[bytes, float]:
-    name, _, parameter = part.partition(b";")
-    key, _, value = parameter.partition(b"=")
-    if key.strip() != b"q":
-        return name.strip(), 1.0
-    try:
-        return name.strip(), float(value)
-    except ValueError:
-        return name.strip(), 0.0
+def compress(data: bytes, coding: bytes) -> bytes:
+    """``data`` in the coding ``gzip`` or ``deflate``; the latter is the zlib format (section 8.4.1.2)."""
+    return gzip.compress(data, _LEVEL, mtime=0) if coding == b"gzip" else zlib.compress(data, _LEVEL)
+
+
+def _quality(part: bytes) -> float:
+    for parameter in part.split(b";")[1:]:
+        name, _, value = parameter.partition(b"=")
+        if name.strip().lower() == b"q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0

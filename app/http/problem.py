@@ -1,7 +1,4 @@
-"""Errors as ``application/problem+json`` (RFC 9457): the one renderer of the program.
-
-Knows no web framework, so that the query path and the endpoints share it.
-"""
+"""Errors as ``application/problem+json`` (RFC 9457), for the query path and the endpoints alike."""
 
 from __future__ import annotations
 
@@ -15,12 +12,13 @@ from typing import Final, NotRequired, TypedDict
 
 from app.domain import errors
 from app.domain.errors import InputFault, ServiceError
+from app.http.types import Header
 
 CONTENT_TYPE: Final = "application/problem+json"
 MAX_TEXT: Final = 2000
-"""Characters of one text in an answer."""
+"""Largest number of characters of one text in a response."""
 MAX_FAULTS: Final = 100
-"""Faults named in one answer; their whole number is in the detail."""
+"""Largest number of faults in one response; the detail has their total."""
 
 STATUS_OF: Final[dict[type[ServiceError], int]] = {
     errors.InvalidRequest: 400,
@@ -38,10 +36,8 @@ STATUS_OF: Final[dict[type[ServiceError], int]] = {
     errors.Unavailable: 503,
 }
 
-Headers = list[tuple[bytes, bytes]]
-
 NO_STORE: Final = (b"cache-control", b"no-store")
-"""On whatever is for the one who asked only, and says nothing else."""
+"""The Cache-Control of every response that sets no other."""
 
 
 class ProblemDocument(TypedDict):
@@ -61,10 +57,9 @@ class ProblemDocument(TypedDict):
 class Problem:
     """An error as the client sees it.
 
-    status: of HTTP. code: stable word for programs. detail: a sentence for people.
-    faults: what is wrong with the input, place by place. retry_after: seconds to wait, if waiting helps.
-    allow: the methods a resource has, when another was asked for.
-    quota: how often the caller may ask: so many times in a window of so many seconds.
+    status: of HTTP. code: stable word for programs. detail: sentence for people. faults: each invalid part of
+    the input with its position. retry_after: seconds, if a retry can help. allow: methods of the resource,
+    for status 405. quota: (requests, seconds) of the caller's rate limit.
     """
 
     status: int
@@ -76,7 +71,7 @@ class Problem:
     quota: tuple[int, float] | None = None
 
     def body(self, request_id: str, instance: str) -> bytes:
-        """The document. instance: path of the request, percent-encoded as it came."""
+        """The JSON document. instance: path of the request, percent-encoded as it arrived."""
         document: ProblemDocument = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
@@ -92,8 +87,8 @@ class Problem:
         text = json.dumps(document, default=dataclasses.asdict, allow_nan=False, separators=(",", ":"))
         return text.encode("ascii")
 
-    def headers(self) -> Headers:
-        """Headers that belong to the problem, its content type among them."""
+    def headers(self) -> list[Header]:
+        """The headers of the response, without Content-Length."""
         headers = [(b"content-type", CONTENT_TYPE.encode()), NO_STORE]
         if self.retry_after is not None:
             wait = max(1, math.ceil(self.retry_after))
@@ -110,8 +105,16 @@ class Problem:
         return headers
 
 
+class ProblemError(Exception):
+    """Ends a request with a problem that is not an error of a use case, such as a wrong method."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
 def problem_of(error: ServiceError) -> Problem:
-    """How an error of a use case looks over HTTP."""
+    """The problem that reports an error of a use case."""
     status = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
     retry_after = getattr(error, "retry_after", None)
     quota = (error.quota, error.window) if isinstance(error, errors.RateLimited) else None
@@ -119,19 +122,19 @@ def problem_of(error: ServiceError) -> Problem:
 
 
 def method_not_allowed(method: str, allow: str) -> Problem:
-    """The resource exists, but has no such method."""
+    """The problem of a resource that does not have the method ``method``."""
     return Problem(405, "method_not_allowed", f"{method} is not possible here, only {allow}.", allow=allow)
 
 
 def internal_problem() -> Problem:
-    """An unexpected error: nothing of the inside is shown."""
+    """The problem of an unexpected error, without internal details."""
     return Problem(
         500, "internal_error", "Something went wrong inside the server; its log names the request."
     )
 
 
 def short(text: str) -> str:
-    """A text that may quote what was sent: some of it is enough."""
+    """``text`` cut to `MAX_TEXT` characters, since it may quote the request."""
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 

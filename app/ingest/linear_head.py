@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, UnsupportedFormat
+from app.domain.npy_header import ArrayHeader
 from app.ingest.formats import FileFormat, by_magic
-from app.ingest.npy import ArrayHeader
 from app.ingest.npz import npz_archive
 from app.ingest.raw import MAX_FAULTS, invalid_file
 from app.ingest.safetensors import is_safetensors, safetensors_file

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, UnsupportedFormat
+from app.domain.npy_header import ArrayHeader, read_header
 from app.ingest.mapped_arrays import as_floats, mapped
-from app.ingest.npy import ArrayHeader, read_header
+from app.ingest.npy import read_array
 from app.ingest.raw import DatasetLimits, RawData, RawPart, choose_label_column, invalid_file
 
 _MAX_ARRAYS = 1000
@@ -223,7 +224,7 @@ class _DatasetReader:
         self.used.add(name)
         with self.archive.open(name) as (header, stream):
             self.limits.check_bytes(header.size)
-            return header.read(stream, self.limits.temp_folder)
+            return read_array(header, stream, self.limits.temp_folder)
 
     def _missing(self, name: str) -> InvalidRequest:
         names = ", ".join(sorted(self.entries)[:20])

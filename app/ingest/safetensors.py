@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from app.domain.errors import InputFault
-from app.ingest.npy import ArrayHeader
+from app.domain.npy_header import ArrayHeader
 from app.ingest.raw import invalid_file
 
 MAX_HEADER_BYTES: Final = 100 * 1000**2

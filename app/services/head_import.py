@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 
 from app.domain.entities import ModelVersion
-from app.domain.errors import InputFault, InvalidRequest
-from app.domain.names import Name
+from app.domain.names import check_alias, check_model_name
 from app.ingest.linear_head import HeadFile, HeadLimits, as_invalid_request, head_file
-from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES, check_alias
+from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, FileWriter
 from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large
@@ -27,8 +25,6 @@ from core.errors import InvalidProblem
 from core.packed import PackedLabels
 from core.packed.codec import encode_front
 from core.packed.head import Kind, head_header, head_shapes
-
-_MODEL_NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 def import_head(
@@ -51,7 +47,9 @@ def import_head(
 
     Raises InvalidRequest naming field, row and column at fault, TooLarge, UnsupportedFormat, Unavailable.
     """
-    _check_names(model, alias)
+    check_model_name(model)
+    if alias is not None:
+        check_alias(alias)
     accepted = HeadLimits(limits.max_classes, limits.max_columns, limits.max_head_bytes)
     with head_file(source, accepted) as head:
         try:
@@ -130,17 +128,3 @@ def _publish(store: Store, wanted: ModelVersion, alias: str | None) -> tuple[Mod
         told = {"kind": version.method, "alias": alias}
         uow.audit.append("model.import", f"{version.model}@{number}", details=told)
     return version, True
-
-
-def _check_names(model: str, alias: str | None) -> None:
-    try:
-        _MODEL_NAME.validate_python(model)
-    except ValidationError as error:
-        text = (
-            "A model name starts with a letter or digit and holds at most 100 letters, digits, dots, dashes "
-            "and underscores."
-        )
-        fault = InputFault("model", "invalid_name", text)
-        raise InvalidRequest(text, code="invalid_name", faults=[fault]) from error
-    if alias is not None:
-        check_alias(alias)

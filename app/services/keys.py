@@ -15,17 +15,14 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
-
 from app.domain.entities import ApiKey, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotAuthenticated
-from app.domain.names import Name, is_display_name
+from app.domain.names import is_display_name, is_model_name
 from app.store.unit_of_work import Store
 
 SCOPES = frozenset({"admin", "train", "query"})
 
 _TEXT = re.compile(r"stms_(key_[0-9a-f]{24})_([A-Za-z0-9_-]{43})")
-_MODEL_NAME: TypeAdapter[str] = TypeAdapter(Name)
 _NO_DIGEST = "0" * 64
 
 MAX_RATE: Final = 1e6
@@ -196,7 +193,7 @@ def _faults(name: str, scopes: Collection[str], models: Collection[str]) -> list
     return faults + [
         InputFault("models", "bad_name", f"{model!r:.120} is no name of a model.")
         for model in models
-        if not _is_model_name(model)
+        if not is_model_name(model)
     ]
 
 
@@ -214,11 +211,3 @@ def _limit_faults(
         text = f"A burst is 1 to {MAX_RATE:.0f} requests."
         faults.append(InputFault("rate_burst", "out_of_range", text))
     return faults
-
-
-def _is_model_name(model: str) -> bool:
-    try:
-        _MODEL_NAME.validate_python(model)
-    except ValidationError:
-        return False
-    return True

@@ -6,18 +6,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from app.domain.entities import Alias, Job, Json, ModelSummary, ModelVersion
 from app.domain.errors import (
     Conflict,
-    InputFault,
-    InvalidRequest,
     NotFound,
     PreconditionRequired,
     Unavailable,
 )
-from app.domain.names import AliasName
+from app.domain.names import check_alias
 from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store, UnitOfWork
 from core.errors import InvalidPackage
@@ -29,8 +25,6 @@ LISTED_CLASSES = 1000
 """Up to so many labels stand in a version itself; more are in a table that is read when it is asked for."""
 
 Result = TypeVar("Result")
-
-_ALIAS_NAME: TypeAdapter[str] = TypeAdapter(AliasName)
 
 
 def list_models(store: Store, *, limit: int, after: str | None = None) -> tuple[Sequence[ModelSummary], bool]:
@@ -255,12 +249,3 @@ def unknown_class(version: ModelVersion, label: str) -> NotFound:
 
 def _where(version: ModelVersion) -> str:
     return f"Version {version.version} of model {version.model!r}"
-
-
-def check_alias(alias: str) -> None:
-    """Raises InvalidRequest for text that cannot be an alias."""
-    try:
-        _ALIAS_NAME.validate_python(alias)
-    except ValidationError as error:
-        text = "An alias begins with a letter, then letters, digits, '.', '_' or '-', at most 100 in all."
-        raise InvalidRequest(text, faults=[InputFault("alias", "bad_name", text)]) from error

@@ -9,7 +9,6 @@ import time
 import zlib
 from collections.abc import Sequence
 
-from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.entities import (
@@ -25,14 +24,12 @@ from app.domain.entities import (
 )
 from app.domain.errors import (
     Conflict,
-    InputFault,
-    InvalidRequest,
     NotFound,
     Overloaded,
     Unavailable,
     Unprocessable,
 )
-from app.domain.names import Name
+from app.domain.names import check_model_name
 from app.domain.ports import JobQueue
 from app.domain.training_spec import TrainingSpec
 from app.services.imported_teacher import fixed_teacher
@@ -45,8 +42,6 @@ logger = logging.getLogger(__name__)
 
 RETRIABLE = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.PARTIALLY_SUCCEEDED})
 """Seconds without any worker's heartbeat after which a running job is cancelled without waiting for one."""
-
-_MODEL_NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 def submit_job(
@@ -71,7 +66,7 @@ def submit_job(
     Unprocessable when an idempotency key comes back with another body, or hyper-parameters do not suit the
     data set.
     """
-    _check_model_name(model)
+    check_model_name(model)
     spec = _with_fixed_teacher(store, dataset_id, spec, settings)
 
     def attempt() -> tuple[Job, bool]:
@@ -261,18 +256,6 @@ def _with_fixed_teacher(
     files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
     fixed = fixed_teacher(store, files, spec.teacher.model, dataset)
     return spec.model_copy(update={"teacher": spec.teacher.model_copy(update={"model": fixed})})
-
-
-def _check_model_name(model: str) -> None:
-    try:
-        _MODEL_NAME.validate_python(model)
-    except ValidationError as error:
-        message = (
-            "A model name starts with a letter or digit and holds at most 100 letters, digits, dots, dashes "
-            "and underscores."
-        )
-        fault = InputFault(field="model", code="invalid_name", message=message)
-        raise InvalidRequest(message, code="invalid_name", faults=[fault]) from error
 
 
 def _remembered_job(uow: UnitOfWork, known: tuple[str, str], body_digest: str) -> Job:

@@ -1,9 +1,9 @@
-"""Loaded students and teachers of one server process.
+"""The loaded students and teachers of one server process.
 
 Every structure here belongs to the event loop; only loading runs in threads. So a lookup takes no lock, and
-two requests that miss together wait for one load. A published version never changes, so what is loaded stays
-true; what can change is which version a reference means, and `refresh` sees to that: it loads from the new
-version what was in use of the old one, and only then lets queries see the move.
+two requests that miss at the same time share one load. A published version never changes, so a loaded one
+never becomes stale. Only the version that a reference resolves to can change: `refresh` preloads from the new
+version what was loaded of the old one, and switches queries over afterwards.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from app.domain.entities import ModelVersion
-from app.domain.errors import NotFound
+from app.domain.errors import InputFault, NotFound
 from app.serving.loader import ModelSource, Teacher
 from app.serving.lru import LruCache, Part
 from app.serving.servable import ServableStudent
@@ -29,19 +29,21 @@ logger = logging.getLogger(__name__)
 Loaded = TypeVar("Loaded")
 
 MISSING_SECONDS = 1.0
-"""How long an unknown model or class is remembered as unknown, unless the registry changes before."""
+"""Seconds for which an unknown model or class is cached as unknown, unless the registry changes."""
 
 MOVE_SECONDS = 0.5
-"""How long a look at the registry waits for what a moved reference has to load."""
+"""Longest wait of `refresh`, in seconds, for the preloading of moved references."""
 
 _MAX_MISSING = 4096
 _MAX_PRELOADED = 256
 _LOADERS = 4
+_NO_STUDENT = ("class_not_found", "student_not_found")
+_MAX_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ServableTeacher:
-    """A teacher ready to answer. codes: class name → its number."""
+    """A loaded teacher. codes: number of each class by name."""
 
     teacher: Teacher
     model: str
@@ -50,10 +52,10 @@ class ServableTeacher:
 
 
 class ModelCache:
-    """Students by (model, version, class) and teachers by (model, version), least recently used out first.
+    """LRU cache of students by (model, version, class) and of teachers by (model, version).
 
-    serve: makes a `ServableStudent` of what the source loaded. budget: bytes kept.
-    hits, misses: students that were at hand when they were asked for, and what had to be loaded first.
+    serve: makes a `ServableStudent` of a loaded student. budget: bytes kept. hits: lookups of students that
+    were loaded. misses: loads.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class ModelCache:
 
     @property
     def size(self) -> int:
-        """Bytes of all that is loaded."""
+        """Bytes of everything that is loaded."""
         return self._loaded.size
 
     def __len__(self) -> int:
@@ -87,55 +89,88 @@ class ModelCache:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether every reference is where the last `refresh` saw it; else it should be called again."""
+        """Whether every reference is at its newest version; otherwise call `refresh` again."""
         return not self._moves and not self._failed
 
     def get(self, reference: str, label: str) -> ServableStudent | None:
-        """The student of a class if it is loaded, or at hand: no waiting, no database."""
+        """The student of a class if it is loaded or in a local file; neither waits nor asks the database."""
         version = self._versions.get(reference)
         if version is None:
             return None
-        # A key with a label only ever holds a student.
-        found = cast("ServableStudent | None", self._loaded.get((version.model, version.version, label)))
-        if found is None:
-            found = self._get_if_local(version, label)
-        if found is not None:
+        # Entries with a label are students.
+        entry = cast("ServableStudent | None", self._loaded.get((version.model, version.version, label)))
+        if entry is None:
+            entry = self._get_if_local(version, label)
+        if entry is not None:
             self.hits += 1
-        return found
+        return entry
 
     async def student(self, reference: str, label: str) -> ServableStudent:
-        """The student of a class, loaded if need be. Raises NotFound and Unavailable."""
-        found = self.get(reference, label)
-        if found is not None:
-            return found
+        """The student of a class, loaded if necessary. Raises NotFound and Unavailable."""
+        entry = self.get(reference, label)
+        if entry is not None:
+            return entry
         return cast("ServableStudent", await self._load(reference, label))
 
+    async def students(self, reference: str, labels: Sequence[str]) -> list[ServableStudent]:
+        """The students of several classes of one and the same version, loaded if necessary.
+
+        Raises NotFound naming every class without a student, and Unavailable.
+        """
+        students = [student for label in labels if (student := self.get(reference, label)) is not None]
+        if len(students) == len(labels):
+            # No alias can have moved between these lookups, which never wait.
+            return students
+        students = await self._load_students(reference, labels)
+        newest = max(student.version for student in students)
+        if any(student.version != newest for student in students):
+            # An alias moved during the loads.
+            students = await self._load_students(f"{students[0].model}@{newest}", labels)
+        return students
+
+    async def _load_students(self, reference: str, labels: Sequence[str]) -> list[ServableStudent]:
+        results = await asyncio.gather(
+            *(self.student(reference, label) for label in labels), return_exceptions=True
+        )
+        missing: dict[str, NotFound] = {}
+        students: list[ServableStudent] = []
+        for label, result in zip(labels, results, strict=True):
+            if isinstance(result, NotFound) and result.reason in _NO_STUDENT:
+                missing[label] = result
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                students.append(result)
+        if missing:
+            raise _without_students(reference, missing)
+        return students
+
     async def teacher(self, reference: str) -> ServableTeacher:
-        """The whole teacher, loaded if need be. Raises NotFound and Unavailable."""
+        """The teacher of a model, loaded if necessary. Raises NotFound and Unavailable."""
         version = self._versions.get(reference)
         if version is not None:
-            found = self._loaded.get((version.model, version.version, None))
-            if found is not None:
-                return cast("ServableTeacher", found)
+            entry = self._loaded.get((version.model, version.version, None))
+            if entry is not None:
+                return cast("ServableTeacher", entry)
         return cast("ServableTeacher", await self._load(reference, None))
 
     def drop(self, model: str, version: int | None = None, label: str | None = None) -> None:
-        """Free what is loaded of a model, of one version or of one class; a query loads it again."""
+        """Unload a model, one version of it, or one class; the next query loads it again."""
         for key in list(self._loaded.newest_first()):
             if key[0] == model and version in (None, key[1]) and label in (None, key[2]):
                 self._loaded.pop(key)
 
     async def refresh(self) -> None:
-        """Follow the registry. Call it when the revision changed or `up_to_date` is false; not concurrently.
+        """Resolve all references again. Call it when the revision changed or `up_to_date` is false.
 
-        Moves go on side by side: one that has to fetch a large file goes on behind this call, so that it
-        keeps none of the others waiting. When something cannot be read, the error is raised and everything
-        answers as before.
+        Not for concurrent calls. References move side by side: one that loads a large file continues in the
+        background after this call, so that it does not delay the others. If the registry cannot be read, the
+        error is raised and every reference stays where it is.
         """
         self._generation += 1
         self._failed = False
         self._missing.clear()
-        # Also those that name a version by its number: it does not move, but may have been deleted.
+        # References to a version number, too: the version does not move, but may have been deleted.
         known = list(self._versions)
         now = await self._in_thread(lambda: self._source.resolve_all(known))
         begun = [self._follow(name, self._versions[name], now.get(name)) for name in known]
@@ -148,7 +183,7 @@ class ModelCache:
     def _follow(
         self, reference: str, old: ModelVersion, new: ModelVersion | None
     ) -> asyncio.Task[None] | None:
-        """Begin the move of a reference, and end one that leads to where it does not point any more."""
+        """Start the move of a reference to a new version, and cancel a move to an outdated one."""
         number, move = self._moves.get(reference, (old.version, None))
         if new is not None and number == new.version:
             return None
@@ -179,7 +214,7 @@ class ModelCache:
             )
 
     def close(self) -> None:
-        """Take no more loads; those under way end by themselves."""
+        """Start no more loads; running ones end on their own."""
         for _, move in self._moves.values():
             move.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -194,11 +229,11 @@ class ModelCache:
             version = self._versions.get(reference)
             if version is None:
                 version = await self._single_flight(reference, lambda: self._resolve(reference))
-            place = (*_name(version), label)
-            found = self._loaded.get(place)
-            if found is not None:
-                return found
-            return await self._single_flight(place, partial(self._fetch, version, label))
+            entry_key = (*_name(version), label)
+            entry = self._loaded.get(entry_key)
+            if entry is not None:
+                return entry
+            return await self._single_flight(entry_key, partial(self._fetch, version, label))
         except NotFound as error:
             if len(self._missing) >= _MAX_MISSING:
                 self._missing.clear()
@@ -212,7 +247,7 @@ class ModelCache:
             if generation == self._generation:
                 self._versions[reference] = version
                 return version
-            # The registry moved while we were reading, and `refresh` has not seen this reference: read again.
+            # The registry changed during the read, before `refresh` could see this reference: read again.
 
     async def _fetch(self, version: ModelVersion, label: str | None) -> ServableStudent | ServableTeacher:
         served: ServableStudent | ServableTeacher
@@ -231,9 +266,9 @@ class ModelCache:
         return served
 
     def _get_if_local(self, version: ModelVersion, label: str) -> ServableStudent | None:
-        """A student that is not loaded, but so near that changing threads for it would cost more."""
-        found = self._source.get_if_local(version, label)
-        return None if found is None else self._keep(version, label, *found)
+        """A student that is cheaper to build here from a local file than to load in a thread."""
+        entry = self._source.get_if_local(version, label)
+        return None if entry is None else self._keep(version, label, *entry)
 
     def _keep(self, version: ModelVersion, label: str, student: PackedStudent, size: int) -> ServableStudent:
         served = self._serve(student, version)
@@ -245,7 +280,7 @@ class ModelCache:
         return served
 
     async def _preload(self, old: ModelVersion, new: ModelVersion) -> None:
-        """Load from ``new`` what was last used of ``old``; a class that ``new`` does not have is left out."""
+        """Load the classes of ``new`` that were last used of ``old``, except those that ``new`` lacks."""
         labels = [
             label for model, number, label in self._loaded.newest_first() if (model, number) == _name(old)
         ]
@@ -257,7 +292,7 @@ class ModelCache:
                     logger.info("model %s version %d has no class %r any more", new.model, new.version, label)
 
     async def _single_flight(self, key: object, start: Callable[[], Coroutine[Any, Any, Loaded]]) -> Loaded:
-        """The result of one load however many wait for it, and whoever of them goes away."""
+        """The result of one load, shared by all callers; it continues if a caller is cancelled."""
         task = self._inflight.get(key)
         if task is None:
             task = asyncio.get_running_loop().create_task(start())
@@ -268,7 +303,7 @@ class ModelCache:
     def _on_loaded(self, key: object, task: asyncio.Task[Any]) -> None:
         del self._inflight[key]
         if not task.cancelled():
-            # Marks the error as seen: the waiters, if any are left, get it too.
+            # Marks the exception as retrieved, in case all waiting callers were cancelled.
             task.exception()
 
     async def _in_thread(self, read: Callable[[], Loaded]) -> Loaded:
@@ -277,3 +312,13 @@ class ModelCache:
 
 def _name(version: ModelVersion) -> tuple[str, int]:
     return version.model, version.version
+
+
+def _without_students(reference: str, missing: Mapping[str, NotFound]) -> NotFound:
+    names = ", ".join(repr(label) for label in list(missing)[:_MAX_NAMED])
+    more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+    return NotFound(
+        f"Model {reference!r} has no student for {names}{more}.",
+        code=min(error.reason for error in missing.values()),
+        faults=[InputFault("classes", error.reason, error.message) for error in missing.values()],
+    )

@@ -1,4 +1,4 @@
-"""From rows and students to outputs, and from outputs to the body of an answer."""
+"""Evaluation of inference requests, and encoding of their outputs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Rows = NDArray[np.intp] | slice
 def answer(
     inference: Inference, students: Mapping[str, ServableStudent]
 ) -> tuple[Outputs, list[RequestedOutput]]:
-    """The outputs asked for, each (n,), and their list. students: those of the classes that are asked.
+    """The values of all requested outputs, each (n,), and the list of these outputs.
 
-    Raises InvalidRequest.
+    students: of the distinct classes of the request. Raises InvalidRequest.
     """
     requested_outputs = _requested_outputs(inference, students)
     names = [requested.name for requested in requested_outputs]
@@ -46,11 +46,11 @@ def encode(
     inference: Inference,
     outputs: Outputs,
     requested_outputs: Sequence[RequestedOutput],
-    origin: Mapping[str, str],
+    model_fields: Mapping[str, str],
 ) -> tuple[bytes, int | None]:
-    """The body of the answer, and the length of its JSON if binary data follow it.
+    """The body of the answer, and the length of its JSON part if binary data follow it.
 
-    origin: model_name and model_version.
+    model_fields: model_name and model_version.
     """
     described: list[dict[str, Any]] = []
     pieces: list[bytes] = []
@@ -67,7 +67,7 @@ def encode(
         else:
             tensor["data"] = array.tolist()
         described.append(tensor)
-    document: dict[str, Any] = dict(origin)
+    document: dict[str, Any] = dict(model_fields)
     if inference.id is not None:
         document["id"] = inference.id
     document["outputs"] = described
@@ -89,7 +89,7 @@ def _requested_outputs(
 
 
 def _groups(inference: Inference) -> list[tuple[str, Rows]]:
-    """Each class with its rows."""
+    """Each class with the indices of its rows."""
     if len(inference.distinct) == 1:
         return [(inference.labels[0], slice(0, len(inference.rows)))]
     rows: dict[str, list[int]] = {label: [] for label in inference.distinct}
@@ -127,5 +127,5 @@ def _output(name: str, decisions: Decisions, threshold: float) -> Array:
             "gate": decisions.gate,
             "rejection": decisions.rejection,
         }[name]
-    assert values is not None  # noqa: S101 - `_requested_outputs` and `explain` see to it
+    assert values is not None  # noqa: S101 - `_requested_outputs` and `explain` ensure it
     return values

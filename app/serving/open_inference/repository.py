@@ -1,7 +1,7 @@
-"""What the protocol calls the model repository: which models there are, how they look, which are loaded.
+"""The model repository of the protocol: index, metadata, readiness, load and unload.
 
-Every published version is READY: a student that is not in memory is loaded by the first request for it. So
-loading only spares that request the wait, and unloading only frees memory.
+Every published version is READY: the first request for a student loads it. So loading only spares that
+request the wait, and unloading only frees memory.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from app.api.dependencies import AppContext
 from app.domain.entities import ApiKey, Json, ModelVersion
 from app.domain.errors import InvalidRequest, NotFound
 from app.services import models
+from app.serving.cache import ModelCache
 from app.serving.open_inference.paths import ParsedPath
 from app.serving.open_inference.requests import CLASS, DEFAULT_OUTPUTS, OUTPUTS, ROWS, how_to_name
 from app.serving.open_inference.responses import (
@@ -25,18 +25,20 @@ from app.serving.open_inference.responses import (
     InferenceTensor,
 )
 from app.serving.open_inference.tensors import DTYPES
+from app.store.blob_cache import BlobCache
+from app.store.unit_of_work import Store
 
 InThread = Callable[..., Awaitable[Any]]
 
 MAX_LOADED: Final = 256
-"""Most students that one load reads."""
+"""Largest number of students that one load operation reads."""
 MAX_NAMED: Final = 100
-"""Most classes that the metadata of a model name."""
+"""Largest number of classes in the metadata of a model."""
 MAX_LISTED: Final = 10_000
-"""Most versions in the index."""
+"""Largest number of versions in the index."""
 
 PLATFORM: Final = "stms_student"
-_AT_ONCE: Final = 16
+_CONCURRENT_LOADS: Final = 16
 
 
 class _Options(msgspec.Struct):
@@ -47,27 +49,26 @@ _OPTIONS: Final = msgspec.json.Decoder(_Options)
 
 
 class Repository:
-    """The answers; `in_thread` runs what reads the database."""
+    """Computes the answers. in_thread: runs a blocking function, since most read the database."""
 
-    def __init__(self, runtime: AppContext, in_thread: InThread) -> None:
-        self._store, self._files = runtime.store, runtime.files
-        self._cache = runtime.cache
+    def __init__(self, store: Store, files: BlobCache, cache: ModelCache, in_thread: InThread) -> None:
+        self._store, self._files, self._cache = store, files, cache
         self._in_thread = in_thread
 
     async def index(self, caller: ApiKey, body: bytes) -> list[InferenceIndexEntry]:
-        """All versions of the models that the caller may ask."""
+        """All versions of the models that the caller may query."""
         _options(body)
-        found: list[tuple[str, int]] = await self._in_thread(self._numbers, None)
+        numbers: list[tuple[str, int]] = await self._in_thread(self._numbers, None)
         return [
             {"name": model, "version": str(version), "state": "READY", "reason": ""}
-            for model, version in found
+            for model, version in numbers
             if not caller.models or model in caller.models
         ]
 
     async def metadata(self, path: ParsedPath) -> InferenceModel:
-        """Inputs and outputs, and how to name a class. Raises NotFound."""
+        """Inputs, outputs and classes of a model. Raises NotFound."""
         version = await self.version(path)
-        found: list[tuple[str, int]] = await self._in_thread(self._numbers, path.model)
+        numbers: list[tuple[str, int]] = await self._in_thread(self._numbers, path.model)
         classes = await self._in_thread(self._classes, version, MAX_NAMED)
         probable = await self._has_probability(version, path.label, classes)
         rows: InferenceTensor = {"name": ROWS, "datatype": "FP64", "shape": [-1, version.columns]}
@@ -80,7 +81,7 @@ class Repository:
         }
         return {
             "name": path.name,
-            "versions": [str(number) for _, number in found],
+            "versions": [str(number) for _, number in numbers],
             "platform": PLATFORM,
             "inputs": [rows] if path.label is not None else [rows, target],
             "outputs": [_output(name) for name in OUTPUTS if name != "probability" or probable],
@@ -93,7 +94,7 @@ class Repository:
         }
 
     async def ready(self, path: ParsedPath) -> InferenceModelReady:
-        """That the model, or its student, can answer. Raises NotFound and Unavailable."""
+        """Readiness of a model or of a student. Raises NotFound and Unavailable."""
         if path.label is None:
             await self.version(path)
         else:
@@ -101,9 +102,9 @@ class Repository:
         return {"name": path.name, "ready": True}
 
     async def load(self, path: ParsedPath, body: bytes) -> Json:
-        """Read the student of a class, or the first of a model, so that the next request need not wait.
+        """Load the student of a class, or up to `MAX_LOADED` students of a model.
 
-        Raises NotFound, and InvalidRequest for options that would change the model.
+        Raises NotFound, and InvalidRequest for parameters, which could only change the model.
         """
         if _options(body):
             raise InvalidRequest("A model is loaded as it was published: no parameters.", code="wrong_body")
@@ -113,17 +114,20 @@ class Repository:
             if path.label is not None
             else await self._in_thread(self._classes, version, MAX_LOADED)
         )
-        for first in range(0, len(labels), _AT_ONCE):
-            loads = (self._cache.student(path.reference, label) for label in labels[first : first + _AT_ONCE])
+        for first in range(0, len(labels), _CONCURRENT_LOADS):
+            loads = (
+                self._cache.student(path.reference, label)
+                for label in labels[first : first + _CONCURRENT_LOADS]
+            )
             for result in await asyncio.gather(*loads, return_exceptions=True):
-                # Of all classes of a model, one whose training failed has no student to load.
+                # A class whose training failed has no student; that is no error when a whole model is loaded.
                 is_gap = isinstance(result, NotFound) and path.label is None
                 if isinstance(result, BaseException) and not is_gap:
                     raise result
         return {}
 
     async def unload(self, path: ParsedPath, body: bytes) -> Json:
-        """Drop what is loaded of a class, a version or a model. Raises NotFound."""
+        """Unload a class, a version or a model. Raises NotFound."""
         _options(body)
         version = await self.version(path)
         number = version.version if "@" in path.reference else None
@@ -131,7 +135,7 @@ class Repository:
         return {}
 
     async def _has_probability(self, version: ModelVersion, label: str | None, classes: list[str]) -> bool:
-        """Whether the student of a class is calibrated; without a class, whether the first one is."""
+        """Whether the student of ``label`` is calibrated; without a label, the first student of the model."""
         asked = label if label is not None else classes[0]
         try:
             served = await self._cache.student(f"{version.model}@{version.version}", asked)
@@ -142,9 +146,9 @@ class Repository:
         return served.student.calibration is not None
 
     async def version(self, path: ParsedPath) -> ModelVersion:
-        """The version that is meant now. Raises NotFound."""
-        found: ModelVersion = await self._in_thread(self._resolve, path.reference)
-        return found
+        """The version that the path resolves to. Raises NotFound."""
+        version: ModelVersion = await self._in_thread(self._resolve, path.reference)
+        return version
 
     def _resolve(self, reference: str) -> ModelVersion:
         with self._store.read() as uow:
@@ -160,7 +164,7 @@ class Repository:
 
 
 def _options(body: bytes) -> Json:
-    """Parameters of a request to the repository; its body may be empty. Raises InvalidRequest."""
+    """The parameters in a body, which may be empty. Raises InvalidRequest."""
     if not body.strip():
         return {}
     try:

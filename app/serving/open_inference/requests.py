@@ -1,10 +1,10 @@
-"""An inference request, read: which rows are asked, for which classes, and which outputs are wanted.
+"""Parsing of inference requests: rows, classes and requested outputs.
 
     {"parameters": {"class": "A"}, "inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP64", "data": …}]}
 
-With the header Inference-Header-Content-Length the body is that many bytes of JSON, then the data of all
-inputs that have a ``binary_data_size``, in order. A length of 0 means that there is no JSON: the body is
-nothing but the rows, as FP64.
+With the header Inference-Header-Content-Length the body consists of that many bytes of JSON and the data of
+all inputs that have a ``binary_data_size``, in order. A length of 0 means that there is no JSON: the body
+contains only the rows, as FP64.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from app.serving.open_inference.paths import ParsedPath, check_label
 from app.serving.open_inference.tensors import DTYPES, Array, Tensor
 
 CLASS: Final = "class"
-"""Name of the parameter, and of the input, that name the target class."""
+"""Name of the parameter and of the input for the target class."""
 
 DEFAULT_OUTPUTS: Final = ("match", "score", "probability", "threshold")
-"""Answered when no outputs are asked for; the probability where there is one."""
+"""Outputs by default; the probability only for calibrated students."""
 
 ROWS: Final = "x"
-"""Name of the input of numbers in the metadata; any other will do."""
+"""Name of the numeric input in the metadata; requests may use any other name."""
 
 OUTPUTS: Final = (*DEFAULT_OUTPUTS, "gate", "rejection")
 
 MAX_CLASSES: Final = 256
-"""Most different classes in one request."""
+"""Largest number of distinct classes in one request."""
 
 Parameters = dict[str, Any]
 _UNSUPPORTED: Final = ("shared_memory_region", "classification")
@@ -41,7 +41,7 @@ _UNSUPPORTED: Final = ("shared_memory_region", "classification")
 
 _NONE: Final = msgspec.Raw(b"null")
 
-# What is decoded takes many times its bytes: as objects at most these, everything else stays as it came.
+# Decoded objects take many times their JSON: their number is bounded, all other parts stay JSON.
 _MAX_OBJECTS: Final = 10_000
 _MAX_PARAMETERS: Final = 16 * 1024
 
@@ -72,7 +72,7 @@ _PARAMETERS: Final = msgspec.json.Decoder(Parameters | None)
 
 @dataclass(frozen=True, slots=True)
 class RequestedOutput:
-    """An output that was asked for, and whether in binary."""
+    """An output of the answer. binary: whether it follows the JSON as binary data."""
 
     name: str
     binary: bool
@@ -80,9 +80,10 @@ class RequestedOutput:
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """rows: (n, d), float32 or float64, unchecked. labels: one class for all rows, or one for each.
+    """A parsed request.
 
-    requested_outputs: the outputs asked for; None: the usual ones, in binary if ``binary``.
+    rows: (n, d), float32 or float64, not validated. labels: one class for all rows, or one for each row.
+    requested_outputs: None for the default outputs, in binary if ``binary``. distinct: the distinct labels.
     """
 
     rows: Array
@@ -96,23 +97,23 @@ class Inference:
         object.__setattr__(self, "distinct", dict.fromkeys(self.labels))
 
 
-def read_inference(
+def parse_inference(
     body: Body,
     header_length: bytes | None,
     path: ParsedPath,
     columns: int | None,
     max_rows: int,
 ) -> Inference:
-    """The request in ``body``. path: what its path asks for. columns: of the model's rows, if known already.
+    """Parse ``body``. columns: of the model's rows, if the path names a student.
 
-    Raises InvalidRequest, TooLarge, and NotFound for what can be no class.
+    Raises InvalidRequest, TooLarge, and NotFound for an impossible class name.
     """
     length = _header_length(header_length, len(body))
     if length == 0 and header_length is not None:
         if path.label is None or columns is None:
             message = f"Name the target class in the path: {path.name}:CLASS."
             raise InvalidRequest(message, code="class_missing")
-        return Inference(_check(_raw_rows(body, columns), max_rows), [path.label], binary=True)
+        return Inference(_rows(_raw_rows(body, columns), max_rows), [path.label], binary=True)
     request = _decode(memoryview(body)[:length])
     tensors = _tensors(request.inputs, memoryview(body)[length:], header_length is not None)
     parameters = _parameters(request.parameters, "The request")
@@ -123,7 +124,7 @@ def read_inference(
             f"The request has {len(others)} inputs of numbers; one table of rows is needed.",
             code="wrong_inputs",
         )
-    rows = _check(others[0], max_rows)
+    rows = _rows(others[0], max_rows)
     binary = _flag(parameters, "binary_data_output", False)
     return Inference(
         rows,
@@ -135,7 +136,7 @@ def read_inference(
 
 
 def how_to_name(path: ParsedPath) -> str:
-    """In which ways a request names its target class."""
+    """The ways to name the target class, for messages and metadata."""
     model = path.reference or path.model
     return f'model name "{model}:CLASS", parameter "{CLASS}", or BYTES input "{CLASS}"'
 
@@ -179,25 +180,25 @@ def _parameters(raw: msgspec.Raw, of: str) -> Parameters:
 def _tensors(inputs: list[_Input], rest: memoryview, with_binary: bool) -> list[Tensor]:
     tensors: list[Tensor] = []
     position = 0
-    for given in inputs:
-        parameters = _parameters(given.parameters, f"Input {given.name!r:.100}")
-        _refuse_unsupported(given.name, parameters)
+    for tensor in inputs:
+        parameters = _parameters(tensor.parameters, f"Input {tensor.name!r:.100}")
+        _check_supported(tensor.name, parameters)
         size = parameters.get("binary_data_size")
-        shape = tuple(given.shape)
+        shape = tuple(tensor.shape)
         if size is None:
-            if given.data is msgspec.UNSET:
-                raise InvalidRequest(f"Input {given.name!r:.100} has no data.", code="bad_tensor")
-            data = memoryview(given.data)
-            tensors.append(Tensor(given.name, given.datatype, shape, data, binary=False))
+            if tensor.data is msgspec.UNSET:
+                raise InvalidRequest(f"Input {tensor.name!r:.100} has no data.", code="bad_tensor")
+            data = memoryview(tensor.data)
+            tensors.append(Tensor(tensor.name, tensor.datatype, shape, data, binary=False))
             continue
-        if given.data is not msgspec.UNSET or type(size) is not int or size < 0:
-            message = f"Input {given.name!r:.100} needs either data or a binary_data_size in bytes."
+        if tensor.data is not msgspec.UNSET or type(size) is not int or size < 0:
+            message = f"Input {tensor.name!r:.100} needs either data or a binary_data_size in bytes."
             raise InvalidRequest(message, code="bad_tensor")
         data = rest[position : position + size]
         if len(data) != size or not with_binary:
-            message = f"The body ends before the {size} bytes of input {given.name!r:.100}."
+            message = f"The body ends before the {size} bytes of input {tensor.name!r:.100}."
             raise InvalidRequest(message, code="bad_tensor")
-        tensors.append(Tensor(given.name, given.datatype, shape, data, binary=True))
+        tensors.append(Tensor(tensor.name, tensor.datatype, shape, data, binary=True))
         position += size
     if position != len(rest):
         message = f"The body has {len(rest) - position} bytes behind the data of its inputs."
@@ -205,7 +206,7 @@ def _tensors(inputs: list[_Input], rest: memoryview, with_binary: bool) -> list[
     return tensors
 
 
-def _refuse_unsupported(name: str, parameters: Parameters) -> None:
+def _check_supported(name: str, parameters: Parameters) -> None:
     for parameter in _UNSUPPORTED:
         if parameter in parameters:
             message = f"{name!r:.100} has the parameter {parameter!r}, which is not supported."
@@ -221,32 +222,32 @@ def _is_target(tensor: Tensor) -> bool:
     return tensor.name == CLASS and tensor.datatype == "BYTES"
 
 
-def _check(tensor: Tensor, max_rows: int) -> Array:
-    """Rows (n, d) of an input of shape (n, d), or (d,), which is one row."""
+def _rows(tensor: Tensor, max_rows: int) -> Array:
+    """The rows (n, d) of an input of shape (n, d) or (d,), a single row."""
     shape = tensor.shape
     if len(shape) not in (1, 2) or 0 in shape:
         raise tensor.error(f"has the shape {list(shape)}; rows × columns are needed, at least one of each")
     rows = shape[0] if len(shape) == 2 else 1
     if rows > max_rows:
         raise TooLarge(f"The request has {rows} rows; at most {max_rows} are taken.", code="too_many_rows")
-    # Every number takes a byte in either form, so what is allocated is bounded by the body.
+    # Every number takes at least a byte in both encodings, so the body bounds the allocation.
     if rows * shape[-1] > len(tensor.data):
         raise tensor.error(f"has too little data for its shape {list(shape)}")
     table = tensor.numbers().reshape(rows, shape[-1])
-    # The smallest of the two types of rows that holds every value; 64-bit integers lose their last digits.
+    # The smaller of float32 and float64 that holds every value; 64-bit integers lose their last digits.
     return table.astype(np.promote_types(table.dtype, np.float32), copy=False)
 
 
 def _labels(path: ParsedPath, parameters: Parameters, target: Tensor | None, rows: int) -> list[str]:
-    given = parameters.get(CLASS)
-    if (path.label is not None) + (given is not None) + (target is not None) != 1:
+    named = parameters.get(CLASS)
+    if (path.label is not None) + (named is not None) + (target is not None) != 1:
         raise InvalidRequest(f"Name the target class in one way: {how_to_name(path)}.", code="class_missing")
     if path.label is not None:
         return [path.label]
     if target is None:
-        if not isinstance(given, str):
+        if not isinstance(named, str):
             raise InvalidRequest(f'The parameter "{CLASS}" must be text.', code="wrong_body")
-        return [check_label(path.model, given)]
+        return [check_label(path.model, named)]
     if prod(target.shape) not in (1, rows):
         raise target.error(
             f"names {prod(target.shape)} classes; one is needed, or one for each of {rows} rows"
@@ -269,7 +270,7 @@ def _requested_outputs(outputs: list[_Output] | None, binary: bool) -> list[Requ
         if output.name not in OUTPUTS:
             known = ", ".join(OUTPUTS)
             raise InvalidRequest(f"There is no output {output.name!r:.100}, only {known}.", code="no_output")
-        _refuse_unsupported(output.name, parameters)
+        _check_supported(output.name, parameters)
         if output.name in requested_outputs:
             raise InvalidRequest(f"Output {output.name!r} is asked for twice.", code="wrong_body")
         requested_outputs[output.name] = RequestedOutput(

@@ -1,6 +1,6 @@
-"""One query, from its body to its answer: without HTTP, event loop or database.
+"""From the bytes of a request and the loaded students to the bytes of a response, without any I/O.
 
-Everything here may run in a thread: it only reads.
+Everything here is thread-safe, since it only reads.
 """
 
 from __future__ import annotations
@@ -19,24 +19,22 @@ from core.errors import InvalidProblem
 from core.packed import PackedStudent
 
 
-def answer_single_row(served: ServableStudent, data: Body, limits: RequestLimits) -> Answer:
-    """The answer of one class to a JSON body. Raises InvalidRequest and TooLarge."""
-    body = decode(CLASS, data, limits.max_rows)
-    if not isinstance(body.x, list) or body.explain:
-        return answer([served], request_of(body, DEFAULT_FORMAT), MediaType.JSON, named=False)
-    # One row of numbers, what most queries are: the shortest way.
-    try:
-        score = served.score(body.x)
-    except InvalidProblem as error:
-        raise row_error(error) from error
-    return responses.encode_row(served, score), 1, JSON_HEADERS
-
-
 def answer_class(
-    served: ServableStudent, data: Body, format_: RequestFormat, limits: RequestLimits
+    student: ServableStudent, data: Body, format_: RequestFormat, limits: RequestLimits
 ) -> Answer:
     """The answer of one class. Raises InvalidRequest and TooLarge."""
-    return answer([served], parse_request(CLASS, data, format_, limits), format_.answer, named=False)
+    if format_ is not DEFAULT_FORMAT:
+        request = parse_request(CLASS, data, format_, limits)
+        return answer([student], request, format_.answer, named=False)
+    body = decode(CLASS, data, limits.max_rows)
+    if not isinstance(body.x, list) or body.explain:
+        return answer([student], request_of(body, format_), MediaType.JSON, named=False)
+    # One dense row in JSON, the most frequent query, takes the shortest way.
+    try:
+        score = student.score(body.x)
+    except InvalidProblem as error:
+        raise row_error(error) from error
+    return responses.encode_row(student, score), 1, JSON_HEADERS
 
 
 def answer_classes(
@@ -49,55 +47,56 @@ def answer_classes(
 def answer(
     students: Sequence[ServableStudent], request: QueryRequest, media_type: MediaType, *, named: bool
 ) -> Answer:
-    """The decisions of students of one model version, written down.
+    """The encoded decisions of students of one model version.
 
-    named: each with the name of its class. Raises InvalidRequest.
+    named: whether each decision names its class. Raises InvalidRequest.
     """
     if request.single and media_type is MediaType.JSON:
-        body = _answer_row(students, request, named=named)
-        return body, 1, JSON_HEADERS
-    decided = _decide(students, request)
+        return _answer_row(students, request, named=named), 1, JSON_HEADERS
+    decisions = _decide(students, request)
     if media_type is not MediaType.JSON:
         body, headers = responses.encode_tensor(
-            students, decided, media_type, single=request.single, named=named
+            students, decisions, media_type, single=request.single, named=named
         )
         return body, request.n_rows, headers
     if named:
-        return responses.encode_rows_of_classes(students, decided), request.n_rows, JSON_HEADERS
-    return responses.encode_rows(students[0], decided[0]), request.n_rows, JSON_HEADERS
+        return responses.encode_rows_of_classes(students, decisions), request.n_rows, JSON_HEADERS
+    return responses.encode_rows(students[0], decisions[0]), request.n_rows, JSON_HEADERS
 
 
 def _answer_row(students: Sequence[ServableStudent], request: QueryRequest, *, named: bool) -> bytes:
-    packed = [served.student for served in students]
     try:
-        found = _decide_row(packed, request)
+        scores = _decide_row([servable.student for servable in students], request)
     except InvalidProblem as error:
         raise row_error(error) from error
     if not named:
-        return responses.encode_row(students[0], *found[0])
+        return responses.encode_row(students[0], *scores[0])
     return responses.encode_row_of_classes(
-        [(served, score, gate) for served, (score, gate) in zip(students, found, strict=True)]
+        [(servable, score, gate) for servable, (score, gate) in zip(students, scores, strict=True)]
     )
 
 
 def _decide_row(students: Sequence[PackedStudent], request: QueryRequest) -> list[tuple[float, float | None]]:
+    """(score, gate) of each student on the one row of the request; the gate only if it is requested."""
     x = request.x
     if isinstance(x, SparseRow):
         if not request.explain and all(student.map.kind == "linear" for student in students):
-            # Costs the stored entries only, however many columns there are.
+            # Costs only the stored entries, however many columns there are.
             return [(float(student.scores_sparse(x.indices, x.values)[0]), None) for student in students]
         x = dense_row(x, students[0].map.n_columns)
-    assert x is not None  # noqa: S101 - without rows there is one
+    assert x is not None  # noqa: S101 - a request without rows has x
     return decide_row(students, x, explain=request.explain)
 
 
 def _decide(students: Sequence[ServableStudent], request: QueryRequest) -> list[Decisions]:
-    """The decisions on all rows of each student."""
-    packed = [served.student for served in students]
-    parts: list[list[Decisions]] = []
+    """The decisions of each student on all rows."""
+    packed = [servable.student for servable in students]
+    blocks: list[list[Decisions]] = []
     for rows, table in request.blocks(packed[0].map.n_columns):
         try:
-            parts.append(decide_all(packed, table, explain=request.explain))
+            blocks.append(decide_all(packed, table, explain=request.explain))
         except InvalidProblem as error:
             raise request.error(error, rows.start) from error
-    return parts[0] if len(parts) == 1 else [Decisions.joined(of_one) for of_one in zip(*parts, strict=True)]
+    if len(blocks) == 1:
+        return blocks[0]
+    return [Decisions.joined(of_student) for of_student in zip(*blocks, strict=True)]

@@ -1,216 +1,136 @@
-"""The queries, what the service is for, as a plain ASGI application.
+"""The ASGI handler of queries to students, in front of the web framework.
 
-    POST /v1/models/{model}/classes/{class}:query    is it this class?
-    POST /v1/models/{model}:query                    the same of several classes, named by the query
+    POST /v1/models/{model}/classes/{class}:query    one class
+    POST /v1/models/{model}:query                    several classes, named in the body or the query string
 
-One query is: recognise the caller, look up the student, read the numbers, one decision, answer. When the
-student is loaded there is no database read, no thread and no framework between.
+A warm query for one row takes the fast path, `QueryHandler.try_respond`: no database read, no task and no
+thread. All others pass `QueryPipeline`; both take the same steps in the same order.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Coroutine
 from time import perf_counter
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-from app.auth.audit_writer import AuditWriter, is_access_denial
-from app.auth.authenticator import Authenticator, authorise
-from app.domain.errors import Overloaded, ServiceError
-from app.http.body import declared_length, read_rest, whole_body
-from app.http.byte_budget import ByteBudget, max_body_bytes
-from app.http.problem import Headers, Problem, internal_problem, method_not_allowed, problem_of
+from app.auth.authenticator import authorise
+from app.http.problem import Problem, ProblemError, method_not_allowed
 from app.http.request_id import HEADER, request_id_for
-from app.http.types import Body, Receive, Scope, Send
-from app.processes.metrics import Metrics
-from app.serving.cache import ModelCache
-from app.serving.query import evaluate
+from app.http.responses import Response, problem_response
+from app.http.types import Body, Header, Receive, Scope, Send
+from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
+from app.serving.query.evaluate import answer_class, answer_classes
 from app.serving.query.negotiation import DEFAULT_FORMAT, RequestFormat, negotiate
 from app.serving.query.paths import PREFIX, SUFFIXES, ParsedPath, parse_query_path
-from app.serving.query.requests import RequestLimits, read_classes
+from app.serving.query.requests import RequestLimits, parse_classes
 from app.serving.query.responses import Answer
-from app.serving.servable import INLINE_BYTES
-from app.serving.several import students_of
-from app.settings import Settings
+from app.serving.servable import INLINE_BYTES, ServableStudent
 
-logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
-FastResponse: TypeAlias = tuple[Headers, bytes]
-
-_THREADS: Final = 2
+FastResponse: TypeAlias = tuple[list[Header], bytes]
+"""Headers and body of a response with status 200."""
 
 
-class _RequestState:
-    """The request under way. model: its name, a label of its count, once the model was found."""
+class QueryHandler(WireFormat[Exchange]):
+    """Parses queries of the native format and encodes their responses."""
 
-    model = ""
-
-
-class QueryHandler:
-    """The application. At most ``max_inflight_queries`` requests are inside at once, the others get 429."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        authenticator: Authenticator,
-        cache: ModelCache,
-        metrics: Metrics,
-        audit_writer: AuditWriter,
-    ) -> None:
-        self._limits = RequestLimits(settings.max_query_bytes, settings.max_query_rows)
-        self._max_inflight = settings.max_inflight_queries
-        self._authenticator = authenticator
-        self._cache = cache
-        self._metrics = metrics
-        self._audit_writer = audit_writer
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-query")
-        self.inflight = 0
-        self.byte_budget = ByteBudget(settings.max_inflight_bytes)
+    def __init__(self, pipeline: QueryPipeline) -> None:
+        self.pipeline = pipeline
+        self._limits = RequestLimits(pipeline.max_bytes, pipeline.max_rows)
 
     @staticmethod
     def matches(scope: Scope) -> bool:
-        """Whether the request is for this application; a look at the path, nothing more."""
+        """Whether this handler is responsible for a request, judged by its path only."""
         if scope["type"] != "http":
             return False
         path: bytes = scope["raw_path"]
         return path.endswith(SUFFIXES) and path.startswith(PREFIX)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A warm query for one row passes this function and `query.answer_single_row`, and hardly any other.
-        started = perf_counter()
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        request_id, state = request_id_for(headers.get(HEADER)), _RequestState()
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """Handle one request, as an ASGI application."""
+        return self.pipeline.handle(self, Exchange(scope), receive, send)
+
+    async def answer(self, exchange: Exchange, receive: Receive) -> Response:
+        scope = exchange.scope
         if scope["method"] != "POST":
-            await self._send_error(
-                method_not_allowed(scope["method"], "POST"), scope, request_id, state, send
-            )
-            return
-        self.inflight += 1
-        held = 0
-        try:
-            if self.inflight > self._max_inflight:
-                raise Overloaded(f"{self._max_inflight} queries are under way already.")
-            path = parse_query_path(scope["raw_path"])
-            self._authenticator.authenticate(scope, "query", path.model, headers)
-            format_, length = self._negotiate(scope["query_string"], headers)
-            message = await receive()
-            data: Body | None = whole_body(message, length, self._limits.max_bytes)
-            if data is None or format_.encoding is not None:
-                # Neither does it come in one piece, nor is it as small as it looks.
-                packed = format_.encoding is not None
-                held = self.byte_budget.reserve(max_body_bytes(length, self._limits.max_bytes, packed=packed))
-            if data is None:
-                data = await read_rest(message, receive, length, self._limits.max_bytes)
-            served = None
-            if format_ is DEFAULT_FORMAT and path.label is not None:
-                served = self._cache.get(path.reference, path.label)
-            if served is not None and len(data) <= served.inline_bytes:
-                state.model = served.model
-                body, rows, described = evaluate.answer_single_row(served, data, self._limits)
-            else:
-                body, rows, described = await self._answer(path, format_, data, state)
-        except ServiceError as error:
-            await self._send_error(problem_of(error), scope, request_id, state, send)
-        except Exception:
-            logger.exception("request %s: a query failed unexpectedly", request_id.decode())
-            await self._send_error(internal_problem(), scope, request_id, state, send)
-        else:
-            answered: Headers = [*described, (b"content-length", b"%d" % len(body)), (HEADER, request_id)]
-            await send({"type": "http.response.start", "status": 200, "headers": answered})
-            await send({"type": "http.response.body", "body": body})
-            self._metrics.answered(state.model, rows, perf_counter() - started)
-        finally:
-            self.inflight -= 1
-            self.byte_budget.release(held)
+            raise ProblemError(method_not_allowed(scope["method"], "POST"))
+        path = parse_query_path(scope["raw_path"])
+        self.pipeline.admit(exchange, "query", path.model)
+        format_ = negotiate(exchange.headers, scope["query_string"])
+        is_compressed = format_.encoding is not None
+        data = await self.pipeline.read_body(exchange, receive, compressed=is_compressed)
+        evaluate = self._evaluate_classes if path.label is None else self._evaluate_class
+        body, rows, headers = await evaluate(path, format_, data, exchange)
+        self.pipeline.metrics.answered(exchange.model, rows, exchange.seconds)
+        return Response(body, headers)
+
+    def refuse(self, exchange: Exchange, problem: Problem) -> Response:
+        self.pipeline.record_error(exchange, problem)
+        return problem_response(problem, exchange.request_id, exchange.scope["raw_path"])
 
     def try_respond(
-        self,
-        target: bytes,
-        headers: list[tuple[bytes, bytes]],
-        data: bytes,
-        client: tuple[str, int] | None = None,
+        self, target: bytes, headers: list[Header], data: bytes, client: tuple[str, int] | None = None
     ) -> FastResponse | None:
-        """The answer to a warm query for one class, without a task and before anything is put off.
+        """The response to a warm query for one class, computed at once; None for any other request.
 
-        None for whatever is not that, errors too: `__call__` has all answers. Only what is answered here is
-        paid for here.
+        target: of the request line. headers: names in lower case. client: (host, port). Takes the steps of
+        `answer`. Errors also return None, without a charge: `answer` handles the request again and reports
+        them.
         """
         started = perf_counter()
         if not target.startswith(PREFIX) or b"?" in target or b"#" in target or not target.isascii():
             return None
-        by_name = dict(headers)
-        quota = served = answer = None
+        pipeline, by_name = self.pipeline, dict(headers)
+        quota = student = answer = None
         try:
-            if self.inflight >= self._max_inflight:
+            if pipeline.inflight >= pipeline.max_inflight:
                 return None
             path = parse_query_path(target)
-            key, quota = self._authenticator.charge(by_name, client, headers)
+            key, quota = pipeline.authenticator.charge(by_name, client, headers)
             authorise(key, "query", path.model)
-            format_, length = self._negotiate(b"", by_name)
-            if format_ is DEFAULT_FORMAT and path.label is not None and length == len(data):
-                served = self._cache.get(path.reference, path.label)
-            if served is not None and len(data) <= served.inline_bytes:
-                answer = evaluate.answer_single_row(served, data, self._limits)
-        except Exception:  # noqa: BLE001 - `__call__` handles the request again, and reports the error
+            size = len(data)
+            is_whole = size <= pipeline.max_bytes and by_name.get(b"content-length") == b"%d" % size
+            if is_whole and path.label is not None and negotiate(by_name, b"") is DEFAULT_FORMAT:
+                student = pipeline.cache.get(path.reference, path.label)
+            if student is not None and size <= student.inline_bytes:
+                answer = answer_class(student, data, DEFAULT_FORMAT, self._limits)
+        except Exception:  # noqa: BLE001 - `answer` handles the request again, and reports the error
             answer = None
-        if answer is None or served is None:
+        if answer is None or student is None:
             if quota is not None:
                 quota.refund()
             return None
         body, rows, described = answer
-        self._metrics.answered(served.model, rows, perf_counter() - started)
-        length_header = (b"content-length", b"%d" % len(body))
-        return [*described, length_header, (HEADER, request_id_for(by_name.get(HEADER)))], body
+        pipeline.metrics.answered(student.model, rows, perf_counter() - started)
+        request_id = request_id_for(by_name.get(HEADER))
+        return [*described, (b"content-length", b"%d" % len(body)), (HEADER, request_id)], body
 
-    def close(self) -> None:
-        """Take no more work; what is under way ends by itself."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _negotiate(
-        self, query_string: bytes, headers: dict[bytes, bytes]
-    ) -> tuple[RequestFormat, int | None]:
-        """How it is asked, and the length of the body. Raises ServiceError."""
-        length = declared_length(headers.get(b"content-length"), self._limits.max_bytes)
-        return negotiate(headers, query_string), length
-
-    async def _answer(
-        self, path: ParsedPath, format_: RequestFormat, data: Body, state: _RequestState
+    async def _evaluate_class(
+        self, path: ParsedPath, format_: RequestFormat, data: Body, exchange: Exchange
     ) -> Answer:
-        """The answer to any query. Raises ServiceError."""
-        if path.label is None:
-            return await self._answer_classes(path, format_, data, state)
-        served = await self._cache.student(path.reference, path.label)
-        state.model = served.model
-        if served.is_quick(len(data), format_):
-            return evaluate.answer_class(served, data, format_, self._limits)
-        return await self._in_thread(evaluate.answer_class, served, data, format_, self._limits)
+        assert path.label is not None  # noqa: S101 - `answer` has checked it
+        cache = self.pipeline.cache
+        student = cache.get(path.reference, path.label) or await cache.student(path.reference, path.label)
+        exchange.model = student.model
+        if _is_inline(student, len(data), format_):
+            return answer_class(student, data, format_, self._limits)
+        return await self.pipeline.run(False, answer_class, student, data, format_, self._limits)
 
-    async def _answer_classes(
-        self, path: ParsedPath, format_: RequestFormat, data: Body, state: _RequestState
+    async def _evaluate_classes(
+        self, path: ParsedPath, format_: RequestFormat, data: Body, exchange: Exchange
     ) -> Answer:
-        if len(data) <= INLINE_BYTES and format_.encoding is None:
-            question = read_classes(data, format_, self._limits)
-        else:
-            question = await self._in_thread(read_classes, data, format_, self._limits)
-        students = await students_of(self._cache, path.reference, question.classes)
-        state.model = students[0].model
-        if students[0].is_quick(len(data) * len(students), format_):
-            return evaluate.answer_classes(students, question, format_)
-        return await self._in_thread(evaluate.answer_classes, students, question, format_)
+        pipeline = self.pipeline
+        inline = len(data) <= INLINE_BYTES and format_.encoding is None
+        request = await pipeline.run(inline, parse_classes, data, format_, self._limits)
+        students = await pipeline.cache.students(path.reference, request.classes)
+        exchange.model = students[0].model
+        inline = _is_inline(students[0], len(data) * len(students), format_)
+        return await pipeline.run(inline, answer_classes, students, request, format_)
 
-    async def _in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
-    async def _send_error(
-        self, problem: Problem, scope: Scope, request_id: bytes, state: _RequestState, send: Send
-    ) -> None:
-        body = problem.body(request_id.decode("ascii"), scope["raw_path"].decode("latin-1"))
-        headers = [*problem.headers(), (b"content-length", b"%d" % len(body)), (HEADER, request_id)]
-        await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-        self._metrics.refused(state.model, problem.status)
-        if is_access_denial(problem):
-            self._audit_writer.record_denial(scope, problem.code, request_id.decode("ascii"))
+def _is_inline(student: ServableStudent, size: int, format_: RequestFormat) -> bool:
+    """Whether ``size`` bytes are decided sooner in the event loop than a thread could start on them."""
+    if format_ is DEFAULT_FORMAT:
+        return size <= student.inline_bytes
+    if format_.encoding is not None:
+        return False
+    return size <= (student.inline_bytes if format_.uses_json else student.inline_tensor_bytes)

@@ -1,11 +1,11 @@
-"""How a query is written and how it wants to be answered, by its headers and its query string.
+"""Content negotiation of queries, from the headers and the query string.
 
-Content-Type    application/json, application/octet-stream (X-Tensor-Shape, X-Tensor-Dtype),
-                application/x-npy
-Accept          the same three; JSON where it says nothing
+Content-Type      application/json, application/octet-stream (with X-Tensor-Shape and X-Tensor-Dtype), or
+                  application/x-npy
+Accept            the same three; JSON by default
 Content-Encoding  gzip or deflate
-?explain=true   the gate and the rejection, too
-?class=a&class=b  the classes, where neither path nor body names them
+?explain=true     adds the gate and the rejection to the answer
+?class=a&class=b  the classes, if neither the path nor the body names them
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from app.domain.errors import InputFault, InvalidRequest, UnsupportedFormat
+from app.domain.errors import InputFault, InvalidRequest
+from app.http.headers import content_coding, media_type, weighted
 
 SHAPE_HEADER: Final = b"x-tensor-shape"
 DTYPE_HEADER: Final = b"x-tensor-dtype"
@@ -35,7 +36,7 @@ _SHAPE: Final = re.compile(rb" *([0-9]{1,12}) *(?:, *([0-9]{1,12}) *)?")
 
 
 class MediaType(Enum):
-    """A way to write rows or scores."""
+    """The encodings of rows and of scores."""
 
     JSON = b"application/json"
     TENSOR = b"application/octet-stream"
@@ -44,7 +45,7 @@ class MediaType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RequestFormat:
-    """How one query is written. shape, dtype: of a raw tensor. encoding: what packed the body."""
+    """The format of one query. shape, dtype: of a raw tensor. encoding: Content-Encoding of the body."""
 
     body: MediaType = MediaType.JSON
     answer: MediaType = MediaType.JSON
@@ -54,9 +55,14 @@ class RequestFormat:
     shape: tuple[int, ...] | None = None
     dtype: np.dtype[Any] | None = None
 
+    @property
+    def uses_json(self) -> bool:
+        """Whether the request or the answer is JSON."""
+        return MediaType.JSON in (self.body, self.answer)
+
 
 DEFAULT_FORMAT: Final = RequestFormat()
-"""JSON both ways, nothing special: what nearly every query is."""
+"""Plain JSON in both directions, the format of nearly all queries."""
 
 _MEDIA_TYPES: Final = {media_type.value: media_type for media_type in MediaType}
 _JSON_TYPES: Final = frozenset(
@@ -69,14 +75,13 @@ _JSON_TYPES: Final = frozenset(
 )
 _JSON_ACCEPTS: Final = frozenset({None, MediaType.JSON.value, b"*/*", b"application/json, */*"})
 _RANGES: Final = {**_MEDIA_TYPES, b"*/*": MediaType.JSON, b"application/*": MediaType.JSON}
-_ENCODINGS: Final = {b"gzip": b"gzip", b"x-gzip": b"gzip", b"deflate": b"deflate", b"identity": None}
 
 
 def negotiate(headers: Mapping[bytes, bytes], query_string: bytes) -> RequestFormat:
     """The format of a query. Raises InvalidRequest and UnsupportedFormat.
 
-    A body of another type is taken for JSON, and an Accept that nothing fits gets JSON: clients send all
-    sorts of both without meaning it.
+    An unknown Content-Type counts as JSON, and an Accept without a supported type gets JSON: many clients
+    send defaults of their libraries in both.
     """
     get = headers.get
     kind, accept = get(b"content-type"), get(b"accept")
@@ -91,9 +96,9 @@ def negotiate(headers: Mapping[bytes, bytes], query_string: bytes) -> RequestFor
         return DEFAULT_FORMAT
     explain, classes = _parameters(query_string)
     return RequestFormat(
-        body=_MEDIA_TYPES.get(_media_type(kind or b""), MediaType.JSON),
+        body=_MEDIA_TYPES.get(media_type(kind or b""), MediaType.JSON),
         answer=_answer_type(accept or b""),
-        encoding=_encoding(get(b"content-encoding")),
+        encoding=content_coding(get(b"content-encoding")),
         explain=explain,
         classes=classes,
         shape=_shape(get(SHAPE_HEADER)),
@@ -126,11 +131,11 @@ def _parameters(query_string: bytes) -> tuple[bool, tuple[str, ...]]:
 def _shape(value: bytes | None) -> tuple[int, ...] | None:
     if value is None:
         return None
-    found = _SHAPE.fullmatch(value)
-    if found is None:
+    match = _SHAPE.fullmatch(value)
+    if match is None:
         message = "X-Tensor-Shape must be the number of columns, or of rows and columns: 64, or 10000,64."
         raise bad_header("X-Tensor-Shape", message)
-    return tuple(int(size) for size in found.groups() if size is not None)
+    return tuple(int(size) for size in match.groups() if size is not None)
 
 
 def _dtype(value: bytes | None) -> np.dtype[Any] | None:
@@ -145,37 +150,15 @@ def _dtype(value: bytes | None) -> np.dtype[Any] | None:
 
 
 def bad_header(name: str, message: str) -> InvalidRequest:
-    """The error of a header of a raw tensor."""
+    """The error for an invalid header of a raw tensor."""
     return InvalidRequest(message, code="bad_header", faults=[InputFault(name, "bad_header", message)])
 
 
-def _media_type(value: bytes) -> bytes:
-    return value.partition(b";")[0].strip().lower()
-
-
-def _encoding(value: bytes | None) -> bytes | None:
-    name = b"identity" if value is None else value.strip().lower()
-    if name not in _ENCODINGS:
-        raise UnsupportedFormat("Content-Encoding must be gzip, deflate or identity.", code="bad_encoding")
-    return _ENCODINGS[name]
-
-
 def _answer_type(accept: bytes) -> MediaType:
-    """The media_type that an Accept likes best, the first of equals (RFC 9110, 12.5.1)."""
-    best, wanted = 0.0, MediaType.JSON
-    for part in accept.split(b","):
-        media_type, quality = _RANGES.get(_media_type(part)), _quality(part)
-        if media_type is not None and quality > best:
-            best, wanted = quality, media_type
-    return wanted
-
-
-def _quality(part: bytes) -> float:
-    for parameter in part.split(b";")[1:]:
-        name, _, value = parameter.partition(b"=")
-        if name.strip().lower() == b"q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-    return 1.0
+    """The supported media type with the largest weight, the first of equal ones (RFC 9110, 12.5.1)."""
+    best, chosen = 0.0, MediaType.JSON
+    for name, weight in weighted(accept):
+        supported = _RANGES.get(name)
+        if supported is not None and weight > best:
+            best, chosen = weight, supported
+    return chosen

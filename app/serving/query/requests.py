@@ -1,7 +1,4 @@
-"""What is asked: the body of a query in any of its forms, read.
-
-The values of the rows are looked at where they are used.
-"""
+"""Parsing of query requests in all their formats. The values of rows are validated where they are used."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, NotFound, TooLarge
+from app.domain.names import MAX_CLASS_NAME, is_class_label
 from app.http.decompression import decompress
 from app.http.types import Body
 from app.serving.query.negotiation import MediaType, RequestFormat
-from app.serving.query.paths import MAX_LABEL, is_label
 from app.serving.query.rows import (
     Block,
     QueryBody,
@@ -34,23 +31,23 @@ from core.data.checks import row_blocks
 from core.errors import InvalidProblem
 
 MAX_CLASSES: Final = 256
-"""Most classes in one query."""
+"""Largest number of classes in one query."""
 MAX_SCORES: Final = 2_000_000
-"""Most scores in one answer: rows times classes."""
+"""Largest number of scores, rows times classes, in one answer."""
 
 
-ClassName = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_LABEL})]
+ClassName = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_CLASS_NAME})]
 CLASSES_SCHEMA: Final = {"minItems": 1, "maxItems": MAX_CLASSES, "uniqueItems": True}
 
 
 class ClassQuery(QueryBody):
-    """A JSON query to one class."""
+    """JSON body of a query for one class."""
 
     explain: Annotated[bool, Meta(description="Include the gate and the rejection.")] = False
 
 
 class ClassesQuery(ClassQuery):
-    """A JSON query to several classes. The bounds are documented here and checked by `read_classes`."""
+    """JSON body of a query for several classes. `parse_classes` checks the bounds in its schema."""
 
     classes: Annotated[list[ClassName], Meta(extra_json_schema=CLASSES_SCHEMA)] | None = None
 
@@ -61,7 +58,7 @@ CLASSES: Final = msgspec.json.Decoder(ClassesQuery)
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """max_bytes: of a body, unpacked. max_rows: of a query."""
+    """max_bytes: of a decompressed body. max_rows: of a query."""
 
     max_bytes: int
     max_rows: int
@@ -69,9 +66,9 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
-    """A body, read: what is asked, with the values of the rows still to be looked at.
+    """A parsed request whose rows are not yet validated.
 
-    x: the one row. rows: many rows, as JSON texts or as a table (n, d) of float32 or float64.
+    x: a single row (d,). rows: many rows, as JSON texts or as a table (n, d) of float32 or float64.
     """
 
     x: Row | NDArray[Any] | None
@@ -81,7 +78,7 @@ class QueryRequest:
 
     @property
     def single(self) -> bool:
-        """Whether one row is asked, and one answer given."""
+        """Whether the request has a single row."""
         return self.rows is None
 
     @property
@@ -96,37 +93,38 @@ class QueryRequest:
             for part in row_blocks(len(self.rows), max(n_columns, width)):
                 yield part, self.rows[part]
         else:
-            assert self.x is not None  # noqa: S101 - without rows there is one
+            assert self.x is not None  # noqa: S101 - a request without rows has x
             yield slice(0, 1), np.atleast_2d(dense_row(self.x, n_columns))
 
     def error(self, error: InvalidProblem, first: int = 0) -> InvalidRequest:
-        """What the numerical core found wrong with a block that begins at row ``first``."""
+        """The request error for an error of the core in a block that begins at row ``first``."""
         return row_error(error) if self.single else block_error(error, first)
 
 
 def parse_request(
     decoder: msgspec.json.Decoder[Any], data: Body, format_: RequestFormat, limits: RequestLimits
 ) -> QueryRequest:
-    """The request in ``data``. Raises InvalidRequest and TooLarge."""
-    data = unpacked(data, format_, limits)
+    """Parse the body ``data``. Raises InvalidRequest and TooLarge."""
+    data = decompressed(data, format_, limits)
     if format_.body is not MediaType.JSON:
         return parse_tensor(data, format_, limits)
     return request_of(decode(decoder, data, limits.max_rows), format_)
 
 
-def unpacked(data: Body, format_: RequestFormat, limits: RequestLimits) -> Body:
+def decompressed(data: Body, format_: RequestFormat, limits: RequestLimits) -> Body:
     """The body without its Content-Encoding. Raises InvalidRequest and TooLarge."""
     return data if format_.encoding is None else decompress(data, limits.max_bytes)
 
 
 def request_of(body: ClassQuery, format_: RequestFormat) -> QueryRequest:
+    """The request of a decoded JSON body."""
     named = body.classes if isinstance(body, ClassesQuery) else None
     classes = format_.classes if named is None else tuple(named)
     return QueryRequest(body.x, body.rows, body.explain or format_.explain, classes)
 
 
 def parse_tensor(data: Body, format_: RequestFormat, limits: RequestLimits) -> QueryRequest:
-    """The request of a raw tensor or an .npy body. Raises InvalidRequest and TooLarge."""
+    """Parse a raw tensor or an .npy body. Raises InvalidRequest and TooLarge."""
     table = read_tensor(data, format_)
     if table.ndim == 1:
         return QueryRequest(table, None, format_.explain, format_.classes)
@@ -139,8 +137,8 @@ def parse_tensor(data: Body, format_: RequestFormat, limits: RequestLimits) -> Q
     return QueryRequest(None, table, format_.explain, format_.classes)
 
 
-def read_classes(data: Body, format_: RequestFormat, limits: RequestLimits) -> QueryRequest:
-    """A request to several classes, each named once. Raises InvalidRequest and TooLarge."""
+def parse_classes(data: Body, format_: RequestFormat, limits: RequestLimits) -> QueryRequest:
+    """Parse a query for several distinct classes. Raises InvalidRequest and TooLarge."""
     _check_classes(format_.classes)
     request = parse_request(CLASSES, data, format_, limits)
     classes = request.classes
@@ -154,10 +152,10 @@ def read_classes(data: Body, format_: RequestFormat, limits: RequestLimits) -> Q
 
 
 def _check_classes(classes: Sequence[str]) -> None:
-    """Raise for names that no classes have, for twins, and for too many."""
+    """Raise for impossible names, duplicates, and too many classes."""
     if len(set(classes)) != len(classes):
         raise _bad_classes("duplicate", "A class is named twice.")
-    unknown = next((label for label in classes if not is_label(label)), None)
+    unknown = next((label for label in classes if not is_class_label(label)), None)
     if unknown is not None:
         raise NotFound(f"There is no class {unknown!r:.80}.", code="class_not_found")
     if len(classes) > MAX_CLASSES:

@@ -1,6 +1,6 @@
-"""Rows as raw little-endian numbers or as an .npy file: arrays over the bytes of the body, no copy made.
+"""Rows as raw little-endian numbers or as .npy: arrays that share the memory of the body.
 
-A tensor of one axis is one row, one of two axes many.
+A tensor of one axis is one row, a tensor of two axes several rows.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest
+from app.domain.npy_header import read_header
 from app.http.types import Body
-from app.ingest.npy import read_header
 from app.serving.query.negotiation import DTYPES, MediaType, RequestFormat, bad_header
 
 Table = NDArray[np.float32] | NDArray[np.float64]
@@ -25,16 +25,16 @@ _NPY_FRONT: Final = 16 * 1024
 
 
 def read_tensor(data: Body, format_: RequestFormat) -> Table:
-    """The rows in ``data`` (n, d), or one row (d,), as float32 or float64, values unchecked.
+    """The rows in ``data``: (n, d), or (d,) for a single row, as float32 or float64, not yet validated.
 
-    Raw tensors must have exactly the bytes of their shape. Of .npy files float32 and float64 stay as they
-    are, other numbers become float64. Raises InvalidRequest.
+    A raw tensor must have exactly the bytes of its shape. Numbers of other types in .npy become float64.
+    Raises InvalidRequest.
     """
     return _read_npy(data) if format_.body is MediaType.NPY else _read_raw(data, format_)
 
 
 def write_tensor(values: NDArray[np.float64], media_type: MediaType) -> bytes:
-    """Numbers as they go out: raw little-endian float64, or as an .npy file."""
+    """Encode numbers as raw little-endian float64 or as an .npy file."""
     if media_type is MediaType.TENSOR:
         return values.astype("<f8", copy=False).tobytes()
     stream = io.BytesIO()
@@ -52,29 +52,29 @@ def _read_raw(data: Body, format_: RequestFormat) -> Table:
         message = (
             f"The body has {len(data)} bytes; {text} numbers of {format_.dtype.itemsize} bytes are {size}."
         )
-        raise _refused("wrong_length", message, "X-Tensor-Shape")
+        raise _invalid("wrong_length", message, "X-Tensor-Shape")
     return np.frombuffer(data, format_.dtype).reshape(format_.shape)
 
 
 def _read_npy(data: Body) -> Table:
-    # A header is bounded; the numbers stay where they are.
+    # The header has a bounded size; the numbers are not copied.
     stream = io.BytesIO(data[:_NPY_FRONT])
-    declared = read_header(stream, "body")
+    header = read_header(stream, "body")
     start = stream.tell()
-    if declared.size != len(data) - start:
-        message = f"The array has {len(data) - start} bytes; its header says {declared.size}."
-        raise _refused("wrong_length", message)
-    if declared.dtype.kind not in "biuf":
-        raise _refused("not_numeric", f"The array holds {declared.dtype}, not numbers.")
-    if not 1 <= len(declared.shape) <= _MAX_AXES:
-        message = f"The array has {len(declared.shape)} axes; one row has one, many rows have two."
-        raise _refused("wrong_shape", message)
-    flat = np.frombuffer(data, declared.dtype, offset=start)
-    array = flat.reshape(declared.shape, order="F" if declared.order == "F" else "C")
-    # Only a long double can be beyond float64; as an infinity it is refused where all numbers are looked at.
+    if header.size != len(data) - start:
+        message = f"The array has {len(data) - start} bytes; its header says {header.size}."
+        raise _invalid("wrong_length", message)
+    if header.dtype.kind not in "biuf":
+        raise _invalid("not_numeric", f"The array holds {header.dtype}, not numbers.")
+    if not 1 <= len(header.shape) <= _MAX_AXES:
+        message = f"The array has {len(header.shape)} axes; one row has one, many rows have two."
+        raise _invalid("wrong_shape", message)
+    flat = np.frombuffer(data, header.dtype, offset=start)
+    array = flat.reshape(header.shape, order="F" if header.order == "F" else "C")
+    # Only a long double can exceed float64; it becomes an infinity, which the validation of rows refuses.
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, array.dtype if array.dtype in _KEPT else np.float64)
 
 
-def _refused(code: str, message: str, field: str = "body") -> InvalidRequest:
+def _invalid(code: str, message: str, field: str = "body") -> InvalidRequest:
     return InvalidRequest(message, code=code, faults=[InputFault(field, code, message)])

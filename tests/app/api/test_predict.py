@@ -69,7 +69,7 @@ def test_limits_hold(make_client, pets, problem: Check):
 
 
 def test_too_many_scores_are_not_written_out(client, pets, problem: Check, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.api.predict.MAX_SCORES", 7)
+    monkeypatch.setattr("app.serving.query.predict.MAX_SCORES", 7)
     body = {"rows": [[1, 2, 3]] * 2, "scores": True}
     problem(client.post(PATH, json=body), 413, "too_many_scores")
 

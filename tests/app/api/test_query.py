@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from app.serving.query import evaluate
+from app.serving.query import handler
 from app.serving.query.handler import QueryHandler
 from app.serving.query.paths import ParsedPath, parse_query_path
 from app.store.unit_of_work import Store
@@ -235,13 +235,13 @@ def test_a_warm_query_is_the_same_in_however_many_messages(client, pets, pieces:
 
 def test_queries_beyond_the_limit_in_flight_are_shed(make_client, pets, problem: Check):
     client = make_client(max_inflight_queries=1)
-    client.app.query_handler.inflight = 1
+    client.app.query_handler.pipeline.inflight = 1
     response = client.post(CAT, json={"x": [1, 2, 3]})
     problem(response, 429, "overloaded")
     assert response.headers["retry-after"] == "1"
-    client.app.query_handler.inflight = 0
+    client.app.query_handler.pipeline.inflight = 0
     assert client.post(CAT, json={"x": [1, 2, 3]}).status_code == 200
-    assert client.app.query_handler.inflight == 0
+    assert client.app.query_handler.pipeline.inflight == 0
 
 
 def test_a_warm_query_runs_no_statement(client, pets):
@@ -261,16 +261,15 @@ def test_a_large_batch_is_decided_in_another_thread(client, pets, monkeypatch: p
     threads: list[str] = []
 
     def watch(name: str) -> None:
-        real = getattr(evaluate, name)
+        real = getattr(handler, name)
 
         def watched(*arguments: Any) -> Any:
             threads.append(threading.current_thread().name)
             return real(*arguments)
 
-        monkeypatch.setattr(evaluate, name, watched)
+        monkeypatch.setattr(handler, name, watched)
 
     watch("answer_class")
-    watch("answer_single_row")
     rows = np.random.default_rng(0).normal(size=(3000, 3)).round(6)
     answer = client.post(CAT, json={"rows": rows.tolist()}).json()
     client.post(CAT, json={"x": [1, 2, 3]})
@@ -304,7 +303,7 @@ def test_an_unexpected_error_is_a_500_that_shows_nothing(
     def fail(*_arguments: Any) -> None:
         raise RuntimeError("swordfish")
 
-    monkeypatch.setattr(evaluate, "answer_class", fail)
+    monkeypatch.setattr(handler, "answer_class", fail)
     with caplog.at_level(logging.ERROR):
         response = client.post(CAT, json={"x": [1, 2, 3]}, headers={"x-request-id": "r-77"})
     assert "swordfish" not in problem(response, 500, "internal_error")["detail"]

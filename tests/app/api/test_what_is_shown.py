@@ -36,12 +36,12 @@ def fails_in_the_database(*_: Any, **__: Any) -> Any:
         ((datasets, "validate"), "POST", "/v1/datasets?format=csv", {"content": CSV}),
         ((models, "list_models"), "GET", "/v1/models", {}),
         ((keys, "create_key"), "POST", "/v1/keys", {"json": {"name": "k", "scopes": ["query"]}}),
-        (("app.serving.query.evaluate.answer_single_row",), "POST", QUERY, {"json": ROW}),
-        (("app.serving.query.evaluate.answer_class",), "POST", QUERY + "?explain=true", {"json": ROW}),
+        (("app.serving.query.handler.answer_class",), "POST", QUERY, {"json": ROW}),
+        (("app.serving.query.evaluate.parse_request",), "POST", QUERY + "?explain=true", {"json": ROW}),
         (("app.store.repositories.audit.Audit.page",), "GET", "/v1/audit", {}),
         (("app.store.unit_of_work.UnitOfWork.__init__",), "GET", "/v1/training-jobs", {}),
         (("app.serving.open_inference.repository.Repository.metadata",), "GET", "/v2/models/pets", {}),
-        (("app.api.predict._answer",), "POST", "/v1/models/pets:predict", {"json": ROW}),
+        (("app.api.predict.answer_teacher",), "POST", "/v1/models/pets:predict", {"json": ROW}),
     ],
 )
 def test_an_error_inside_shows_nothing_of_it(
@@ -129,7 +129,7 @@ def test_a_flood_of_failures_leaves_no_secret_in_the_log(make_client, store: Sto
                     client.request(method, path, headers=headers, json={"name": key, "x": [key]})
         assert client.post(QUERY, json=ROW, headers={"x-api-key": text}).status_code == 200
         monkeypatch.setattr(models, "list_models", fails)
-        monkeypatch.setattr("app.serving.query.evaluate.answer_single_row", fails)
+        monkeypatch.setattr("app.serving.query.handler.answer_class", fails)
         headers = {"authorization": f"Bearer {text}", "x-request-id": text[:100]}
         assert client.get(f"/v1/models?key={text}", headers=headers).status_code == 500
         assert client.post(QUERY, json=ROW, headers=headers).status_code == 500

@@ -6,8 +6,16 @@ import time
 
 import pytest
 
-from app.auth.authenticator import ANONYMOUS, Authenticator, InsecureBinding, check_binding, is_loopback
+from app.auth.authenticator import (
+    ANONYMOUS,
+    Authenticator,
+    InsecureBinding,
+    authorise,
+    check_binding,
+    is_loopback,
+)
 from app.domain.audit_context import UNKNOWN, Actor, AuditContext, audit_context
+from app.domain.entities import ApiKey
 from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited
 from app.services.keys import create_key, list_keys, revoke_key, rotate_key
 from app.settings import Settings
@@ -216,3 +224,24 @@ def test_an_expired_key_does_not_open_the_world(sqlite_store: Store, monkeypatch
     monkeypatch.setattr("time.time", lambda: ends + 1)
     with pytest.raises(InsecureBinding):
         check_binding(world, sqlite_store)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "models", "allowed"),
+    [
+        ({"admin"}, set(), {"admin", "train", "query", "query a", "query b"}),
+        ({"train"}, set(), {"train", "query", "query a", "query b"}),
+        ({"query"}, set(), {"query", "query a", "query b"}),
+        ({"query"}, {"a"}, {"query", "query a"}),
+    ],
+)
+def test_a_wider_scope_includes_the_narrower_ones(scopes: set[str], models: set[str], allowed: set[str]):
+    key = ApiKey("key_1", "k", "0" * 64, frozenset(scopes), frozenset(models), 1.0)
+    for what in ("admin", "train", "query", "query a", "query b"):
+        scope, _, model = what.partition(" ")
+        if what in allowed:
+            authorise(key, scope, model or None)
+        else:
+            with pytest.raises(NotAuthorised) as caught:
+                authorise(key, scope, model or None)
+            assert caught.value.reason == ("model_not_allowed" if scope in scopes else "scope_required")

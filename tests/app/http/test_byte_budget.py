@@ -13,6 +13,7 @@ from app.domain.errors import Overloaded
 from app.http.byte_budget import ByteBudget, max_body_bytes
 from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
+from app.serving.pipeline import QueryPipeline
 from app.serving.query.handler import QueryHandler
 from app.settings import Settings
 
@@ -28,7 +29,7 @@ def test_small_bodies_are_not_counted():
 def test_large_bodies_are_accepted_up_to_the_budget():
     budget = ByteBudget(300_000)
     first, second = budget.reserve(100_000), budget.reserve(200_000)
-    with pytest.raises(Overloaded, match="300000 bytes are under way"):
+    with pytest.raises(Overloaded, match="300000 bytes are in progress"):
         budget.reserve(100_000)
     budget.release(first)
     assert budget.reserve(100_000) == 100_000
@@ -40,11 +41,11 @@ def test_large_bodies_are_accepted_up_to_the_budget():
 
 
 def test_the_largest_size_of_a_body_after_decompression():
-    assert max_body_bytes(5, 1000, packed=False) == 5
-    assert max_body_bytes(None, 1000, packed=False) == 1000
-    assert max_body_bytes(None, 1000, packed=True) == 1000
-    assert max_body_bytes(5, 1000, packed=True) == 1000
-    assert max_body_bytes(5, 100_000, packed=True) == 5160
+    assert max_body_bytes(5, 1000, compressed=False) == 5
+    assert max_body_bytes(None, 1000, compressed=False) == 1000
+    assert max_body_bytes(None, 1000, compressed=True) == 1000
+    assert max_body_bytes(5, 1000, compressed=True) == 1000
+    assert max_body_bytes(5, 100_000, compressed=True) == 5160
 
 
 class _AnyCaller:
@@ -59,19 +60,19 @@ class _NoCache:
         raise AssertionError(f"the cache is not asked for {name}")
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_large_query_beyond_the_budget_gets_429_before_it_is_read(packed):
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_large_query_beyond_the_budget_gets_429_before_it_is_read(compressed):
     body = json.dumps({"rows": [[1.0] * 1000] * 100}).encode()
-    body = gzip.compress(body) if packed else body
+    body = gzip.compress(body) if compressed else body
 
     async def story() -> None:
         settings = Settings(max_inflight_bytes=2**20)
         cache: ModelCache = _NoCache()  # type: ignore[assignment]
-        path = QueryHandler(settings, _AnyCaller(), cache, Metrics(), None)  # type: ignore[arg-type]
-        path.byte_budget.reserve(2**20)
+        pipeline = QueryPipeline(settings, _AnyCaller(), cache, Metrics(), None)  # type: ignore[arg-type]
+        pipeline.byte_budget.reserve(2**20)
         sent: list[Any] = []
         pieces = [
-            {"type": "http.request", "body": body[:1000], "more_body": not packed},
+            {"type": "http.request", "body": body[:1000], "more_body": not compressed},
             {"type": "http.request", "body": body[1000:], "more_body": False},
         ]
 
@@ -82,16 +83,16 @@ def test_a_large_query_beyond_the_budget_gets_429_before_it_is_read(packed):
             sent.append(message)
 
         headers = [(b"content-length", b"%d" % len(body))]
-        if packed:
+        if compressed:
             headers.append((b"content-encoding", b"gzip"))
             pieces[0]["body"] = body
         scope = {"type": "http", "method": "POST", "path": PATH, "raw_path": PATH.encode()}
-        await path({**scope, "query_string": b"", "headers": headers}, receive, send)
+        await QueryHandler(pipeline)({**scope, "query_string": b"", "headers": headers}, receive, send)
         assert sent[0]["status"] == 429
         assert (b"retry-after", b"1") in sent[0]["headers"]
         assert len(pieces) == 1, "the rest was not read"
-        assert path.byte_budget.reserved == 2**20
-        assert path.inflight == 0
-        path.close()
+        assert pipeline.byte_budget.reserved == 2**20
+        assert pipeline.inflight == 0
+        pipeline.close()
 
     asyncio.run(story())

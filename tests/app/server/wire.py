@@ -191,7 +191,8 @@ async def running(
         yield up
     finally:
         up.stop()
-        echo.proceed.set()
+        if hasattr(echo, "proceed"):
+            echo.proceed.set()
         for writer in up.writers:
             writer.transport.abort()
         await asyncio.wait_for(task, 20)

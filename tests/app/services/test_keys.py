@@ -8,7 +8,6 @@ import pytest
 import sqlalchemy as sa
 
 from app.domain.audit_context import Actor, AuditContext, audit_context
-from app.domain.entities import ApiKey
 from app.domain.errors import Conflict, InvalidRequest, NotAuthenticated, NotFound
 from app.services.audit import list_records
 from app.services.keys import KeyRing, create_key, list_keys, note_uses, revoke_key, rotate_key
@@ -90,27 +89,6 @@ def test_a_key_that_makes_no_sense_is_refused(
         create_key(sqlite_store, name, scopes, models)
     assert [fault.field for fault in caught.value.faults] == [field]
     assert list_keys(sqlite_store) == []
-
-
-@pytest.mark.parametrize(
-    ("scopes", "models", "allowed"),
-    [
-        ({"admin"}, set(), {"admin", "train", "query a", "query b"}),
-        ({"train"}, set(), {"train", "query a", "query b"}),
-        ({"query"}, set(), {"query a", "query b"}),
-        ({"query"}, {"a"}, {"query a"}),
-    ],
-)
-def test_scopes_contain_each_other(scopes: set[str], models: set[str], allowed: set[str]) -> None:
-    key = ApiKey("key_1", "k", "0" * 64, frozenset(scopes), frozenset(models), 1.0)
-    asked = {
-        "admin": ("admin", None),
-        "train": ("train", None),
-        "query a": ("query", "a"),
-        "query b": ("query", "b"),
-    }
-    assert {what for what, (scope, model) in asked.items() if key.allows(scope, model)} == allowed
-    assert dataclasses.replace(key, models=frozenset()).allows("query")
 
 
 def test_a_rotated_key_keeps_its_id_and_its_old_text_is_useless_at_once(store: Store) -> None:

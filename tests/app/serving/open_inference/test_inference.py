@@ -537,18 +537,18 @@ def test_rows_beyond_the_limit_are_refused(make_client, pets, refused):
 
 def test_requests_beyond_the_limit_in_flight_are_shed(make_client, pets, refused):
     client = make_client(max_inflight_queries=1)
-    client.app.query_handler.inflight = 1
+    client.app.query_handler.pipeline.inflight = 1
     response = client.post(CAT, json=request())
     refused(response, 429)
     assert response.headers["retry-after"] == "1"
     assert client.get("/v2/health/live").status_code == 200
-    client.app.query_handler.inflight = 0
+    client.app.query_handler.pipeline.inflight = 0
     assert client.post(CAT, json=request()).status_code == 200
-    assert client.app.query_handler.inflight == 0
+    assert client.app.query_handler.pipeline.inflight == 0
 
 
 def test_bodies_beyond_the_memory_for_them_are_shed(client, pets, refused):
-    budget = client.app.query_handler.byte_budget
+    budget = client.app.query_handler.pipeline.byte_budget
     budget.reserved = client.context.settings.max_inflight_bytes
     document = request([0.125] * 30_000, shape=(10_000, 3))
     refused(client.post(CAT, json=document), 429)

@@ -20,7 +20,7 @@ from app.domain.errors import ServiceError
 from app.http.problem import problem_of
 from app.serving.query.evaluate import answer_class, answer_classes
 from app.serving.query.negotiation import negotiate
-from app.serving.query.requests import RequestLimits, read_classes
+from app.serving.query.requests import RequestLimits, parse_classes
 from app.serving.servable import ServableStudent, make_servable
 from core.packed import LinearBasis, LinearForm, PackedMap, PackedStudent, RbfBasis, SigmoidCalibration
 
@@ -115,7 +115,7 @@ def ask(body: bytes, headers: dict[bytes, bytes], query: bytes) -> None:
         try:
             manner = negotiate(headers, query)
             if several:
-                question = read_classes(body, manner, LIMITS)
+                question = parse_classes(body, manner, LIMITS)
                 found, rows, described = answer_classes(STUDENTS, question, manner)
             else:
                 found, rows, described = answer_class(STUDENTS[0], body, manner, LIMITS)

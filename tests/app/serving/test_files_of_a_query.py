@@ -1,0 +1,46 @@
+"""A warm query passes few files: traced from the bytes on the connection to the written response."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from app.main import create_app
+from app.services.keys import create_key
+from app.settings import Settings
+from app.store.unit_of_work import Store
+from benchmarks.published import linear_student, linear_teacher, publish
+from tests.app.api.conftest import RememberingQueue
+from tests.app.server.wire import read_response, run, running
+from tests.trace_files import files_below
+
+MAX_FILES = 14
+BODY = b'{"x":[1,2]}'
+HEAD = b"POST /v1/models/pets/classes/a:query HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+
+
+def test_a_warm_query_passes_at_most_14_files(sqlite_store: Store, sqlite_address: str, tmp_path: Path):
+    weights = np.eye(2)
+    students = {label: linear_student(label, row) for label, row in zip("ab", weights, strict=True)}
+    publish(sqlite_store, "pets", students, linear_teacher(["a", "b"], weights))
+    _, key = create_key(sqlite_store, "tests", {"query"}, {"pets"}, rate_limit=100.0)
+    settings = Settings.model_validate({"data_dir": tmp_path, "database_url": sqlite_address})
+    app = create_app(settings, queue=RememberingQueue())
+    request = HEAD % key.encode() + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+
+    async def story() -> None:
+        async with running(app=app, fast_path=app.fast_path) as server:
+            reader, writer = await server.connect()
+            for _ in range(2):
+                writer.write(request)
+                assert (await read_response(reader)).status == 200
+            with files_below("data_received") as files:
+                writer.write(request)
+                response = await read_response(reader)
+            assert response.status == 200
+            assert response.body.startswith(b'{"match":true,"score":1.0,')
+            assert {"server/protocol.py", "serving/query/responses.py", "auth/rate_limit.py"} <= files
+            assert len(files) <= MAX_FILES, sorted(files)
+
+    run(story)
