@@ -1,4 +1,4 @@
-"""Logs without secrets, whatever they got into (message, argument, traceback), and without floods."""
+"""Log formatting: secrets are masked, and repeated lines are suppressed."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Final
 
 from app.domain.redaction import redact
 
-_REMEMBERED: Final = 1000
+_MAX_LINES: Final = 1000
 
 
 class Masking(logging.Formatter):
-    """What another formatter writes, without secrets."""
+    """Masks secrets in the output of another formatter: in messages, arguments and tracebacks."""
 
     def __init__(self, inner: logging.Formatter | None = None) -> None:
         super().__init__()
         self._inner = inner or logging.Formatter()
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, or lines."""
+        """Format a record and mask it."""
         return redact(self._inner.format(record))
 
 
 class Repeats(logging.Filter):
-    """Lets a line pass that was not written in the last ``seconds``: what waits says so often."""
+    """Suppresses a line that was written in the last ``seconds``, such as that of a waiting job."""
 
     def __init__(self, seconds: float = 10.0) -> None:
         super().__init__()
@@ -32,24 +32,24 @@ class Repeats(logging.Filter):
         self._written: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written. Tracebacks always are."""
+        """Whether the line is written; lines with a traceback always are."""
         if record.exc_info:
             return True
         line, now = (record.name, record.getMessage()), time.monotonic()
         if now - self._written.get(line, float("-inf")) < self._seconds:
             return False
-        if len(self._written) >= _REMEMBERED:
+        if len(self._written) >= _MAX_LINES:
             self._written.clear()
         self._written[line] = now
         return True
 
 
 def mask_logs() -> None:
-    """From now on every handler that there is in this process leaves secrets out. Again does no harm."""
+    """Mask secrets in all handlers that exist in this process; idempotent."""
     loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]
     handlers = {handler for logger in loggers for handler in logger.handlers}
     if logging.lastResort is not None:
-        # It writes for loggers without any handler.
+        # It writes the records of loggers without a handler.
         handlers.add(logging.lastResort)
     for handler in handlers:
         if not isinstance(handler.formatter, Masking):

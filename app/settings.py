@@ -1,4 +1,4 @@
-"""Settings: from environment variables ``STMS_*``; each has a default that is safe on a laptop."""
+"""Settings from environment variables ``STMS_*``; the defaults are safe on a laptop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Settings(BaseSettings):
-    """Everything an operator can set."""
+    """All settings of the service."""
 
     model_config = SettingsConfigDict(env_prefix="STMS_", extra="ignore", populate_by_name=True)
 
@@ -32,10 +32,10 @@ class Settings(BaseSettings):
         description="Server processes of one `stms api`.",
     )
     drain_seconds: float = Field(
-        10.0, gt=0, description="How long requests under way may take to end after SIGTERM."
+        10.0, gt=0, description="Longest time for requests in progress after SIGTERM, in seconds."
     )
     require_keys: bool | None = Field(
-        None, description="Ask for API keys; empty: when at least one key exists or host is not loopback."
+        None, description="Require API keys; empty: if at least one key exists or host is not loopback."
     )
 
     max_upload_bytes: int = Field(2 * 1024**3, ge=1024, description="Largest data set file.")
@@ -45,40 +45,48 @@ class Settings(BaseSettings):
     max_rows: int = Field(5_000_000, ge=1, description="Most rows in a data set.")
     max_columns: int = Field(1_000_000, ge=1, description="Most columns in a data set.")
     max_dataset_bytes: int = Field(
-        4 * 1024**3, ge=1024**2, description="Largest data set in memory, whatever the size of its file."
+        4 * 1024**3, ge=1024**2, description="Largest data set in memory, regardless of the size of its file."
     )
-    max_queued_jobs: int = Field(1000, ge=1, description="Training jobs waiting before new ones are shed.")
+    max_queued_jobs: int = Field(
+        1000, ge=1, description="Waiting training jobs beyond which new ones get 429."
+    )
     max_queued_jobs_per_key: int | None = Field(
-        None, ge=1, description="The same of each API key by itself; empty: no limit of its own."
+        None, ge=1, description="The same for each API key; empty: no limit per key."
     )
-    max_inflight_queries: int = Field(256, ge=1, description="Queries under way before new ones are shed.")
-
+    max_inflight_queries: int = Field(
+        256, ge=1, description="Queries in progress beyond which new ones get 429."
+    )
     max_inflight_bytes: int = Field(
-        512 * 1024**2, ge=1024**2, description="Bytes of large queries under way before new ones are shed."
+        512 * 1024**2,
+        ge=1024**2,
+        description="Bytes of large queries in progress beyond which new ones get 429.",
     )
     max_inflight_requests: int = Field(
-        64, ge=1, description="Other requests under way before new ones are shed."
+        64, ge=1, description="Other requests in progress beyond which new ones get 429."
     )
     max_connections: int = Field(
-        4096, ge=1, description="Open connections of one server process before new ones are shed."
+        4096, ge=1, description="Open connections of one server process beyond which new ones get 429."
     )
     max_connections_per_address: int = Field(
         1024,
         ge=0,
-        description="Of them from one address; loopback and trusted proxies are not counted; 0: no limit.",
+        description="The same for one address, except loopback and trusted proxies; 0: no limit.",
     )
     rate_limit: float = Field(
         0.0,
         ge=0,
         le=1e6,
-        description="Requests a second of one API key, or of one address without a key; 0: no limit.",
+        description="Requests per second of one API key, or of one address without a key; 0: no limit.",
     )
-    rate_burst: int = Field(0, ge=0, le=10**6, description="How many at once; 0: those of one second.")
+    rate_burst: int = Field(0, ge=0, le=10**6, description="Requests in one burst; 0: those of one second.")
     auth_failure_rate: float = Field(
-        10.0, ge=0, le=1e6, description="Wrong API keys a second from one address before 429; 0: no limit."
+        10.0,
+        ge=0,
+        le=1e6,
+        description="Wrong API keys per second from one address beyond which it gets 429; 0: no limit.",
     )
     trusted_proxies: str = Field(
-        "", description="Addresses or networks, comma-separated, whose X-Forwarded-For is believed."
+        "", description="Addresses or networks, comma-separated, whose X-Forwarded-For is trusted."
     )
 
     max_classes: int = Field(2_000_000, ge=1, description="Most classes of an imported head.")
@@ -92,14 +100,20 @@ class Settings(BaseSettings):
     )
     cache_bytes: int = Field(1024**3, ge=1024**2, description="Memory budget of loaded students per process.")
     refresh_seconds: float = Field(
-        0.25, gt=0, le=1, description="How often a server looks for moved aliases and changed keys."
+        0.25,
+        gt=0,
+        le=1,
+        description="Interval at which a server polls for moved aliases and changed keys, in seconds.",
     )
 
     database_pool_size: int = Field(
-        8, ge=1, le=200, description="Database connections a process keeps; it opens as many more if need be."
+        8,
+        ge=1,
+        le=200,
+        description="Database connections a process keeps open; under load it opens as many again.",
     )
     database_statement_seconds: float = Field(
-        30.0, ge=0, description="Longest statement on PostgreSQL; 0: no limit. Migrations have none."
+        30.0, ge=0, description="Longest statement on PostgreSQL; 0: no limit. Migrations have no limit."
     )
     database_lock_seconds: float = Field(
         10.0, ge=0, description="Longest wait for a lock on PostgreSQL; 0: no limit."
@@ -108,35 +122,48 @@ class Settings(BaseSettings):
         60.0, ge=0, description="Longest pause in an open transaction on PostgreSQL; 0: no limit."
     )
     retain_jobs_days: float = Field(
-        90.0, ge=0, description="Ended jobs without a published version are deleted after; 0: never."
+        90.0,
+        ge=0,
+        description="Days after which ended jobs without a published version are deleted; 0: never.",
     )
     retain_requests_days: float = Field(
-        7.0, ge=0, description="Idempotency keys of submitted jobs are forgotten after; 0: never."
+        7.0, ge=0, description="Days after which idempotency keys of submitted jobs are deleted; 0: never."
     )
-    retain_audit_days: float = Field(365.0, ge=0, description="Audit records are deleted after; 0: never.")
+    retain_audit_days: float = Field(
+        365.0, ge=0, description="Days after which audit records are deleted; 0: never."
+    )
 
     solver_threads: int = Field(0, ge=0, description="Threads of one solver process; 0: all cores.")
     solver_niceness: int = Field(
-        19, ge=0, le=19, description="Priority of solver processes, 19 the lowest; what answers has 0."
+        19,
+        ge=0,
+        le=19,
+        description="Niceness of solver processes; 19 is the lowest priority, servers have 0.",
     )
     idle_solvers: int = Field(
-        1, ge=0, le=64, description="Solvers a worker keeps with a job's data in memory beside those at work."
+        1, ge=0, le=64, description="Idle solvers a worker keeps, with the data of a job in memory."
     )
     idle_solver_seconds: float = Field(
-        30.0, ge=0, description="How long such a solver waits for the job's next unit of work."
+        30.0, ge=0, description="How long an idle solver waits for the job's next unit of work."
     )
     spare_solver: bool = Field(
-        True, description="Keep one more solver ready, some 100 MB, so that no job waits for its start."
+        True, description="Keep a started solver ready (about 100 MB), so that no job waits for its start."
     )
-    worker_concurrency: int = Field(1, ge=1, le=64, description="Units of work a worker does at once.")
+    worker_concurrency: int = Field(1, ge=1, le=64, description="Units of work a worker runs concurrently.")
     classes_per_chunk: int = Field(64, ge=1, description="Most classes in one unit of work.")
     max_units_per_key: int | None = Field(
-        None, ge=1, description="Units of work that the jobs of one API key have under way; empty: no limit."
+        None,
+        ge=1,
+        description="Units of work that the jobs of one API key run concurrently; empty: no limit.",
     )
-    heartbeat_seconds: float = Field(1.0, gt=0, description="How often a worker says that it is alive.")
-    takeover_seconds: float = Field(4.0, gt=0, description="Silence after which another worker takes over.")
+    heartbeat_seconds: float = Field(1.0, gt=0, description="Interval of a worker's heartbeats.")
+    takeover_seconds: float = Field(
+        4.0, gt=0, description="Time without a heartbeat after which another worker takes over."
+    )
 
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level logged.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="Lowest level that is logged."
+    )
 
     @field_validator("trusted_proxies")
     @classmethod
@@ -147,29 +174,29 @@ class Settings(BaseSettings):
 
     @property
     def proxies(self) -> tuple[str, ...]:
-        """The trusted proxies one by one."""
+        """The trusted proxies as separate addresses and networks."""
         return tuple(filter(None, (part.strip() for part in self.trusted_proxies.split(","))))
 
     @property
     def cache_folder(self) -> Path:
-        """Where packed models are on local disk."""
+        """Folder of packed models on local disk."""
         return self.data_dir / "cache" if self.cache_dir is None else self.cache_dir
 
     @property
     def app_database_url(self) -> str:
-        """Where data sets, models, jobs and keys are."""
+        """Database of data sets, models, jobs and keys."""
         if self.database_url is not None:
             return self.database_url.get_secret_value()
         return f"sqlite:///{(self.data_dir / 'stms.sqlite').absolute()}"
 
     @property
     def jobs_database_url(self) -> str:
-        """Where the job engine keeps its own tables: the same PostgreSQL, or a second SQLite file."""
+        """Database of the job engine: the same PostgreSQL, or a second SQLite file."""
         if self.database_url is not None and not self.embedded:
             return self.database_url.get_secret_value()
         return f"sqlite:///{(self.data_dir / 'jobs.sqlite').absolute()}"
 
     @property
     def embedded(self) -> bool:
-        """One machine, SQLite."""
+        """Whether the service runs on SQLite, on one machine."""
         return self.app_database_url.startswith("sqlite")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -245,6 +247,16 @@ def test_a_library_that_we_depend_on_closely_is_imported_in_one_place(library: s
         if not is_in(module, ONE_PLACE[library]) and any(is_in(name, {library}) for name in imports(module))
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("library", sorted(ONE_PLACE))
+def test_a_library_whose_private_names_are_used_is_pinned_to_one_minor_version(library: str):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [requirement] = [line for line in project["dependencies"] if re.match(rf"{library}\W", line)]
+    bounds = re.fullmatch(rf"{library}>=(\d+)\.(\d+)[.\d]*,<(\d+)\.(\d+)", requirement)
+    assert bounds is not None, requirement
+    major, minor, next_major, next_minor = map(int, bounds.groups())
+    assert (next_major, next_minor) == (major, minor + 1)
 
 
 @pytest.mark.xfail(strict=False, reason="the move is under way")

@@ -1,6 +1,6 @@
 """The HTTP server of one process: uvicorn with fair sharing of connections and a graceful drain.
 
-uvicorn closes idle connections as soon as it is told to stop, when a client may just be sending on one, and
+uvicorn closes idle connections as soon as it is asked to stop, when a client may just be sending on one, and
 the process that wakes up first takes all waiting connections. Here a process accepts connections only while
 it has no more than its share. It shuts down in this order: accept what waits in the socket's queue and close
 the socket; send ``Connection: close`` with every further response, so that clients reconnect elsewhere; close

@@ -1,4 +1,4 @@
-"""A started server without sockets, for tests that ask the whole application."""
+"""A started application without sockets, for tests of the whole application."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.api.dependencies import AppContext
 
 
 class Client:
-    """Asks in turns; the server's event loop stands still in between. headers: sent with every request."""
+    """A blocking client; the event loop runs only during a request. headers: sent with every request."""
 
     def __init__(self, app: StmsApi, headers: Mapping[str, str] | None = None) -> None:
         self.app = app

@@ -8,14 +8,14 @@ from pydantic import SecretStr, ValidationError
 from app.settings import Settings
 
 
-def test_without_an_address_everything_is_sqlite_in_the_data_folder(tmp_path: Path) -> None:
+def test_the_default_is_sqlite_in_the_data_folder(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
     assert settings.embedded
     assert settings.app_database_url == f"sqlite:///{tmp_path}/stms.sqlite"
     assert settings.jobs_database_url == f"sqlite:///{tmp_path}/jobs.sqlite"
 
 
-def test_one_postgresql_address_serves_data_and_jobs() -> None:
+def test_a_postgresql_address_is_used_for_data_and_jobs() -> None:
     address = "postgresql://stms:secret@db/stms"
     settings = Settings(database_url=SecretStr(address))
     assert not settings.embedded
@@ -23,13 +23,13 @@ def test_one_postgresql_address_serves_data_and_jobs() -> None:
     assert "secret" not in repr(settings)
 
 
-def test_an_sqlite_address_keeps_the_jobs_beside_it(tmp_path: Path) -> None:
+def test_an_sqlite_address_leaves_the_jobs_in_the_data_folder(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, database_url=SecretStr("sqlite:////elsewhere/a.sqlite"))
     assert settings.app_database_url == "sqlite:////elsewhere/a.sqlite"
     assert settings.jobs_database_url == f"sqlite:///{tmp_path}/jobs.sqlite"
 
 
-def test_the_environment_sets_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STMS_PORT", "9000")
     assert Settings().port == 9000
     monkeypatch.setenv("STMS_LOG_LEVEL", "LOUD")
@@ -38,9 +38,7 @@ def test_the_environment_sets_what_is_not_given(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("name", ["STMS_API_PROCESSES", "STMS_WORKERS"])
-def test_the_number_of_api_processes_can_be_set_by_its_old_name_too(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_api_processes_can_be_set_by_its_old_name(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "3")
     assert Settings().api_processes == 3
     assert Settings(api_processes=2).api_processes == 2

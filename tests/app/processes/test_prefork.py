@@ -91,14 +91,14 @@ class Parent:
         self.failure: BaseException | None = None
 
     def run(self, story: Callable[[], None]) -> int:
-        def tell() -> None:
+        def run_story() -> None:
             try:
                 story()
             except BaseException as error:  # noqa: BLE001 - raised again below
                 self.failure = error
                 self.prefork._stop_signals = 1
 
-        thread = threading.Thread(target=tell, daemon=True)
+        thread = threading.Thread(target=run_story, daemon=True)
         thread.start()
         code = self.prefork.run()
         thread.join(10)
@@ -106,13 +106,13 @@ class Parent:
             raise self.failure
         return code
 
-    def wait_for(self, what: Callable[[], bool]) -> None:
+    def wait_for(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 30
-        while not what():
+        while not condition():
             assert time.monotonic() < deadline, self.lines
             time.sleep(0.01)
 
-    def says(self, text: str, times: int = 1) -> Callable[[], bool]:
+    def reported(self, text: str, times: int = 1) -> Callable[[], bool]:
         return lambda: sum(text in line for line in self.lines) >= times
 
     def pids(self) -> list[int | None]:
@@ -133,7 +133,7 @@ def test_a_signal_stops_all_processes_and_restores_the_handlers(parent, number):
     before = signal.getsignal(number)
 
     def story() -> None:
-        parent.wait_for(parent.says("2 processes serve."))
+        parent.wait_for(parent.reported("2 processes serve."))
         stop(number)
 
     assert parent.run(story) == 0
@@ -144,10 +144,10 @@ def test_a_signal_stops_all_processes_and_restores_the_handlers(parent, number):
 
 def test_a_dead_process_is_restarted_and_counted(parent):
     def story() -> None:
-        parent.wait_for(parent.says("2 processes serve."))
+        parent.wait_for(parent.reported("2 processes serve."))
         [victim, survivor] = parent.pids()
         os.kill(victim, signal.SIGKILL)
-        parent.wait_for(parent.says("ended with exit code -9; next start in 0.05 s"))
+        parent.wait_for(parent.reported("ended with exit code -9; next start in 0.05 s"))
         parent.wait_for(lambda: len(parent.prefork._scoreboard.serving()) == 2)
         assert parent.pids()[1] == survivor
         assert parent.pids()[0] != victim
@@ -157,14 +157,14 @@ def test_a_dead_process_is_restarted_and_counted(parent):
     assert parent.run(story) == 0
 
 
-def test_a_hung_process_is_killed_and_started_again(parent, monkeypatch):
+def test_a_hung_process_is_killed_and_restarted(parent, monkeypatch):
     monkeypatch.setattr(module, "_HANG_SECONDS", 1.0)
     monkeypatch.setattr(Program, "stage", "hangs")
 
     def story() -> None:
-        parent.wait_for(parent.says("2 processes serve."))
+        parent.wait_for(parent.reported("2 processes serve."))
         monkeypatch.setattr(Program, "stage", "well")
-        parent.wait_for(parent.says("hangs and is killed", 2))
+        parent.wait_for(parent.reported("hangs and is killed", 2))
         parent.wait_for(lambda: len(parent.prefork._scoreboard.serving()) == 2)
         stop()
 
@@ -179,11 +179,11 @@ def test_a_failed_first_start_ends_the_service(parent, monkeypatch):
 
 def test_sighup_replaces_the_processes_one_by_one(parent):
     def story() -> None:
-        parent.wait_for(parent.says("2 processes serve."))
+        parent.wait_for(parent.reported("2 processes serve."))
         before = parent.pids()
         stop(signal.SIGHUP)
         least = 2
-        while not parent.says("has replaced process", 2)():
+        while not parent.reported("has replaced process", 2)():
             least = min(least, len(parent.prefork._scoreboard.serving()))
             time.sleep(0.001)
         assert least == 2
@@ -198,17 +198,17 @@ def test_sighup_replaces_the_processes_one_by_one(parent):
 @pytest.mark.parametrize("stage", ["broken", "slow"])
 def test_a_rolling_restart_is_abandoned_when_a_successor_does_not_start(parent, monkeypatch, stage):
     def story() -> None:
-        parent.wait_for(parent.says("2 processes serve."))
+        parent.wait_for(parent.reported("2 processes serve."))
         before = parent.pids()
         monkeypatch.setattr(module, "_START_SECONDS", -1.0 if stage == "slow" else 60.0)
         monkeypatch.setattr(Program, "stage", stage)
         stop(signal.SIGHUP)
-        parent.wait_for(parent.says("did not get ready; the remaining old processes continue"))
+        parent.wait_for(parent.reported("did not get ready; the remaining old processes continue"))
         assert parent.pids() == before
         monkeypatch.setattr(Program, "stage", "well")
         monkeypatch.setattr(module, "_START_SECONDS", 60.0)
         stop(signal.SIGHUP)
-        parent.wait_for(parent.says("has replaced process", 2))
+        parent.wait_for(parent.reported("has replaced process", 2))
         stop()
 
     assert parent.run(story) == 0
@@ -219,7 +219,7 @@ def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period(parent,
     parent.prefork._grace = 0.3
 
     def story() -> None:
-        parent.wait_for(parent.says("2 processes serve."))
+        parent.wait_for(parent.reported("2 processes serve."))
         stop()
 
     assert parent.run(story) == 0
@@ -231,7 +231,7 @@ def test_a_second_signal_kills_without_delay(parent, monkeypatch):
     parent.prefork._grace = 60.0
 
     def story() -> None:
-        parent.wait_for(parent.says("2 processes serve."))
+        parent.wait_for(parent.reported("2 processes serve."))
         stop()
         time.sleep(0.3)
         stop()
@@ -243,10 +243,10 @@ def test_a_second_signal_kills_without_delay(parent, monkeypatch):
 
 def test_a_process_that_dies_during_a_rolling_restart_is_replaced(parent):
     def story() -> None:
-        parent.wait_for(parent.says("2 processes serve."))
+        parent.wait_for(parent.reported("2 processes serve."))
         os.kill(parent.pids()[1], signal.SIGKILL)
         stop(signal.SIGHUP)
-        parent.wait_for(parent.says("has replaced process", 2))
+        parent.wait_for(parent.reported("has replaced process", 2))
         parent.wait_for(lambda: not parent.prefork._stopping)
         assert len(parent.prefork._scoreboard.serving()) == 2
         stop()
@@ -324,17 +324,17 @@ def service(tmp_path: Path, sqlite_address: str, sqlite_store: Store) -> Iterato
         started.process.wait(30)
 
 
-class Hammer:
+class LoadGenerator:
     """Keep-alive connections that send one query after the other and check every answer."""
 
     def __init__(self, port: int, connections: int) -> None:
         self.port = port
         self.connections = connections
-        self.seen: Counter[str] = Counter()
+        self.results: Counter[str] = Counter()
         self.stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
-    def __enter__(self) -> Hammer:
+    def __enter__(self) -> LoadGenerator:
         self._thread.start()
         return self
 
@@ -360,17 +360,17 @@ class Hammer:
                 length = int(answered.split(b"content-length: ")[1].split(b"\r\n")[0])
                 answer = json.loads(await reader.readexactly(length))
             except (OSError, asyncio.IncompleteReadError) as error:
-                self.seen[f"lost: {error!r}"] += 1
+                self.results[f"lost: {error!r}"] += 1
                 writer = None
                 continue
             right = answer.get("score") == {1: 2.0, 2: -2.0}.get(answer.get("version"))
-            self.seen["right" if right else str(answer)] += 1
+            self.results["right" if right else str(answer)] += 1
             if b"connection: close" in answered:
-                self.seen["sent away"] += 1
+                self.results["closed"] += 1
                 writer.close()
                 await writer.wait_closed()
                 writer = None
-            # Some are busy all the time, some now and then.
+            # Some connections are always busy, others pause between requests.
             await asyncio.sleep(0.05 * (number % 3))
         if writer is not None:
             writer.close()
@@ -378,9 +378,9 @@ class Hammer:
 
 
 @pytest.mark.long
-def test_no_request_is_lost_while_processes_are_replaced_ended_and_aliases_move(service: Service):
+def test_no_request_is_lost_during_rolling_restarts_and_moves_of_an_alias(service: Service):
     first = set(service.children())
-    with Hammer(service.port, 24) as hammer, Client(service.url) as stms:
+    with LoadGenerator(service.port, 24) as load, Client(service.url) as stms:
         time.sleep(0.5)
         stms.point_alias("pets", "latest", 1)
         service.process.send_signal(signal.SIGHUP)
@@ -392,20 +392,20 @@ def test_no_request_is_lost_while_processes_are_replaced_ended_and_aliases_move(
         os.kill(max(second - first), signal.SIGTERM)
         service.wait_for_log("ended with exit code 0; next start in", 1)
         time.sleep(1.0)
-    assert set(hammer.seen) == {"right", "sent away"}, hammer.seen
-    assert hammer.seen["right"] > 1000
+    assert set(load.results) == {"right", "closed"}, load.results
+    assert load.results["right"] > 1000
     deadline = time.monotonic() + 30
     while first & set(service.children()):
         assert time.monotonic() < deadline, "a process that was replaced is still there"
         time.sleep(0.05)
     time.sleep(0.6)
     counted = service.metrics()
-    assert counted['stms_queries_total{model="pets",status="200"}'] == hammer.seen["right"]
+    assert counted['stms_queries_total{model="pets",status="200"}'] == load.results["right"]
     assert counted["stms_process_deaths_total"] == 1
     assert "Traceback" not in service.log_text()
 
 
-def test_a_killed_process_is_told_and_replaced_while_the_other_answers(service: Service):
+def test_a_killed_process_is_reported_and_replaced_while_the_other_serves(service: Service):
     victim, _ = service.children()
     os.kill(victim, signal.SIGKILL)
     service.wait_for_log("ended with exit code -9", 1)
@@ -424,7 +424,7 @@ def test_a_killed_process_is_told_and_replaced_while_the_other_answers(service: 
     assert (counted["stms_processes"], counted["stms_process_deaths_total"]) == (2, 1)
 
 
-def test_a_killed_parent_takes_its_children_with_it(service: Service):
+def test_the_children_end_with_a_killed_parent(service: Service):
     children = service.children()
     service.process.kill()
     service.process.wait()
@@ -434,13 +434,13 @@ def test_a_killed_parent_takes_its_children_with_it(service: Service):
         time.sleep(0.05)
 
 
-def test_several_processes_do_not_start_without_tables(tmp_path: Path):
+def test_a_service_does_not_start_without_tables(tmp_path: Path):
     started = Service(tmp_path)
     assert started.process.wait(60) == 1
     assert "Run `stms db upgrade` first" in started.log_text()
 
 
-def test_a_taken_address_is_reported(service: Service):
+def test_an_address_in_use_is_reported(service: Service):
     # The second option is the old name of the first.
     for option, count in (("--api-processes", "1"), ("--api-processes", "2"), ("--workers", "2")):
         arguments = ["api", option, count, "--port", str(service.port)]

@@ -1,4 +1,4 @@
-"""`stms serve` with children that the test writes itself: short programs in place of API and worker."""
+"""The supervisor of `stms serve`, with short programs in place of API and worker."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ IGNORE_SIGTERM = (
 
 
 @pytest.fixture(autouse=True)
-def _late_signals_do_no_harm():
-    """A signal that comes after the supervisor has put the handlers back is nobody's end."""
+def _ignore_late_signals():
+    """Ignore signals that arrive after the supervisor has restored the handlers."""
     before = {
         number: signal.signal(number, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -36,7 +36,7 @@ def _late_signals_do_no_harm():
 
 
 class Program(Command):
-    """A child that runs ``code``; counts its starts."""
+    """A child process that runs ``code``; starts: how often it was started."""
 
     def __init__(self, code: str, *arguments: str) -> None:
         super().__init__("unused", os.environ)
@@ -54,17 +54,17 @@ def supervise(api: str, worker: str) -> tuple[Supervisor, list[str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
-    whole = Supervisor(address, os.environ, lines.append)
-    whole._api, whole._worker = Program(api), Program(worker)
-    return whole, lines
+    supervised = Supervisor(address, os.environ, lines.append)
+    supervised._api, supervised._worker = Program(api), Program(worker)
+    return supervised, lines
 
 
-def send_later(seconds: float, *signals: int, once_there_is: Path | None = None) -> threading.Thread:
-    """Send the signals to this process, ``seconds`` before each, after a file has been made."""
+def send_later(seconds: float, *signals: int, once_exists: Path | None = None) -> threading.Thread:
+    """Send signals to this process, with a pause of ``seconds`` before each, once a file exists."""
 
     def send() -> None:
         deadline = time.monotonic() + 30
-        while once_there_is is not None and not once_there_is.exists() and time.monotonic() < deadline:
+        while once_exists is not None and not once_exists.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         for number in signals:
             time.sleep(seconds)
@@ -75,53 +75,53 @@ def send_later(seconds: float, *signals: int, once_there_is: Path | None = None)
     return thread
 
 
-def test_the_end_of_the_api_is_the_end():
-    whole, lines = supervise("import sys; sys.exit(3)", SLEEP)
-    assert whole.run() == 1
+def test_the_service_ends_when_the_api_ends():
+    supervised, lines = supervise("import sys; sys.exit(3)", SLEEP)
+    assert supervised.run() == 1
     assert "exit code 3" in lines[-1]
-    assert not whole._worker.running
+    assert not supervised._worker.running
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_both_and_the_handlers_are_put_back(number):
+def test_a_signal_stops_both_and_the_handlers_are_restored(number):
     before = signal.getsignal(number)
-    whole, _ = supervise(SLEEP, SLEEP)
+    supervised, _ = supervise(SLEEP, SLEEP)
     sender = send_later(0.5, number)
-    assert whole.run() == 0
+    assert supervised.run() == 0
     sender.join()
-    assert not whole._api.running
-    assert not whole._worker.running
+    assert not supervised._api.running
+    assert not supervised._worker.running
     assert signal.getsignal(number) is before
 
 
-def test_who_ignores_the_signal_is_killed_after_the_grace(monkeypatch, tmp_path):
+def test_a_child_that_ignores_the_signal_is_killed_after_the_grace_period(monkeypatch, tmp_path):
     monkeypatch.setattr(supervisor, "_GRACE_SECONDS", 0.3)
-    whole, _ = supervise(SLEEP, SLEEP)
-    whole._worker = Program(IGNORE_SIGTERM, str(tmp_path / "up"))
-    sender = send_later(0.1, signal.SIGTERM, once_there_is=tmp_path / "up")
-    assert whole.run() == 0
+    supervised, _ = supervise(SLEEP, SLEEP)
+    supervised._worker = Program(IGNORE_SIGTERM, str(tmp_path / "up"))
+    sender = send_later(0.1, signal.SIGTERM, once_exists=tmp_path / "up")
+    assert supervised.run() == 0
     sender.join()
-    assert whole._worker.exit_code == -signal.SIGKILL
+    assert supervised._worker.exit_code == -signal.SIGKILL
 
 
-def test_a_second_signal_ends_them_at_once(tmp_path):
-    whole, _ = supervise(SLEEP, SLEEP)
-    whole._worker = Program(IGNORE_SIGTERM, str(tmp_path / "up"))
-    sender = send_later(0.3, signal.SIGINT, signal.SIGINT, once_there_is=tmp_path / "up")
+def test_a_second_signal_kills_without_delay(tmp_path):
+    supervised, _ = supervise(SLEEP, SLEEP)
+    supervised._worker = Program(IGNORE_SIGTERM, str(tmp_path / "up"))
+    sender = send_later(0.3, signal.SIGINT, signal.SIGINT, once_exists=tmp_path / "up")
     started = time.monotonic()
-    assert whole.run() == 0
+    assert supervised.run() == 0
     assert time.monotonic() - started < supervisor._GRACE_SECONDS
     sender.join()
-    assert whole._worker.exit_code == -signal.SIGKILL
+    assert supervised._worker.exit_code == -signal.SIGKILL
 
 
-def test_a_dead_worker_is_started_again(monkeypatch, tmp_path):
+def test_a_dead_worker_is_restarted(monkeypatch, tmp_path):
     monkeypatch.setattr(supervisor, "_FIRST_PAUSE", 0.05)
     monkeypatch.setattr(supervisor, "is_alive", lambda address: True)
-    whole, lines = supervise(SLEEP, SLEEP)
+    supervised, lines = supervise(SLEEP, SLEEP)
     first_dies = "import os, sys, time; os.path.exists(sys.argv[1]) or sys.exit(4); open(sys.argv[2], 'w')"
     first_dies += "; time.sleep(60)"
-    whole._worker = worker = Program(first_dies, str(tmp_path / "again"), str(tmp_path / "up"))
+    supervised._worker = worker = Program(first_dies, str(tmp_path / "again"), str(tmp_path / "up"))
     start = worker.start
 
     def start_and_mark() -> None:
@@ -131,31 +131,31 @@ def test_a_dead_worker_is_started_again(monkeypatch, tmp_path):
             (tmp_path / "again").touch()
 
     worker.start = start_and_mark
-    sender = send_later(0.1, signal.SIGTERM, once_there_is=tmp_path / "up")
-    assert whole.run() == 0
+    sender = send_later(0.1, signal.SIGTERM, once_exists=tmp_path / "up")
+    assert supervised.run() == 0
     sender.join()
     assert worker.starts == 2
     assert "listens at" in lines[0]
     assert lines[1] == "The worker ended with exit code 4; next start in 0.05 s."
 
 
-def test_a_slow_start_is_told_once(monkeypatch):
+def test_a_slow_start_is_reported_once(monkeypatch):
     monkeypatch.setattr(supervisor, "_READY_SECONDS", 0.1)
-    whole, lines = supervise(SLEEP, SLEEP)
+    supervised, lines = supervise(SLEEP, SLEEP)
     sender = send_later(1.0, signal.SIGTERM)
-    whole.run()
+    supervised.run()
     sender.join()
     assert len(lines) == 1
     assert "does not answer" in lines[0]
 
 
-def test_pauses_double_up_to_a_limit_and_a_healthy_life_is_rewarded():
+def test_pauses_double_up_to_a_limit_and_are_reset_by_a_healthy_minute():
     policy = RestartPolicy()
     assert [policy.pause_after(0.1) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     assert policy.pause_after(60.0) == 1
 
 
-def test_a_child_that_was_never_started_can_be_ended():
+def test_a_command_that_was_never_started_can_be_stopped():
     child = Command("api", {})
     child.terminate()
     child.kill()
@@ -163,37 +163,37 @@ def test_a_child_that_was_never_started_can_be_ended():
     assert not child.running
 
 
-def test_a_taken_port_is_told():
+def test_a_port_in_use_is_reported():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(CannotListen, match=f"port {port}: Address already in use"):
             require_free("127.0.0.1", port)
 
 
-def test_port_0_becomes_a_free_one():
+def test_port_0_selects_a_free_port():
     assert require_free("127.0.0.1", 0) > 1024
     assert require_free("::1", 0) > 1024
 
 
 @pytest.mark.parametrize("can_roll", [True, False])
-def test_hanging_up_is_passed_on_to_an_api_that_can_replace_itself(tmp_path, monkeypatch, can_roll):
+def test_sighup_is_forwarded_to_an_api_that_can_replace_its_processes(tmp_path, monkeypatch, can_roll):
     monkeypatch.setattr(supervisor, "is_alive", lambda address: True)
-    heard = "import signal, sys, time; signal.signal(1, lambda *_: open(sys.argv[1], 'w'));"
-    heard += "open(sys.argv[2], 'w'); time.sleep(60)"
-    whole, lines = supervise(SLEEP, SLEEP)
-    whole._can_roll = can_roll
-    whole._api = Program(heard, str(tmp_path / "heard"), str(tmp_path / "up"))
+    received = "import signal, sys, time; signal.signal(1, lambda *_: open(sys.argv[1], 'w'));"
+    received += "open(sys.argv[2], 'w'); time.sleep(60)"
+    supervised, lines = supervise(SLEEP, SLEEP)
+    supervised._can_roll = can_roll
+    supervised._api = Program(received, str(tmp_path / "received"), str(tmp_path / "up"))
 
-    def tell() -> None:
-        send_later(0.1, signal.SIGHUP, once_there_is=tmp_path / "up").join()
+    def send_signals() -> None:
+        send_later(0.1, signal.SIGHUP, once_exists=tmp_path / "up").join()
         deadline = time.monotonic() + 10
-        while not ((tmp_path / "heard").exists() or len(lines) > 1) and time.monotonic() < deadline:
+        while not ((tmp_path / "received").exists() or len(lines) > 1) and time.monotonic() < deadline:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    thread = threading.Thread(target=tell)
+    thread = threading.Thread(target=send_signals)
     thread.start()
-    assert whole.run() == 0
+    assert supervised.run() == 0
     thread.join()
-    assert (tmp_path / "heard").exists() is can_roll
+    assert (tmp_path / "received").exists() is can_roll
     assert any("--api-processes 2" in line for line in lines) is not can_roll
