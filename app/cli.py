@@ -1,4 +1,4 @@
-"""The command ``stms``: what it does lives in `app.commands`, here it is put together."""
+"""Assembles the command line ``stms`` from the commands in `app.commands`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from app.domain.errors import ServiceError
 _ABOUT = """Single-teacher multi-student classification: train one teacher and a small student for each class,
 then ask “is this the target class?” at the cost of one student.
 
-Begin with `stms demo`, or with `stms serve` and then `stms train FILE --model NAME`.
-Commands that talk to a server find it by --server or STMS_URL, and their key by --api-key or STMS_API_KEY.
-Exit codes: 0 done, 1 failed, 2 wrong usage."""
+Start with `stms demo`, or with `stms serve` and then `stms train FILE --model NAME`.
+The address of a server comes from --server or STMS_URL, the API key from --api-key or STMS_API_KEY.
+Exit codes: 0 success, 1 failure, 2 invalid usage."""
 
 
 class _Commands(TyperGroup):
-    """Foreseen failures become one message and exit code 1; anything else stays a traceback: it is a bug."""
+    """Prints expected errors as a message with exit code 1; other exceptions are bugs and are not caught."""
 
     def invoke(self, ctx: Any) -> object:
         try:
@@ -52,7 +52,7 @@ class _Commands(TyperGroup):
 
 
 def build() -> typer.Typer:
-    """The whole command line."""
+    """Build the Typer application."""
     app = typer.Typer(
         name="stms", help=_ABOUT, cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False
     )
@@ -78,7 +78,7 @@ def build() -> typer.Typer:
 
 
 def version() -> None:
-    """The version of STMS and of the Python it runs on."""
+    """Show the versions of STMS and Python."""
     say(f"stms {installed_version('stms')}, Python {platform.python_version()}")
 
 

@@ -1,4 +1,4 @@
-"""`stms audit`: who did what."""
+"""`stms audit`: list audit records."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ When = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H
 
 def audit(
     actor: Annotated[str | None, typer.Option(help="Id of an API key, or cli, system, unknown.")] = None,
-    action: Annotated[str | None, typer.Option(help="Such as dataset.delete or request.refused.")] = None,
-    object_: Annotated[str | None, typer.Option("--object", help="Id of what it was done to.")] = None,
+    action: Annotated[str | None, typer.Option(help="For example dataset.delete or request.refused.")] = None,
+    object_: Annotated[str | None, typer.Option("--object", help="Id of the changed object.")] = None,
     since: When = None,
     until: When = None,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Most records shown.")] = 100,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Largest number of records.")] = 100,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """Who did what, and who was refused, newest first. Times are UTC; needs a key with the scope admin.
+    """List who changed what, and denied requests, newest first. Times are UTC. Needs a key of scope admin.
 
     Example:  stms audit --action alias.move --since 2026-01-31
     """
-    wanted = {
+    filters = {
         "actor": actor,
         "action": action,
         "object": object_,
@@ -37,7 +37,7 @@ def audit(
         "until": _seconds(until),
     }
     with connect(server, api_key) as client:
-        records = list(islice(client.pages("/v1/audit", **wanted), limit))
+        records = list(islice(client.pages("/v1/audit", **filters), limit))
     if as_json:
         print_json(records)
         return
@@ -47,11 +47,11 @@ def audit(
         *map(field, ("action", "object", "outcome", "address")),
         ("details", _details),
     ]
-    print_table(columns, records, empty="There are no such records.")
+    print_table(columns, records, empty="There are no matching records.")
 
 
-def _seconds(when: datetime | None) -> float | None:
-    return None if when is None else when.replace(tzinfo=UTC).timestamp()
+def _seconds(time: datetime | None) -> float | None:
+    return None if time is None else time.replace(tzinfo=UTC).timestamp()
 
 
 def _actor(record: Any) -> str:

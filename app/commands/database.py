@@ -1,4 +1,4 @@
-"""`stms db`: the database of the service."""
+"""`stms db`: migrate, clean up, back up and restore the database."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _PAUSE_SECONDS = 0.5
 def upgrade(
     data_dir: DataOption = None,
     wait: Annotated[
-        float, typer.Option("--wait", min=0, help="Seconds to wait for a database that is still starting.")
+        float, typer.Option("--wait", min=0, help="Seconds to wait for a database that is starting.")
     ] = 0,
 ) -> None:
-    """Bring the database (STMS_DATABASE_URL, or SQLite in the data folder) to the newest schema.
+    """Migrate the database (STMS_DATABASE_URL, or SQLite in the data folder) to the newest schema.
 
-    Safe to run again; run it before starting API processes of a new release.
+    Run it before starting API processes of a new release. Running it again changes nothing.
     """
     address = read_settings(data_dir=data_dir).app_database_url
     upgrade_database(address, wait)
@@ -39,7 +39,7 @@ def upgrade(
 
 
 def upgrade_database(address: str, wait: float = 0.0) -> None:
-    """Run all migrations, for ``wait`` seconds again and again if the database is not there yet."""
+    """Run all migrations; retry for ``wait`` seconds while the database is unreachable."""
     from app.store.migrate import upgrade as migrate
 
     deadline = time.monotonic() + wait
@@ -57,27 +57,27 @@ def upgrade_database(address: str, wait: float = 0.0) -> None:
 
 @commands.command()
 def current(data_dir: DataOption = None) -> None:
-    """Say whether the database has the newest schema; exit code 1 if not."""
+    """Check that the database has the newest schema; exit code 1 if not."""
     with open_store(data_dir):
         say("The database is up to date.")
 
 
 @commands.command()
 def clean(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted.")] = False,
     data_dir: DataOption = None,
 ) -> None:
-    """Delete what the settings (STMS_RETAIN_…) do not keep any longer. A worker does so once an hour."""
+    """Delete data that the retention settings (STMS_RETAIN_…) no longer keep. A worker does so every hour."""
     from app.services.retention import clean as clean_up
     from app.services.retention import what_to_clean
 
     settings = read_settings(data_dir=data_dir)
     with open_store(data_dir) as store:
-        found = what_to_clean(store, settings) if dry_run else clean_up(store, settings)
+        counts = what_to_clean(store, settings) if dry_run else clean_up(store, settings)
     done = "Would delete" if dry_run else "Deleted"
     say(
-        f"{done}: {found.jobs} old jobs, {found.requests} idempotency keys, {found.audit} audit records, "
-        f"{found.blobs} unused blobs of {found.bytes / 1e6:.1f} MB."
+        f"{done}: {counts.jobs} old jobs, {counts.requests} idempotency keys, {counts.audit} audit records, "
+        f"{counts.blobs} unused blobs of {counts.bytes / 1e6:.1f} MB."
     )
 
 
@@ -85,36 +85,34 @@ def clean(
 def backup(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder.")], data_dir: DataOption = None
 ) -> None:
-    """Copy the embedded databases, both as of one moment, while the service runs. For SQLite.
+    """Copy the SQLite databases consistently. The service may be running.
 
     Example:  stms db backup /backups/$(date +%F)
     """
     from app.store.backup import back_up
 
     manifest = back_up(read_settings(data_dir=data_dir), folder)
-    total = sum(stored.size for stored in manifest.files.values())
+    total = sum(file.size for file in manifest.files.values())
     say(f"{folder}: {', '.join(manifest.files)}, {total / 1e6:.1f} MB, schema {manifest.schema}.")
 
 
 @commands.command()
 def restore(
-    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="What `backup` made.")],
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the databases that are there.")
-    ] = False,
+    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="Folder made by `backup`.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing databases.")] = False,
     data_dir: DataOption = None,
 ) -> None:
-    """Put a backup in the place of the embedded databases. Stop the service first. For SQLite."""
-    from app.store.backup import restore as put_back
+    """Replace the SQLite databases with a backup. Stop the service first."""
+    from app.store.backup import restore as restore_backup
 
-    manifest = put_back(read_settings(data_dir=data_dir), folder, overwrite=overwrite)
-    made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.created_at))
-    say(f"Restored the state of {made}. Run `stms db upgrade` before starting the service.")
+    manifest = restore_backup(read_settings(data_dir=data_dir), folder, overwrite=overwrite)
+    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.created_at))
+    say(f"Restored the backup of {created}. Run `stms db upgrade` before starting the service.")
 
 
 @contextmanager
 def open_store(data_dir: Path | None) -> Iterator[Store]:
-    """The database of this machine's settings. Raises CommandFailed if it is unreachable or out of date."""
+    """Open the database of the settings. Raises CommandFailed if it is unreachable or out of date."""
     from app.store.engine import open_database
     from app.store.migrate import schema_is_current
     from app.store.unit_of_work import Store
@@ -123,7 +121,9 @@ def open_store(data_dir: Path | None) -> Iterator[Store]:
     try:
         with database_reached(), audit_context(AuditContext(operator())):
             if not schema_is_current(store.engine):
-                raise CommandFailed("The database has an older schema, or none.", ["Run `stms db upgrade`."])
+                raise CommandFailed(
+                    "The database has no schema, or an older one.", ["Run `stms db upgrade`."]
+                )
             yield store
     finally:
         store.dispose()
@@ -131,7 +131,7 @@ def open_store(data_dir: Path | None) -> Iterator[Store]:
 
 @contextmanager
 def database_reached() -> Iterator[None]:
-    """A database that cannot be reached is a sentence, not a traceback."""
+    """Raise CommandFailed if the database cannot be reached."""
     from sqlalchemy.exc import OperationalError
 
     try:

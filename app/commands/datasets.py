@@ -1,4 +1,4 @@
-"""`stms datasets`: data sets on a server."""
+"""`stms datasets`: upload, list, show and delete data sets."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ NameOption = Annotated[
 ]
 FormatOption = Annotated[
     str | None,
-    typer.Option("--format", help="csv, svmlight, npz or parquet. [default: by the file's ending]"),
+    typer.Option("--format", help="csv, svmlight, npz or parquet. [default: from the file name]"),
 ]
 LabelOption = Annotated[
-    str | None, typer.Option("--label-column", help="Column of the classes. [default: the last one]")
+    str | None, typer.Option("--label-column", help="Column of the labels. [default: the last one]")
 ]
 
 
@@ -49,7 +49,7 @@ def upload(
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """Send a data set; the same bytes twice are one data set.
+    """Upload a data set. Uploading the same file again returns the existing data set.
 
     Example:  stms datasets upload letters.csv --label-column letter
     """
@@ -65,7 +65,7 @@ def upload(
 def list_(
     as_json: JsonOption = False, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None
 ) -> None:
-    """All data sets, newest first."""
+    """List all data sets, newest first."""
     with connect(server, api_key) as client:
         datasets = list(client.pages("/v1/datasets"))
     if as_json:
@@ -81,7 +81,7 @@ def list_(
             moment("created_at", "created"),
         ],
         datasets,
-        empty="There are no data sets. Send one with `stms datasets upload FILE`.",
+        empty="There are no data sets. Upload one with `stms datasets upload FILE`.",
     )
 
 
@@ -92,7 +92,7 @@ def show(
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """One data set: its classes, its columns and what is odd about it."""
+    """Show one data set: its classes, its columns and warnings."""
     with connect(server, api_key) as client:
         dataset = client.get(f"/v1/datasets/{segment(dataset_id)}")
     if as_json:
@@ -103,7 +103,7 @@ def show(
 
 @commands.command()
 def delete(dataset_id: str, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
-    """Delete a data set that no unfinished job uses. Models trained on it stay."""
+    """Delete a data set that no unfinished job uses. Models trained on it are kept."""
     with connect(server, api_key) as client:
         client.delete(f"/v1/datasets/{segment(dataset_id)}")
     say(f"Data set {dataset_id} is deleted.")
@@ -117,7 +117,7 @@ def send_file(
     file_format: str | None = None,
     label_column: str | None = None,
 ) -> Json:
-    """Upload a file in pieces with a progress bar on standard error; returns the data set's JSON."""
+    """Upload a file with a progress bar on standard error; returns the data set's JSON."""
     with upload_progress(file) as progress:
         return client.upload(file, progress, name=name, file_format=file_format, label_column=label_column)
 

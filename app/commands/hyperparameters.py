@@ -1,4 +1,4 @@
-"""Hyper-parameters on the command line: `--set student.C=1e5`, `--params FILE`, and what each one means."""
+"""`stms hyperparameters`, and the options `--set student.C=1e5` and `--params FILE`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SetOption = Annotated[
 ]
 TuneOption = Annotated[
     bool,
-    typer.Option("--tune", help="Search for C, ε and ϵ of every student first; the same as --set tuning={}."),
+    typer.Option("--tune", help="Tune C, ε and ϵ of every student; the same as --set tuning={}."),
 ]
 ParamsOption = Annotated[
     Path | None,
     typer.Option(
-        "--params", exists=True, dir_okay=False, help="JSON file of hyper-parameters; --set goes on top."
+        "--params", exists=True, dir_okay=False, help="JSON file of hyper-parameters; --set overrides it."
     ),
 ]
 
@@ -43,7 +43,7 @@ UpdateOption = Annotated[
 
 
 def hyperparameters(as_json: JsonOption = False, update: UpdateOption = None) -> None:
-    """All hyper-parameters of a training job: names, defaults, bounds, meaning.
+    """List all hyper-parameters of a training job with defaults, bounds and descriptions.
 
     Example:  stms train digits.csv --model digits --set student.C=1e4 --set features.kind=nystroem
     """
@@ -104,7 +104,7 @@ def _rows(group: Json, definitions: Json, prefix: str) -> Iterator[dict[str, str
 
 
 def _resolved(schema: Json, definitions: Json) -> Json:
-    """A schema itself, instead of a reference to it."""
+    """The schema that a reference points to, or the schema itself."""
     reference = schema.get("$ref")
     resolved: Json = definitions[reference.rpartition("/")[2]] if reference else schema
     return resolved
@@ -127,44 +127,42 @@ def _allowed(schema: Json) -> str:
 
 
 def read_hyperparameters(assignments: Sequence[str], file: Path | None, *, tune: bool = False) -> Json:
-    """The hyper-parameters that were given, nested as the server wants them and checked.
+    """Validated hyper-parameters from file and assignments, nested as the API expects them.
 
-    tune: search for hyper-parameters, also where nothing else says so.
-
-    Raises typer.BadParameter (exit code 2) that names what is wrong.
+    tune: add ``tuning`` if it is absent. Raises typer.BadParameter (exit code 2) that names invalid values.
     """
-    given = _read_file(file) if file else {}
+    values = _read_file(file) if file else {}
     for assignment in assignments:
         name, sign, value = assignment.partition("=")
         if not sign or not name:
             raise typer.BadParameter(
                 f"{assignment!r} is not NAME=VALUE, e.g. student.C=1e5", param_hint="--set"
             )
-        _put(given, name.strip().split("."), _value(value.strip()))
-    if tune and given.get("tuning") is None:
-        given["tuning"] = {}
+        _put(values, name.strip().split("."), _value(value.strip()))
+    if tune and values.get("tuning") is None:
+        values["tuning"] = {}
     try:
-        TrainingSpec.model_validate(given)
+        TrainingSpec.model_validate(values)
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
         raise typer.BadParameter(
             "; ".join(faults) + ". `stms hyperparameters` lists them all.", param_hint="hyper-parameters"
         ) from error
-    return given
+    return values
 
 
 def _read_file(file: Path) -> Json:
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise typer.BadParameter(f"{file} is not JSON: {error}", param_hint="--params") from error
-    if not isinstance(given, dict):
-        raise typer.BadParameter(f"{file} does not hold a JSON object", param_hint="--params")
-    return given
+    if not isinstance(values, dict):
+        raise typer.BadParameter(f"{file} does not contain a JSON object", param_hint="--params")
+    return values
 
 
-def _put(given: Json, path: Sequence[str], value: object) -> None:
-    inner = given
+def _put(values: Json, path: Sequence[str], value: object) -> None:
+    inner = values
     for part in path[:-1]:
         inner = inner.setdefault(part, {})
         if not isinstance(inner, dict):
@@ -173,7 +171,7 @@ def _put(given: Json, path: Sequence[str], value: object) -> None:
 
 
 def _value(text: str) -> object:
-    """JSON where it is JSON (numbers, true, null, lists), else the text itself."""
+    """The text decoded as JSON if it is JSON (numbers, true, null, lists), otherwise the text itself."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Following a training job through its stored events, with a progress bar and an estimated finish."""
+"""Follows a training job through its stored events, with a progress bar and an estimated finish."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from app.commands.remote import RemoteServer, job_path
 
 __all__ = ["describe_event", "follow", "job_path", "report_end"]
 
-_PATIENCE_SECONDS = 60.0
+_RECONNECT_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
-_JOB_EVERY_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 def follow(server: RemoteServer, job_id: str, *, quiet: bool = False) -> Json:
-    """Show a job's progress until it ends; returns the job. A lost connection is taken up again.
+    """Show a job's progress until it ends; returns the job. Reconnects after a lost connection.
 
-    quiet: the bar only, without a line for each event.
+    quiet: show only the bar, without a line for each event.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     estimate = TextColumn("{task.fields[finish]}")
     with Progress(*columns, estimate, console=error_console(), transient=True) as progress:
         task = progress.add_task("waiting", total=None, finish="")
-        seen_at = 0.0
-        for event in server.follow(job_id, patience=_PATIENCE_SECONDS, pause=_PAUSE_SECONDS):
+        polled_at = 0.0
+        for event in server.follow(job_id, patience=_RECONNECT_SECONDS, pause=_PAUSE_SECONDS):
             line = describe_event(event.type, event.data)
             if line and not quiet:
                 progress.console.print(escape(line))
             if event.type == "stage_progress" and event.data.get("stage") == "tuning":
                 progress.update(task, description=f"tuning {event.data.get('label')}")
-            if time.monotonic() - seen_at >= _JOB_EVERY_SECONDS:
+            if time.monotonic() - polled_at >= _POLL_SECONDS:
                 _update(progress, task, server.get(job_path(job_id)))
-                seen_at = time.monotonic()
+                polled_at = time.monotonic()
     job: Json = server.get(job_path(job_id))
     return job
 
@@ -57,7 +57,7 @@ def _local_time(moment: str) -> str:
 
 
 def describe_event(kind: str, data: Json) -> str | None:
-    """An event as one line; None for those that only move the bar."""
+    """An event as one line of text; None for events that only update the bar."""
     match kind:
         case "stage_progress":
             return None
@@ -94,7 +94,7 @@ def _certificate(data: Json) -> str:
 
 
 def report_end(job: Json, *, quiet: bool = False) -> None:
-    """One line about how the job ended, none if quiet. Raises CommandFailed unless it succeeded."""
+    """Print how the job ended, unless ``quiet``. Raises CommandFailed if it did not succeed."""
     state = job["state"]
     if state in {"failed", "cancelled", "partially_succeeded"}:
         error = job.get("error") or {}
@@ -102,8 +102,8 @@ def report_end(job: Json, *, quiet: bool = False) -> None:
         raise CommandFailed(
             f"Job {job['id']} ended {state.replace('_', ' ')}{reason}.".replace("..", "."),
             [
-                f"`stms jobs students {job['id']}` shows what was trained,",
-                f"`stms jobs retry {job['id']}` goes on from there.",
+                f"`stms jobs students {job['id']}` shows the trained students;",
+                f"`stms jobs retry {job['id']}` resumes the job.",
             ],
         )
     if not quiet:

@@ -1,4 +1,4 @@
-"""`stms jobs`: training jobs on a server."""
+"""`stms jobs`: list, show, follow, cancel, retry and delete training jobs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_(
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """All jobs, newest first."""
+    """List all jobs, newest first."""
     with connect(server, api_key) as client:
         jobs = list(client.pages("/v1/training-jobs", status=state))
     if as_json:
@@ -63,7 +63,7 @@ def show(
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """One job: its state, times, hyper-parameters and what is needed to repeat it."""
+    """Show one job: its state, times and provenance."""
     with connect(server, api_key) as client:
         job = client.get(job_path(job_id))
     if as_json:
@@ -97,7 +97,7 @@ def events(
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """What happened to a job, as stored."""
+    """List the stored events of a job."""
     with connect(server, api_key) as client:
         stored = list(client.pages(f"{job_path(job_id)}/events"))
     if as_json:
@@ -110,7 +110,7 @@ def events(
             ("what", lambda event: describe_event(event["type"], event["data"]) or event["type"]),
         ],
         stored,
-        empty="Nothing has happened yet.",
+        empty="There are no events yet.",
     )
 
 
@@ -121,7 +121,7 @@ def students(
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """The learners of a job: one row a class and method."""
+    """List the students of a job: one row per class and method."""
     with connect(server, api_key) as client:
         rows = list(client.pages(f"{job_path(job_id)}/students"))
     if as_json:
@@ -141,41 +141,41 @@ def trace(
     job_id: JobArgument,
     label: Annotated[str, typer.Argument(metavar="CLASS", help="The student's class.")],
     method: Annotated[
-        str | None, typer.Option("--method", help="One of the job's methods; by default that with a trace.")
+        str | None, typer.Option("--method", help="One of the job's methods. [default: the one with a trace]")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Most points shown; 0: all.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Number of points; 0: all.")] = 20,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """How a student's hyper-parameters, or its size, were searched for: the points, best first."""
+    """Show the points of a student's hyper-parameter or size search, best first."""
     with connect(server, api_key) as client:
-        found = client.get(_trace_path(client, job_id, label, method))
+        search = client.get(_trace_path(client, job_id, label, method))
     if as_json:
-        print_json(found)
+        print_json(search)
         return
-    chosen, points = found["chosen"], sorted(found["points"], key=_rank)
-    print_fields({"class": found["label"], "method": found["method"], **chosen})
+    chosen, points = search["chosen"], sorted(search["points"], key=_rank)
+    print_fields({"class": search["label"], "method": search["method"], **chosen})
     hidden = len(points) - limit if limit else 0
-    print_table([_point_column(name) for name in points[0]], points[: limit or None], empty="No point.")
+    print_table([_point_column(name) for name in points[0]], points[: limit or None], empty="No points.")
     if hidden > 0:
         say(f"{hidden} more points; --limit 0 shows all.")
 
 
 def _trace_path(client: RemoteServer, job_id: str, label: str, method: str | None) -> str:
-    """Where the trace of a class's student is. Raises CommandFailed where there is none."""
+    """URL path of the trace of a class's student. Raises CommandFailed if there is no trace."""
     students = f"{job_path(job_id)}/students"
     of_class = [row for row in client.pages(students, method=method) if row["label"] == label]
     searched = [row for row in of_class if (row.get("chosen") or {}).get("points")]
     if not searched:
-        who = f"class {label!r}" if method is None else f"student {method!r} of class {label!r}"
-        known = "has no class of that name" if not of_class else "did not search for its hyper-parameters"
-        raise CommandFailed(f"There is no trace for {who}: job {job_id} {known}.")
+        student = f"class {label!r}" if method is None else f"student {method!r} of class {label!r}"
+        reason = "has no class of that name" if not of_class else "did not search for its hyper-parameters"
+        raise CommandFailed(f"There is no trace for {student}: job {job_id} {reason}.")
     return f"{students}/{searched[0]['class_index']}/{searched[0]['method']}/trace"
 
 
 def _rank(point: Json) -> tuple[float, float]:
-    """Points measured on more folds first: what was dropped early was measured loosely."""
+    """Sort key: points evaluated on more folds come first, because their scores are more precise."""
     return (-point["folds"], -point["score"]) if "score" in point else (0.0, -point["f1"])
 
 
@@ -188,7 +188,7 @@ _METRICS = (("accuracy", "accuracy %"), ("f1", "F %"), ("auc", "AUC %"))
 
 
 def _chosen(row: Mapping[str, Any]) -> str | None:
-    """The point that was chosen, or the size and cost of a compact student."""
+    """The selected point, or size and cost of a compact student."""
     chosen = row.get("chosen")
     if not chosen:
         return None
@@ -197,7 +197,7 @@ def _chosen(row: Mapping[str, Any]) -> str | None:
 
 
 def _score(row: Mapping[str, Any]) -> str | None:
-    """The cross-validated score of the choice, with its standard error where there is one."""
+    """The cross-validated score of the selected point, with its standard error if known."""
     chosen = row.get("chosen") or {}
     if "score" not in chosen:
         return None
@@ -211,7 +211,7 @@ def _metric(name: str, title: str) -> Column:
 
 @commands.command()
 def cancel(job_id: JobArgument, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
-    """Stop a job. What it has finished is kept, and a retry goes on from there."""
+    """Cancel a job. Finished students are kept, and a retry resumes from there."""
     with connect(server, api_key) as client:
         job = client.post(f"{job_path(job_id)}/cancel")
     say(f"Job {job_id} is {job['state']}.")
@@ -219,15 +219,15 @@ def cancel(job_id: JobArgument, server: ServerOption = DEFAULT_SERVER, api_key: 
 
 @commands.command()
 def delete(job_id: JobArgument, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
-    """Delete an ended job that made no version, with its students and events."""
+    """Delete an ended job without a published version, with its students and events."""
     with connect(server, api_key) as client:
         client.delete(job_path(job_id))
-    say(f"Job {job_id} is gone.")
+    say(f"Job {job_id} is deleted.")
 
 
 @commands.command()
 def retry(job_id: JobArgument, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
-    """Put a failed, cancelled or partly successful job back in the queue; finished students stay."""
+    """Queue a failed, cancelled or partially succeeded job again; finished students are kept."""
     with connect(server, api_key) as client:
         job = client.post(f"{job_path(job_id)}/retry")
     say(f"Job {job_id} is {job['state']}.")
@@ -235,6 +235,6 @@ def retry(job_id: JobArgument, server: ServerOption = DEFAULT_SERVER, api_key: K
 
 @commands.command()
 def wait(job_id: JobArgument, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
-    """Follow a job to its end; exit code 0 when it succeeded."""
+    """Follow a job to its end; exit code 0 if it succeeded."""
     with connect(server, api_key) as client:
         report_end(follow(client, job_id))

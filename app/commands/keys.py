@@ -1,4 +1,4 @@
-"""`stms keys`: API keys, made and revoked directly in the database."""
+"""`stms keys`: create, rotate, list and revoke API keys, directly in the database."""
 
 from __future__ import annotations
 
@@ -24,24 +24,26 @@ _TIMES = ("created_at", "revoked_at", "expires_at", "previous_until", "rotated_a
 def create(
     name: Annotated[str, typer.Argument(help="What the key is for, e.g. the program that uses it.")],
     scope: Annotated[
-        list[str], typer.Option("--scope", help="admin, train or query; may be given more than once.")
+        list[str],
+        typer.Option("--scope", help="admin, train or query; may be repeated."),
     ] = ["query"],  # noqa: B006
     model: Annotated[
-        list[str], typer.Option("--model", help="A query key may ask these models only; none: all models.")
+        list[str],
+        typer.Option("--model", help="Restrict a query key to a model; may be repeated."),
     ] = [],  # noqa: B006
     expires_in_days: Annotated[
-        float | None, typer.Option("--expires-in-days", help="It is refused from then on. [default: never]")
+        float | None, typer.Option("--expires-in-days", help="Lifetime of the key. [default: unlimited]")
     ] = None,
     rate_limit: Annotated[
         float | None,
-        typer.Option("--rate-limit", help="Requests a second; 0: any number. [default: STMS_RATE_LIMIT]"),
+        typer.Option("--rate-limit", help="Requests per second; 0: unlimited. [default: STMS_RATE_LIMIT]"),
     ] = None,
     rate_burst: Annotated[
-        int | None, typer.Option("--rate-burst", help="How many at once. [default: those of one second]")
+        int | None, typer.Option("--rate-burst", help="Requests in a burst. [default: those of one second]")
     ] = None,
     data_dir: DataOption = None,
 ) -> None:
-    """Make a key and print it, once: only its hash is stored.
+    """Create a key and print it once: the database stores only its hash.
 
     Example:  stms keys create camera --scope query --model faces --expires-in-days 90
     """
@@ -57,7 +59,7 @@ def create(
             rate_limit=rate_limit,
             rate_burst=rate_burst,
         )
-    say(f"Key {key.id} ({', '.join(sorted(key.scopes))}). It is shown only now:")
+    say(f"Key {key.id} ({', '.join(sorted(key.scopes))}). Its secret is shown only once:")
     typer.echo(secret)
 
 
@@ -65,11 +67,11 @@ def create(
 def rotate(
     key_id: KeyArgument,
     overlap: Annotated[
-        float, typer.Option("--overlap", help="Seconds that the old text is good beside the new one.")
+        float, typer.Option("--overlap", help="Seconds for which the old secret stays valid.")
     ] = 0.0,
     data_dir: DataOption = None,
 ) -> None:
-    """Give a key another secret and print it, once. Its old text is useless at once, or after the overlap.
+    """Replace the secret of a key and print the new one once. The old one stays valid during the overlap.
 
     Example:  stms keys rotate key_0195… --overlap 3600
     """
@@ -77,13 +79,13 @@ def rotate(
 
     with open_store(data_dir) as store:
         key, secret = rotate_key(store, key_id, overlap)
-    say(f"Key {key.id} has another text. It is shown only now:")
+    say(f"Key {key.id} has a new secret, which is shown only once:")
     typer.echo(secret)
 
 
 @commands.command("list")
 def list_(data_dir: DataOption = None, as_json: JsonOption = False) -> None:
-    """All keys, without their secrets."""
+    """List all keys, without their secrets."""
     from app.services.keys import list_keys
 
     with open_store(data_dir) as store:
@@ -103,7 +105,7 @@ def revoke(
     key_id: KeyArgument,
     data_dir: DataOption = None,
 ) -> None:
-    """Make a key useless from now on."""
+    """Revoke a key."""
     from app.services.keys import revoke_key
 
     with open_store(data_dir) as store:

@@ -1,4 +1,4 @@
-"""`stms models`: published models, their versions and aliases."""
+"""`stms models`: list, import and delete model versions, and manage aliases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ commands = typer.Typer(no_args_is_help=True)
 
 
 class Kind(StrEnum):
-    """What the rows of a head are."""
+    """What an imported file contains: a teacher's head, or finished linear students."""
 
     head = "head"
     students = "students"
@@ -39,7 +39,7 @@ ModelArgument = Annotated[str, typer.Argument(help="Name of the model.")]
 def list_(
     as_json: JsonOption = False, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None
 ) -> None:
-    """All models."""
+    """List all models."""
     with connect(server, api_key) as client:
         models = list(client.pages("/v1/models"))
     if as_json:
@@ -63,7 +63,7 @@ def show(
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """One model: its versions and where its aliases point."""
+    """Show one model: its versions and aliases."""
     with connect(server, api_key) as client:
         shown = client.get(f"/v1/models/{segment(model)}")
     if as_json:
@@ -81,7 +81,7 @@ def show(
             moment("created_at", "created"),
         ],
         shown["versions"],
-        empty="The model has no version.",
+        empty="The model has no versions.",
     )
 
 
@@ -91,16 +91,18 @@ def import_(
         Path,
         typer.Argument(exists=True, dir_okay=False, readable=True, help="The head: safetensors or .npz."),
     ],
-    model: Annotated[str, typer.Option("--model", help="The model that it becomes a version of.")],
+    model: Annotated[str, typer.Option("--model", help="Model that gets the new version.")],
     kind: Annotated[
-        Kind, typer.Option("--kind", help="Rows of a teacher, or linear students that are ready to use.")
+        Kind, typer.Option("--kind", help="head: weights of a teacher; students: finished linear students.")
     ] = Kind.head,
-    alias: Annotated[str, typer.Option("--alias", help="Alias that is moved to it; '' for none.")] = "latest",
+    alias: Annotated[
+        str, typer.Option("--alias", help="Alias to move to the new version; '' for none.")
+    ] = "latest",
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """Bring a linear head: `weights` (classes × columns), `labels`, and `bias`, `threshold` if it has them.
+    """Import a linear head: `weights` (classes × columns), `labels`, and optionally `bias` and `threshold`.
 
     Example:  stms models import arcface.safetensors --model faces
     """
@@ -111,7 +113,7 @@ def import_(
         return
     say(
         f"{version['model']} version {version['version']}: {version['class_count']} classes on "
-        f"{version['columns']} columns, ready to be asked."
+        f"{version['columns']} columns, ready for queries."
     )
 
 
@@ -119,13 +121,13 @@ def import_(
 def classes(
     model: ModelArgument,
     version: Annotated[str, typer.Option("--version", help="Number of a version, or an alias.")] = "latest",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 100,
-    after: Annotated[int, typer.Option("--after", min=-1, help="Only those behind this number.")] = -1,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of classes.")] = 100,
+    after: Annotated[int, typer.Option("--after", min=-1, help="Start after this class number.")] = -1,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """The classes of a version, in the order of their numbers.
+    """List the classes of a version by number.
 
     Example:  stms models classes faces --after 999 --limit 20
     """
@@ -143,18 +145,18 @@ def alias(
     model: ModelArgument,
     name: Annotated[str, typer.Argument(help="Name of the alias, e.g. production.")],
     version: Annotated[
-        int, typer.Argument(min=1, help="Version it shall point to; an older one rolls back.")
+        int, typer.Argument(min=1, help="Version to point to; an older version is a rollback.")
     ],
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """Point an alias at a version; queries for MODEL@ALIAS follow at once.
+    """Point an alias to a version; queries for MODEL@ALIAS then use it.
 
     Example:  stms models alias letters production 3
     """
     with connect(server, api_key) as client:
         client.point_alias(model, name, version)
-    say(f"{model}@{name} is version {version} now.")
+    say(f"{model}@{name} now points to version {version}.")
 
 
 @commands.command()
@@ -164,23 +166,23 @@ def unalias(
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """Delete an alias; the version it points to stays."""
+    """Delete an alias; its version is kept."""
     with connect(server, api_key) as client:
         client.delete_alias(model, name)
-    say(f"{model}@{name} is gone.")
+    say(f"Alias {model}@{name} is deleted.")
 
 
 @commands.command()
 def delete(
     model: ModelArgument,
-    version: Annotated[int, typer.Argument(min=1, help="Number of the version; no alias may point to it.")],
+    version: Annotated[int, typer.Argument(min=1, help="Number of a version without aliases.")],
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """Delete a version. Its number is not used again; its job and data set stay."""
+    """Delete a version. Its number is never reused; its job and data set are kept."""
     with connect(server, api_key) as client:
         client.delete(f"/v1/models/{segment(model)}/versions/{version}")
-    say(f"Version {version} of {model} is gone.")
+    say(f"Version {version} of {model} is deleted.")
 
 
 def _mean_f1(version: Mapping[str, Any]) -> float | None:

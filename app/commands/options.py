@@ -1,4 +1,4 @@
-"""What the commands that run on this machine share: the data folder, and the settings of the environment."""
+"""Options shared by the local commands: data folder and settings."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ DataOption = Annotated[
 ]
 
 
-def read_settings(**given: Any) -> Settings:
-    """Settings from the environment, with the options that were given on top."""
-    return Settings(**{name: value for name, value in given.items() if value is not None})
+def read_settings(**options: Any) -> Settings:
+    """Settings from the environment; options that are not None override them."""
+    return Settings(**{name: value for name, value in options.items() if value is not None})
 
 
 def operator() -> Actor:
-    """Who sits at this machine, as far as it says: the one who does what commands do to the database."""
+    """The operating-system user, as the actor of audit records that local commands write."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):
-        # A container's user may have a number only.
+        # In a container the user may have a numeric id and no name.
         name = str(os.getuid())
     return Actor("cli", name)

@@ -1,4 +1,4 @@
-"""What the terminal shows: tables, JSON, times, and errors as sentences."""
+"""Terminal output: tables, JSON, times, progress bars and error messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the server's JSO
 
 
 class CommandFailed(Exception):
-    """A command ends with exit code 1. The message is for people; ``details`` are further lines."""
+    """Ends a command with exit code 1. ``details`` are printed as further lines below the message."""
 
     def __init__(self, message: str, details: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -40,22 +40,22 @@ class CommandFailed(Exception):
 
 
 def console() -> Console:
-    """Standard output, as it is now."""
+    """A console on the current standard output."""
     return Console(highlight=False, soft_wrap=True)
 
 
 def error_console() -> Console:
-    """Standard error, as it is now."""
+    """A console on the current standard error."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """One line of rich markup on standard output."""
+    """Print one line of rich markup on standard output."""
     console().print(text)
 
 
 def print_failure(failure: CommandFailed) -> None:
-    """The error on standard error, its details indented below."""
+    """Print the error on standard error, with indented details below."""
     err = error_console()
     err.print(f"[bold red]Error:[/] {escape(failure.message)}")
     for line in failure.details:
@@ -63,12 +63,12 @@ def print_failure(failure: CommandFailed) -> None:
 
 
 def print_json(value: object) -> None:
-    """Indented JSON, for programs."""
+    """Print indented JSON."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, empty: str) -> None:
-    """One line a row; ``empty`` when there is none."""
+    """Print one line per row, or the text ``empty`` if there are no rows."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title, _ in columns:
         table.add_column(title, overflow="fold")
@@ -81,17 +81,17 @@ def print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *,
 
 
 def field(name: str, title: str | None = None) -> Column:
-    """The column of a row's item as it is."""
+    """A column with a row's value unchanged."""
     return title or name, lambda row: row.get(name)
 
 
 def moment(name: str, title: str | None = None) -> Column:
-    """The column of a row's time."""
+    """A column with a row's time in the local time zone."""
     return title or name, lambda row: clock(row.get(name))
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
-    """Names and values below each other."""
+    """Print names and values, one pair per line."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -101,14 +101,14 @@ def print_fields(fields: Mapping[str, object]) -> None:
 
 
 def _print_wide(table: Table) -> None:
-    """A table as wide as the terminal; for a file or a pipe as wide as it needs to be."""
+    """Print a table in the width of the terminal; a file or pipe gets a wide one without line breaks."""
     terminal = Console(highlight=False)
     width = None if terminal.is_terminal else _PIPE_WIDTH
     Console(highlight=False, width=width).print(table)
 
 
 def text(value: object) -> str:
-    """A cell: numbers with four significant digits, nothing as a dash."""
+    """Text of a cell: numbers with four significant digits, missing values as a dash."""
     if value is None or value == "":
         return "–"
     if isinstance(value, bool):
@@ -122,38 +122,38 @@ def text(value: object) -> str:
 
 @contextmanager
 def upload_progress(file: Path) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error while a file is sent; what is given is told the bytes sent, and all of them.
+    """A progress bar on standard error during an upload; yields a callback ``(bytes sent, bytes in total)``.
 
     Raises CommandFailed for an empty file.
     """
-    size_of_it = file.stat().st_size
-    if size_of_it == 0:
+    file_size = file.stat().st_size
+    if file_size == 0:
         raise CommandFailed(f"{file} is empty.")
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=error_console(), transient=True) as progress:
-        task = progress.add_task(f"Uploading {file.name}", total=size_of_it)
+        task = progress.add_task(f"Uploading {file.name}", total=file_size)
 
-        def told(sent: int, total: int) -> None:
-            description = f"Uploading {file.name}" if sent < total else "The server checks it"
+        def update(sent: int, total: int) -> None:
+            description = f"Uploading {file.name}" if sent < total else "The server validates the file"
             progress.update(task, completed=sent, description=description)
 
-        yield told
+        yield update
 
 
 def percent(value: float | None) -> str:
-    """A share as a percentage with two decimals."""
+    """A fraction as a percentage with two decimals."""
     return "–" if value is None else f"{100 * value:.2f}"
 
 
 def clock(moment: str | None) -> str:
-    """An RFC 3339 time of the server in the local zone."""
+    """An RFC 3339 time in the local time zone."""
     if moment is None:
         return "–"
     return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def size(n_bytes: int) -> str:
-    """Bytes for people."""
+    """A number of bytes with a binary unit."""
     value = float(n_bytes)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:

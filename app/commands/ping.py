@@ -1,4 +1,4 @@
-"""`stms ping`: whether a process of the service does its work. The health check of containers."""
+"""`stms ping`: health check of a server or a worker, also used by containers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _TRAINS = {"serve", "worker"}
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """How a process of the service was started; None for what was left to the environment."""
+class ServiceCommand:
+    """The command line of a service process; None for options that come from the environment."""
 
     command: str
     host: str | None = None
@@ -32,8 +32,8 @@ class Started:
     data_dir: Path | None = None
 
     @classmethod
-    def by(cls, arguments: Sequence[str]) -> Started:
-        """From a command line, whatever stands before the command. Raises CommandFailed if it is another."""
+    def parse(cls, arguments: Sequence[str]) -> ServiceCommand:
+        """Parse a command line, ignoring everything before the command. Raises CommandFailed for others."""
         for position, argument in enumerate(arguments):
             if argument in _SERVES | _TRAINS:
                 options = arguments[position + 1 :]
@@ -45,7 +45,7 @@ class Started:
                     None if folder is None else Path(folder),
                 )
         raise CommandFailed(
-            "The first process of this container is neither of `stms serve`, `api`, `worker`."
+            "The first process of this container is not `stms serve`, `stms api` or `stms worker`."
         )
 
 
@@ -53,19 +53,19 @@ def ping(
     server: Annotated[
         str | None,
         typer.Option(
-            envvar="STMS_URL", help="Address of the server. [default: the one of STMS_HOST, STMS_PORT]"
+            envvar="STMS_URL", help="Address of the server. [default: from STMS_HOST and STMS_PORT]"
         ),
     ] = None,
     worker: Annotated[
-        bool, typer.Option("--worker", help="Ask after this machine's worker instead, by its heartbeat.")
+        bool, typer.Option("--worker", help="Check the heartbeat of this machine's worker instead.")
     ] = False,
     container: Annotated[
-        bool, typer.Option("--container", help="Ask after whatever the first process here is to do.")
+        bool, typer.Option("--container", help="Check the service that process 1 of the container runs.")
     ] = False,
 ) -> None:
-    """Ask whether a server is ready, or a worker at work; exit code 0 if so (health checks use this).
+    """Check that a server is ready or that a worker is running; exit code 0 if so.
 
-    A server that cannot reach its database is not ready, a worker that cannot is not at work.
+    The check fails for a server or a worker that cannot reach its database.
 
     Example:  stms ping --server http://127.0.0.1:8000
     """
@@ -76,39 +76,39 @@ def ping(
         else:
             ping_server(server or own_address(settings.host, settings.port))
         return
-    started = Started.by(first_command_line())
-    settings = read_settings(host=started.host, port=started.port, data_dir=started.data_dir)
-    if started.command in _SERVES:
+    running = ServiceCommand.parse(first_command_line())
+    settings = read_settings(host=running.host, port=running.port, data_dir=running.data_dir)
+    if running.command in _SERVES:
         ping_server(own_address(settings.host, settings.port))
-    if started.command in _TRAINS:
+    if running.command in _TRAINS:
         ping_worker(settings)
 
 
 def ping_server(address: str) -> None:
-    """Say that a server is ready. Raises CommandFailed if it is not."""
+    """Check that a server is ready. Raises CommandFailed if it is not."""
     with connect(address, None) as client:
         client.get("/readyz")
     say(f"{address} is ready.")
 
 
 def ping_worker(settings: Settings) -> None:
-    """Say that a worker of this machine is at work. Raises CommandFailed if none was heard of lately."""
+    """Check that a worker of this machine has a recent heartbeat. Raises CommandFailed if none has."""
     host = socket.gethostname()[:255]
     with open_store(settings.data_dir) as store, store.read() as uow:
         ages = [time.time() - worker.beat_at for worker in uow.workers.all() if worker.host == host]
     if not any(age <= settings.takeover_seconds for age in ages):
-        last = f"the last beat is {min(ages):.0f} s old" if ages else "there is no heartbeat"
-        raise CommandFailed(f"No worker of {host} is at work: {last}.")
-    say(f"A worker of {host} is at work.")
+        last = f"the last heartbeat is {min(ages):.0f} s old" if ages else "there is no heartbeat"
+        raise CommandFailed(f"No worker of {host} is running: {last}.")
+    say(f"A worker of {host} is running.")
 
 
 def first_command_line() -> list[str]:
-    """Of process 1, which in a container is the service itself or the init program that was given it."""
+    """The command line of process 1: in a container the service itself, or its init program."""
     return Path("/proc/1/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
 
 
 def _value(options: Sequence[str], name: str) -> str | None:
-    """What was given for an option, as ``--name value`` or ``--name=value``."""
+    """The value of an option, given as ``--name value`` or ``--name=value``."""
     for position, option in enumerate(options):
         if option.startswith(f"{name}="):
             return option.partition("=")[2]

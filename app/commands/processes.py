@@ -1,4 +1,4 @@
-"""`stms serve`, `stms api`, `stms worker`: the processes of the service."""
+"""`stms serve`, `stms api`, `stms worker`: start the processes of the service."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def serve(
     data_dir: DataOption = None,
     api_processes: ApiProcessesOption = None,
 ) -> None:
-    """Start the API and one worker together; Ctrl-C ends both.
+    """Start the API and one worker together; Ctrl-C stops both.
 
-    The database is brought up to date first. A worker that dies is started again.
+    Migrates the database first. A worker that crashes is restarted.
 
     Example:  stms serve --port 9000 --data-dir /var/lib/stms
     """
@@ -71,9 +71,9 @@ def api(
     # A parent of an older release passes the second name during a rolling restart.
     context: Annotated[str | None, typer.Option("--process-context", "--place", hidden=True)] = None,
 ) -> None:
-    """Start the API only. Run `stms db upgrade` once before, and `stms worker` beside it.
+    """Start only the API. Run `stms db upgrade` first, and `stms worker` for training.
 
-    With several processes SIGHUP replaces them one after the other, and no request is lost.
+    With several processes, SIGHUP replaces them one at a time without dropping requests.
 
     Example:  stms api --api-processes 4
     """
@@ -107,14 +107,14 @@ def _run_prefork(settings: Settings) -> int:
 
 
 def worker(data_dir: DataOption = None) -> None:
-    """Start a worker process only: it takes training jobs from the queue until it gets SIGTERM."""
+    """Start only a worker process, which runs queued training jobs until it receives SIGTERM."""
     from app.jobs.worker import run_worker
 
     raise typer.Exit(run_worker(read_settings(data_dir=data_dir)))
 
 
 def own_address(host: str, port: int) -> str:
-    """How a process on this machine reaches a server that listens on ``host``."""
+    """URL by which local processes reach a server that listens on ``host``."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 

@@ -1,4 +1,4 @@
-"""`stms query`: is this the target class?"""
+"""`stms query`: query students of a model."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ _NUMBERS = ("score", "threshold", "probability", "gate", "rejection")
 
 
 def query(
-    model: Annotated[str, typer.Argument(help="Model; MODEL@ALIAS or MODEL@VERSION for a certain one.")],
-    label: Annotated[str, typer.Argument(metavar="CLASS", help="The class that is asked for.")],
+    model: Annotated[str, typer.Argument(help="MODEL, or MODEL@ALIAS or MODEL@VERSION.")],
+    label: Annotated[str, typer.Argument(metavar="CLASS", help="Target class.")],
     more: Annotated[
-        list[str] | None, typer.Option("--class", metavar="CLASS", help="One more class; may be repeated.")
+        list[str] | None, typer.Option("--class", metavar="CLASS", help="Another class; may be repeated.")
     ] = None,
-    row: Annotated[
-        str | None, typer.Option("--row", help="One example: its numbers, with commas between.")
-    ] = None,
+    row: Annotated[str | None, typer.Option("--row", help="One example: comma-separated numbers.")] = None,
     file: Annotated[
         Path | None,
         typer.Option(
             "--file",
             exists=True,
             dir_okay=False,
-            help="Examples, one a line, without the class: CSV, or a table of numbers as .npy.",
+            help="Examples without labels, one per row: CSV, or a table of numbers as .npy.",
         ),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show the teacher's score and what it is held against, too.")
+        bool, typer.Option("--explain", help="Also show the teacher's gate score and its threshold.")
     ] = False,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
@@ -67,14 +65,14 @@ def query(
 
 
 def _say_verdict(answer: Json) -> None:
-    """One decision as a sentence."""
-    told = [f"{name} {text(answer[name])}" for name in _NUMBERS if name in answer]
+    """Print one decision on one line."""
+    numbers = [f"{name} {text(answer[name])}" for name in _NUMBERS if name in answer]
     verdict = "[bold green]yes[/]" if answer["match"] else "[bold]no[/]"
-    say(f"{verdict} ({', '.join(told)}, {answer['model']} version {answer['version']})")
+    say(f"{verdict} ({', '.join(numbers)}, {answer['model']} version {answer['version']})")
 
 
 def _print_decisions(answer: Json) -> None:
-    """Decisions on many rows, or of many classes, as a table; with several classes row by row."""
+    """Print decisions on several rows or classes as a table, ordered by row."""
     by_class = [entry.get("results", [entry]) for entry in answer.get("classes", [answer])]
     names = [entry["class"] for entry in answer.get("classes", ())] or [None]
     decisions = [
@@ -82,13 +80,13 @@ def _print_decisions(answer: Json) -> None:
         for number, of_row in enumerate(zip(*by_class, strict=True), 1)
         for name, decision in zip(names, of_row, strict=True)
     ]
-    given = {name for decision in decisions for name, value in decision.items() if value is not None}
-    columns = [field(name) for name in ("nr", "class", "match", *_NUMBERS) if name in given]
+    present = {name for decision in decisions for name, value in decision.items() if value is not None}
+    columns = [field(name) for name in ("nr", "class", "match", *_NUMBERS) if name in present]
     print_table(columns, decisions, empty="No rows.")
 
 
 def _read_rows(file: Path | None) -> list[list[float]]:
-    """Rows of numbers; a first line of names is skipped."""
+    """Rows of numbers; a header line is skipped."""
     if file is None:
         return []
     if file.suffix == ".npy":
@@ -108,7 +106,7 @@ def _read_table(file: Path) -> list[list[float]]:
     except (ValueError, EOFError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}", param_hint="--file") from error
     if table.ndim != 2 or table.dtype.kind not in "biuf":
-        raise typer.BadParameter(f"{file} is no table of numbers", param_hint="--file")
+        raise typer.BadParameter(f"{file} is not a table of numbers", param_hint="--file")
     rows: list[list[float]] = table.astype(float).tolist()
     return rows
 

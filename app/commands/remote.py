@@ -1,4 +1,4 @@
-"""Talking to a running server: the client, with its errors told as sentences for the terminal."""
+"""Access to a running server for the commands: the HTTP client, with its errors as CommandFailed."""
 
 from __future__ import annotations
 
@@ -28,83 +28,83 @@ DEFAULT_SERVER = "http://127.0.0.1:8000"
 
 ServerOption = Annotated[str, typer.Option("--server", envvar="STMS_URL", help="Address of the server.")]
 KeyOption = Annotated[
-    str | None, typer.Option("--api-key", envvar="STMS_API_KEY", help="API key, if the server asks for one.")
+    str | None, typer.Option("--api-key", envvar="STMS_API_KEY", help="API key, if the server requires one.")
 ]
 
 
 class ServerProblem(CommandFailed):
-    """The server refused; ``code`` is its stable word for the reason."""
+    """The server answered with a problem document; ``code`` is its stable error code."""
 
     def __init__(self, problem: Problem) -> None:
         self.status, self.code = problem.status, problem.code
-        super().__init__(str(problem), [_fault(fault) for fault in problem.faults])
+        super().__init__(str(problem), [_fault_line(fault) for fault in problem.faults])
 
 
-def _fault(fault: Json) -> str:
+def _fault_line(fault: Json) -> str:
     place = [str(fault["field"])] if fault.get("field") else []
     place += [f"{axis} {fault[axis]}" for axis in ("row", "column") if fault.get(axis) is not None]
     return f"{', '.join(place)}: {fault.get('message', '')}" if place else str(fault.get("message", ""))
 
 
 class RemoteServer:
-    """A running server. Every method raises CommandFailed with a sentence for people."""
+    """A running server. All methods raise CommandFailed."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """URL of the server."""
         return self._client.address
 
     def get(self, path: str) -> Any:
-        """The JSON at ``path``."""
+        """GET ``path``; returns the JSON of the response."""
         return self._request("GET", path)
 
     def post(self, path: str, body: object = None) -> Any:
-        """The answer to a JSON body."""
+        """POST a JSON body; returns the JSON of the response."""
         return self._request("POST", path, body)
 
     def delete(self, path: str) -> None:
-        """Remove what is at ``path``."""
+        """DELETE ``path``."""
         self._request("DELETE", path)
 
     def pages(self, path: str, **params: str | float | None) -> Iterator[Json]:
-        """Every item of a list; parameters that are None are left out."""
-        with _told():
+        """All items of a paginated list; parameters that are None are left out."""
+        with _client_errors():
             yield from self._client.pages(path, **params)
 
-    def upload(self, file: Path, progress: Callable[[int, int], None], **given: str | None) -> Json:
-        """Send a data set; ``given`` as in `Client.upload_dataset`."""
-        with _told():
-            return self._client.upload_dataset(file, progress=progress, **given)
+    def upload(self, file: Path, progress: Callable[[int, int], None], **options: str | None) -> Json:
+        """Upload a data set; ``options`` as in `Client.upload_dataset`."""
+        with _client_errors():
+            return self._client.upload_dataset(file, progress=progress, **options)
 
     def import_head(
         self, file: Path, progress: Callable[[int, int], None], *, model: str, kind: str, alias: str
     ) -> Json:
-        """Send a linear head as a version of a model."""
-        with _told():
+        """Upload a linear head as a version of a model."""
+        with _client_errors():
             return self._client.do(import_head(file, model, kind, alias), progress)
 
     def point_alias(self, model: str, alias: str, version: int) -> None:
-        """Make an alias mean a version."""
-        with _told():
+        """Point an alias to a version."""
+        with _client_errors():
             self._client.point_alias(model, alias, version)
 
     def delete_alias(self, model: str, alias: str) -> None:
-        """Forget an alias."""
-        with _told():
+        """Delete an alias."""
+        with _client_errors():
             self._client.delete_alias(model, alias)
 
     def follow(self, job_id: str, *, patience: float, pause: float) -> Iterator[JobEvent]:
-        """What happens to a job, up to its end."""
-        with _told():
+        """The events of a job until it ends."""
+        with _client_errors():
             yield from self._client.follow_job(job_id, patience=patience, pause=pause)
 
     def _request(self, method: str, path: str, body: object = None) -> Any:
         headers = {} if body is None else {"Content-Type": "application/json"}
         content = None if body is None else encoded(body)
-        with _told():
+        with _client_errors():
             return self._client.do(
                 Call(
                     method,
@@ -118,9 +118,9 @@ class RemoteServer:
 
 @contextmanager
 def connect(address: str, api_key: str | None) -> Iterator[RemoteServer]:
-    """The server at ``address``, asked with the key if there is one."""
+    """Connect to the server at ``address``, with an API key if there is one."""
     try:
-        # A person at a terminal decides about another attempt.
+        # No automatic retries: the user decides whether to try again.
         client = Client(address, api_key, retry=Retry(attempts=1), user_agent="stms-cli")
     except ValueError as error:
         raise CommandFailed(str(error)) from error
@@ -129,13 +129,14 @@ def connect(address: str, api_key: str | None) -> Iterator[RemoteServer]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _client_errors() -> Iterator[None]:
+    """Convert errors of the client to CommandFailed."""
     try:
         yield
     except Problem as problem:
         raise ServerProblem(problem) from problem
     except Unreachable as error:
-        hint = "Start one with `stms serve`, or name another with --server or STMS_URL."
+        hint = "Start one with `stms serve`, or use another with --server or STMS_URL."
         raise CommandFailed(str(error), [] if error.connected else [hint]) from error
     except StmsError as error:
         raise CommandFailed(str(error)) from error

@@ -1,4 +1,4 @@
-"""`stms train`: a data set (or a file) to a model."""
+"""`stms train`: train a model from a data set or a file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect
 
 
 def train(
-    dataset: Annotated[
-        str, typer.Argument(help="Id of a data set on the server, or a file to upload first.")
-    ],
+    dataset: Annotated[str, typer.Argument(help="Id of a data set on the server, or a file to upload.")],
     model: Annotated[str, typer.Option("--model", help="Name of the model to publish.")],
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job to its end.")] = True,
     assignments: SetOption = [],  # noqa: B006
@@ -32,9 +30,9 @@ def train(
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """Train a teacher and one student a class, and publish them as a version of a model.
+    """Train a teacher and one student per class, and publish them as a version of a model.
 
-    Ends with 0 when the job succeeded, with 1 when it did not.
+    The exit code is 0 if the job succeeded, otherwise 1.
 
     Examples:
 
@@ -48,10 +46,10 @@ def train(
     with connect(server, api_key) as client:
         dataset_id = dataset
         if Path(dataset).is_file():
-            sent = send_file(client, Path(dataset), file_format=file_format, label_column=label_column)
-            dataset_id = sent["id"]
+            uploaded = send_file(client, Path(dataset), file_format=file_format, label_column=label_column)
+            dataset_id = uploaded["id"]
             error_console().print(
-                f"Data set {dataset_id}: {sent['rows']} rows, {len(sent['classes'])} classes."
+                f"Data set {dataset_id}: {uploaded['rows']} rows, {len(uploaded['classes'])} classes."
             )
         body = {"dataset_id": dataset_id, "model": model, "hyperparameters": hyperparameters}
         if priority != "normal":

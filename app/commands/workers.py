@@ -1,4 +1,4 @@
-"""`stms workers`: who trains, and what just now."""
+"""`stms workers`: list worker processes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ def workers(
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
 ) -> None:
-    """Worker processes and the units of work that each has under way."""
+    """List worker processes and the units of work that each is running."""
     with connect(server, api_key) as client:
-        found = list(client.pages("/v1/workers"))
+        rows = list(client.pages("/v1/workers"))
     if as_json:
-        print_json(found)
+        print_json(rows)
         return
     print_table(
         [
             *map(field, ("id", "host", "pid")),
             ("alive", lambda worker: "yes" if worker["alive"] else "no"),
-            moment("beat_at", "last heard of"),
+            moment("beat_at", "last heartbeat"),
             ("slots", _slots),
-            ("under way", lambda worker: "; ".join(map(_unit, worker["units"]))),
+            ("running", lambda worker: "; ".join(map(_unit, worker["units"]))),
         ],
-        found,
+        rows,
         empty="There is no worker. Start one with `stms worker`.",
     )
 
@@ -38,7 +38,7 @@ def _slots(worker: Mapping[str, Any]) -> str:
 
 
 def _unit(unit: Mapping[str, Any]) -> str:
-    """Such as ``job_01 chunk 3 (7 classes)``."""
+    """Text for a unit, for example ``job_01 chunk 3 (7 classes)``."""
     classes = f" ({unit['classes']} classes)" if unit["classes"] else ""
     name = unit["kind"] if unit["kind"] == "prepare" else f"{unit['kind']} {unit['unit']}"
     return f"{unit['job_id']} {name}{classes}"

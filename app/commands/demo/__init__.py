@@ -1,4 +1,4 @@
-"""`stms demo`: the main job on real data, from a file to an answer, on processes of its own."""
+"""`stms demo`: upload, training and queries on real data, with a temporary server."""
 
 from __future__ import annotations
 

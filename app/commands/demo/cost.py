@@ -1,4 +1,4 @@
-"""What one answer costs: a student against the whole teacher, over HTTP and inside one process."""
+"""Measures the latency of one query: student against teacher, over HTTP and in process."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Of one student, and of the teacher that scores every class."""
+    """Costs of one student, and of the teacher that scores all classes."""
 
     student: Cost
     teacher: Cost
 
 
 def measure_costs(server: TemporaryServer, model: str, label: str, x: NDArray[np.float64]) -> Costs:
-    """One row ``x`` (d,), asked again and again: nothing is read from the database any more."""
+    """Measure repeated queries of one row ``x`` (d,); the caches are warm, so no query reads the database."""
     from app.serving.loader import DatabaseSource
     from app.settings import Settings
     from app.store.blob_cache import BlobCache
@@ -63,12 +63,12 @@ def measure_costs(server: TemporaryServer, model: str, label: str, x: NDArray[np
 
 
 def http_median(address: str, path: str, x: NDArray[np.float64]) -> float:
-    """Median seconds of a POST of one row on one connection that is kept open."""
-    where = urlsplit(address)
-    connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=30)
+    """Median seconds of a POST of one row on a persistent connection."""
+    url = urlsplit(address)
+    connection = http.client.HTTPConnection(str(url.hostname), url.port, timeout=30)
     body = json.dumps({"x": x.tolist()}).encode()
 
-    def ask() -> None:
+    def send_query() -> None:
         connection.request("POST", path, body, {"Content-Type": "application/json"})
         response = connection.getresponse()
         answer = response.read()
@@ -76,16 +76,17 @@ def http_median(address: str, path: str, x: NDArray[np.float64]) -> float:
             raise CommandFailed(f"{path} answered {response.status}: {answer[:200]!r}")
 
     try:
-        return _median(ask, _HTTP_REPEATS)
+        return _median(send_query, _HTTP_REPEATS)
     finally:
         connection.close()
 
 
-def _median(work: Callable[[], object], repeats: int) -> float:
+def _median(function: Callable[[], object], repeats: int) -> float:
+    """Median seconds of a call, without `_WARM_UP` first calls."""
     seconds = []
-    for turn in range(_WARM_UP + repeats):
+    for repeat in range(_WARM_UP + repeats):
         started = time.perf_counter()
-        work()
-        if turn >= _WARM_UP:
+        function()
+        if repeat >= _WARM_UP:
             seconds.append(time.perf_counter() - started)
     return statistics.median(seconds)

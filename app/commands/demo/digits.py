@@ -1,4 +1,4 @@
-"""scikit-learn's bundled handwritten digits as a file: 1797 images of 8 x 8 pixels, ten classes."""
+"""Writes scikit-learn's handwritten digits to a file: 1797 images of 8 x 8 pixels, ten classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class DigitsFile:
-    """The file, and its test part for questions with a known answer. X_test (n, 64), y_test (n,)."""
+    """The file and its test part, for queries with a known answer. X_test (n, 64), y_test (n,)."""
 
     path: Path
     X_test: NDArray[np.float64]
@@ -22,7 +22,7 @@ class DigitsFile:
 
 
 def write_digits(folder: Path) -> DigitsFile:
-    """Split the digits by class, the same way every time, and write both parts into one .npz file."""
+    """Split the digits with a fixed seed, stratified by class, and write both parts into one .npz file."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

@@ -1,4 +1,4 @@
-"""What the demo prints: the table of classes, the timeline and the cost."""
+"""Tables that the demo prints: metrics per class, timeline and latency."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEASURES = {"accuracy": "acc.", "f1": "F", "auc": "AUC"}
 
 
 def students_table(students: Sequence[Json]) -> Table:
-    """One line a class with the three measures of every method, means below."""
+    """One line per class with the three metrics of every method, and means in the footer."""
     table = Table(
         title="On the test part, in %: accuracy, F, area under the ROC curve",
         title_justify="left",
@@ -38,10 +38,10 @@ def students_table(students: Sequence[Json]) -> Table:
 
 
 def means(students: Iterable[Json], method: str) -> dict[str, float | None]:
-    """Mean of each measure over the classes where it is defined."""
+    """Mean of each metric over the classes where it is defined."""
     rows = [row.get("metrics") or {} for row in students if row["method"] == method]
-    found = {name: [row[name] for row in rows if row.get(name) is not None] for name in MEASURES}
-    return {name: statistics.fmean(values) if values else None for name, values in found.items()}
+    values = {name: [row[name] for row in rows if row.get(name) is not None] for name in MEASURES}
+    return {name: statistics.fmean(defined) if defined else None for name, defined in values.items()}
 
 
 def _cell(metrics: dict[str, float | None]) -> str:
@@ -49,7 +49,7 @@ def _cell(metrics: dict[str, float | None]) -> str:
 
 
 def print_timeline(console: Console, events: Sequence[Json]) -> None:
-    """The stored events in seconds since the job was accepted; students are only counted."""
+    """Print the stored events with seconds since the job was accepted; students are only counted."""
     start = datetime.fromisoformat(events[0]["at"])
     students = 0
     for event in events:
@@ -64,8 +64,8 @@ def print_timeline(console: Console, events: Sequence[Json]) -> None:
 
 
 def costs_table(costs: Costs) -> Table:
-    """Medians for one row, and how many times as much the teacher takes."""
-    table = Table(title="Median time for one answer, warm", title_justify="left", box=SIMPLE_HEAD)
+    """Median latency of one row, and the ratio of teacher to student."""
+    table = Table(title="Median latency of one warm query", title_justify="left", box=SIMPLE_HEAD)
     for title in ("", "one student", "whole teacher", "teacher / student"):
         table.add_column(title, justify="right" if title else "left")
     for title, student, teacher in (

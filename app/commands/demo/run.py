@@ -1,4 +1,4 @@
-"""`stms demo`, in the order in which it happens."""
+"""The steps of `stms demo`, in order."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _WIDTH = 110
 
 
 def demo() -> None:
-    """The main job on real data: train a teacher and its students, then ask them. Takes less than a minute.
+    """Train a teacher and its students on real data, then query them. Takes less than a minute.
 
-    Starts a server and a worker of its own in a temporary folder, on a free port of this machine's loopback;
-    uploads scikit-learn's handwritten digits, trains, asks, measures, and removes everything again.
+    Starts a server and a worker in a temporary folder on a free loopback port, uploads scikit-learn's
+    handwritten digits, trains, queries, measures, and removes everything again.
     """
     console = Console(highlight=False, width=_WIDTH)
     started = time.monotonic()
@@ -49,11 +49,11 @@ def demo() -> None:
             digits = write_digits(Path(folder))
             job = _train(console, client, digits)
             _show_training(console, client, job)
-            _ask(console, client, digits)
+            _query(console, client, digits)
             _show_costs(console, server, digits)
-        _say(console, f"Server and worker have ended; {time.monotonic() - started:.0f} s in all")
+        _say(console, f"Server and worker have ended; {time.monotonic() - started:.0f} s in total")
     console.print(
-        "To go on: `make serve` starts the service for your own data; README.md has the first steps."
+        "Next: `make serve` starts the service for your own data; README.md describes the first steps."
     )
 
 
@@ -63,11 +63,11 @@ def _say(console: Console, text: str) -> None:
 
 @contextmanager
 def _with_log(server: TemporaryServer) -> Iterator[None]:
-    """A failure shows the last lines of the server's log."""
+    """Add the last lines of the server's log to a failure."""
     try:
         yield
     except CommandFailed as failure:
-        lines = [*failure.details, "The server's last lines:", *server.last_lines()]
+        lines = [*failure.details, "Last lines of the server's log:", *server.last_lines()]
         raise CommandFailed(failure.message, lines) from failure
 
 
@@ -78,7 +78,7 @@ def _train(console: Console, client: RemoteServer, digits: DigitsFile) -> Json:
         f"  {dataset['rows']} rows to train, {dataset['test_rows']} to test,"
         f" {dataset['columns']} columns, {len(dataset['classes'])} classes"
     )
-    _say(console, "Training one teacher, then for each class a gSVM student and two students to compare with")
+    _say(console, "Training one teacher, then for each class a gSVM student and two baselines")
     job = client.post(
         "/v1/training-jobs",
         {"dataset_id": dataset["id"], "model": MODEL, "hyperparameters": HYPERPARAMETERS},
@@ -91,18 +91,18 @@ def _train(console: Console, client: RemoteServer, digits: DigitsFile) -> Json:
 def _show_training(console: Console, client: RemoteServer, job: Json) -> None:
     console.print(students_table(list(client.pages(f"{job_path(job['id'])}/students"))))
     console.print(
-        "  teacher: all ten classes are scored; is mine the highest?   SVM: one class alone, no teacher.\n"
-        "  gSVM-0: a student held against the teacher's score.         gSVM: difficulty of each example, too."
+        "  teacher: scores all ten classes and takes the highest.   SVM: one class, without a teacher.\n"
+        "  gSVM-0: a student gated by the teacher's score.          gSVM: also weighs examples by difficulty."
     )
-    _say(console, "What happened, by the job's stored events")
+    _say(console, "The job's stored events")
     print_timeline(console, list(client.pages(f"{job_path(job['id'])}/events")))
 
 
-def _ask(console: Console, client: RemoteServer, digits: DigitsFile) -> None:
+def _query(console: Console, client: RemoteServer, digits: DigitsFile) -> None:
     row = int(np.flatnonzero(digits.y_test == int(TARGET))[0])
     x = digits.X_test[row]
     _say(
-        console, f"One question: is this image (row {row} of the test part) an {TARGET}? And is it a {OTHER}?"
+        console, f"Two queries: is this image (row {row} of the test part) an {TARGET}? And is it a {OTHER}?"
     )
     for line in x.reshape(8, 8):
         console.print("    " + "".join(" ░▒▓█"[int(pixel) // 4] * 2 for pixel in line), markup=False)
@@ -114,5 +114,5 @@ def _ask(console: Console, client: RemoteServer, digits: DigitsFile) -> None:
 
 
 def _show_costs(console: Console, server: TemporaryServer, digits: DigitsFile) -> None:
-    _say(console, "What an answer costs")
+    _say(console, "Latency of a query")
     console.print(costs_table(measure_costs(server, MODEL, TARGET, digits.X_test[0])))

@@ -1,4 +1,4 @@
-"""A real `stms serve` for a short time: its own folder, its own port, and nothing left when it is over."""
+"""Runs a real `stms serve` with a folder and port of its own, and removes it afterwards."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ _LOG_LINES = 20
 
 @dataclass(frozen=True, slots=True)
 class TemporaryServer:
-    """Where the server is, and the files it writes."""
+    """Address and files of the server."""
 
     address: str
     data_dir: Path
     log: Path
 
     def last_lines(self) -> list[str]:
-        """The end of its log, for an error message."""
+        """The last lines of its log, for an error message."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return lines[-_LOG_LINES:]
 
 
 @contextmanager
 def temporary_server(folder: Path) -> Iterator[TemporaryServer]:
-    """API and worker on a free loopback port with all data in ``folder``; both have ended after the block.
+    """Run API and worker on a free loopback port, with all data in ``folder``; the block's end stops both.
 
-    Settings of the surroundings (STMS_*) do not count. Raises CommandFailed with the end of the log when the
-    server does not get ready.
+    Environment variables STMS_* are ignored. Raises CommandFailed with the last lines of the log if the
+    server does not become ready.
     """
     port = require_free("127.0.0.1", 0)
     server = TemporaryServer(f"http://127.0.0.1:{port}", folder / "stms-data", folder / "server.log")
     settings = {"STMS_HOST": "127.0.0.1", "STMS_PORT": str(port), "STMS_DATA_DIR": str(server.data_dir)}
-    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     with server.log.open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "app.cli", "serve"],
-            env=surroundings | settings,
+            env=environment | settings,
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -68,7 +68,7 @@ def temporary_server(folder: Path) -> Iterator[TemporaryServer]:
 
 @contextmanager
 def sigterm_as_exit() -> Iterator[None]:
-    """SIGTERM runs the ends of all blocks, as Ctrl-C does, instead of ending the process on the spot."""
+    """Convert SIGTERM to SystemExit, so that context managers and finally clauses run."""
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         yield
@@ -100,6 +100,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
-        # Its children end with it.
+        # Its children end when it dies.
         process.kill()
         process.wait()

@@ -55,7 +55,7 @@ def test_filters_are_passed_on(run, written):
     written.on("GET", "/v1/audit", {"data": [], "has_more": False})
     filters = ["--actor", "key_1", "--action", "a.b", "--object", "x", "--since", "2026-01-01"]
     result = run("audit", *filters, "--until", "2026-01-01T01:00:00", "--server", written.address)
-    assert "There are no such records." in result.stdout
+    assert "There are no matching records." in result.stdout
     asked = written.requests[-1].path
     for part in ("actor=key_1", "action=a.b", "object=x", "since=1767225600", "until=1767229200"):
         assert part in asked

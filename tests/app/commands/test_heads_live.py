@@ -42,7 +42,7 @@ def imported(ask, head_path: Path) -> str:
 
 
 def test_a_head_is_imported_and_every_class_answers(imported: str, ask, live, weights: np.ndarray):
-    assert imported.strip() == "faces version 1: 20000 classes on 64 columns, ready to be asked."
+    assert imported.strip() == "faces version 1: 20000 classes on 64 columns, ready for queries."
     x = np.random.default_rng(6).standard_normal(D)
     with httpx.Client(base_url=live.address, trust_env=False) as client:
         for row in (0, 1, 9_999, K - 1):

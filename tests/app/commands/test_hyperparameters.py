@@ -72,7 +72,9 @@ def test_a_value_is_not_a_group():
         read_hyperparameters(["seed=1", "seed.x=1"], None)
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[1]", "does not hold a JSON object")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "is not JSON"), ("[1]", "does not contain a JSON object")]
+)
 def test_a_file_that_is_no_object_is_told(tmp_path, text, message):
     file = tmp_path / "params.json"
     file.write_text(text, encoding="utf-8")

@@ -32,7 +32,7 @@ def stream(*events: tuple[int, str]) -> bytes:
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch):
     monkeypatch.setattr(job_progress, "_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(job_progress, "_JOB_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(job_progress, "_POLL_SECONDS", 0.0)
 
 
 def test_a_stream_that_ends_early_is_taken_up_again_where_it_was(written, capfd):
@@ -71,7 +71,7 @@ def test_a_refusal_ends_the_following(written):
 
 
 def test_patience_with_a_lost_server_ends(written, monkeypatch):
-    monkeypatch.setattr(job_progress, "_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(job_progress, "_RECONNECT_SECONDS", 0.05)
     written.on("GET", f"{JOB}/events", {"detail": "busy"}, 503)
     with connect(written.address, None) as server, pytest.raises(CommandFailed, match="busy"):
         follow(server, "j1")

@@ -62,7 +62,7 @@ def test_a_job_can_be_looked_at(ask, trained):
     assert re.search(r"state +succeeded", shown)
     assert re.search(r"provenance seed +0", shown)
     assert json.loads(ask("jobs", "show", trained, "--json").stdout)["model"] == "kinds"
-    assert [job["id"] for job in json.loads(ask("jobs", "list", "--json").stdout)] == [trained]
+    assert trained in [job["id"] for job in json.loads(ask("jobs", "list", "--json").stdout)]
 
 
 def test_what_happened_is_told_in_order(ask, trained):
@@ -143,7 +143,7 @@ def test_a_model_has_versions_and_aliases(ask, trained):
     assert "production → 1" in shown
     assert re.search(r"1 +gsvm +3 +2 +100\.00", shown)
     assert json.loads(ask("models", "show", "kinds", "--json").stdout)["name"] == "kinds"
-    assert json.loads(ask("models", "list", "--json").stdout)[0]["name"] == "kinds"
+    assert "kinds" in [model["name"] for model in json.loads(ask("models", "list", "--json").stdout)]
     missing = ask("models", "alias", "kinds", "production", "7")
     assert missing.exit_code == 1
     assert "HTTP 404" in missing.stderr

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from app.commands import ping
 from app.commands.output import CommandFailed
-from app.commands.ping import Started
+from app.commands.ping import ServiceCommand
 from app.domain.entities import Worker
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
@@ -55,32 +55,32 @@ def run(*arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("line", "started"),
     [
-        ("/opt/venv/bin/python /opt/venv/bin/stms serve", Started("serve")),
-        ("/init -- stms worker --data-dir /d", Started("worker", data_dir=Path("/d"))),
-        ("stms api --workers 4 --port=9000 --host 0.0.0.0", Started("api", "0.0.0.0", 9000)),
-        ("stms api --port", Started("api")),
+        ("/opt/venv/bin/python /opt/venv/bin/stms serve", ServiceCommand("serve")),
+        ("/init -- stms worker --data-dir /d", ServiceCommand("worker", data_dir=Path("/d"))),
+        ("stms api --workers 4 --port=9000 --host 0.0.0.0", ServiceCommand("api", "0.0.0.0", 9000)),
+        ("stms api --port", ServiceCommand("api")),
     ],
 )
 def test_what_a_container_runs_is_read_from_its_first_command_line(line, started):
-    assert Started.by(line.split()) == started
+    assert ServiceCommand.parse(line.split()) == started
 
 
 def test_a_container_that_runs_something_else_has_no_health():
-    with pytest.raises(CommandFailed, match="neither"):
-        Started.by(["stms", "db", "upgrade"])
+    with pytest.raises(CommandFailed, match="is not `stms serve`"):
+        ServiceCommand.parse(["stms", "db", "upgrade"])
 
 
-def test_a_worker_that_beats_is_at_work(beat):
+def test_a_worker_with_a_recent_heartbeat_is_running(beat):
     beat(0.0)
     result = run("--worker")
-    assert (result.exit_code, "is at work" in result.output) == (0, True)
+    assert (result.exit_code, "is running" in result.output) == (0, True)
 
 
-def test_a_worker_that_fell_silent_is_not(beat):
+def test_a_worker_with_an_old_heartbeat_is_not_running(beat):
     beat(60.0)
     result = run("--worker")
     assert result.exit_code == 1
-    assert "last beat is 60 s old" in result.output or "last beat is 61 s old" in result.output
+    assert "the last heartbeat is 6" in result.output
 
 
 def test_a_worker_of_another_machine_does_not_count(beat):
@@ -89,9 +89,9 @@ def test_a_worker_of_another_machine_does_not_count(beat):
     assert (result.exit_code, "there is no heartbeat" in result.output) == (1, True)
 
 
-def test_without_its_tables_no_worker_is_at_work(folder):
+def test_a_database_without_tables_is_an_error(folder):
     result = run("--worker")
-    assert (result.exit_code, "older schema, or none" in result.output) == (1, True)
+    assert (result.exit_code, "no schema, or an older one" in result.output) == (1, True)
 
 
 def test_a_server_that_does_not_answer_is_not_ready(folder):

@@ -101,7 +101,7 @@ def test_an_address_that_is_none_is_told(address):
 
 
 def test_an_address_without_a_scheme_is_told():
-    with pytest.raises(CommandFailed, match="begins with http"), connect("127.0.0.1", None):
+    with pytest.raises(CommandFailed, match="must begin with http"), connect("127.0.0.1", None):
         pass
 
 
