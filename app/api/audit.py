@@ -1,4 +1,4 @@
-"""``/v1/audit``: who did what, for administrators."""
+"""``/v1/audit``: the audit log, for administrators."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _TEXT = r"^[^\x00-\x1f]*$"
 Actor = Annotated[
     str | None, Query(max_length=100, pattern=_TEXT, description="Id of an API key, cli, system.")
 ]
-Action = Annotated[str | None, Query(max_length=60, pattern=_TEXT, description="Such as dataset.delete.")]
-Object = Annotated[str | None, Query(max_length=500, pattern=_TEXT, description="Id of what it was done to.")]
+Action = Annotated[str | None, Query(max_length=60, pattern=_TEXT, description="For example dataset.delete.")]
+Object = Annotated[
+    str | None, Query(max_length=500, pattern=_TEXT, description="Id of the object of the action.")
+]
 Moment = Annotated[float | None, Query(ge=0, le=253402300799, description="Seconds since the epoch.")]
 
 
@@ -30,17 +32,17 @@ def list_audit(
     _caller: Administrator,
     actor: Actor = None,
     action: Action = None,
-    object: Object = None,  # noqa: A002 - its name on the wire
+    object: Object = None,  # noqa: A002 - the name of the parameter
     since: Moment = None,
     until: Moment = None,
     limit: Limit = 100,
     after: After = None,
 ) -> Page[AuditView]:
-    """What was done and what was refused, newest first.
+    """Actions and denied requests, newest first.
 
-    Refusals of one caller at one address are one record a second, with their number in the details.
+    Requests of one caller that are denied within a second are one record, with their number in the details.
     """
-    found, has_more = audit.list_records(
+    page, has_more = audit.list_records(
         context.store,
         limit=limit,
         after=after,
@@ -51,5 +53,5 @@ def list_audit(
         object=object,
     )
     if has_more:
-        link_next(request, response, found[-1].id)
-    return Page(data=[AuditView.of(record) for record in found], has_more=has_more)
+        link_next(request, response, page[-1].id)
+    return Page(data=[AuditView.of(record) for record in page], has_more=has_more)

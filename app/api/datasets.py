@@ -1,4 +1,4 @@
-"""``/v1/datasets``: send, look, delete."""
+"""``/v1/datasets``: upload, list, read and delete data sets."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from app.api.paging import After, Limit, Page, link_next
 from app.api.schemas import DatasetView
 from app.domain.names import MAX_DISPLAY_NAME
 
-# The use cases are imported when first used: they bring the readers of files and SciPy, which a process that
-# only answers queries never needs.
+# The use cases are imported on first use: they load the file readers and SciPy, which a process that only
+# answers queries does not need.
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
 
@@ -24,24 +24,24 @@ Title = Annotated[
     str | None,
     Query(
         max_length=MAX_DISPLAY_NAME,
-        description="What to call it.",
+        description="Name of the data set.",
         json_schema_extra=uploads.NAME_OR_EMPTY,
     ),
 ]
 FileName = Annotated[
-    str | None, Query(max_length=400, description="Of the file; its ending tells the format.")
+    str | None, Query(max_length=400, description="Name of the file; its ending may determine the format.")
 ]
 FormatName = Annotated[
     str | None,
     Query(
         alias="format",
         max_length=20,
-        description="csv, svmlight, npz, npy or parquet; else it is found out.",
+        description="csv, svmlight, npz, npy or parquet; detected by default.",
         json_schema_extra=uploads.FORMAT,
     ),
 ]
 LabelColumn = Annotated[
-    str | None, Query(max_length=400, description="Name or number of the label's column; else the last.")
+    str | None, Query(max_length=400, description="Name or number of the label column; by default the last.")
 ]
 
 
@@ -49,7 +49,7 @@ LabelColumn = Annotated[
     "",
     status_code=201,
     openapi_extra={"requestBody": uploads.DATASET_BODY},
-    responses={200: {"description": "The same bytes were there already.", "model": DatasetView}},
+    responses={200: {"description": "The same bytes are registered already.", "model": DatasetView}},
 )
 async def upload(
     request: Request,
@@ -61,16 +61,16 @@ async def upload(
     file_format: FormatName = None,
     label_column: LabelColumn = None,
 ) -> DatasetView:
-    """Send a data set: CSV, svmlight, .npz or Parquet, as the body or as the file of a form.
+    """Upload a data set: CSV, svmlight, .npz or Parquet, as the body or as the file of a form.
 
-    The digest of its bytes is its identity, so sending the same again changes nothing. It is checked as a
-    whole before it is kept; what is wrong with it is told by row and column.
+    The digest of its bytes identifies it, so uploading the same file again changes nothing. The whole file is
+    validated before it is stored; errors name row and column.
     """
     from app.services import datasets
 
-    given = {"name": name, "filename": filename, "format": file_format, "label_column": label_column}
+    parameters = {"name": name, "filename": filename, "format": file_format, "label_column": label_column}
     async with uploads.receive_upload(request, context.settings.max_upload_bytes, context.files) as sent:
-        options = _options(sent, given)
+        options = _options(sent, parameters)
         dataset, created = await run_in_threadpool(
             datasets.register_dataset,
             context.store,
@@ -99,17 +99,17 @@ def list_datasets(
     """All data sets, newest first."""
     from app.services import datasets
 
-    found, has_more = datasets.list_datasets(context.store, limit=limit, after=after)
+    page, has_more = datasets.list_datasets(context.store, limit=limit, after=after)
     if has_more:
-        link_next(request, response, found[-1].id)
-    return Page(data=[DatasetView.of(dataset) for dataset in found], has_more=has_more)
+        link_next(request, response, page[-1].id)
+    return Page(data=[DatasetView.of(dataset) for dataset in page], has_more=has_more)
 
 
 @router.get("/{dataset_id}", response_model=DatasetView)
 def get(
     dataset_id: DatasetId, request: Request, response: Response, context: Context, _caller: Trainer
 ) -> Any:
-    """One data set: classes and their counts, ranges of its columns, and what is odd about it."""
+    """One data set: classes and their counts, ranges of its columns, and warnings."""
     from app.services import datasets
 
     dataset = datasets.get_dataset(context.store, dataset_id)
@@ -128,13 +128,13 @@ def delete(dataset_id: DatasetId, context: Context, _caller: Trainer) -> None:
     datasets.delete_dataset(context.store, dataset_id)
 
 
-def _options(sent: uploads.Upload, given: dict[str, str | None]) -> dict[str, str | None]:
-    """What to call the data set and how to read it: the query first, then the form, then the content type."""
-    said = {key: value if value is not None else sent.fields.get(key) for key, value in given.items()}
-    filename = said["filename"] or sent.filename
+def _options(sent: uploads.Upload, parameters: dict[str, str | None]) -> dict[str, str | None]:
+    """Name and format options: query parameters first, then form fields, then the content type."""
+    values = {key: value if value is not None else sent.fields.get(key) for key, value in parameters.items()}
+    filename = values["filename"] or sent.filename
     return {
-        "name": said["name"] or (None if filename else "data set"),
+        "name": values["name"] or (None if filename else "data set"),
         "filename": filename,
-        "file_format": said["format"] or uploads.MEDIA_TYPES.get(sent.content_type),
-        "label_column": said["label_column"] or None,
+        "file_format": values["format"] or uploads.MEDIA_TYPES.get(sent.content_type),
+        "label_column": values["label_column"] or None,
     }

@@ -1,4 +1,4 @@
-"""``/docs``: the description of the API as a page, the one thing here that is meant for a browser."""
+"""``/docs``: the OpenAPI document as a page for browsers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INLINE: Final = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 @router.get("/docs", include_in_schema=False)
 async def docs() -> Response:
-    """The page. Its scripts come from one place, or are the one inside it; it may ask this server only."""
+    """The page. Its policy allows its own scripts, and requests to this server only."""
     page, policy = _page()
     headers = {"content-security-policy": policy, "x-frame-options": "DENY"}
     return Response(page, media_type="text/html", headers=headers)
@@ -38,7 +38,7 @@ def _page() -> tuple[bytes, str]:
     rules = {
         "default-src": "'none'",
         "script-src": f"{_SCRIPTS} {allowed}",
-        # Swagger UI writes styles into its elements.
+        # Swagger UI sets inline styles.
         "style-src": f"{_SCRIPTS} 'unsafe-inline'",
         "img-src": "'self' data:",
         "connect-src": "'self'",

@@ -1,4 +1,4 @@
-"""``/livez /readyz /version /metrics``: what those who run the service ask. No key is needed."""
+"""``/livez``, ``/readyz``, ``/version`` and ``/metrics``, for operators. No API key is required."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = APIRouter(tags=["operation"])
 
 
 class Check(View):
-    """One thing looked at. needed: whether the server is not ready without it."""
+    """The result of one check. needed: whether the server is not ready if it fails."""
 
     name: str
     ok: bool
@@ -30,28 +30,28 @@ class Check(View):
 
 
 class Readiness(View):
-    """ready: all that is needed is there. checks: only if asked for by ``?verbose``."""
+    """ready: no needed check failed. checks: only with ``?verbose``."""
 
     ready: bool
     checks: list[Check] | None = None
 
 
 class Version(View):
-    """Which program this is."""
+    """Name and version of the program."""
 
     name: str
     version: str
 
 
 class Alive(View):
-    """The process answers."""
+    """The process responds."""
 
     live: bool = True
 
 
 @router.get("/livez")
 async def livez() -> Alive:
-    """Whether the process answers at all."""
+    """Whether the process responds at all."""
     return Alive()
 
 
@@ -59,12 +59,12 @@ async def livez() -> Alive:
 def readyz(
     context: Context,
     response: Response,
-    verbose: Annotated[str | None, Query(description="With every check by name.")] = None,
+    verbose: Annotated[str | None, Query(description="Include the result of every check.")] = None,
 ) -> Readiness:
-    """Whether requests should be sent here; 503 if not.
+    """Whether requests should be sent to this server; 503 if not.
 
-    Without the job engine or a worker the server is ready all the same: it answers queries, and jobs that are
-    submitted wait in the database.
+    The server is ready without the job engine and without workers: it answers queries, and submitted jobs
+    wait in the database.
     """
     checks = run_checks(context)
     ready = is_ready(checks)
@@ -83,7 +83,7 @@ async def version() -> Version:
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def get_metrics(context: Context) -> Response:
-    """Counters for Prometheus, of all server processes together."""
+    """Prometheus metrics of all server processes together."""
     return Response(context.metrics.render(), headers={"content-type": metrics.CONTENT_TYPE})
 
 
@@ -92,7 +92,7 @@ PATHS: Final = frozenset(route.path for route in router.routes if isinstance(rou
 
 
 def run_checks(context: AppContext) -> list[Check]:
-    """Every check, made now; blocks."""
+    """Run every check. Blocks."""
     return [
         _check("database", lambda: _database(context)),
         _check("schema", lambda: _schema(context)),
@@ -105,17 +105,17 @@ def run_checks(context: AppContext) -> list[Check]:
 
 
 def is_ready(checks: list[Check]) -> bool:
-    """Whether all that is needed is there."""
+    """Whether all needed checks succeeded."""
     return all(check.ok for check in checks if check.needed)
 
 
 class _NotReadyError(Exception):
-    """Why a check fails, in words for the operator."""
+    """Why a check failed, as a message for the operator."""
 
 
-def _check(name: str, look: Callable[[], str], *, needed: bool = True) -> Check:
+def _check(name: str, run: Callable[[], str], *, needed: bool = True) -> Check:
     try:
-        return Check(name=name, ok=True, needed=needed, detail=look())
+        return Check(name=name, ok=True, needed=needed, detail=run())
     except (_NotReadyError, ServiceError) as error:
         return Check(name=name, ok=False, needed=needed, detail=str(error))
 
@@ -129,30 +129,30 @@ def _schema(context: AppContext) -> str:
     try:
         current = schema_is_current(context.store.engine)
     except SQLAlchemyError as error:
-        raise _NotReadyError("cannot be looked at") from error
+        raise _NotReadyError("cannot be read") from error
     if not current:
         raise _NotReadyError("is older than this program, or missing; run: stms db upgrade")
-    return "is the newest"
+    return "is up to date"
 
 
 def _registry(context: AppContext) -> str:
     since = context.refresher.failing_since
     if since is not None:
         raise _NotReadyError(f"could not be read for {time.time() - since:.1f} s; loaded models still answer")
-    return f"is followed; {len(context.cache)} students and teachers are loaded"
+    return f"is up to date; {len(context.cache)} students and teachers are loaded"
 
 
 def _process(context: AppContext) -> str:
     if context.metrics.processes().draining:
-        raise _NotReadyError("is about to end; ask again over a new connection")
-    return "takes requests"
+        raise _NotReadyError("is shutting down; try again over a new connection")
+    return "accepts requests"
 
 
 def _processes(context: AppContext) -> str:
-    seen = context.metrics.processes()
-    if seen.serving < seen.target:
-        raise _NotReadyError(f"{seen.serving} of {seen.target} serve; the others are being started")
-    return f"{seen.serving} of {seen.target} serve"
+    count = context.metrics.processes()
+    if count.serving < count.target:
+        raise _NotReadyError(f"{count.serving} of {count.target} serve; the others are being started")
+    return f"{count.serving} of {count.target} serve"
 
 
 def _job_engine(context: AppContext) -> str:
@@ -162,8 +162,9 @@ def _job_engine(context: AppContext) -> str:
 
 def _workers(context: AppContext) -> str:
     with context.store.read() as uow:
-        ages = [time.time() - worker.beat_at for worker in uow.workers.all()]
-    alive = sum(age <= context.settings.takeover_seconds for age in ages)
+        workers = uow.workers.all()
+    now, timeout = time.time(), context.settings.takeover_seconds
+    alive = sum(worker.is_alive(now, timeout) for worker in workers)
     if not alive:
-        raise _NotReadyError("none was heard of lately; submitted jobs wait")
+        raise _NotReadyError("none has sent a heartbeat recently; submitted jobs wait")
     return f"{alive} alive"

@@ -1,4 +1,4 @@
-"""``/v1/training-jobs``: submit, look, follow, cancel, retry."""
+"""``/v1/training-jobs``: submit, read, follow, cancel, retry and delete training jobs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=255,
         pattern=r"^[\x21-\x7e]+$",
-        description="The same key with the same body gives the job it made before, with another body 422.",
+        description="Repeats with the same key and body return the same job; another body gives 422.",
     ),
 ]
 POLL_AFTER = "1"
-"""Seconds after which looking at an unfinished job again makes sense."""
+"""Retry-After of unfinished jobs, in seconds."""
 
 
 @router.post("", status_code=202)
@@ -46,7 +46,7 @@ def submit(
     caller: Trainer,
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
-    """Train a teacher and one student a class from a data set, and publish them as a version of a model."""
+    """Train a teacher and one student per class on a data set, and publish them as a version of a model."""
     if body.priority is Priority.HIGH:
         authorise(caller, "admin")
     job, created = training.submit_job(
@@ -89,7 +89,7 @@ def get(job_id: JobId, request: Request, response: Response, context: Context, _
     """One job: state, times, progress, hyper-parameters and provenance."""
     job = training.get_job(context.store, job_id)
     workers = training.workers_of(context.store, [job])[job.id]
-    # Who works on a job changes without a change of the job.
+    # The workers of a job change without a change of its row.
     tag = etag(job.revision, *([f"{zlib.crc32(' '.join(workers).encode()):08x}"] if workers else []))
     headers = {"etag": tag, "cache-control": "no-cache"}
     if not job.state.ended:
@@ -105,7 +105,7 @@ def get(job_id: JobId, request: Request, response: Response, context: Context, _
     response_model=Page[EventView],
     responses={
         200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
-        204: {"description": "To a stream: the job has ended, and its last event was seen."},
+        204: {"description": "Of a stream: the job has ended, and the client has received its last event."},
     },
 )
 def events(
@@ -120,9 +120,9 @@ def events(
         str | None, Header(alias="last-event-id", json_schema_extra={"pattern": "^[0-9]{0,9}$"})
     ] = None,
 ) -> Any:
-    """What happened to a job: a page of JSON, or a stream for those who accept ``text/event-stream``.
+    """Events of a job: a page of JSON, or a stream for clients that accept ``text/event-stream``.
 
-    A stream goes on after Last-Event-ID (or ``after``), and is closed when the job has ended.
+    A stream resumes after Last-Event-ID (or ``after``), and is closed when the job has ended.
     """
     last_seen = last_event_id(last_event)
     seen = last_seen if after is None else after
@@ -145,7 +145,7 @@ def students(
     after: AfterNumber = None,
     method: Method = None,
 ) -> Page[StudentView]:
-    """The learners of a job, one row a class and method, by class."""
+    """The students of a job, one row for each class and method, ordered by class."""
     start = -1 if after is None else after
     rows, has_more = training.job_students(context.store, job_id, after=start, limit=limit, method=method)
     if has_more:
@@ -161,25 +161,25 @@ def trace(
     context: Context,
     _caller: Trainer,
 ) -> TraceView:
-    """How the hyper-parameters of a student, or a compact student's size, were searched for."""
+    """The search for the hyper-parameters of a student, or for the size of a compact student."""
     return TraceView.of(training.student_trace(context.store, job_id, class_index, method))
 
 
 @router.delete("/{job_id}", status_code=204)
 def delete(job_id: JobId, context: Context, _caller: Trainer) -> None:
-    """Delete an ended job that made no version, with its students and events."""
+    """Delete an ended job that published no version, with its students and events."""
     retention.delete_job(context.store, job_id)
 
 
 @router.post("/{job_id}/cancel", status_code=202)
 def cancel(job_id: JobId, response: Response, context: Context, _caller: Trainer) -> JobView:
-    """Stop a job. What it has finished is kept."""
+    """Stop a job. Its finished students are kept."""
     return _accepted(training.cancel_job(context.store, context.queue, job_id), response)
 
 
 @router.post("/{job_id}/retry", status_code=202)
 def retry(job_id: JobId, response: Response, context: Context, _caller: Trainer) -> JobView:
-    """Queue a failed, cancelled or partly successful job again; only what is missing is trained."""
+    """Queue a failed, cancelled or partly successful job again; only missing students are trained."""
     return _accepted(training.retry_job(context.store, context.queue, job_id), response)
 
 
@@ -196,14 +196,14 @@ def _view(job: Job, workers: Sequence[str] = ()) -> JobView:
 
 
 def _digest(body: SubmitJob) -> str:
-    """Of what was asked for: spaces, and defaults written out or not, make no other request."""
+    """Digest of the request's meaning: white space and explicit defaults do not change it."""
     text = json.dumps(body.model_dump(mode="json"), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _stream(request: Request, context: AppContext, job_id: str, after: int) -> Response:
     def read(seen: int) -> tuple[Sequence[Event], bool]:
-        # The state first: events stored before a job ends are all there when it is seen to have ended.
+        # The state is read first: a job that has ended stores no further events.
         ended = training.get_job(context.store, job_id).state.ended
         found, has_more = training.job_events(context.store, job_id, after=seen)
         return found, ended and not has_more

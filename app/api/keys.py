@@ -20,9 +20,9 @@ KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 @router.post("", status_code=201)
 async def create(body: CreateKey, context: Context, _caller: Administrator) -> NewKeyView:
-    """Make a key. Its text is in this answer and nowhere else.
+    """Create a key. Its text is shown only in this response.
 
-    The first key of a server closes it: from then on every request needs one.
+    As soon as a server has a first key, every request requires one.
     """
     seconds = body.expires_in_seconds
     key, text = await run_in_threadpool(
@@ -43,8 +43,9 @@ async def create(body: CreateKey, context: Context, _caller: Administrator) -> N
 async def rotate(
     key_id: KeyId, context: Context, _caller: Administrator, body: RotateKey | None = None
 ) -> NewKeyView:
-    """Give a key another secret, shown in this answer and nowhere else. Its old text is useless at once, or
-    after the overlap; that of the rotation before is useless in any case.
+    """Replace the secret of a key. The new text is shown only in this response.
+
+    The previous text stays valid for the overlap, which is 0 by default; older texts are invalid.
     """
     overlap = 0.0 if body is None else body.overlap_seconds
     key, text = await run_in_threadpool(keys.rotate_key, context.store, key_id, overlap)
@@ -54,13 +55,13 @@ async def rotate(
 
 @router.get("")
 def list_keys(context: Context, _caller: Administrator) -> Page[KeyView]:
-    """All keys, revoked ones too, oldest first."""
+    """All keys, including revoked ones, oldest first."""
     return Page(data=[KeyView.of(key) for key in keys.list_keys(context.store)], has_more=False)
 
 
 @router.delete("/{key_id}")
 async def revoke(key_id: KeyId, context: Context, _caller: Administrator) -> KeyView:
-    """Make a key useless from now on; a second time changes nothing."""
+    """Revoke a key; a second call changes nothing."""
     key = await run_in_threadpool(keys.revoke_key, context.store, key_id)
     await context.refresher.refresh()
     return KeyView.of(key)

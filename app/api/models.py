@@ -31,11 +31,11 @@ def list_models(
     limit: Limit = 100,
     after: After = None,
 ) -> Page[ModelSummaryView]:
-    """All models by name; a key limited to some models sees those."""
-    found, has_more = models.list_models(context.store, limit=limit, after=after)
+    """All models by name; a key that is limited to some models sees only those."""
+    page, has_more = models.list_models(context.store, limit=limit, after=after)
     if has_more:
-        link_next(request, response, found[-1].model)
-    shown = [summary for summary in found if not caller.models or summary.model in caller.models]
+        link_next(request, response, page[-1].model)
+    shown = [summary for summary in page if not caller.models or summary.model in caller.models]
     return Page(data=[ModelSummaryView.of(summary) for summary in shown], has_more=has_more)
 
 
@@ -70,12 +70,12 @@ def get_version(
 ) -> Any:
     """One version, by its number or by an alias."""
     authorise(caller, "query", model)
-    found = models.get_version(context.store, model, version)
-    headers = {"etag": etag("v", found.version), "cache-control": "no-cache"}
+    row = models.get_version(context.store, model, version)
+    headers = {"etag": etag("v", row.version), "cache-control": "no-cache"}
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
-    return VersionView.of(found)
+    return VersionView.of(row)
 
 
 @router.delete("/{model}/versions/{version}", status_code=204)
@@ -85,7 +85,7 @@ async def delete_version(
     context: Context,
     _caller: Trainer,
 ) -> None:
-    """Delete a version to which no alias points; its number is never given again. The job behind it stays."""
+    """Delete a version to which no alias points. Its number is not used again, and its job stays."""
     await run_in_threadpool(models.delete_version, context.store, model, version)
     await context.refresher.refresh()
 
@@ -101,11 +101,11 @@ def list_classes(
     limit: Limit = 100,
     after: AfterNumber = None,
 ) -> Page[ClassView]:
-    """The classes of a version in the order of their numbers, however many there are."""
+    """The classes of a version, in the order of their numbers."""
     authorise(caller, "query", model)
-    found = models.get_version(context.store, model, version)
+    row = models.get_version(context.store, model, version)
     start = -1 if after is None else after
-    rows, has_more = models.list_classes(context.store, context.files, found, limit=limit, after=start)
+    rows, has_more = models.list_classes(context.store, context.files, row, limit=limit, after=start)
     if has_more:
         link_next(request, response, rows[-1][0])
     return Page(data=[ClassView(id=row, label=label) for row, label in rows], has_more=has_more)
@@ -120,14 +120,14 @@ def get_alias(
     context: Context,
     caller: Reader,
 ) -> Any:
-    """One alias; its ETag is what moving it asks for."""
+    """One alias; moving it requires its ETag."""
     authorise(caller, "query", model)
-    found = models.get_alias(context.store, model, alias)
-    headers = {"etag": etag(found.revision), "cache-control": "no-cache"}
+    row = models.get_alias(context.store, model, alias)
+    headers = {"etag": etag(row.revision), "cache-control": "no-cache"}
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
-    return AliasView.of(found)
+    return AliasView.of(row)
 
 
 @router.put("/{model}/aliases/{alias}", openapi_extra={"parameters": CONDITIONS})
@@ -140,23 +140,23 @@ async def point_alias(
     context: Context,
     _caller: Trainer,
 ) -> AliasView:
-    """Make an alias, or move it, at once for all queries. Moving it back is a rollback.
+    """Create or move an alias; all queries follow immediately. Moving it back is a rollback.
 
-    If-Match names the state that was read: 428 without it when the alias exists, 412 when it has moved since.
-    ``If-None-Match: *`` only makes a new one.
+    If-Match names the revision that was read: without it an existing alias gives 428, and a revision that is
+    not the current one 412. ``If-None-Match: *`` only creates a new alias.
     """
     expected = expected_revision(request)
-    pointed = await run_in_threadpool(models.point_alias, context.store, model, alias, body.version, expected)
+    moved = await run_in_threadpool(models.point_alias, context.store, model, alias, body.version, expected)
     await context.refresher.refresh()
-    response.headers["etag"] = etag(pointed.revision)
-    return AliasView.of(pointed)
+    response.headers["etag"] = etag(moved.revision)
+    return AliasView.of(moved)
 
 
 @router.delete("/{model}/aliases/{alias}", status_code=204, openapi_extra={"parameters": CONDITIONS[:1]})
 async def delete_alias(
     model: ModelName, alias: AliasText, request: Request, context: Context, _caller: Trainer
 ) -> None:
-    """Delete an alias; If-Match names the state that was read. Its version stays."""
+    """Delete an alias; If-Match names the revision that was read. Its version stays."""
     expected = expected_revision(request)
     await run_in_threadpool(models.delete_alias, context.store, model, alias, expected)
     await context.refresher.refresh()

@@ -1,4 +1,4 @@
-"""``multipart/form-data`` with one file, written where it belongs while it comes in (RFC 7578)."""
+"""Parser of ``multipart/form-data`` with one file (RFC 7578), which is written while it arrives."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def boundary_of(content_type: str) -> bytes:
     """The boundary in a Content-Type header. Raises InvalidRequest."""
     boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
     if not 0 < len(boundary) <= 200:
-        raise _malformed("its Content-Type names no boundary")
+        raise _malformed("its Content-Type has no boundary")
     return boundary
 
 
 class FormReader:
-    """Feed it the body; the file part goes to ``write``, text fields to ``fields``.
+    """Incremental parser: the content of the file goes to ``write``, text fields to ``fields``.
 
-    filename, content_type: of the file, as its part says. Raises InvalidRequest for what is no such form.
+    filename, content_type: from the headers of the file's part. Raises InvalidRequest for invalid forms.
     """
 
     def __init__(self, boundary: bytes, write: Callable[[bytes], object]) -> None:
@@ -58,14 +58,14 @@ class FormReader:
         )
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece of the body."""
+        """Parse the next piece of the body."""
         try:
             self._parser.write(data)
         except FormParserError as error:
             raise _malformed(str(error)) from error
 
     def finish(self) -> None:
-        """Raise InvalidRequest unless the form was whole and had a file."""
+        """Raise InvalidRequest unless the form is complete and has a file."""
         if not self._ended:
             raise InvalidRequest("The form ends before its last boundary.", code="truncated_upload")
         if not self._has_file:
@@ -92,7 +92,7 @@ class FormReader:
     def _on_headers_finished(self) -> None:
         kind, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         if kind != b"form-data" or b"name" not in options:
-            raise _malformed("a part does not say which field it is")
+            raise _malformed("a part does not name its field")
         self._name = options[b"name"].decode("utf-8", "replace")
         self._in_file = b"filename" in options
         if self._in_file:

@@ -1,24 +1,22 @@
-"""What goes over the wire, and how it is made of the things the service keeps."""
+"""Request and response bodies of the API, and their conversion from entities."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from app.domain.entities import Job, JobState, Priority, StudentState
+from app.domain.entities import Job, JobState, Json, Priority, StudentState
 from app.domain.names import DISPLAY_NAME, MODEL_NAME, ModelName
 from app.domain.strict_json import StrictModel
 from app.domain.training_spec import TrainingSpec
 from app.services.keys import MAX_OVERLAP_SECONDS, MAX_RATE
 
-Json = dict[str, Any]
-
 MAX_SECONDS = 10 * 366 * 86400.0
-"""Longest life that can be wished for a key; without a wish it has no end."""
+"""Longest lifetime that a request can set for a key; by default a key does not expire."""
 
 
 def timestamp(seconds: float) -> str:
@@ -28,24 +26,24 @@ def timestamp(seconds: float) -> str:
 
 
 Time = Annotated[str, BeforeValidator(timestamp)]
-"""RFC 3339 text, made of seconds since the epoch."""
+"""RFC 3339 text, converted from seconds since the epoch."""
 
 SortedNames = Annotated[list[str], BeforeValidator(sorted)]
 
 
 class View(BaseModel):
-    """Base of all answers, made of an entity by `of`. Infinite numbers, not in JSON, become null."""
+    """Base of all responses. Infinite numbers, which JSON does not have, become null."""
 
     model_config = ConfigDict(from_attributes=True, ser_json_inf_nan="null")
 
     @classmethod
     def of(cls, entity: object) -> Self:
-        """The view of an entity with the same names."""
+        """The view of an entity whose attributes have the same names."""
         return cls.model_validate(entity)
 
 
 class Body(StrictModel):
-    """Base of all request bodies: an unknown field is a mistake, not a wish."""
+    """Base of all request bodies; unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -68,19 +66,19 @@ class DatasetView(View):
 
 
 class SubmitJob(Body):
-    """A wish for training. model: name to publish under."""
+    """A training job to submit. model: the name to publish under."""
 
     dataset_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     model: ModelName
     hyperparameters: TrainingSpec = TrainingSpec()
     priority: Priority = Field(
         Priority.NORMAL,
-        description="Jobs of a higher priority get the workers first; high needs an admin key.",
+        description="Workers take jobs of a higher priority first; high requires an admin key.",
     )
 
 
 class ProgressView(View):
-    """In students; the teacher counts as one more."""
+    """Progress in students; the teacher counts as one more."""
 
     done: int
     total: int
@@ -94,7 +92,7 @@ class ErrorView(View):
 
 
 class JobView(View):
-    """A training job. provenance: what is needed to repeat it bit for bit."""
+    """A training job. provenance: everything that is needed to reproduce it bit for bit."""
 
     id: str
     dataset_id: str
@@ -117,22 +115,22 @@ class JobView(View):
 
     @classmethod
     def of_job(cls, job: Job, estimated_finish: float | None, workers: Sequence[str] = ()) -> JobView:
-        """The view of a job that will end at ``estimated_finish``, as far as one can tell."""
+        """The view of a job. estimated_finish: seconds since the epoch, None if there is no estimate."""
         error = None
         if job.error_code is not None:
             error = {"code": job.error_code, "message": job.error_message or ""}
-        given = dataclasses.asdict(job) | {
+        values = dataclasses.asdict(job) | {
             "hyperparameters": job.spec,
             "progress": {"done": job.progress_done, "total": job.progress_total},
             "estimated_finish": estimated_finish,
             "error": error,
             "workers": workers,
         }
-        return cls.model_validate(given)
+        return cls.model_validate(values)
 
 
 class EventView(View):
-    """Something that happened to a job. id, seq: its number, counted from 1 within the job."""
+    """An event of a job. id, seq: its number, counted from 1 within the job."""
 
     id: Annotated[int, Field(validation_alias="seq")]
     seq: int
@@ -142,12 +140,12 @@ class EventView(View):
 
 
 class StudentView(View):
-    """One learner of one class. ``id`` is the class's number, by which pages go on.
+    """The student of one class and method. id: the number of the class, used for pagination.
 
-    metrics: on the test part; of a calibrated student also ``brier``, ``base_brier`` (of the class's share as
-    everybody's probability), ``calibration_error`` and the bins of ``reliability``.
-    chosen: what a search chose, its cross-validated ``score`` and ``standard_error``; of a compact student
-    its ``n_landmarks`` and ``relative_cost``; null where nothing was searched.
+    metrics: on the test part; for calibrated students also ``brier``, ``base_brier`` (of predicting the class
+    frequency for every row), ``calibration_error`` and the bins of ``reliability``.
+    chosen: the selected hyper-parameters with their cross-validated ``score`` and ``standard_error``; for
+    compact students ``n_landmarks`` and ``relative_cost``; null without a search.
     """
 
     id: Annotated[int, Field(validation_alias="class_index")]
@@ -168,10 +166,10 @@ class StudentView(View):
 
 
 class TracePointView(View):
-    """One point of a grid as it was last measured.
+    """The last evaluation of one point of a grid.
 
-    margin: ε. floor: ϵ. folds: how many it was measured on. score: the metric, in [0, 1], and its standard
-    error over the folds. gap: largest relative duality gap of its fits. seconds: of its fits, together.
+    margin: ε. floor: ϵ. folds: number of folds evaluated. score: the metric, in [0, 1], with its standard
+    error over the folds. gap: largest relative duality gap of the fits. seconds: total time of the fits.
     """
 
     C: float
@@ -185,14 +183,14 @@ class TracePointView(View):
 
 
 class SizePointView(View):
-    """One size of a compact student, and F in [0, 1] on held-out folds."""
+    """One size of a compact student, and its F1 in [0, 1] on held-out folds."""
 
     n_landmarks: int
     f1: float
 
 
 class TraceView(View):
-    """How a student was searched for. points: in the order of the grid, or sizes rising."""
+    """The search for a student. points: in the order of the grid, or by ascending size."""
 
     job_id: str
     class_index: int
@@ -213,15 +211,15 @@ class AliasView(View):
 
 
 class PointAlias(Body):
-    """Where an alias shall point."""
+    """The version that an alias should point to."""
 
     version: int = Field(ge=1, le=2**31 - 1)
 
 
 class VersionView(View):
-    """A published version; it never changes. method: of the students that answer queries.
+    """A published, immutable version. method: of the students that answer queries.
 
-    Of an imported version the method is head or linear, and there is neither job nor data set.
+    Imported versions have method head or linear, and neither job nor data set.
     """
 
     model: str
@@ -231,7 +229,7 @@ class VersionView(View):
     method: str
     class_count: int
     classes: list[str] = Field(
-        description="All labels where there are at most 1000, else none: they are listed under …/classes."
+        description="All labels if there are at most 1000, otherwise none; …/classes lists them."
     )
     columns: int
     teacher_digest: str
@@ -240,7 +238,7 @@ class VersionView(View):
 
 
 class ClassView(View):
-    """A class of a version. ``id`` is its number, by which pages go on."""
+    """A class of a version. id: its number, used for pagination."""
 
     id: int
     label: str
@@ -255,7 +253,7 @@ class ModelView(View):
 
 
 class ModelSummaryView(View):
-    """A model in a list; ``id`` is its name."""
+    """A model in a list. id: its name."""
 
     id: Annotated[str, Field(validation_alias="model")]
     name: Annotated[str, Field(validation_alias="model")]
@@ -266,7 +264,7 @@ class ModelSummaryView(View):
 
 
 class CreateKey(Body):
-    """A wish for an API key. models: those a query key may ask; empty means all."""
+    """An API key to create. models: the models that a query key may query; empty means all."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -285,24 +283,24 @@ class CreateKey(Body):
         [], max_length=1000, json_schema_extra={"items": {"type": "string", "pattern": MODEL_NAME}}
     )
     expires_in_seconds: float | None = Field(
-        None, ge=1, le=MAX_SECONDS, description="From then on it is refused; null: never."
+        None, ge=1, le=MAX_SECONDS, description="Lifetime of the key; null: unlimited."
     )
     rate_limit: float | None = Field(
-        None, ge=0, le=MAX_RATE, description="Requests a second; 0: any number; null: as the server is set."
+        None, ge=0, le=MAX_RATE, description="Requests per second; 0: unlimited; null: the server's setting."
     )
     rate_burst: int | None = Field(
-        None, ge=1, le=MAX_RATE, description="How many at once; null: those of one second."
+        None, ge=1, le=MAX_RATE, description="Requests at once; null: those of one second."
     )
 
 
 class RotateKey(Body):
-    """A wish for another secret. overlap_seconds: how long the old one is good beside it."""
+    """Rotation of a key. overlap_seconds: how long the previous secret stays valid."""
 
     overlap_seconds: float = Field(0.0, ge=0, le=MAX_OVERLAP_SECONDS)
 
 
 class KeyView(View):
-    """An API key without its secret. previous_until: until then its text before the last rotation is good."""
+    """An API key without its secret. previous_until: end of the overlap after a rotation."""
 
     id: str
     name: str
@@ -319,7 +317,7 @@ class KeyView(View):
 
 
 class AuditView(View):
-    """Something that was done or refused. outcome: done, unchanged, or the code of the error."""
+    """An action or a denied request. outcome: done, unchanged, or the code of the error."""
 
     id: str
     at: Time
@@ -335,14 +333,14 @@ class AuditView(View):
 
 
 class NewKeyView(View):
-    """A key just made or rotated. key: its text, shown this once."""
+    """A key that was created or rotated. key: its text, shown only here."""
 
     key: str
     details: KeyView
 
 
 class UnitView(View):
-    """Work under way. kind: prepare or chunk. unit: its number in the job. classes: how many it trains."""
+    """A unit of work in progress. kind: prepare or chunk. unit: its number in the job. classes: how many."""
 
     job_id: str
     unit: int
@@ -353,10 +351,10 @@ class UnitView(View):
 
 
 class WorkerView(View):
-    """A worker process. alive: whether it was heard of lately; one that is not is listed for a minute.
+    """A worker process. alive: whether its heartbeat is recent; lost workers are listed for a minute.
 
-    slots: units of work at once. threads: of each solver. units: those under way, the preparation of a job or
-    a chunk of its classes.
+    slots: units of work at a time. threads: of each solver. units: those in progress, each the preparation of
+    a job or a chunk of its classes.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""``POST /v1/teachers``: a linear head from outside, which becomes a model that can be asked at once."""
+"""``POST /v1/teachers``: imports a linear head as a version of a model, which can be queried immediately."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ _KINDS: Final[dict[str, Kind]] = {"head": "head", "students": "linear"}
     "",
     status_code=201,
     openapi_extra={"requestBody": uploads.HEAD_BODY},
-    responses={200: {"description": "The same head is a version already.", "model": VersionView}},
+    responses={200: {"description": "The same head is published already.", "model": VersionView}},
 )
 async def import_(
     request: Request,
     response: Response,
     context: Context,
     _caller: Trainer,
-    model: Annotated[ModelName, Query(description="The model it becomes a version of.")],
+    model: Annotated[ModelName, Query(description="Model to publish the head under.")],
     kind: Annotated[
         Literal["head", "students"],
-        Query(description="head: rows of a teacher; students: linear students that are ready to use."),
+        Query(description="head: rows of a teacher; students: trained linear students."),
     ] = "head",
     alias: Annotated[
         str,
         Query(
             max_length=100,
-            description="Alias moved to the new version; empty: none.",
+            description="Alias to move to the new version; empty: none.",
             json_schema_extra={"pattern": f"^$|{ALIAS}"},
         ),
     ] = DEFAULT_ALIAS,
 ) -> VersionView:
-    """Send a linear head as safetensors or .npz: `weights` (K × columns), `labels`, and `bias`, `threshold`.
+    """Upload a linear head as safetensors or .npz: `weights` (K × columns), `labels`, `bias` and `threshold`.
 
-    Each class can be asked as soon as the answer is there: score = w·x + b, match = score ≥ threshold, which
-    is 0 unless given. Everything is checked first; what is wrong is told by array, row and column. The same
-    head sent again is the version that it was before.
+    Each class can be queried as soon as the response arrives: score = w·x + b, match = score ≥ threshold
+    (default 0). The whole file is validated first; errors name array, row and column. Uploading the same head
+    again returns the existing version.
     """
     limit = context.settings.max_head_bytes
     async with uploads.receive_upload(request, limit, context.files) as sent:

@@ -1,4 +1,4 @@
-"""``/v1/workers``: the processes that train, for administrators."""
+"""``/v1/workers``: the training processes, for administrators."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ router = APIRouter(prefix="/v1/workers", tags=["operation"])
 
 @router.get("")
 def list_workers(context: Context, _caller: Administrator) -> Page[WorkerView]:
-    """Worker processes, when each was last heard of, and what it was doing then."""
+    """Worker processes with their last heartbeat and the units of work reported in it."""
     with context.store.read() as uow:
-        found = uow.workers.all()
+        workers = uow.workers.all()
     now = time.time()
     views = [
         WorkerView(
@@ -26,11 +26,11 @@ def list_workers(context: Context, _caller: Administrator) -> Page[WorkerView]:
             pid=worker.pid,
             started_at=worker.started_at,
             beat_at=worker.beat_at,
-            alive=worker.lost_at is None and now - worker.beat_at <= context.settings.takeover_seconds,
+            alive=worker.is_alive(now, context.settings.takeover_seconds),
             slots=worker.slots,
             threads=worker.threads,
             units=[UnitView.model_validate(unit) for unit in worker.units],
         )
-        for worker in found
+        for worker in workers
     ]
     return Page(data=views, has_more=False)

@@ -1,4 +1,4 @@
-"""The things the service keeps, and the states they go through.
+"""Entities of the service and the states of jobs.
 
 Times are seconds since the epoch, UTC. Identifiers made by `new_id` sort by creation time.
 """
@@ -42,7 +42,7 @@ class Dataset:
 
 
 class Priority(StrEnum):
-    """Who goes first. Units of a higher priority are taken before all those of a lower one."""
+    """Priority of a job. Workers take units of a higher priority before all those of a lower one."""
 
     LOW = "low"
     NORMAL = "normal"
@@ -89,9 +89,9 @@ class Job:
     attempt: 0 for the first run, one more for each retry; names the workflow together with the id.
     revision: counts every change; the job's ETag.
     spec: the TrainingSpec as JSON. provenance: seed, library versions and digests, to repeat the run.
-    preparation_digest, teacher_digest: blobs written when the teacher stage ended.
+    preparation_digest, teacher_digest: blobs written at the end of the teacher stage.
     progress_done / progress_total: in students, the teacher counted as one more.
-    created_by: id of the API key, which shares the workers with the others by turns.
+    created_by: id of the API key; workers alternate between the jobs of different keys.
     """
 
     id: str
@@ -130,14 +130,14 @@ class StudentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StudentRow:
-    """One learner of one class in one job: the table a user reads.
+    """The student of one class and method in one job.
 
     method: "gsvm", "gsvm0", "svm", "compact" or "teacher" (the teacher as a binary classifier; only metrics).
-    metrics: accuracy, f1, auc and counts on the test part, and of a calibrated student how far its
-        probabilities can be trusted; empty without one.
+    metrics: accuracy, f1, auc and counts on the test part, and calibration metrics of calibrated students;
+        empty without a test part.
     digest: blob of the packed student; None for "teacher" and before it is trained.
-    chosen: by a search of hyper-parameters or of a compact student's size, with the cross-validated score
-        that decided it; None without one.
+    chosen: the hyper-parameters, or the size of a compact student, that a search selected, with their
+        cross-validated score; None without a search.
     """
 
     job_id: str
@@ -159,7 +159,7 @@ class StudentRow:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a job; ``seq`` counts from 1 within the job."""
+    """An event of a job. seq: its number, counted from 1 within the job."""
 
     job_id: str
     seq: int
@@ -170,13 +170,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """A published, immutable version. ``method`` is the students' method that queries are answered by.
+    """A published, immutable version.
 
-    method: of an imported version "head" (rows of a teacher) or "linear" (ready-made students); such a
-        version has neither job nor data set.
-    classes: all labels in order where they are few (see `app.services.models.LISTED_CLASSES`), else none.
-    class_count: how many there are. class_table: blob of all labels (`core.packed.PackedLabels`), if any.
-    teacher_digest: blob of the packed teacher, of an imported version that of the packed head.
+    method: of the students that answer queries; of an imported version "head" (rows of a teacher) or "linear"
+        (trained students). An imported version has neither job nor data set.
+    classes: all labels in order, or none if there are more than `app.services.models.LISTED_CLASSES`.
+    class_count: number of classes. class_table: blob of all labels (`core.packed.PackedLabels`), if any.
+    teacher_digest: blob of the packed teacher, or of the packed head of an imported version.
     """
 
     model: str
@@ -198,13 +198,13 @@ class ModelVersion:
 
     @property
     def imported(self) -> bool:
-        """Whether it was brought from outside instead of trained here."""
+        """Whether the version was imported instead of trained by a job."""
         return self.job_id is None
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A movable name for a version. ``revision`` is its ETag."""
+    """A movable name of a version. revision: its ETag."""
 
     model: str
     alias: str
@@ -215,7 +215,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """One model as a list shows it. ``updated_at`` is when its newest version was published."""
+    """A model in a list. updated_at: when its newest version was published."""
 
     model: str
     versions: int
@@ -228,11 +228,11 @@ class ModelSummary:
 class ApiKey:
     """An API key as stored: never the key itself, only the SHA-256 of its random part.
 
-    scopes: of "admin", "train", "query". models: the models a query key may ask; empty means all.
-    expires_at: from then on it is refused. rate_limit: requests a second, 0 for any number; rate_burst: how
-        many of them at once; None: as the server is set.
-    previous_digest: of the part before the last rotation, good until previous_until; None once it is useless.
-    last_used_at: to about a minute.
+    scopes: of "admin", "train", "query". models: the models that a query key may query; empty means all.
+    rate_limit: requests per second, 0 for unlimited. rate_burst: requests at once. None for either: the
+        server's setting.
+    previous_digest: of the secret before the last rotation, valid until previous_until; None if invalid.
+    last_used_at: accurate to about a minute.
     """
 
     id: str
@@ -253,11 +253,11 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One thing that somebody did, or was refused.
+    """An action or a denied request.
 
-    actor: id of the API key, "anonymous", "cli", "system" for what the service does by itself, or "unknown".
-    action: such as "dataset.delete". object: what it was done to. outcome: "done", "unchanged", or the code
-    of the error. details: a few words more; never a secret, nor a body.
+    actor: id of the API key, "anonymous", "cli", "system" for the service itself, or "unknown".
+    action: for example "dataset.delete". object: the id of its object. outcome: "done", "unchanged", or the
+        code of the error. details: additional facts; never a secret or a body.
     """
 
     id: str
@@ -274,15 +274,15 @@ class AuditRecord:
 
 
 WORKER_ALIVE_SECONDS = 15.0
-"""A worker that was silent for longer gets no share of a job, and a cancellation does not wait for it."""
+"""A worker without a heartbeat for longer gets no units of a job, and cancellations do not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker process and when it was last alive.
+    """A worker process.
 
-    slots: units it works on at once. threads: of each of its solvers. units: those under way at its last
-        beat. lost_at: when its peers gave it up; its work is theirs from then on.
+    beat_at: its last heartbeat. slots: units that it works on at a time. threads: of each of its solvers.
+    units: those in progress at its last heartbeat. lost_at: when its peers declared it lost and took over.
     """
 
     executor_id: str
@@ -294,3 +294,7 @@ class Worker:
     threads: int = 1
     units: tuple[Json, ...] = ()
     lost_at: float | None = None
+
+    def is_alive(self, now: float, timeout: float) -> bool:
+        """Whether the last heartbeat is at most ``timeout`` seconds old and no peer has taken over."""
+        return self.lost_at is None and now - self.beat_at <= timeout

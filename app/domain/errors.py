@@ -1,18 +1,18 @@
-"""What can go wrong in a use case, without HTTP.
+"""Errors of the use cases, independent of HTTP.
 
 ServiceError
-├── InvalidRequest      the input cannot be used; carries every InputFault found
+├── InvalidRequest      the input is invalid; lists every InputFault
 ├── NotFound            no such data set, job, model, version, class, alias or key
 ├── Conflict            the request does not fit the present state (in use, already ended, name taken)
 ├── PreconditionFailed  the resource changed since the caller read it
-├── PreconditionRequired  the caller must say which state it read
+├── PreconditionRequired  the caller must name the revision it read
 ├── TooLarge            a body, file or batch over its limit
-├── UnsupportedFormat   a file of a kind that is not read
+├── UnsupportedFormat   a file in an unsupported format
 ├── Unprocessable       a well-formed request that contradicts an earlier one
 ├── NotAuthenticated / NotAuthorised
-├── Overloaded          shed load; carries retry_after in seconds
-│   └── RateLimited     this caller asks too often; carries its quota
-└── Unavailable         a part the service needs cannot be reached
+├── Overloaded          load was shed; has retry_after in seconds
+│   └── RateLimited     the caller exceeded its rate limit; has its quota
+└── Unavailable         a component that the service needs cannot be reached
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class InputFault:
-    """One thing wrong with an input: the field, its zero-based row and column where known, and why."""
+    """A fault of the input: its field, the reason, and the zero-based row and column if known."""
 
     field: str
     code: str
@@ -34,7 +34,7 @@ class InputFault:
 
 
 class ServiceError(Exception):
-    """Base. ``code`` is a stable word for programs; the message is a sentence for people."""
+    """Base of all errors. code: a stable word for programs. message: a sentence for people."""
 
     code: ClassVar[str] = "error"
 
@@ -94,7 +94,7 @@ class Overloaded(ServiceError):
 
 
 class RateLimited(Overloaded):
-    """quota: requests that may come at once. window: seconds after which all of them may come again."""
+    """quota: requests allowed at once. window: seconds until the whole quota is available again."""
 
     code = "rate_limited"
 

@@ -23,7 +23,7 @@ _IN_MEMORY_BYTES = 8 * CHUNK_BYTES
 
 
 class DatabaseBlobs:
-    """`app.domain.ports.BlobStore` over one transaction."""
+    """Blobs, identified by their SHA-256, in one transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -52,15 +52,15 @@ def test_a_form_cut_off_anywhere_is_refused():
         ({f"field{i}": (None, "x") for i in range(30)}, "more than 20 fields"),
     ],
 )
-def test_forms_that_are_not_one_file_are_refused(parts: dict[str, object], words: str):
+def test_forms_without_exactly_one_file_are_rejected(parts: dict[str, object], words: str):
     with pytest.raises(InvalidRequest, match=words):
         read(*form(**parts))
 
 
-def test_what_is_no_form_is_refused():
+def test_a_body_that_is_not_a_form_is_rejected():
     with pytest.raises(InvalidRequest, match="cannot be read"):
         read(b"hello, this is no form at all", b"abc")
-    with pytest.raises(InvalidRequest, match="does not say which field"):
+    with pytest.raises(InvalidRequest, match="does not name its field"):
         read(b"--abc\r\nContent-Type: text/csv\r\n\r\n1\r\n--abc--\r\n", b"abc")
     with pytest.raises(InvalidRequest, match="boundary"):
         boundary_of("multipart/form-data")
