@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from fastapi import FastAPI
-from starlette.types import Receive, Scope, Send
 
 from app.api import openapi
+from app.http.types import Receive, Scope, Send
 from app.processes.metrics import Metrics
 from app.processes.tuning import MallocTrimmer
 from app.server.fast_path import FastPath

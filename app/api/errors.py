@@ -13,11 +13,12 @@ from starlette.middleware.body_limit import MAX_BODY_SIZE_SCOPE_KEY
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import compile_path
-from starlette.types import Scope
 
 from app.domain.errors import InputFault, ServiceError
+from app.http import responses
 from app.http.body import too_large, truncated
 from app.http.problem import Problem, method_not_allowed, problem_of
+from app.http.types import Scope
 
 _NOT_SHOWN = ("body", "query", "header", "path")
 
@@ -32,9 +33,10 @@ def install_error_handlers(app: FastAPI) -> None:
 def problem_response(problem: Problem, request: Request) -> Response:
     """The problem as a response to ``request``."""
     request.state.problem = problem
-    body = problem.body(request.state.request_id, request.scope["raw_path"].decode("latin-1"))
-    response = Response(body, problem.status)
-    response.raw_headers = [*problem.headers(), (b"content-length", str(len(body)).encode())]
+    request_id = request.state.request_id.encode("ascii")
+    encoded = responses.problem_response(problem, request_id, request.scope["raw_path"])
+    response = Response(encoded.body, encoded.status)
+    response.raw_headers = responses.headers_of(encoded, request_id)
     return response
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from app.api.dependencies import AppContext
 from app.api.errors import body_too_large
@@ -15,7 +15,9 @@ from app.auth.audit_writer import is_access_denial, request_line
 from app.domain.audit_context import AuditContext, audit_context
 from app.domain.errors import Overloaded, ServiceError
 from app.http.problem import NO_STORE, Problem, internal_problem, problem_of
-from app.http.request_id import HEADER, request_id_of
+from app.http.request_id import HEADER, request_id_for
+from app.http.responses import problem_response, send_response
+from app.http.types import Message, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +53,8 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = request_id_of(scope["headers"])
+        requested = next((value for name, value in scope["headers"] if name == HEADER), None)
+        request_id = request_id_for(requested).decode("ascii")
         scope.setdefault("state", {})["request_id"] = request_id
         responder = _Responder(scope, send, request_id, self._leave)
         with audit_context(_audit_context_of(scope, request_id)) as context:
@@ -121,7 +124,7 @@ class _Responder:
     def _start(self, message: Message, headers: dict[bytes, bytes], content_type: bytes) -> None:
         """Add the common headers to ``message``, the start of the response."""
         self.status = message["status"]
-        added = [(HEADER, self.request_id.encode("ascii"))]
+        added = [] if HEADER in headers else [(HEADER, self.request_id.encode("ascii"))]
         if b"cache-control" not in headers:
             added.append(NO_STORE)
         if content_type.startswith(b"text/html"):
@@ -132,10 +135,9 @@ class _Responder:
 
     async def send_problem(self, problem: Problem) -> None:
         self._scope["state"]["problem"] = problem
-        body = problem.body(self.request_id, self._scope["raw_path"].decode("latin-1"))
-        headers = [*problem.headers(), (b"content-length", str(len(body)).encode())]
-        await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+        request_id = self.request_id.encode("ascii")
+        response = problem_response(problem, request_id, self._scope["raw_path"])
+        await send_response(self.send, response, request_id)
 
 
 def _audit_context_of(scope: Scope, request_id: str) -> AuditContext:

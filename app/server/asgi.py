@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from app.http.problem import Problem
-from app.http.request_id import HEADER, new_request_id
+from app.http.request_id import request_id_for
+from app.http.responses import Response, problem_response, send_response
 from app.http.types import Message, Receive, Scope, Send
 
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -29,19 +30,12 @@ def with_connection_close(application: Application, is_last: Callable[[], bool])
 async def too_many_connections(scope: Scope, _receive: Receive, send: Send) -> None:
     """Respond to every request with 429 and close the connection."""
     problem = Problem(429, "too_many_connections", "Too many connections are open.", retry_after=1.0)
-    headers, body = encode_problem(problem, scope["raw_path"].decode("latin-1"))
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    request_id = request_id_for(None)
+    await send_response(send, closing_response(problem, request_id, scope["raw_path"]), request_id)
 
 
-def encode_problem(problem: Problem, path: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Headers and body of a problem response that closes the connection, with a new request id."""
-    request_id = new_request_id()
-    body = problem.body(request_id, path)
-    headers = [
-        *problem.headers(),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-        (HEADER, request_id.encode()),
-    ]
-    return headers, body
+def closing_response(problem: Problem, request_id: bytes, raw_path: bytes) -> Response:
+    """A problem response that announces the end of the connection."""
+    response = problem_response(problem, request_id, raw_path)
+    response.headers = [*response.headers, (b"connection", b"close")]
+    return response

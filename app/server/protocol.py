@@ -13,11 +13,13 @@ import time
 from typing import Any, Final
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.http.problem import Problem
+from app.http.request_id import request_id_for
+from app.http.responses import encode_response
 from app.processes.scoreboard import State
-from app.server.asgi import encode_problem, too_many_connections, with_connection_close
+from app.server.asgi import closing_response, too_many_connections, with_connection_close
 from app.server.context import ServerContext, has_input, unacknowledged_bytes
 from app.server.fast_path import TARGET_SUFFIX
 from app.server.progress import ProgressClock, WaitingFor
@@ -277,9 +279,9 @@ class HttpProtocol(HttpToolsProtocol):
         if problem is None:
             self.transport.close()
             return
-        headers, body = encode_problem(problem, "/")
-        lines = b"".join(b"%s: %s\r\n" % header for header in [*self.server_state.default_headers, *headers])
-        self.transport.write(STATUS_LINE[problem.status] + lines + b"\r\n" + body)
+        request_id = request_id_for(None)
+        response = closing_response(problem, request_id, b"/")
+        self.transport.write(encode_response(response, request_id, self.server_state.default_headers))
         self.transport.write_eof()
         self.flow.resume_reading()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
