@@ -34,7 +34,7 @@ from app.jobs.engine.patches import (
 from app.jobs.heartbeat import Heartbeat
 from app.jobs.identity import claim_identity
 from app.jobs.reconciler import Reconciler
-from app.jobs.workflow.running_units import RunningUnits
+from app.jobs.workflow.work_units import RunningUnits
 from app.jobs.workflow.workflows import TrainingWorkflows
 from app.logs import Repeats, mask_logs
 from app.processes.os_process import set_niceness

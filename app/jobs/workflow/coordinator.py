@@ -16,8 +16,7 @@ from app.jobs.engine.step_runner import StepRunner
 from app.jobs.errors import UnitLost
 from app.jobs.workflow import steps
 from app.jobs.workflow.cancellation import CancellationCheck
-from app.jobs.workflow.running_units import RunningUnits
-from app.jobs.workflow.work_units import PREPARE, Capacity, WorkUnit, chunk_ranges
+from app.jobs.workflow.work_units import PREPARE, Capacity, RunningUnits, WorkUnit, chunk_ranges
 from app.settings import Settings
 
 Enqueue = Callable[[WorkUnit, int], None]

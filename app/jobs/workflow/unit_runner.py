@@ -26,8 +26,7 @@ from app.jobs.solver.process import Report, Solver
 from app.jobs.workflow import steps
 from app.jobs.workflow.cancellation import CancellationCheck
 from app.jobs.workflow.progress import ProgressReporter
-from app.jobs.workflow.running_units import RunningUnit
-from app.jobs.workflow.work_units import PREPARE
+from app.jobs.workflow.work_units import PREPARE, RunningUnit
 from app.services.training_plan import pairs_of, targets_of
 from app.settings import Settings
 from app.store.blob_cache import BlobCache

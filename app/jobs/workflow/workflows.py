@@ -22,9 +22,8 @@ from app.jobs.solver.process import SOLVER_COMMAND, SolverHandle
 from app.jobs.workflow import steps
 from app.jobs.workflow.cancellation import CancellationCheck, raise_if_stopping
 from app.jobs.workflow.coordinator import Coordinator, Enqueue
-from app.jobs.workflow.running_units import RunningUnits
 from app.jobs.workflow.unit_runner import UnitRunner
-from app.jobs.workflow.work_units import PREPARE, WorkUnit
+from app.jobs.workflow.work_units import PREPARE, RunningUnits, WorkUnit
 from app.settings import Settings
 from app.store.unit_of_work import Store
 

@@ -151,7 +151,7 @@ def test_a_worker_that_cannot_deregister_logs_it(service, solver, monkeypatch, c
 
 def test_workflows_that_do_not_stop_are_logged(service, solver, monkeypatch, caplog):
     monkeypatch.setattr(
-        "app.jobs.workflow.running_units.RunningUnits.wait_until_idle", lambda _self, _seconds: False
+        "app.jobs.workflow.work_units.RunningUnits.wait_until_idle", lambda _self, _seconds: False
     )
     with service.worker(solver):
         pass

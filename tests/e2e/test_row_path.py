@@ -1,0 +1,91 @@
+"""The way of a row from its upload to the stored student, counted in files of app/."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import STMS, Service, csv_bytes, free_port, wait_until_ready
+from tests.trace_processes import Trace, tracing
+
+MAX_FILES = 40
+PASSED_BY_EVERY_REQUEST = (
+    "app/server/",
+    "app/http/",
+    "app/auth/",
+    "app/serving/",
+    "app/services/keys.py",
+    "app/api/app.py",
+    "app/api/middleware.py",
+    "app/api/dependencies.py",
+)
+"""Between the socket and the endpoint: the trace of a query counts these."""
+
+PASSED_BY_EVERY_TRANSACTION = (
+    "app/store/engine.py",
+    "app/store/dialect.py",
+    "app/store/db_errors.py",
+    "app/store/unit_of_work.py",
+)
+VOCABULARY = ("app/domain/", "app/api/schemas.py", "app/settings.py", "app/logs.py")
+"""Types, errors and settings, which the steps of the way have in common."""
+
+
+def test_a_row_passes_at_most_40_files_from_upload_to_student(tmp_path: Path, iris: tuple[Any, Any]):
+    """At commit 20ce477 the same count was 46, and 79 with what the lists above leave out."""
+    trace = tracing(tmp_path / "trace")
+    train_one_job(trace, tmp_path, csv_bytes(*iris))
+    everything = sorted(trace.functions())
+    shared = PASSED_BY_EVERY_REQUEST + PASSED_BY_EVERY_TRANSACTION + VOCABULARY
+    passed = [file for file in everything if not file.startswith(shared)]
+    for part in ("api/uploads", "ingest/validate", "jobs/workflow/steps", "jobs/solver/session"):
+        assert f"app/{part}.py" in passed, "a process was not traced"
+    message = f"{len(passed)} files between upload and student, {len(everything)} with shared ones: {passed}"
+    assert len(passed) <= MAX_FILES, message
+
+
+def train_one_job(trace: Trace, folder: Path, rows: bytes) -> None:
+    """Upload rows and train on them, with API, worker and solver in processes of their own, on SQLite."""
+    port = free_port()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
+    environment |= trace.environment | {
+        "STMS_DATA_DIR": str(folder / "data"),
+        "STMS_PORT": str(port),
+        "STMS_SOLVER_THREADS": "1",
+        "STMS_SOLVER_NICENESS": "0",
+        "STMS_SPARE_SOLVER": "false",
+    }
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen([STMS, "serve"], env=environment, stdout=output, stderr=output, cwd=folder)
+    service = Service(process, port, folder, {}, log)
+    try:
+        wait_until_ready(service)
+        with service.client(None) as http, trace.recording():
+            dataset = http.post("/v1/datasets", content=rows, params={"format": "csv"}).json()
+            body = {"dataset_id": dataset["id"], "model": "flowers"}
+            job = http.post("/v1/training-jobs", json=body).json()
+            assert wait_until_ended(folder, job["id"]) == "succeeded"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def wait_until_ended(folder: Path, job_id: str) -> str:
+    """The job's final state, read from the database: the API's answers are no part of the way."""
+    address = f"file:{folder / 'data' / 'stms.sqlite'}?mode=ro"
+    deadline = time.monotonic() + 120.0
+    while time.monotonic() < deadline:
+        with closing(sqlite3.connect(address, uri=True, timeout=30)) as connection:
+            (state,) = connection.execute("SELECT state FROM jobs WHERE id = ?", (job_id,)).fetchone()
+        if state not in {"queued", "running"}:
+            return str(state)
+        time.sleep(0.2)
+    pytest.fail("the job did not end")
