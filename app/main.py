@@ -14,7 +14,7 @@ from app.api.dependencies import AppContext
 from app.api.errors import install_error_handlers
 from app.api.middleware import RequestMiddleware
 from app.auth.audit_writer import AuditWriter
-from app.auth.authenticator import Authenticator, InsecureBinding, check_binding
+from app.auth.authenticator import Authenticator, check_binding
 from app.auth.rate_limit import RateLimiter
 from app.domain.entities import JobState
 from app.domain.errors import Unavailable
@@ -36,17 +36,8 @@ from app.serving.servable import make_servable
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.engine import open_database
-from app.store.migrate import schema_is_current
+from app.store.migrate import require_current_schema
 from app.store.unit_of_work import Store
-
-__all__ = [
-    "InsecureBinding",
-    "SchemaOutdated",
-    "StmsApi",
-    "check_database",
-    "create_app",
-    "run_api",
-]
 
 
 def create_app(
@@ -118,10 +109,6 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
     return 0 if server.started else 1
 
 
-class SchemaOutdated(Exception):
-    """The database has an older schema, or none."""
-
-
 async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, stack: AsyncExitStack) -> None:
     """Open all parts; the stack closes them in reverse order."""
     settings = app.settings
@@ -182,8 +169,7 @@ def check_database(settings: Settings) -> None:
     """Raise the errors of `run_api` that concern the database, without starting anything."""
     store = Store(open_database(settings, "api"))
     try:
-        if not schema_is_current(store.engine):
-            raise SchemaOutdated("The database has an older schema, or none. Run `stms db upgrade` first.")
+        require_current_schema(store.engine)
         check_binding(settings, store)
     except SQLAlchemyError as error:
         raise Unavailable("The database cannot be reached.", code="database_unavailable") from error

@@ -77,8 +77,10 @@ def api(
 
     Example:  stms api --api-processes 4
     """
-    from app.main import InsecureBinding, SchemaOutdated, run_api
+    from app.auth.authenticator import InsecureBinding
+    from app.main import run_api
     from app.processes.scoreboard import ScoreboardMismatch
+    from app.store.migrate import SchemaOutdated
 
     settings = read_settings(host=host, port=port, data_dir=data_dir, api_processes=api_processes)
     try:

@@ -21,6 +21,10 @@ _UPGRADE_LOCK = 0x53544D53
 """Key of the advisory lock ("STMS" in ASCII) that serialises migrations."""
 
 
+class SchemaOutdated(Exception):
+    """The database has an older schema, or none."""
+
+
 def upgrade(address: str, revision: str = "head") -> None:
     """Apply all pending migrations up to ``revision`` in one transaction.
 
@@ -56,6 +60,12 @@ def schema_is_current(engine: Engine) -> bool:
     """Whether the database has every table and column this version of the program expects."""
     with engine.connect() as connection:
         return MigrationContext.configure(connection).get_current_revision() == _newest_revision()
+
+
+def require_current_schema(engine: Engine) -> None:
+    """Raise SchemaOutdated unless `schema_is_current`."""
+    if not schema_is_current(engine):
+        raise SchemaOutdated("The database has an older schema, or none. Run `stms db upgrade` first.")
 
 
 def is_known_revision(revision: str) -> bool:

@@ -25,7 +25,7 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
     """All figures of this page."""
     server_core, client_core = cores
     body = json_body(row())
-    with service(digits, server_core) as one, service(digits, server_core, workers=2) as two:
+    with service(digits, server_core) as one, service(digits, server_core, api_processes=2) as two:
 
         def busy(server: Service, seconds: float = pace.seconds) -> Load:
             query, headers = server.query("digits", "3"), server.headers()

@@ -58,8 +58,10 @@ class Service:
 
 
 @contextmanager
-def service(publish_models: Callable[[Store], None], core: int, *, workers: int = 1) -> Iterator[Service]:
-    """A service of ``workers`` server processes on one core, with the models that the function publishes."""
+def service(
+    publish_models: Callable[[Store], None], core: int, *, api_processes: int = 1
+) -> Iterator[Service]:
+    """A service of ``api_processes`` processes on one core, with the models that the function publishes."""
     with tempfile.TemporaryDirectory(prefix="stms-serve-") as name:
         folder = Path(name)
         keys = _prepare(folder, publish_models)
@@ -67,7 +69,7 @@ def service(publish_models: Callable[[Store], None], core: int, *, workers: int 
         # Nothing but the defaults of the service: whatever the caller has set is for another one.
         unset = [f"--unset={name}" for name in os.environ if name.startswith("STMS_")]
         command = ["env", *unset, sys.executable, "-m", "app.cli", "api", "--port", str(port)]
-        command += ["--data-dir", str(folder / "data"), "--api-processes", str(workers)]
+        command += ["--data-dir", str(folder / "data"), "--api-processes", str(api_processes)]
         path = {"PYTHONPATH": str(Path(__file__).parents[2])}
         with running(command, core, folder, path) as process:
             url = f"http://127.0.0.1:{port}"

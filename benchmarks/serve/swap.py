@@ -113,7 +113,7 @@ class Traffic:
 def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
     """All figures of this page."""
     bodies, scores, publish_models = _models()
-    with service(publish_models, cores[0], workers=2) as ours:
+    with service(publish_models, cores[0], api_processes=2) as ours:
         port = int(ours.url.rpartition(":")[2])
         with Traffic(port, ours.key, bodies, scores) as traffic, Client(ours.url, ours.admin) as admin:
             _story(ours, traffic, admin, pace.swap_requests)

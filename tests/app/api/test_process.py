@@ -16,9 +16,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.auth.authenticator import InsecureBinding
 from app.domain.errors import Unavailable
-from app.main import InsecureBinding, SchemaOutdated, run_api
+from app.main import run_api
 from app.settings import Settings
+from app.store.migrate import SchemaOutdated
 
 SERVER = """
 import sys, threading, json
