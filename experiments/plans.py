@@ -1,4 +1,4 @@
-"""What is done on each data set with each grid: features, folds, strategy, splits."""
+"""What is run on each data set with each grid: features, folds, strategy, splits; and the compact curves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.data.scaling_kind import Scaling
 from core.features.spec import FeatureSpec
 from core.model_selection.grid import OPEN_GRID, PAPER_GRID, Grid
 from core.model_selection.options import Metric, Strategy
-from experiments.setting import Search
+from core.model_selection.setting import Search
 
 GridName: TypeAlias = Literal["paper", "open"]
 Tuning: TypeAlias = Literal["class", "joint"]
@@ -21,12 +21,21 @@ TEACHER_C = tuple(10.0**power for power in range(7))
 
 
 @dataclass(frozen=True, slots=True)
+class Effort:
+    """The seed of everything random, how many fits run at the same time, and the bootstrap replicates."""
+
+    seed: int = 0
+    n_threads: int = 2
+    replicates: int = 500
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One data set with one grid.
 
     search: for the setting. grid: of the students. tuning: ``"class"`` as in the paper, every class by itself
-    for the best ``metric``, decided at 0; ``"joint"`` one point for all classes, decided where
-    ``class_thresholds`` says. strategy: of a class's search on split 0; later ones are searched by halving.
+    for the best ``metric``, with threshold 0; ``"joint"`` one point for all classes, with the thresholds of
+    ``class_thresholds``. strategy: of a class's search on split 0; later splits are searched by halving.
     folds: of the students' cross-validation. splits: how many are averaged.
     by_groups: whether rows that belong together share a fold, where a data set has such. tolerance: relative
     duality gap of the students that are measured on the test part.
@@ -45,17 +54,36 @@ class Plan:
     tolerance: float = 1e-5
 
     def strategy_of(self, split: int) -> Strategy:
-        """How the students of a split are searched."""
+        """The strategy of the students' search on a split."""
         return self.strategy if split == 0 else "halving"
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; the recipe of a result is made from it."""
+        """JSON-ready; part of the recipe of a result."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePlan:
+    """One data set's curve of compact students: cost against F.
+
+    features, teacher_C: of the teacher. sizes: numbers of landmarks. steps: of each descent.
+    rows: at most this many training rows are used; None for all.
+    """
+
+    features: FeatureSpec
+    teacher_C: float = 3e4  # noqa: N815
+    sizes: tuple[int, ...] = (25, 50, 100, 200)
+    steps: int = 3000
+    rows: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready; part of the recipe of a result."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What is particular to a data set. exhaustive: whether the paper's whole protocol is affordable."""
+    """What differs between data sets. exhaustive: whether the paper's whole protocol is affordable."""
 
     features: FeatureSpec
     folds: int = 10
@@ -91,6 +119,15 @@ _FACTS = {
 DATA_SETS = tuple(_FACTS)
 BEYOND_THE_PAPER = ("news20_bydate", "pendigits", "usps", "mnist", "reuters_r8")
 PART_ONLY = "protein_val_part"
+
+CURVES: dict[str, CurvePlan] = {
+    "letter": CurvePlan(FeatureSpec("nystroem", 1000, gamma=0.1)),
+    "satimage": CurvePlan(FeatureSpec("nystroem", 600, gamma=0.05)),
+    # γ = 0.03 on pixels from 0 to 1. Some of the rows and half the steps, to be affordable for all classes.
+    "mnist": CurvePlan(
+        FeatureSpec("nystroem", 1000, gamma=0.03 / 255.0**2, scaling=Scaling.NONE), steps=1500, rows=10_000
+    ),
+}
 
 _GAMMA_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _OPEN_TEACHER_C = (1e2, 1e3, 1e4, 1e5, 1e6)

@@ -1,13 +1,15 @@
 """Calibrated probabilities of the open grid's gSVM: fitted on held-out folds, measured on the test part.
 
-The protocol keeps the chosen point of a student, not its held-out scores. These are made again here at that
-point alone, on the same folds and by the same teachers; the student itself is that of the protocol.
+The protocol stores the chosen point of a student, not its held-out scores. These are computed again here at
+that point alone, on the same folds and with the same teachers; the student itself is that of the protocol.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
 
 from core.model_selection.calibration import fit_calibration, reliability
 from core.model_selection.grid import Grid
@@ -18,13 +20,10 @@ from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
 from core.students.fitting import fit_student
 from core.students.spec import Method, StudentSpec
-from experiments.classroom import Classroom
-from experiments.data import Split
-from experiments.effort import Effort
-from experiments.plans import GridName, Plan
-from experiments.results import Record, ResultStore, Run, recipe_of, student_name
-from experiments.resumable import Resumable
-from experiments.setting import Setting
+from experiments.plans import GridName
+from experiments.protocol import Protocol
+from experiments.stats import student_name
+from experiments.store import Record, Run, Store, Work, recipe_of, short
 
 GRID: GridName = "open"
 METHOD: Method = "gsvm"
@@ -33,11 +32,7 @@ KINDS: tuple[CalibrationKind, ...] = ("sigmoid", "isotonic")
 ISOTONIC_NEEDS = 200
 """Training rows of the class, and of the rest, from which an isotonic calibration is fitted."""
 
-_VERSION = 1
-
-
-class NeedsProtocol(Exception):
-    """The protocol's records that a part starts from are not there; the message says which."""
+_SCORES = ("brier", "base_brier", "error")
 
 
 def record_name(code: int) -> str:
@@ -52,98 +47,123 @@ def chosen_point(student: Record) -> dict[str, float]:
 
 def chosen_spec(student: Record, tolerance: float) -> StudentSpec:
     """The student of a record. tolerance: of its plan. Raises InvalidProblem for values out of bounds."""
-    point = chosen_point(student)
-    return StudentSpec(METHOD, point["C"], point["margin"], point["floor"], tolerance=tolerance)
+    C, margin, floor = chosen_point(student).values()
+    return StudentSpec(METHOD, C, margin, floor, tolerance=tolerance)
 
 
-class Probabilities(Resumable):
-    """One data set's classes. protocol: the recipe of the run whose students are calibrated."""
+class Probabilities(Work):
+    """The records of one data set's classes."""
 
-    def __init__(
-        self, protocol: str, plan: Plan, run: Run, data: Split, store: ResultStore, effort: Effort
-    ) -> None:
-        super().__init__(run, store, recipe_of(["probabilities", _VERSION, protocol]))
-        self._protocol, self._plan, self._data, self._effort = protocol, plan, data, effort
+    def __init__(self, protocol: Protocol) -> None:
+        super().__init__(protocol.run, protocol.store, recipe_of("probabilities", protocol.recipe))
+        self._protocol = protocol
 
-    def costs(self) -> dict[str, float]:
-        data, features = self._data.train, self._plan.search.features
-        m = 100 if features.kind == "linear" else features.n_components
-        each = float(data.n * m * (self._plan.folds + 1))
-        return {record_name(code): each for code in range(data.K)}
+    def names(self) -> list[str]:
+        return [record_name(code) for code in range(self._protocol.data.train.K)]
 
-    def has(self, name: str) -> bool:
+    def is_stored(self, name: str) -> bool:
         """A record counts while the protocol's student still has the point that it was made at."""
-        record = self._store.read(self.run, name, self.recipe)
+        record = self.store.read(self.run.key(name), self.recipe)
         return record is not None and record["point"] == chosen_point(self._student(name))
 
-    def _make(self, name: str) -> Record:
-        """Raises NeedsProtocol, InvalidProblem."""
-        code, student = _code(name), self._student(name)
+    def make(self, name: str) -> Record:
+        code, student, protocol = _code(name), self._student(name), self._protocol
         point = chosen_point(student)
-        room, effort = self._room, self._effort
-        grid = Grid(C=(point["C"],), margins=(point["margin"],), floors=(point["floor"],))
         tuned = tune_student(
-            room.folds,
+            protocol.folds,
             code,
             METHOD,
-            grid,
+            Grid(C=(point["C"],), margins=(point["margin"],), floors=(point["floor"],)),
             strategy="exhaustive",
-            metric=self._plan.metric,
-            run=CoreRun(effort.seed, effort.n_threads),
+            metric=protocol.plan.metric,
+            run=protocol.core_run,
         )
-        preparation, examination = room.preparation, room.examination
+        preparation, evaluator = protocol.preparation, protocol.evaluator
         with one_blas_thread():
             lesson = preparation.lesson(code, floor=point["floor"])
-            spec = chosen_spec(student, self._plan.tolerance)
-            fitted = fit_student(preparation.features, lesson, spec, CoreRun(effort.seed))
-            score = fitted.scores(examination.features)
-        positives = int(lesson.positive.sum())
+            spec = chosen_spec(student, protocol.plan.tolerance)
+            fitted = fit_student(preparation.features, lesson, spec, CoreRun(protocol.effort.seed))
+            score = fitted.scores(evaluator.features)
+        positives, truth = int(lesson.positive.sum()), evaluator.labels == code
         enough = min(positives, len(lesson.positive) - positives) >= ISOTONIC_NEEDS
-        truth = examination.labels == code
-        measured: dict[str, Any] = {}
-        for kind in KINDS:
-            if kind == "isotonic" and not enough:
-                measured[kind] = None
-                continue
+        measured: dict[str, Record | None] = dict.fromkeys(KINDS)
+        for kind in KINDS if enough else KINDS[:1]:
             calibration = fit_calibration(lesson.positive, tuned.held_out_scores, kind)
             measured[kind] = reliability(truth, calibration.probabilities(score)).as_dict()
-        decision = score >= student["chosen"]["threshold"]
-        f1 = binary_metrics(truth, decision, score).f1
+        f1 = binary_metrics(truth, score >= student["chosen"]["threshold"], score).f1
         return {
             "label": preparation.classes[code],
-            "protocol": self._protocol,
+            "protocol": protocol.recipe,
             "point": point,
             "same_f1": f1 == student["metrics"]["f1"],
             "positives": positives,
             "calibrations": measured,
         }
 
-    @cached_property
-    def _room(self) -> Classroom:
-        setting = stored_setting(self._store, self.run, self._protocol)
-        return Classroom(self._plan, self._data, setting, self._effort)
-
     def _student(self, name: str) -> Record:
-        return stored_student(self._store, self.run, _code(name), self._protocol)
-
-
-def stored_setting(store: ResultStore, run: Run, protocol: str) -> Setting:
-    """The setting of a protocol's run. Raises NeedsProtocol."""
-    record = store.read(run, "setting", protocol)
-    if record is None:
-        message = "there is no setting yet; run the part protocol"
-        raise NeedsProtocol(f"{run.data_set}, {run.grid} grid: {message}")
-    return Setting.from_dict(record)
-
-
-def stored_student(store: ResultStore, run: Run, code: int, protocol: str) -> Record:
-    """The record of a gSVM student of a protocol's run. Raises NeedsProtocol."""
-    record = store.read(run, student_name(code, METHOD), protocol)
-    if record is None:
-        message = f"there is no tuned student of class {code} yet; run the part protocol"
-        raise NeedsProtocol(f"{run.data_set}, {run.grid} grid: {message}")
-    return record
+        return self._protocol.needed(student_name(_code(name), METHOD))
 
 
 def _code(name: str) -> int:
     return int(name.removeprefix("probability-"))
+
+
+def summarise_probabilities(store: Store, data_set: str) -> Record | None:
+    """One record for the report; None unless every class was calibrated from the protocol's present student.
+
+    ``kinds``: by calibration the classes that have it, the means over them of the Brier score, of that of the
+    class's share (``base_brier``) and of the calibration ``error``; ``bins`` pooled over these classes, and
+    their error. ``other_students``: classes whose student, trained again, has another F on the test part.
+    """
+    run = Run(data_set, GRID, 0)
+    setting = store.read(run.key("setting"))
+    if setting is None:
+        return None
+    records = []
+    for code in range(len(setting["classes"])):
+        record = store.read(run.key(record_name(code)))
+        student = store.read(run.key(student_name(code, METHOD)), setting["recipe"])
+        if record is None or student is None or record["protocol"] != setting["recipe"]:
+            return None
+        if record["point"] != chosen_point(student):
+            return None
+        records.append(record)
+    kinds = {kind: [one for one in records if one["calibrations"][kind] is not None] for kind in KINDS}
+    summary: Record = short(
+        {
+            "protocol": setting["recipe"],
+            "n_classes": len(records),
+            "other_students": [record["label"] for record in records if not record["same_f1"]],
+            "kinds": {kind: _calibrated(kind, own) for kind, own in kinds.items() if own},
+            "seconds": sum(float(record["seconds"]) for record in records),
+        }
+    )
+    return summary
+
+
+def _calibrated(kind: str, records: Sequence[Record]) -> Record:
+    measured = [record["calibrations"][kind] for record in records]
+    classes = [
+        {"label": record["label"], "positives": record["positives"], **{name: one[name] for name in _SCORES}}
+        for record, one in zip(records, measured, strict=True)
+    ]
+    pooled: dict[tuple[float, float], list[Record]] = defaultdict(list)
+    for each in (each for one in measured for each in one["bins"]):
+        pooled[each["low"], each["high"]].append(each)
+    bins = [_merged(low, high, pooled[low, high]) for low, high in sorted(pooled)]
+    differences = sum(one["count"] * abs(one["probability"] - one["observed"]) for one in bins)
+    return {
+        "kind": kind,
+        **{name: float(np.mean([one[name] for one in classes])) for name in _SCORES},
+        "pooled_error": differences / sum(one["count"] for one in bins),
+        "classes": classes,
+        "bins": bins,
+    }
+
+
+def _merged(low: float, high: float, bins: Sequence[Record]) -> Record:
+    count = sum(one["count"] for one in bins)
+    means = {
+        name: sum(one["count"] * one[name] for one in bins) / count for name in ("probability", "observed")
+    }
+    return {"low": low, "high": high, "count": count, **means}

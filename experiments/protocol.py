@@ -1,7 +1,6 @@
 """One data set, grid and split: choose the setting, train the teacher, tune and measure every student.
 
-Everything is chosen on the training part; the test part is looked at once, by what came out. Each result is
-written as soon as it is there, and what is already written is not done again.
+Everything is chosen on the training part; the test part only measures what was chosen.
 """
 
 from __future__ import annotations
@@ -11,119 +10,130 @@ from typing import get_args
 
 import numpy as np
 
+from core.features.spec import FeatureSpec
+from core.model_selection.class_thresholds import class_thresholds
+from core.model_selection.folds import TuningFolds, make_folds
 from core.model_selection.joint import JointlyTuned, tune_jointly
 from core.model_selection.metrics import binary_metrics, roc
 from core.model_selection.results import Tuned
 from core.model_selection.search import tune_student
+from core.model_selection.setting import Report, choose_setting, folds_of
 from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
 from core.students.fitting import fit_student
 from core.students.spec import Method, StudentSpec
-from core.training.preparation import data_digest
+from core.training.config import TrainingConfig
+from core.training.evaluation import Examination
+from core.training.preparation import Preparation, data_digest, prepare
 from core.types import BoolArray, FloatArray, IntArray
-from experiments.classroom import Classroom
-from experiments.cuts import class_thresholds
 from experiments.data import Split
-from experiments.effort import Effort
-from experiments.plans import Plan
-from experiments.results import Record, ResultStore, Run, recipe_of, student_name, tuning_name
-from experiments.resumable import Resumable
-from experiments.setting import Setting, Tell, choose_setting
+from experiments.plans import Effort, Plan
+from experiments.stats import bootstrap, rounded, student_name, tuning_name
+from experiments.store import NeedsProtocol, Record, Run, Store, Work, recipe_of
 from experiments.timing import measure_inference
 
 STUDENTS: tuple[Method, ...] = get_args(Method)
 
 _ROC_POINTS = 200
-_DIGITS = 5
 
 
-class Protocol(Resumable):
-    """The work of one run: setting, every class and method, inference times."""
+class Protocol(Work):
+    """The records of one run: setting, every class and method, inference times.
+
+    ``preparation``, ``evaluator`` and ``folds`` are made from the stored setting when first used, with the
+    same bits in every process; the other parts of the report start from them.
+    """
 
     def __init__(
-        self, plan: Plan, run: Run, data: Split, store: ResultStore, effort: Effort, tell: Tell
+        self, plan: Plan, run: Run, data: Split, store: Store, effort: Effort, report: Report = lambda _: None
     ) -> None:
-        parts = [plan.as_dict(), run.split, effort.seed, data_digest(data.train), data_digest(data.test)]
-        super().__init__(run, store, recipe_of(parts))
-        self._plan, self._data, self._effort, self._tell = plan, data, effort, tell
+        digests = data_digest(data.train), data_digest(data.test)
+        super().__init__(run, store, recipe_of(plan.as_dict(), run.split, effort.seed, *digests))
+        self.plan, self.data, self.effort, self._report = plan, data, effort, report
 
-    def costs(self) -> dict[str, float]:
-        """Records of this run with their cost, in multiply-adds up to a factor."""
-        data, plan = self._data.train, self._plan
-        m = plan.search.features.n_components if plan.search.features.kind != "linear" else 100
-        maps = max(1, len(plan.search.scalings) * len(plan.search.gamma_factors))
-        rows = min(data.n, plan.search.rows) * (maps if maps > 1 else 0) + data.n
-        costs = {"setting": 10.0 * rows * plan.search.folds * len(plan.search.teacher_C) * m}
-        share = 1.0 if plan.strategy_of(self.run.split) == "exhaustive" else 0.3
-        joint = plan.tuning == "joint"
-        for method in STUDENTS:
-            if joint:
-                points = 0.15 * len(plan.grid.points(method))
-                costs[tuning_name(method)] = points * data.K * plan.folds * data.n * m
-        for target in range(data.K):
-            costs[student_name(target, "teacher")] = 1.0 * data.n
-            for method in STUDENTS:
-                points = max(1.0, share * len(plan.grid.points(method)))
-                costs[student_name(target, method)] = (1.0 if joint else points * plan.folds) * data.n * m
-        return {**costs, "inference": 5.0 * data.n * m}
+    def names(self) -> list[str]:
+        methods = ["teacher", *STUDENTS]
+        joint = [tuning_name(method) for method in STUDENTS] if self.plan.tuning == "joint" else []
+        students = [student_name(code, method) for code in range(self.data.train.K) for method in methods]
+        return ["setting", *joint, *students, "inference"]
 
-    def _make(self, name: str) -> Record:
+    def make(self, name: str) -> Record:
         if name == "setting":
-            grouped = self._groups is not None
-            return {
-                **self._setting().as_dict(),
-                "classes": list(self._data.train.classes),
-                "grouped": grouped,
-            }
+            train = self.data.train
+            setting = choose_setting(train, self.plan.search, self.core_run, self._report, self._groups)
+            return {**setting, "classes": list(train.classes), "grouped": self._groups is not None}
         if name == "inference":
-            return measure_inference(self._room.preparation, self._data.test, seed=self._effort.seed)
+            return measure_inference(self.preparation, self.data.test, seed=self.effort.seed)
         kind, *rest = name.split("-")
         if kind == "tuning":
             return self._tune_jointly(rest[0])  # type: ignore[arg-type]
         code, method = int(rest[0]), rest[1]
         return self._teacher(code) if method == "teacher" else self._student(code, method)  # type: ignore[arg-type]
 
+    def needed(self, name: str) -> Record:
+        """A stored record of this run. Raises NeedsProtocol if it has not been made yet."""
+        record = self.store.read(self.run.key(name), self.recipe)
+        if record is None:
+            run = f"{self.run.data_set}, {self.run.grid} grid"
+            raise NeedsProtocol(f"{run}: the record {name} does not exist yet; run the part protocol")
+        return record
+
+    @property
+    def core_run(self) -> CoreRun:
+        return CoreRun(self.effort.seed, self.effort.n_threads)
+
     @property
     def _groups(self) -> IntArray | None:
-        return self._data.groups if self._plan.by_groups else None
-
-    def _setting(self) -> Setting:
-        effort = self._effort
-        return choose_setting(
-            self._data.train,
-            self._plan.search,
-            groups=self._groups,
-            seed=effort.seed,
-            n_threads=effort.n_threads,
-            tell=self._tell,
-        )
+        return self.data.groups if self.plan.by_groups else None
 
     @cached_property
-    def _room(self) -> Classroom:
-        setting = Setting.from_dict(self._needed("setting"))
-        return Classroom(self._plan, self._data, setting, self._effort)
+    def preparation(self) -> Preparation:
+        """Map and teacher, fitted to the training part."""
+        setting = self.needed("setting")
+        features = FeatureSpec(**setting["features"])
+        config = TrainingConfig(features=features, teacher_C=setting["teacher_C"], seed=self.effort.seed)
+        return prepare(self.data.train, config)
+
+    @cached_property
+    def evaluator(self) -> Examination:
+        """The test part."""
+        return Examination.of(self.preparation, self.data.test)
+
+    @cached_property
+    def folds(self) -> TuningFolds:
+        """The folds that the students are tuned on, with their teachers."""
+        preparation, config = self.preparation, self.preparation.config
+        return make_folds(
+            preparation.features,
+            preparation.labels,
+            preparation.classes,
+            teacher_Cs=(config.teacher_C,),
+            fold_of=folds_of(preparation.labels, self._groups, self.plan.folds, config.seed),
+            tolerance=config.teacher_tolerance,
+            max_epochs=config.teacher_max_epochs,
+            warm_start=preparation.teacher,
+            run=self.core_run,
+        )
 
     def _teacher(self, target: int) -> Record:
-        examination = self._room.examination
-        score = examination.scores[:, target] - examination.ranks.rival(target)
-        decision = examination.ranks.predicted == target
-        cost = examination.teacher(target).classes_evaluated
-        return {**self._measured(target, decision, score), "classes_evaluated": cost}
+        evaluator = self.evaluator
+        score = evaluator.scores[:, target] - evaluator.ranks.rival(target)
+        measured = self._measured(target, evaluator.ranks.predicted == target, score)
+        return {**measured, "classes_evaluated": evaluator.teacher(target).classes_evaluated}
 
     def _student(self, target: int, method: Method) -> Record:
-        preparation, examination = self._room.preparation, self._room.examination
-        if self._plan.tuning == "joint":
-            tuned = self._needed(tuning_name(method))
+        if self.plan.tuning == "joint":
+            tuned = self.needed(tuning_name(method))
             chosen = {**tuned["chosen"], "threshold": tuned["thresholds"][target]}
         else:
             chosen = {**self._tune_class(target, method), "threshold": 0.0}
         spec = StudentSpec(
-            method, chosen["C"], chosen["margin"], chosen["floor"], tolerance=self._plan.tolerance
+            method, chosen["C"], chosen["margin"], chosen["floor"], tolerance=self.plan.tolerance
         )
-        lesson = preparation.lesson(target, floor=spec.difficulty_floor)
+        lesson = self.preparation.lesson(target, floor=spec.difficulty_floor)
         with one_blas_thread():
-            fitted = fit_student(preparation.features, lesson, spec, CoreRun(self._effort.seed))
-            score = fitted.scores(examination.features)
+            fitted = fit_student(self.preparation.features, lesson, spec, CoreRun(self.effort.seed))
+            score = fitted.scores(self.evaluator.features)
         return {
             **self._measured(target, score >= chosen["threshold"], score),
             "classes_evaluated": 1.0,
@@ -133,51 +143,36 @@ class Protocol(Resumable):
 
     def _tune_class(self, target: int, method: Method) -> Record:
         """The point of one class, as the paper chooses it."""
-        plan, effort = self._plan, self._effort
+        plan = self.plan
         tuned = tune_student(
-            self._room.folds,
+            self.folds,
             target,
             method,
             plan.grid,
             strategy=plan.strategy_of(self.run.split),
             metric=plan.metric,
             threshold_rule="zero",
-            run=CoreRun(effort.seed, effort.n_threads),
+            run=self.core_run,
         )
         return _chosen(tuned)
 
     def _tune_jointly(self, method: Method) -> Record:
-        """One point for all classes, and where each decides."""
-        data, effort = self._data.train, self._effort
-        folds = self._room.folds
-        tuned = tune_jointly(
-            folds,
-            range(data.K),
-            method,
-            self._plan.grid,
-            run=CoreRun(effort.seed, effort.n_threads),
-        )
+        """One point for all classes, and the threshold of each."""
+        data = self.data.train
+        tuned = tune_jointly(self.folds, range(data.K), method, self.plan.grid, run=self.core_run)
         truth = data.y == np.array(tuned.targets)[:, None]
-        thresholds = class_thresholds(truth, tuned.held_out_scores, folds.fold_of)
+        thresholds = class_thresholds(truth, tuned.held_out_scores, self.folds.fold_of)
         trace = [point.as_dict() for point in tuned.trace]
         return {"chosen": _chosen(tuned), "thresholds": thresholds.tolist(), "trace": trace}
 
-    def _needed(self, name: str) -> Record:
-        """A record that comes earlier in ``costs``."""
-        record = self._store.read(self.run, name, self.recipe)
-        if record is None:
-            raise RuntimeError(f"{self.run}: {name} comes first")
-        return record
-
     def _measured(self, target: int, decision: BoolArray, score: FloatArray) -> Record:
         """Measures on the test part, their replicates and the ROC curve."""
-        examination = self._room.examination
-        truth = examination.labels == target
-        replicates = self._effort.resampling.measures(truth, decision, score)
+        truth = self.evaluator.labels == target
+        replicates = bootstrap(truth, decision, score, self.effort.replicates)
         return {
-            "label": examination.classes[target],
+            "label": self.evaluator.classes[target],
             "metrics": binary_metrics(truth, decision, score).as_dict(),
-            "replicates": {name: _rounded(values) for name, values in replicates.items()},
+            "replicates": {name: rounded(values) for name, values in replicates.items()},
             "roc": _curve(truth, score),
         }
 
@@ -194,19 +189,12 @@ def _chosen(tuned: Tuned | JointlyTuned) -> Record:
     }
 
 
-def _curve(truth: BoolArray, score: FloatArray) -> dict[str, list[float | None]] | None:
+def _curve(truth: BoolArray, score: FloatArray) -> Record | None:
     """At most about 200 points of the ROC curve; None where the test part has one side only."""
     if truth.all() or not truth.any():
         return None
     curve = roc(truth, score)
     n = len(curve.thresholds)
     kept = np.unique(np.linspace(0, n - 1, min(n, _ROC_POINTS)).round().astype(int))
-    return {
-        "false_positive_rate": _rounded(curve.false_positive_rate[kept]),
-        "true_positive_rate": _rounded(curve.true_positive_rate[kept]),
-    }
-
-
-def _rounded(values: FloatArray) -> list[float | None]:
-    """JSON-ready: what is undefined is None."""
-    return [None if np.isnan(value) else round(float(value), _DIGITS) for value in values]
+    names = ("false_positive_rate", "true_positive_rate")
+    return {name: rounded(getattr(curve, name)[kept]) for name in names}

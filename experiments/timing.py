@@ -1,4 +1,4 @@
-"""Time of one query: teacher, teacher by Remark 2, student; all in one process, in turns, in the same way."""
+"""Time of one query by teacher, by teacher with Remark 2, and by student; in one process, in alternation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from core.packed import PackedMap, PackedStudent, PackedTeacher
 from core.solvers.jit import compiled
 from core.solvers.threads import one_blas_thread
 from core.training.preparation import Preparation
-from experiments.results import Record
+from experiments.store import Record
 
 Floats: TypeAlias = NDArray[np.float64]
 Columns: TypeAlias = NDArray[np.integer]
 Basis: TypeAlias = Callable[[int], tuple[Columns, Floats]]
-"""Which basis functions of row i are to be multiplied, and their values; no columns means all of them."""
+"""Columns of row i's basis functions, and their values; no columns means all of them."""
 
 Ask: TypeAlias = Callable[[int], bool]
 """One query: yes or no for row i."""
@@ -35,8 +35,8 @@ def measure_inference(preparation: Preparation, test: LabelledData, *, seed: int
 
     teacher: all scores and their argmax. remark_2: the traversal that stops early; ``classes_evaluated`` is
     how many scores it needs, mean over rows and classes. student: one product, whatever its weights are.
-    All three go the same way, so that only the number of scores differs: one row of the basis, then products;
-    of a sparse row on linear features the stored values only.
+    All three compute one row of the basis, then products, so that only the number of scores differs; for a
+    sparse row on linear features the stored values only.
     ``seconds_for_scoring`` leaves out the basis b(x), which all of them share.
     """
     teacher = preparation.packed_teacher()
@@ -74,7 +74,7 @@ def measure_against_teacher(
 ) -> dict[str, float]:
     """Median seconds for one answer on rows of X (n, d): student on its own basis, teacher on the other.
 
-    Keys and the way of measuring are those of ``measure_inference``.
+    Same keys and method as ``measure_inference``.
     """
     chosen = np.random.default_rng(seed).integers(0, X.shape[0], min(_ROWS, X.shape[0]))
     rows = dense_rows(X[chosen])
@@ -90,9 +90,9 @@ def measure_against_teacher(
 
 
 def seconds_in_turns(asks: Mapping[str, Callable[[int], object]], n: int) -> dict[str, Floats]:
-    """Seconds of each query for each row 0 … n − 1, (n,): the fastest of a few turns.
+    """Seconds of each query for each row 0 … n − 1, (n,): the fastest of a few repeats.
 
-    A turn is all rows by one query, then all by the next: what disturbs the machine disturbs them alike.
+    A repeat is all rows by one query, then all by the next, so that other load on the machine affects all.
     """
     best = {name: np.full(n, np.inf) for name in asks}
     for _ in range(_REPEATS):
@@ -148,13 +148,13 @@ def _student(coef: Floats, intercept: float, threshold: float, basis: Basis) -> 
     return ask
 
 
-# All three compiled, from the same score of a class: called from the interpreter, one small product costs as
-# much as its call, and what is compared would be the number of calls.
+# All three are compiled and share the score of a class: called from the interpreter, one small product costs
+# as much as its call, and the comparison would be one of the numbers of calls.
 
 
 @compiled
 def _score(coef: Floats, intercept: Floats, columns: Columns, values: Floats, k: int) -> float:
-    """The score of class k. columns: where the values stand; none means all columns in order."""
+    """The score of class k. columns: of the values; none means all columns in order."""
     total = 0.0
     if len(columns) == 0:
         for j in range(len(values)):
@@ -168,7 +168,7 @@ def _score(coef: Floats, intercept: Floats, columns: Columns, values: Floats, k:
 
 @compiled
 def _argmax(coef: Floats, intercept: Floats, columns: Columns, values: Floats) -> int:
-    """The class with the largest score, of equal ones the first (Eq. 2)."""
+    """The class with the largest score, the first of equal ones (Eq. 2)."""
     if len(columns) == 0:
         return int(np.argmax(np.dot(coef, values) + intercept))
     best, best_score = 0, _score(coef, intercept, columns, values, 0)
@@ -181,7 +181,7 @@ def _argmax(coef: Floats, intercept: Floats, columns: Columns, values: Floats) -
 
 @compiled
 def _is_largest(coef: Floats, intercept: Floats, columns: Columns, values: Floats, y: int) -> bool:
-    """Whether class y has the largest score, by Remark 2: the others in turn, until one wins."""
+    """Whether class y has the largest score, by Remark 2: the others one by one, until one wins."""
     own = _score(coef, intercept, columns, values, y)
     for k in range(len(intercept)):
         if k == y:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
@@ -15,9 +14,9 @@ import typer
 from app.commands.output import CommandFailed, error_console, say
 
 if TYPE_CHECKING:
-    from experiments.effort import Effort
-    from experiments.reproduce import Asked, Update
-    from experiments.results import ResultStore
+    from experiments.plans import Effort
+    from experiments.reproduce import Request, Update
+    from experiments.store import Store
 
 Choice = Literal["paper", "open", "both"]
 Name = TypeVar("Name", bound=str)
@@ -54,10 +53,10 @@ def reproduce(
         bool, typer.Option("--fetch", help="Fetch sets of the paper that are missing in --data from OpenML.")
     ] = False,
     report_only: Annotated[
-        bool, typer.Option("--report-only", help="Write the report of what is already in the work folder.")
+        bool, typer.Option("--report-only", help="Write the report of stored results; run nothing.")
     ] = False,
 ) -> None:
-    """Do the paper's experiment again and write the report: reproduction.md, .json and .html.
+    """Repeat the paper's experiment and write the report: reproduction.md, .json and .html.
 
     Parts: "protocol" tunes, trains and measures teachers and students.
     "probabilities" calibrates the gSVM students of the open grid, "sparse"
@@ -65,10 +64,10 @@ def reproduce(
     "compact" is the curve of cost against F of compact students on letter,
     satimage and mnist, with a teacher of its own on each.
 
-    Results are kept record by record: the command can be stopped at any
-    time and called again. The report shows what is complete in the work
-    folder, of both grids, and lists what is not. What it shows is kept in
-    small files beside it, in the folder reproduction: a later report takes
+    Every record is stored as soon as it is made: the command can be stopped
+    at any time and called again. The report shows what is complete in the
+    work folder, of both grids, and lists what is not. What it shows is also
+    stored beside it, in reproduction/results.jsonl: a later report takes
     from there what its work folder does not have. Data sets that are not in
     --data are passed over, unless they are asked for by name.
 
@@ -82,64 +81,67 @@ def reproduce(
     """
     if find_spec("matplotlib") is None:
         raise CommandFailed("The report needs matplotlib.", ["Install it with: pip install 'stms[reports]'"])
-    # Solvers are loaded here and not with the command line: other commands need none of them.
-    from experiments.effort import Effort
-    from experiments.plans import DATA_SETS, GRIDS
-    from experiments.reproduce import PARTS, Asked
-    from experiments.results import ResultStore
+    # Solvers are imported here and not with the command line: other commands need none of them.
+    from experiments.plans import DATA_SETS, GRIDS, Effort
+    from experiments.reproduce import PARTS, Request
+    from experiments.store import Store
 
     names = _names(data_sets, DATA_SETS, "--data-sets")
     chosen = tuple(part for part in PARTS if part in _names(parts, PARTS, "--parts"))
-    asked = Asked(names, GRIDS if grid == "both" else (grid,), chosen, splits, skip_missing=data_sets is None)
-    store, effort = ResultStore(work), Effort(seed, threads)
+    request = Request(
+        names, GRIDS if grid == "both" else (grid,), chosen, splits, skip_missing=data_sets is None
+    )
+    effort = Effort(seed, threads)
     command = shlex.join(["stms", *sys.argv[1:]])
+    try:
+        records, kept = Store(work / "records.jsonl"), Store(out / "reproduction" / "results.jsonl")
+    except ValueError as error:
+        raise CommandFailed(str(error)) from error
     if not report_only:
-        _make_records(asked, data, store, effort, command, fetch=fetch)
-    _write_report(store, effort, command, out)
+        _make_records(request, data, records, effort, command, fetch=fetch)
+    _write_report(records, kept, effort, command, out)
 
 
 def _make_records(
-    asked: Asked, data: Path | None, store: ResultStore, effort: Effort, command: str, *, fetch: bool
+    request: Request, data: Path | None, records: Store, effort: Effort, command: str, *, fetch: bool
 ) -> None:
-    """All that is missing of what was asked for. Raises CommandFailed."""
+    """Everything that is missing of the request. Raises CommandFailed."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
     from core.errors import InvalidProblem
-    from experiments.data import DataMissing, data_folder
-    from experiments.history import remember
-    from experiments.openml import fetch_missing
+    from experiments.data import DataMissing, data_folder, fetch_missing
     from experiments.reproduce import reproduce as run
 
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     try:
         if fetch and data is None:
-            raise DataMissing("Where shall the data sets go? Give --data FOLDER.")
+            raise DataMissing("Give --data FOLDER: the folder for the data sets.")
         if fetch and data is not None:
-            fetch_missing(asked.data_sets, data)
+            fetch_missing(request.data_sets, data)
         folder = data_folder(data)
-        remember(store.root, command)
-        run(asked, folder, store, effort, _print)
+        records.remember(command)
+        with Progress(*columns, console=error_console(), disable=not error_console().is_terminal) as progress:
+            task = progress.add_task("records", total=None)
+
+            def listen(update: Update) -> None:
+                progress.update(task, completed=update.done, total=update.total or None)
+                _print(update)
+
+            run(request, folder, records, effort, listen)
     except (DataMissing, InvalidProblem) as error:
         raise CommandFailed(str(error)) from error
 
 
-def _write_report(store: ResultStore, effort: Effort, command: str, out: Path) -> None:
-    from experiments.gathered import gather, keep
-    from experiments.history import remember, remembered
-    from experiments.report import Facts, write_report
-    from experiments.shelf import Shelf
+def _write_report(records: Store, kept: Store, effort: Effort, command: str, out: Path) -> None:
+    from experiments.report.page import Facts, write_report
+    from experiments.report.results import read, update
 
-    shelf = Shelf(out / "reproduction", effort)
-    try:
-        gathered = gather(store, shelf)
-    except ValueError as error:
-        raise CommandFailed(str(error)) from error
-    for earlier in remembered(store.root):
-        remember(shelf.root, earlier)
-    facts = Facts(
-        command, effort.seed, effort.resampling.replicates, effort.n_threads, remembered(shelf.root)
-    )
-    for path in write_report(gathered, facts, out):
+    update(kept, records, effort)
+    for earlier in records.commands():
+        kept.remember(earlier)
+    facts = Facts(command, effort.seed, effort.replicates, effort.n_threads, tuple(kept.commands()))
+    for path in write_report(read(kept, records, effort), facts, out):
         say(f"Written: {path}")
-    keep(gathered, shelf)
-    say(f"Kept for later reports: {shelf.root}")
 
 
 def _names(given: str | None, known: Sequence[Name], option: str) -> tuple[Name, ...]:
@@ -157,18 +159,7 @@ def _names(given: str | None, known: Sequence[Name], option: str) -> tuple[Name,
 
 
 def _print(update: Update) -> None:
-    """One line for each record that was made, and for what was found on the way."""
-    if not update.new:
-        return
-    where = f"{update.run.data_set} {update.run.grid} split {update.run.split}"
-    what = update.note or update.name
-    error_console().print(f"{update.done}/{update.total}  {where}  {what}{_finish(update.seconds_left)}")
-
-
-def _finish(seconds_left: float | None) -> str:
-    if seconds_left is None:
-        return ""
-    now = datetime.now().astimezone()
-    finish = now + timedelta(seconds=seconds_left)
-    day = "" if finish.date() == now.date() else f"{finish:%d %b} "
-    return f"  · {seconds_left / 60:.0f} min left, until {day}{finish:%H:%M}"
+    """One line for each record that was made, and for each message."""
+    if update.new:
+        where = f"{update.run.data_set} {update.run.grid} split {update.run.split}"
+        error_console().print(f"{update.done}/{update.total}  {where}  {update.note or update.name}")

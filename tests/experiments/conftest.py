@@ -12,13 +12,13 @@ import pytest
 from core.features.spec import FeatureSpec
 from core.model_selection.grid import Grid
 from experiments import reproduce as reproduce_module
-from experiments.compact_curve import TEACHER, point_name, run_of
-from experiments.effort import Effort
+from experiments.compact import TEACHER, point_name, run_of
 from experiments.paper import METHODS
-from experiments.plans import Plan, plan_for
+from experiments.plans import CURVES, Effort, Plan, plan_for
 from experiments.probabilities import record_name
-from experiments.resampling import Resampling
-from experiments.results import ResultStore, Run, student_name
+from experiments.report.results import Results, read, update
+from experiments.stats import student_name
+from experiments.store import Run, Store
 
 
 def clusters(seed: int, sizes: tuple[int, ...] = (30, 20, 14)) -> tuple[np.ndarray, np.ndarray]:
@@ -31,7 +31,7 @@ def clusters(seed: int, sizes: tuple[int, ...] = (30, 20, 14)) -> tuple[np.ndarr
     return X[order].astype(np.float32), labels[order].astype(np.int32)
 
 
-EFFORT = Effort(seed=0, n_threads=1, resampling=Resampling(5))
+EFFORT = Effort(seed=0, n_threads=1, replicates=5)
 
 
 def small(data_set: str, grid: str) -> Plan:
@@ -105,7 +105,23 @@ def record(label: str, f1: float | None, *, shift: float = 0.0) -> dict[str, Any
     }
 
 
-def fill(store: ResultStore, run: Run, f1_of: dict[str, list[float | None]], *, shift: float = 0.0) -> None:
+def gather(store: Store, effort: Effort = EFFORT, kept: Store | None = None) -> Results:
+    """What a report of a work folder shows."""
+    kept = Store(store.path.with_name("kept.jsonl")) if kept is None else kept
+    update(kept, store, effort)
+    return read(kept, store, effort)
+
+
+def rewrite(store: Store, run: Run, name: str, **changed: Any) -> None:
+    """Store a record of a run again with other values."""
+    record = store.read(run.key(name))
+    assert record is not None
+    recipe = changed.pop("recipe", record["recipe"])
+    values = {key: value for key, value in record.items() if key not in {"key", "recipe", "code"}}
+    store.write(run.key(name), recipe, {**values, **changed})
+
+
+def fill(store: Store, run: Run, f1_of: dict[str, list[float | None]], *, shift: float = 0.0) -> None:
     """A complete run with the F given by method and class."""
     labels = [f"c{code}" for code in range(len(f1_of["gsvm"]))]
     features = {"kind": "nystroem", "n_components": 500, "gamma": None, "scaling": "zscore"}
@@ -117,23 +133,23 @@ def fill(store: ResultStore, run: Run, f1_of: dict[str, list[float | None]], *, 
         "grouped": False,
         "seconds": 60.0,
     }
-    store.write(run, "setting", "r", setting)
+    store.write(run.key("setting"), "r", setting)
     for method in METHODS:
         for code, label in enumerate(labels):
             made = record(label, f1_of[method][code], shift=shift)
             if method == "teacher":
                 del made["chosen"], made["solution"]
-            store.write(run, student_name(code, method), "r", made)
+            store.write(run.key(student_name(code, method)), "r", made)
     whole = {"teacher": 4e-5, "remark_2": 3e-5, "student": 2e-5}
     scoring = {"teacher": 2e-6, "student": 1e-6}
     timed = {"seconds_per_query": whole, "seconds_for_scoring": scoring, "classes_evaluated": 2.5}
-    store.write(run, "inference", "r", {**timed, "classes": len(labels), "basis": 9, "seconds": 1.0})
+    store.write(run.key("inference"), "r", {**timed, "classes": len(labels), "basis": 9, "seconds": 1.0})
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ResultStore:
+def store(tmp_path: Path) -> Store:
     """Vowel on both grids, one split; gSVM is good on the open grid and in the wrong order on the paper's."""
-    made = ResultStore(tmp_path / "work")
+    made = Store(tmp_path / "work.jsonl")
     good: dict[str, list[float | None]] = {
         "teacher": [0.7, 0.8, 0.9],
         "svm": [0.2, 0.3, 0.4],
@@ -145,7 +161,7 @@ def store(tmp_path: Path) -> ResultStore:
     return made
 
 
-def fill_probabilities(store: ResultStore, run: Run, *, isotonic: bool = True) -> None:
+def fill_probabilities(store: Store, run: Run, *, isotonic: bool = True) -> None:
     """Probabilities of three classes: Brier 0.04 against 0.2, two bins each; isotonic for the first one."""
     bins = [
         {"low": 0.0, "high": 0.1, "count": 30, "probability": 0.05, "observed": 0.1},
@@ -156,17 +172,16 @@ def fill_probabilities(store: ResultStore, run: Run, *, isotonic: bool = True) -
         calibrations = {"sigmoid": measured, "isotonic": measured if isotonic and code == 0 else None}
         point = {name: CHOSEN[name] for name in ("C", "margin", "floor")}
         made = {"label": f"c{code}", "protocol": "r", "point": point, "same_f1": code != 2, "positives": 40}
-        store.write(run, record_name(code), "p", {**made, "calibrations": calibrations, "seconds": 6.0})
+        store.write(run.key(record_name(code)), "p", {**made, "calibrations": calibrations, "seconds": 6.0})
 
 
-def fill_curve(store: ResultStore, data_set: str, f1_of_sizes: dict[int, float]) -> None:
+def fill_curve(store: Store, data_set: str, f1_of_sizes: dict[int, float]) -> None:
     """A curve over two classes with the F given by number of landmarks, the same for both."""
     run = run_of(data_set)
-    features = {"kind": "nystroem", "n_components": 1000, "gamma": 0.1, "scaling": "zscore"}
-    plan = {"features": features, "teacher_C": 3e4, "sizes": list(f1_of_sizes), "steps": 3000, "rows": None}
+    plan = CURVES[data_set].as_dict()
     metrics = [{"f1": 0.96, "auc": 0.99}, {"f1": 0.94, "auc": 0.99}]
     teacher = {"plan": plan, "classes": ["a", "b"], "rows": 100, "test_rows": 50, "metrics": metrics}
-    store.write(run, TEACHER, "c", {**teacher, "seconds": 12.0})
+    store.write(run.key(TEACHER), "c", {**teacher, "seconds": 12.0})
     for size, f1 in f1_of_sizes.items():
         for code, label in enumerate("ab"):
             point = {
@@ -180,4 +195,4 @@ def fill_curve(store: ResultStore, data_set: str, f1_of_sizes: dict[int, float])
                 "training_seconds": 8.0,
                 "seconds": 4.0,
             }
-            store.write(run, point_name(size, code), "c", point)
+            store.write(run.key(point_name(size, code)), "c", point)

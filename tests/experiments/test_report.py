@@ -1,4 +1,4 @@
-"""Summary, goals, tables and report of hand-made results."""
+"""Results, tables, remarks and report of hand-made records."""
 
 from __future__ import annotations
 
@@ -6,164 +6,34 @@ import base64
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from experiments import part_tables, tables
-from experiments.gathered import Gathered, gather
-from experiments.goals import compact_faults, goal_cells, order_faults, teacher_faults
-from experiments.history import remember, remembered
-from experiments.notes import NOTES, notes_on
-from experiments.paper import METHODS
-from experiments.plans import DATA_SETS
-from experiments.remarks import findings, remarks
-from experiments.results import ResultStore, Run
-from experiments.summary import figures, summarise
-from experiments.table import Table
+from experiments.paper import MEASURES, METHODS, STATISTICS
+from experiments.plans import DATA_SETS, plan_for
+from experiments.report import remarks, tables
+from experiments.report.results import Results, goal_cells, read, update
+from experiments.report.tables import notes_on, prose
+from experiments.stats import Outcome
+from experiments.store import Run, Store
 
-from .conftest import CHOSEN, fill, fill_curve, fill_probabilities
+from .conftest import CHOSEN, EFFORT, fill, fill_curve, fill_probabilities, gather, rewrite
 
 RUN = Run("vowel", "open", 0)
+SAME = {method: [0.7, 0.8, 0.9] for method in METHODS}
 
 
-def test_means_and_medians_leave_undefined_classes_out(store: ResultStore):
-    outcome = summarise(store, ["vowel"])["vowel"]["open"]
-    assert outcome.value("gsvm", "mean", "f1") == pytest.approx(65.0)
-    assert outcome.value("teacher", "median", "f1") == pytest.approx(80.0)
-    assert outcome.value("gsvm", "mean", "accuracy") == pytest.approx(90.0)
-    cell = outcome.cells["gsvm", "mean", "auc"]
-    assert (cell.low, cell.high) == pytest.approx((70.5, 89.5))
-    assert cell.spread is None
-    one_replicate = outcome.cells["gsvm", "mean", "f1"]
-    assert one_replicate.low == one_replicate.high == pytest.approx(55.0)
-
-
-def test_splits_are_averaged(store: ResultStore):
-    same = {method: [0.7, 0.8, 0.9] for method in ("teacher", "svm", "gsvm0", "gsvm")}
-    fill(store, Run("vowel", "open", 1), same, shift=0.02)
-    outcome = summarise(store, ["vowel"])["vowel"]["open"]
-    assert len(outcome.runs) == 2
-    assert outcome.value("gsvm", "mean", "f1") == pytest.approx(72.5)
-    assert outcome.cells["gsvm", "mean", "accuracy"].spread == pytest.approx(100 * 0.02 / 2**0.5)
-
-
-def test_a_run_that_is_not_complete_is_left_out(store: ResultStore):
-    (store.root / RUN.folder / "class-001-svm.json").unlink()
-    assert list(summarise(store, ["vowel"])["vowel"]) == ["paper"]
-    (store.root / "vowel" / "paper" / "split-00" / "setting.json").unlink()
-    assert summarise(store, ["vowel"]) == {}
-
-
-def test_a_record_of_another_recipe_makes_a_run_incomplete(store: ResultStore):
-    found = store.read(RUN, "class-000-gsvm")
-    assert found is not None
-    store.write(
-        RUN, "class-000-gsvm", "other", {k: v for k, v in found.items() if k not in {"recipe", "format"}}
-    )
-    assert list(summarise(store, ["vowel"])["vowel"]) == ["paper"]
-
-
-def test_figures_are_nested_as_promised(store: ResultStore):
-    found = figures(summarise(store, ["vowel", "letter"]))
-    assert list(found) == ["vowel"]
-    assert list(found["vowel"]) == ["paper", "open"]
-    assert found["vowel"]["open"]["svm"]["median"] == {"accuracy": 90.0, "f1": 30.0, "auc": 80.0}
-
-
-def test_there_are_30_goals_and_those_missed_have_a_reason(store: ResultStore):
-    cells = goal_cells(summarise(store, ["vowel"]))
-    assert len(cells) == 30
-    by_name = {(cell.data_set, cell.statistic, cell.measure): cell for cell in cells}
-    assert by_name["vowel", "mean", "f1"].reached
-    missed = by_name["vowel", "mean", "auc"]
-    assert not missed.reached
-    assert "outside our 95 % interval 70.50 to 89.50" in missed.reason
-    assert "class c0 has 4 test rows" in missed.reason
-    assert by_name["letter", "mean", "f1"].reason == "not run"
-    assert not by_name["letter", "mean", "f1"].reached
-
-
-def test_a_wrong_order_of_methods_is_told(store: ResultStore):
-    faults = order_faults(summarise(store, ["vowel"]))
-    assert faults == ["vowel: mean F of gSVM / gSVM-0 / SVM is 50.00 / 60.00 / 30.00"]
-
-
-def test_a_student_far_below_its_teacher_is_told(store: ResultStore):
-    f1_of = {"teacher": [0.9, 0.9], "svm": [0.1, 0.1], "gsvm0": [0.2, 0.2], "gsvm": [0.88, 0.89]}
-    fill(store, Run("letter", "open", 0), f1_of)
-    assert teacher_faults(summarise(store, ["letter"])) == [
-        "letter: gSVM is 1.50 points of mean F below its teacher"
-    ]
-    assert teacher_faults(summarise(store, ["vowel"])) == []
-
-
-def test_a_cell_shows_ours_the_interval_the_paper_and_the_difference(store: ResultStore):
-    table = tables.comparison(summarise(store, ["vowel"]), "open", ("vowel", "letter"), "Table")
-    assert len(table.rows) == 4
-    assert table.rows[3][:2] == ("vowel", "gSVM")
-    assert table.rows[3][3] == "65.00 [55.00, 55.00] / 52.49 (+12.51)"
-
-
-def test_a_lead_is_measured_on_the_same_resampled_rows(store: ResultStore):
-    lead = summarise(store, ["vowel"])["vowel"]["paper"].lead("gsvm0", "mean", "f1")
-    # Both are 10 points lower in the only replicate that is defined: the difference has no spread.
-    assert (lead.value, lead.low, lead.high) == pytest.approx((-10.0, -10.0, -10.0))
-    table = tables.leads(summarise(store, ["vowel"]))
-    assert table.rows[0][3] == "-10.00 [-10.00, -10.00]"
-
-
-def test_the_cells_of_vowel_are_never_without_their_note(store: ResultStore):
-    summary = summarise(store, ["vowel"])
-    shown = [
-        tables.comparison(summary, "open", ("vowel",), "Table"),
-        tables.goals(summary),
-        tables.leads(summary),
-        tables.class_measures(summary["vowel"]["open"], ("f1",)),
-    ]
-    for table in shown:
-        for text in (table.markdown(), table.html()):
-            assert "revised after its test part had been looked at" in text
-            assert "some 56 combinations" in text
-
-
-def test_every_note_is_on_a_data_set_with_a_plan():
-    assert set(NOTES) <= set(DATA_SETS)
-    assert notes_on(["mnist", "letter", "mnist"]) == (f"mnist: {NOTES['mnist']}",)
-
-
-def test_settings_that_were_looked_at_are_counted(store: ResultStore):
-    outcome = summarise(store, ["vowel"])["vowel"]["open"]
-    assert (outcome.tried.teachers, outcome.tried.points) == (0, 9 * 12)
-    store.write(RUN, "tuning-gsvm", "r", {"chosen": {**CHOSEN, "points": 126}, "seconds": 5.0})
-    joint = summarise(store, ["vowel"])["vowel"]["open"]
-    assert joint.tried.points == 126
-    assert joint.seconds == outcome.seconds + 5.0
-    assert (outcome.joint, joint.joint) == (False, True)
-    shown = {
-        joint: tables.settings({"vowel": {"open": one}}).rows[0][5]
-        for joint, one in ((0, outcome), (1, joint))
-    }
-    assert shown == {0: "halving, 10 folds", 1: "one point for all classes, 10 folds"}
-    assert "accuracy, F and AUC" not in "\n".join(remarks(gather(store)))
-    record = store.read(RUN, "class-000-gsvm")
-    assert record is not None
-    record["chosen"]["cv_score"] = 1.0
-    for code in range(3):
-        kept = {k: v for k, v in record.items() if k not in {"format", "recipe"}}
-        store.write(RUN, f"class-{code:03d}-gsvm", "r", kept)
-    assert "vowel (open): mean of accuracy, F and AUC 100.0 against 76.7" in "\n".join(remarks(gather(store)))
-
-
-def test_a_table_of_classes_has_one_column_a_measure_and_method(store: ResultStore):
-    table = tables.class_measures(summarise(store, ["vowel"])["vowel"]["open"], ("f1", "auc"))
-    assert table.columns[:5] == ("class", "F, teacher", "F, SVM", "F, gSVM-0", "F, gSVM")
-    assert table.rows[2][:5] == ("c2", "90.00", "40.00", "70.00", "–")
-    assert table.rows[3] == ("mean", "80.00", "30.00", "60.00", "65.00", *["80.00"] * 4)
+def vowel(store: Store, grid: str = "open") -> Outcome:
+    outcome = gather(store).outcome("vowel", grid)
+    assert outcome is not None
+    return outcome
 
 
 @pytest.fixture
-def full(store: ResultStore) -> Gathered:
+def full(store: Store) -> Results:
     """Every part of something."""
     same: dict[str, list[float | None]] = {
         method: [0.5, 0.6, 0.7] for method in ("teacher", "svm", "gsvm0", "gsvm")
@@ -175,222 +45,316 @@ def full(store: ResultStore) -> Gathered:
     groups = [{"rows": 40, "nonzeros": nonzeros, "seconds": seconds} for nonzeros in (20.0, 90.0)]
     line = {"label": "c0", "columns": 32199, "seconds_a_query": 1.5e-6, "seconds_a_nonzero": 4e-9}
     record = {**line, "protocol": "r", "groups": groups, "seconds": 3.0}
-    store.write(Run("news20_bydate", "open", 0), "sparse-query", "s", record)
+    store.write(Run("news20_bydate", "open", 0).key("sparse-query"), "s", record)
     return gather(store)
 
 
-def test_compact_students_below_their_goal_are_told(full: Gathered):
-    assert compact_faults(full.curves) == ["letter: mean F with 100 landmarks is 85.00, below 90"]
-    assert any("letter: mean F with 100" in line for line in findings(full))
+def test_means_and_medians_leave_undefined_classes_out(store: Store):
+    outcome = vowel(store)
+    assert outcome.value("gsvm", "mean", "f1") == pytest.approx(65.0)
+    assert outcome.value("teacher", "median", "f1") == pytest.approx(80.0)
+    assert outcome.value("gsvm", "mean", "accuracy") == pytest.approx(90.0)
+    cell = outcome.cell("gsvm", "mean", "auc")
+    assert (cell.low, cell.high) == pytest.approx((70.5, 89.5))
+    assert cell.spread is None
+    one_replicate = outcome.cell("gsvm", "mean", "f1")
+    assert one_replicate.low == one_replicate.high == pytest.approx(55.0)
 
 
-def test_findings_tell_of_teachers_that_are_too_far_ahead_and_of_an_order_that_holds(tmp_path: Path):
-    store = ResultStore(tmp_path)
-    f1_of: dict[str, list[float | None]] = {"teacher": [0.9], "svm": [0.1], "gsvm0": [0.2], "gsvm": [0.8]}
-    for grid in ("open", "paper"):
-        fill(store, Run("letter", grid, 0), f1_of)
-    lines = findings(gather(store))
-    assert "Open grid: letter: gSVM is 10.00 points of mean F below its teacher." in lines
-    assert "Paper's grid: gSVM ≥ gSVM-0 ≥ SVM in every mean." in lines
+def test_splits_are_averaged(store: Store):
+    fill(store, Run("vowel", "open", 1), SAME, shift=0.02)
+    outcome = vowel(store)
+    assert outcome["runs"] == [0, 1]
+    assert outcome.value("gsvm", "mean", "f1") == pytest.approx(72.5)
+    assert outcome.cell("gsvm", "mean", "accuracy").spread == pytest.approx(100 * 0.02 / 2**0.5)
 
 
-def test_compact_students_at_their_goal_are_told(store: ResultStore):
-    fill_curve(store, "letter", {100: 0.95, 200: 0.95})
-    assert "Compact students: every mean F that was to be reached is reached." in findings(gather(store))
+def test_a_run_with_a_record_of_another_recipe_is_left_out(store: Store):
+    rewrite(store, RUN, "class-000-gsvm", recipe="other")
+    assert [one.grid for one in gather(store).outcomes] == ["paper"]
 
 
-def test_the_table_of_the_curve_starts_with_the_teacher(full: Gathered):
-    table = part_tables.compact(full.curves)
+def test_a_missed_goal_has_a_reason(store: Store):
+    results = gather(store)
+    cells = {(cell.data_set, cell.statistic, cell.measure): cell for cell in goal_cells(results)}
+    assert len(cells) == 30
+    assert cells["vowel", "mean", "f1"].reached
+    missed = cells["vowel", "mean", "auc"]
+    assert not missed.reached
+    assert "70.50 to 89.50" in missed.reason
+    assert "class c0 has 4 test rows" in missed.reason
+    assert not cells["letter", "mean", "f1"].reached
+
+
+def test_cells_are_counted_for_every_method(store: Store):
+    counts = {m: sum(cell.reached for cell in goal_cells(gather(store), m)) for m in METHODS}
+    # Only the goals in F, 52.49 and 51.72, are reached: by F of 80, 60 and 65, not by 30.
+    assert counts == {"teacher": 2, "svm": 0, "gsvm0": 2, "gsvm": 2}
+    assert any("teacher 2, SVM 0, gSVM-0 2, gSVM 2" in line for line in remarks.findings(gather(store)))
+
+
+def test_a_wrong_order_of_methods_is_found(store: Store):
+    [fault] = remarks.order_faults(gather(store))
+    assert fault.startswith("vowel")
+    assert "50.00 / 60.00 / 30.00" in fault
+
+
+def test_a_student_far_below_its_teacher_is_found(store: Store):
+    assert remarks.teacher_faults(gather(store)) == []
+    f1_of = {"teacher": [0.9, 0.9], "svm": [0.1, 0.1], "gsvm0": [0.2, 0.2], "gsvm": [0.88, 0.89]}
+    fill(store, Run("letter", "open", 0), f1_of)
+    [fault] = remarks.teacher_faults(gather(store))
+    assert "1.50" in fault
+
+
+def test_compact_students_below_their_goal_are_found(full: Results, store: Store):
+    [fault] = remarks.compact_faults(full)
+    assert "85.00" in fault
+    for code in range(2):
+        rewrite(
+            store,
+            Run("letter", "compact", 0),
+            f"landmarks-0100-class-{code:03d}",
+            metrics={"f1": 0.9, "auc": 0.9},
+        )
+    assert remarks.compact_faults(gather(store)) == []
+
+
+def test_a_cell_shows_ours_the_interval_the_paper_and_the_difference(store: Store):
+    table = tables.comparison(gather(store), "open", ("vowel", "letter"), "Table")
+    assert len(table.rows) == 4
+    assert table.rows[3][:2] == ("vowel", "gSVM")
+    assert table.rows[3][3] == "65.00 [55.00, 55.00] / 52.49 (+12.51)"
+
+
+def test_a_lead_is_measured_on_the_same_resampled_rows(store: Store):
+    lead = vowel(store, "paper").lead("gsvm0")
+    # Both are 10 points lower in the only replicate that is defined: the difference has no spread.
+    assert (lead.value, lead.low, lead.high) == pytest.approx((-10.0, -10.0, -10.0))
+    assert tables.leads(gather(store)).rows[0][3] == "-10.00 [-10.00, -10.00]"
+
+
+def test_every_table_of_a_data_set_has_its_note(store: Store):
+    results = gather(store)
+    shown = [
+        tables.comparison(results, "open", ("vowel",), "Table"),
+        tables.goals(results),
+        tables.leads(results),
+        tables.class_measures(vowel(store)),
+    ]
+    assert all(f"Note on vowel: {prose()['notes']['vowel']}" in table.markdown() for table in shown)
+    assert set(prose()["notes"]) <= set(DATA_SETS)
+    assert len(notes_on([("mnist",), ("letter",), ("mnist",)])) == 1
+
+
+def test_settings_that_were_looked_at_are_counted(store: Store):
+    outcome = vowel(store)
+    assert outcome["tried"] == {"teachers": 0, "points": 9 * 12}
+    store.write(RUN.key("tuning-gsvm"), "r", {"chosen": {**CHOSEN, "points": 126}, "seconds": 5.0})
+    joint = vowel(store)
+    assert joint["tried"]["points"] == 126
+    assert joint["seconds"] == outcome["seconds"] + 5.0
+    assert (outcome["joint"], joint["joint"]) == (False, True)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_optimism_compares_the_score_that_was_maximised_with_itself(store: Store, joint: bool):
+    """F with F; or one minus the geometric mean of the errors in accuracy, F and AUC, on both sides."""
+    fill(store, RUN, {**SAME, "gsvm": [0.6, 0.7, 0.8]})
+    if joint:
+        store.write(RUN.key("tuning-gsvm"), "r", {"chosen": {**CHOSEN, "points": 126}, "seconds": 5.0})
+    held_out, test = remarks.optimism(vowel(store))
+    assert held_out == pytest.approx(100 * CHOSEN["cv_score"])
+    assert test == pytest.approx(100 * (1 - (0.1 * 0.3 * 0.2) ** (1 / 3)) if joint else 70.0)
+
+
+def test_the_table_of_the_curve_starts_with_the_teacher(full: Results):
+    table = tables.compact(full)
     assert table.rows[0][:3] == ("letter", "teacher", "95.00")
     assert table.rows[1][1:6] == ("25", "80.00 [79.10, 81.00]", "98.00", "0.125", "0.250")
     assert "100 training rows and 50 test rows" in table.footnotes[0]
 
 
-def test_isotonic_is_held_against_the_sigmoid_of_the_same_classes(full: Gathered):
-    rows = part_tables.probabilities(full.probabilities).rows
-    assert [row[1:3] for row in rows] == [
-        ("sigmoid", "3 of 3"),
-        ("isotonic", "1 of 3"),
-        ("sigmoid, classes of isotonic", "1 of 3"),
-    ]
+def test_isotonic_is_compared_with_the_sigmoid_of_the_same_classes(full: Results):
+    rows = tables.probabilities(full).rows
+    assert [row[2] for row in rows] == ["3 of 3", "1 of 3", "1 of 3"]
     assert rows[0][3:6] == ("0.0400", "0.2000", "0.800")
+    assert rows[2][3] == "0.0400"
 
 
-def test_the_time_of_a_sparse_query_is_told_by_non_zeros(full: Gathered):
-    table = part_tables.sparse(full.sparse)
+def test_the_time_of_a_sparse_query_is_given_by_non_zeros(full: Results):
+    table = tables.sparse(full)
     assert table.rows[0][1:5] == ("20 of 32199", "2.00", "9.00", "0.222")
-    assert "1.50 µs and 4.00 ns for each non-zero" in table.footnotes[0]
+    assert "1.50 µs and 4.00 ns" in table.footnotes[0]
 
 
-def test_what_was_not_run_is_listed_with_its_state(full: Gathered, store: ResultStore):
-    states = {(row[0], row[1], row[2]): row[3] for row in part_tables.covered(full).rows}
-    assert states["letter", "protocol", "open"] == "not run"
-    assert states["mnist", "compact", "–"].startswith("not run")
-    assert states["letter", "compact", "–"] == "3 of 4 numbers of landmarks"
-    assert states["reuters_r8", "sparse queries", "open"].startswith("not run")
-    assert ("vowel", "protocol", "open") not in states
-    assert ("vowel", "probabilities", "open") not in states
-    (store.root / RUN.folder / "class-001-svm.json").unlink()
-    again = {
-        (row[0], row[2]): row[3] for row in part_tables.covered(gather(store)).rows if row[1] == "protocol"
-    }
-    assert again["vowel", "open"] == "not complete: 13 of 17 records of split 0"
+def test_missing_runs_are_listed_with_their_state(full: Results, store: Store):
+    def states(results: Results) -> dict[tuple[str, str, str], str]:
+        return {(one["data_set"], one["part"], one["grid"]): one["state"] for one in results.missing}
+
+    shown = states(full)
+    assert shown["letter", "protocol", "open"] == "not run"
+    assert shown["letter", "compact", "–"] == "3 of 4 numbers of landmarks"
+    assert {("mnist", "compact", "–"), ("reuters_r8", "sparse queries", "open")} <= set(shown)
+    assert ("vowel", "probabilities", "open") not in shown
     fill(store, Run("yeast", "paper", 0), {method: [0.5, 0.5] for method in METHODS})
-    part = {
-        (row[0], row[2]): row[3] for row in part_tables.covered(gather(store)).rows if row[1] == "protocol"
-    }
-    assert part["yeast", "paper"] == "1 of 20 splits"
+    fill(store, Run("yeast", "open", 0), {method: [0.5, 0.5] for method in METHODS})
+    rewrite(store, Run("yeast", "open", 0), "class-001-svm", recipe="other")
+    shown = states(gather(store))
+    assert shown["yeast", "protocol", "paper"] == "1 of 20 splits"
+    assert shown["yeast", "protocol", "open"] == "not complete: 10 records of split 0"
+    assert full.planned == len(states(read(Store(store.path.with_name("none.jsonl")), store, EFFORT)))
 
 
-def test_remarks_come_from_the_records(full: Gathered):
-    text = "\n".join(remarks(full))
-    assert "0 settings of map and teacher and 324 points of students" in text
-    assert "Fewer than 10 folds were used for the students on news20_bydate (open): 5." in text
-    assert "trained again for their probabilities differ from the protocol's on vowel: class c2" in text
-    assert "Solvers stopped" not in text
-    assert "γ lies" not in text
-
-
-def test_remarks_name_ends_of_the_search_and_students_that_stopped(store: ResultStore):
-    setting, student = store.read(RUN, "setting"), store.read(RUN, "class-000-gsvm")
-    assert setting is not None
-    assert student is not None
-    features = {**setting["features"], "gamma": 0.5}
+def test_remarks_name_ends_of_the_search_and_students_that_stopped(store: Store):
+    features = {**vowel(store)["setting"]["features"], "gamma": 0.5}
     trace = [{"features": {**features, "gamma": gamma}} for gamma in (0.1, 0.2, 0.5)]
-    changed = {**setting, "features": features, "teacher_C": 1e6, "trace": trace}
-    chosen = {**student["chosen"], "C": 1e6, "cv_score": 0.95}
-    stopped = {**student, "chosen": chosen, "solution": {"status": "max_epochs"}}
-    for name, record in (("setting", changed), ("class-000-gsvm", stopped)):
-        store.write(RUN, name, "r", {k: v for k, v in record.items() if k not in {"format", "recipe"}})
-    text = "\n".join(remarks(gather(store)))
-    assert "γ lies at the end of what was tried on vowel (open)" in text
-    assert "The largest teacher C that could be chosen was chosen on vowel (open)" in text
-    assert "gSVM students chose the largest C of their grid: vowel (open) 1 of 3" in text
-    assert "Solvers stopped before their gap was reached: vowel (open) 1 of 9 students" in text
-    assert "better on held-out rows than on the test part on vowel (paper): F 65.0 against 50.0" in text
+    rewrite(store, RUN, "setting", features=features, teacher_C=1e6, trace=trace)
+    chosen = {**CHOSEN, "C": 1e6, "cv_score": 0.95}
+    rewrite(store, RUN, "class-000-gsvm", chosen=chosen, solution={"status": "max_epochs"})
+    text = "\n".join(remarks.remarks(gather(store)))
+    assert "vowel (open) 1 of 3" in text  # the largest C of the grid
+    assert "vowel (open) 1 of 9 students" in text  # not converged
+    assert "vowel (paper): F 65.0 against 50.0" in text  # optimism
+    for title in ("γ lies at the end", "The largest teacher C"):
+        assert re.search(rf"{title}.* vowel \(open\)", text)
 
 
-def test_remarks_tell_of_poor_probabilities_two_teachers_and_unclear_leads(store: ResultStore):
+def test_remarks_count_what_was_tried_and_name_changed_students(full: Results):
+    text = "\n".join(remarks.remarks(full))
+    assert "0 settings of map and teacher and 324 points" in text
+    assert "news20_bydate (open): 5" in text
+    assert "vowel: class c2" in text
+    assert "Solvers stopped" not in text
+
+
+def test_remarks_name_poor_probabilities_two_teachers_and_unclear_leads(store: Store):
     fill(store, Run("letter", "open", 0), {method: [0.5, 0.5] for method in METHODS})
     fill_curve(store, "letter", {25: 0.8})
     fill_probabilities(store, RUN)
-    record = store.read(RUN, "probability-001")
+    record = store.read(RUN.key("probability-001"))
     assert record is not None
-    record["calibrations"]["sigmoid"] |= {"brier": 0.3}
-    store.write(
-        RUN, "probability-001", "p", {k: v for k, v in record.items() if k not in {"format", "recipe"}}
-    )
-    text = "\n".join(remarks(gather(store)))
-    assert "no better than the share of the class on vowel (sigmoid): class c1" in text
-    assert "mean F: letter 95.00 against 50.00" in text
-    assert "no order is shown: letter (open) over gSVM-0 and SVM" in text
+    poor = record["calibrations"]["sigmoid"] | {"brier": 0.3}
+    rewrite(store, RUN, "probability-001", calibrations={"sigmoid": poor, "isotonic": None})
+    text = "\n".join(remarks.remarks(gather(store)))
+    assert "vowel (sigmoid): class c1" in text
+    assert "letter 95.00 against 50.00" in text
+    assert "letter (open) over gSVM-0 and SVM" in text
     assert "lies below 0: vowel (paper) over gSVM-0" in text
 
 
-def test_splits_searched_by_halving_on_the_papers_grid_are_named(store: ResultStore):
+def test_splits_searched_by_halving_on_the_papers_grid_are_named(store: Store):
     for split in (0, 1):
         fill(store, Run("yeast", "paper", split), {method: [0.5, 0.5] for method in METHODS})
-    fill(store, Run("letter", "paper", 0), {method: [0.5, 0.5] for method in METHODS})
-    text = "\n".join(remarks(gather(store)))
-    assert "not exhaustively, on letter; yeast, 1 of 2 splits." in text
+    assert "yeast, 1 of 2 splits" in "\n".join(remarks.remarks(gather(store)))
 
 
-def test_tables_are_escaped_where_they_are_written():
-    table = Table("a < b", "", ("x", "y"), (("1|2", "<b>"),), ("x: & y",))
-    assert "Note on x: &amp; y" in table.html()
-    assert "| 1\\|2 | <b> |" in table.markdown()
-    assert "<td>&lt;b&gt;</td>" in table.html()
-    assert "a &lt; b" in table.html()
+def test_a_report_is_the_same_from_stored_results_alone(full: Results, store: Store):
+    stored = Store(store.path.with_name("kept.jsonl"))
+    again = read(stored, Store(store.path.with_name("none.jsonl")), EFFORT)
+    assert [table.markdown() for table in tables.report_tables(again)] == [
+        table.markdown() for table in tables.report_tables(full)
+    ]
+    size = len(stored.path.read_text().splitlines())
+    update(stored, store, EFFORT)
+    assert len(stored.path.read_text().splitlines()) == size == 6
 
 
-FACTS = ("stms reproduce --grid open & more", 0, 2, 2)
+def test_stored_results_with_more_splits_are_not_replaced(full: Results, store: Store, tmp_path: Path):
+    fill(store, Run("vowel", "open", 1), SAME)
+    kept = Store(tmp_path / "kept.jsonl")
+    gather(store, kept=kept)
+    fewer = Store(tmp_path / "fewer.jsonl")
+    fill(fewer, RUN, {method: [0.1, 0.1, 0.1] for method in METHODS})
+    outcome = gather(fewer, kept=kept).outcome("vowel", "open")
+    assert outcome is not None
+    assert outcome["runs"] == [0, 1]
 
 
-def test_the_report_is_three_files_that_need_nothing_else(full: Gathered, tmp_path: Path):
+def test_results_of_another_seed_or_plan_are_not_shown(full: Results, store: Store, monkeypatch):
+    kept, none = Store(store.path.with_name("kept.jsonl")), Store(store.path.with_name("none.jsonl"))
+    for effort in (replace(EFFORT, seed=1), replace(EFFORT, replicates=6)):
+        assert read(kept, none, effort).outcomes == []
+    monkeypatch.setattr(
+        "experiments.report.results.plan_for", lambda name, grid: replace(plan_for(name, grid), folds=7)
+    )
+    found = read(kept, none, EFFORT)
+    # Without its outcome a result of the other parts has nothing to belong to.
+    assert (found.outcomes, found.probabilities, found.sparse) == ([], {}, {})
+    assert list(found.curves) == ["letter"]
+
+
+COMMAND = "stms reproduce --grid open & more"
+
+
+def test_the_report_is_three_files_that_refer_to_nothing_else(full: Results, tmp_path: Path):
     pytest.importorskip("matplotlib")
-    from experiments.report import Facts, versions, write_report
+    from experiments.report.page import Facts, versions, write_report
 
-    facts = Facts(*FACTS)
+    facts = Facts(COMMAND, 0, 2, 2, (COMMAND, "stms reproduce"))
     markdown, numbers, page = write_report(full, facts, tmp_path / "out")
     found = json.loads(numbers.read_text())
-    assert {name: found[name] for name in ("vowel", "news20_bydate")} == figures(full.summary)
+    svm = found["vowel"]["open"]["svm"]
+    assert svm["median"] == {"accuracy": 90.0, "f1": 30.0, "auc": 80.0}
+    assert list(svm) == list(STATISTICS)
+    assert list(svm["mean"]) == list(MEASURES)
     assert found["about"]["versions"] == versions()
     assert found["about"]["cores"] == os.cpu_count()
-    assert found["about"]["command"] == FACTS[0]
+    assert found["about"]["command"] == COMMAND
     assert found["about"]["seconds"]["compact"] == pytest.approx(36.0)
     assert [point["landmarks"] for point in found["compact"]["letter"]["points"]] == [25, 100, 200]
     assert found["probabilities"]["vowel"]["sigmoid"]["brier"] == pytest.approx(0.04)
     assert found["sparse_queries"]["news20_bydate"]["columns"] == 32199
     assert len(found["goals"]) == 30
-    assert ("letter", "paper") in {(one["data_set"], one["grid"]) for one in found["not_complete"]}
     text = markdown.read_text()
-    for expected in (
-        FACTS[0],
-        f"{os.cpu_count()} cores",
-        "Table 3 on the open grid",
-        "news20_bydate, open grid: F and AUC of each class",
-        "Compact students: cost against F",
-        "### Probabilities",
-        "One query of sparse text",
-        "Not run, or not complete",
-        "Time that each part took",
-    ):
-        assert expected in text
-    assert re.search(r"\d+ of 30 cells are reached", text)
+    assert all(table.markdown() in text for table in tables.report_tables(full))
+    assert text.count("stms reproduce\n") == 1
     html = page.read_text()
+    assert html.count("<table>") == len(tables.report_tables(full)) + len(full.outcomes)
     assert "--grid open &amp; more" in html
-    for figure in ("Figure 2", "Figure 3", "Figure 4", "Compact students: mean F", "Reliability: vowel"):
-        assert f"<figcaption>{figure}" in html
     # Figure 4, Figures 2 and 3 of three runs, the curve, one reliability plot, sparse queries.
     assert html.count("data:image/svg+xml;base64,") == 1 + 2 * 3 + 3
+    assert not re.search(r"<(script|link|iframe|object)\b", html)
+    assert not re.search(r'(src|href)="(?!data:)', html)
+    assert not {"url(", "@import"} & set(re.findall(r"url\(|@import", html))
+    for picture in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", html):
+        assert not re.search(r'(?:href|src)="(?!#)', base64.b64decode(picture).decode())
     again = write_report(full, facts, tmp_path / "again")[2]
     assert again.read_bytes() == page.read_bytes()
 
 
-def test_the_page_refers_to_nothing_outside_of_it(full: Gathered, tmp_path: Path):
+def test_labels_are_escaped():
     pytest.importorskip("matplotlib")
-    from experiments.report import Facts, write_report
+    from markdown_it import MarkdownIt
 
-    html = write_report(full, Facts(*FACTS), tmp_path)[2].read_text()
-    assert not re.search(r"<(script|link|iframe|object)\b", html)
-    assert not re.search(r'(src|href)="(?!data:)', html)
-    assert "url(" not in html
-    assert "@import" not in html
-    for picture in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", html):
-        svg = base64.b64decode(picture).decode()
-        assert not re.search(r'(?:href|src)="(?!#)', svg)
-
-
-def test_the_commands_that_filled_the_work_folder_are_named(tmp_path: Path):
-    pytest.importorskip("matplotlib")
-    from experiments.report import Facts
-
-    assert remembered(tmp_path) == ()
-    for command in (
-        "stms reproduce --grid paper",
-        "stms reproduce --grid open",
-        "stms reproduce --grid paper",
-    ):
-        remember(tmp_path / "work", command)
-    history = remembered(tmp_path / "work")
-    assert history == ("stms reproduce --grid paper", "stms reproduce --grid open")
-    lines = Facts("stms reproduce --grid open", 0, 500, 2, history).lines()
-    assert lines[:2] == [
-        "Command: stms reproduce --grid open",
-        "Results were made by, too: stms reproduce --grid paper",
-    ]
+    table = tables.Table("a < b", "", ("x", "y"), (("1|2", "<b>"),), ("x: & y",))
+    assert "| 1\\|2 | <b> |" in table.markdown()
+    html = MarkdownIt("commonmark", {"html": False}).enable("table").render(table.markdown())
+    assert all(text in html for text in ("a &lt; b", "1|2", "&lt;b&gt;", "&amp; y"))
 
 
 def test_a_report_without_results_is_still_a_report(tmp_path: Path):
     pytest.importorskip("matplotlib")
-    from experiments.report import Facts, write_report
+    from experiments.report.page import Facts, write_report
 
-    gathered = gather(ResultStore(tmp_path / "empty"))
-    markdown, numbers, page = write_report(gathered, Facts("stms reproduce", 0, 500, 2), tmp_path)
+    results = gather(Store(tmp_path / "empty.jsonl"))
+    markdown, numbers, page = write_report(results, Facts("stms reproduce", 0, 500, 2), tmp_path)
     found = json.loads(numbers.read_text())
     assert not set(found) & set(DATA_SETS)
     assert {one["data_set"] for one in found["not_complete"]} == set(DATA_SETS)
-    text = markdown.read_text()
-    assert "0 of 30" in text
-    assert all(name in text for name in DATA_SETS)
+    assert "0 of 30" in markdown.read_text()
     assert "<img" not in page.read_text()
+
+
+def test_the_committed_results_are_all_shown():
+    root = Path(__file__).parents[2] / "docs"
+    kept = Store(root / "reproduction" / "results.jsonl")
+    results = read(kept, Store(root / "none.jsonl"), replace(EFFORT, replicates=500))
+    counts = len(results.outcomes), len(results.curves), len(results.probabilities), len(results.sparse)
+    assert counts == (18, 3, 6, 1)
+    committed = json.loads((root / "reproduction.json").read_text())
+    for outcome in results.outcomes:
+        cells = committed[outcome.data_set][outcome.grid]
+        for method in METHODS:
+            shown = [outcome.value(method, s, m) for s in STATISTICS for m in MEASURES]
+            assert np.allclose(shown, [cells[method][s][m] for s in STATISTICS for m in MEASURES], atol=1e-3)

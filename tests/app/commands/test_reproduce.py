@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,6 @@ def test_an_unknown_part_is_wrong_usage(run, tmp_path: Path):
     assert shown.exit_code == 2
     assert "figures" in shown.stderr
     assert "protocol, probabilities, sparse, compact" in shown.stderr
-
-
-def test_the_finish_has_a_date_when_it_is_on_another_day():
-    from app.commands.reproduce import _finish
-
-    assert _finish(None) == ""
-    assert "1 min left, until " in _finish(60.0)
-    assert re.search(r"2880 min left, until \d\d \w+ \d\d:\d\d$", _finish(172_800.0))
 
 
 def test_the_help_tells_the_parts(run):
@@ -124,7 +115,6 @@ def test_the_command_makes_results_and_tells_how_far_it_is(run, tmp_path: Path, 
     shown = run("reproduce", *places, *which)
     assert shown.exit_code == 0, shown.stderr
     assert "10/10  yeast paper split 0  inference" in shown.stderr
-    assert "min left" in shown.stderr
     found = json.loads((out / "reproduction.json").read_text())
     assert found["yeast"]["paper"]["gsvm"]["mean"]["f1"] == 100.0
     assert run("reproduce", *places, *which).stderr == ""

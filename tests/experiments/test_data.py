@@ -1,0 +1,159 @@
+"""The paper's figures as data, the data sets, and fetching them from a simulated OpenML."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.data import DataMissing, data_folder, fetch, fetch_missing, load
+from experiments.paper import GOAL_SETS, MEASURES, METHODS, STATISTICS, TABLE_2, published
+from experiments.plans import DATA_SETS, GRIDS, plan_for
+
+ROOT = Path(__file__).parents[2]
+PAPER = ROOT.parent / "shared" / "papers" / "single-teacher-multi-student-gsvm.md"
+BENCHMARKS = Path(os.environ.get("STMS_DATA", ROOT.parent / "shared" / "data"))
+
+
+def test_every_cell_of_table_3_stands_in_the_paper():
+    if not PAPER.exists():
+        pytest.skip("the text of the paper is not here")
+    text = PAPER.read_text(encoding="utf-8")
+    for data_set in (*GOAL_SETS, "protein"):
+        for method in METHODS:
+            cells = [published(data_set, method, s, m) for s in STATISTICS for m in MEASURES]
+            assert "\t".join(f"{cell:.2f}%" for cell in cells) in text, (data_set, method)
+
+
+def test_a_part_of_protein_is_held_against_protein_and_other_sets_against_nothing():
+    assert published("protein_val_part", "gsvm", "mean", "f1") == 69.86
+    assert published("mnist", "gsvm", "mean", "f1") is None
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", GOAL_SETS)
+def test_the_benchmark_sets_have_the_sizes_of_table_2(name: str):
+    if not (BENCHMARKS / f"{name}.npz").exists():
+        pytest.skip("the benchmark sets are not here")
+    split = load(name, BENCHMARKS)
+    assert (split.train.n, split.test.n, split.train.d, split.train.K) == TABLE_2[name]
+
+
+def test_further_splits_take_four_fifths_of_every_class(folder: Path):
+    given, other = load("yeast", folder), load("yeast", folder, 1)
+    totals = given.train.class_counts + given.test.class_counts
+    assert list(other.train.class_counts) == [int(0.8 * total) for total in totals]
+    assert list(other.train.class_counts + other.test.class_counts) == list(totals)
+    assert given.train.classes == ("one", "three", "two")
+
+
+def test_a_split_is_drawn_from_its_number(folder: Path):
+    first, again, other = (load("yeast", folder, split).train.X for split in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_only_yeast_has_further_splits(folder: Path):
+    with pytest.raises(DataMissing, match="one split only"):
+        load("vowel", folder, 1)
+
+
+def test_texts_become_rows_of_length_one(folder: Path):
+    rows = load("reuters_r8", folder).train.X
+    lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
+    assert np.allclose(lengths, 1.0)
+
+
+def test_rows_of_one_speaker_or_chain_belong_together(folder: Path):
+    assert load("vowel", folder).groups is None
+    chains = load("protein_val_part", folder).groups
+    assert chains is not None
+    assert list(np.bincount(chains)) == [8] * 8
+    y = np.tile(np.arange(11), 12)
+    X = np.random.default_rng(0).standard_normal((132, 10))
+    np.savez(folder / "vowel.npz", X_train=X, y_train=y, X_test=X, y_test=y)
+    speakers = load("vowel", folder).groups
+    assert speakers is not None
+    assert list(np.bincount(speakers)) == [66, 66]
+
+
+def test_what_cannot_be_read_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("STMS_DATA", raising=False)
+    with pytest.raises(DataMissing, match="--data"):
+        data_folder()
+    with pytest.raises(DataMissing, match="no folder"):
+        data_folder(folder / "nowhere")
+    monkeypatch.setenv("STMS_DATA", str(folder))
+    assert data_folder() == folder
+    with pytest.raises(DataMissing, match="no file"):
+        load("letter", folder)
+    (folder / "letter.npz").write_bytes(b"not a zip file")
+    with pytest.raises(DataMissing, match="cannot be read"):
+        load("letter", folder)
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_every_data_set_has_a_plan_for_both_grids(name: str):
+    paper, wide = (plan_for(name, grid) for grid in GRIDS)
+    assert max(paper.grid.C) == 1e3
+    assert max(wide.grid.C) == 1e6
+    assert (paper.tuning, wide.tuning) == ("class", "joint")
+    assert len(paper.grid.points("gsvm")) == 7 * 16 * 5
+
+
+def test_only_the_first_split_is_searched_exhaustively():
+    plan = plan_for("yeast", "paper")
+    assert [plan.strategy_of(split) for split in (0, 1)] == ["exhaustive", "halving"]
+    assert plan.splits == 20
+
+
+def vowel_of_openml(**arguments: Any) -> SimpleNamespace:
+    assert arguments == {"data_id": 307, "as_frame": False, "parser": "liac-arff"}
+    rng = np.random.default_rng(0)
+    names = ["Train_or_Test", "Speaker_Number", "Sex", *(f"Feature_{k}" for k in range(10))]
+    target = np.repeat([f"h{k}" for k in range(11)], 90)
+    return SimpleNamespace(data=rng.standard_normal((990, 13)), feature_names=names, target=target)
+
+
+def test_a_fetched_set_is_cut_by_the_sizes_of_table_2(tmp_path: Path):
+    path = fetch("vowel", tmp_path / "new", vowel_of_openml)
+    split = load("vowel", path.parent)
+    assert (split.train.n, split.test.n, split.train.d, split.train.K) == (528, 462, 10, 11)
+    assert set(split.train.class_counts) == {48}
+    assert split.groups is None
+
+
+def test_a_file_that_is_there_is_kept(tmp_path: Path):
+    (tmp_path / "vowel.npz").write_bytes(b"mine")
+    assert fetch("vowel", tmp_path, vowel_of_openml).read_bytes() == b"mine"
+
+
+def test_sets_that_are_not_on_openml_are_left_to_the_folder(tmp_path: Path):
+    found = fetch_missing(["mnist", "vowel", "news20_bydate"], tmp_path, vowel_of_openml)
+    assert found == [tmp_path / "vowel.npz"]
+
+
+def no_network(**_: Any) -> SimpleNamespace:
+    raise OSError("no route to host")
+
+
+def other_set(**_: Any) -> SimpleNamespace:
+    return SimpleNamespace(data=np.zeros((4, 2)), feature_names=["a", "b"], target=["x", "x", "y", "y"])
+
+
+@pytest.mark.parametrize(
+    ("name", "download", "message"),
+    [
+        ("mnist", vowel_of_openml, "not fetched"),
+        ("yeast", no_network, "no route"),
+        ("yeast", other_set, "Table 2"),
+    ],
+)
+def test_what_cannot_be_fetched_is_told_and_leaves_no_file(tmp_path: Path, name: str, download, message: str):
+    with pytest.raises(DataMissing, match=message):
+        fetch(name, tmp_path, download)
+    assert list(tmp_path.iterdir()) == []
