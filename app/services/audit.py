@@ -17,6 +17,6 @@ def list_records(
     until: float | None = None,
     **equal: str | None,
 ) -> tuple[Sequence[AuditRecord], bool]:
-    """Records newest first, as `Audit.page` gives them; and whether there are more."""
+    """A page of records, newest first, filtered as in `Audit.page`; and whether more follow."""
     with store.read() as uow:
         return uow.audit.page(limit=limit, after=after, since=since, until=until, **equal)

@@ -1,4 +1,4 @@
-"""Use case: a linear head from outside becomes a model, its rows students that can be asked at once."""
+"""Use case: import a linear head as a version of a model, whose rows are students ready for queries."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ def import_head(
     alias: str | None = DEFAULT_ALIAS,
     limits: Settings,
 ) -> tuple[ModelVersion, bool]:
-    """Check a head and publish it as the next version of ``model``; returns it and whether it is new.
+    """Validate a head and publish it as the next version of ``model``; returns it and whether it is new.
 
     source: safetensors or .npz, see `app.ingest.linear_head`. kind: "head", rows of a teacher, or "linear",
-    students trained elsewhere. The same content again is the version that it was before, and no alias moves.
+    students trained elsewhere. Importing the same content again returns the existing version and moves no
+    alias.
 
-    The weights pass in blocks: into a file of the model cache, synced, and from there into the database in
-    transactions of some MiB each. Until the last of them there is nothing to be seen.
+    The weights are written in blocks to a file of the model cache, and from there to the database in
+    transactions of a few MiB each. Readers see nothing before the last of them.
 
-    Raises InvalidRequest naming field, row and column at fault, TooLarge, UnsupportedFormat, Unavailable.
+    Raises InvalidRequest naming field, row and column, TooLarge, UnsupportedFormat and Unavailable.
     """
     check_model_name(model)
     if alias is not None:
@@ -74,7 +75,7 @@ def _new_file(files: BlobCache) -> AbstractContextManager[FileWriter]:
 
 
 def _write(writer: FileWriter, head: HeadFile, kind: Kind) -> None:
-    """The packed head, as `core.packed.PackedHead` reads it."""
+    """Write the packed head in the format of `core.packed.PackedHead`."""
     shapes = head_shapes(len(head.labels), head.columns, head.dtype, head.threshold is not None)
     front, places = encode_front(head_header(kind), shapes)
     writer.write(front)
@@ -125,6 +126,6 @@ def _publish(store: Store, wanted: ModelVersion, alias: str | None) -> tuple[Mod
         uow.models.publish(version)
         if alias is not None:
             uow.models.point(version.model, alias, number)
-        told = {"kind": version.method, "alias": alias}
-        uow.audit.append("model.import", f"{version.model}@{number}", details=told)
+        details = {"kind": version.method, "alias": alias}
+        uow.audit.append("model.import", f"{version.model}@{number}", details=details)
     return version, True

@@ -1,4 +1,4 @@
-"""Use cases of an imported head as the teacher of a training job: is it fit for the data, and its rows."""
+"""Use cases of an imported head as the teacher of a training job: validating it and reading its rows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _FIELD = "hyperparameters.teacher.model"
 _MAX_FAULTS = 10
 
 
-def fixed_teacher(store: Store, files: BlobCache, reference: str, dataset: Dataset) -> str:
-    """The name, by its number, of the version that ``reference`` means now: a job keeps its teacher.
+def pin_teacher_version(store: Store, files: BlobCache, reference: str, dataset: Dataset) -> str:
+    """The version that ``reference`` currently means, as ``name@number``, so that a job keeps its teacher.
 
-    Raises InvalidRequest when there is none, it is no imported head, its columns are not those of the data
-    set, or it lacks a class of it: the data set's classes are what its students are told apart from.
+    Raises InvalidRequest when the version does not exist, is not an imported head, has other columns than the
+    data set, or lacks one of its classes.
     """
     try:
         with store.read() as uow:
@@ -31,7 +31,7 @@ def fixed_teacher(store: Store, files: BlobCache, reference: str, dataset: Datas
     except NotFound as error:
         raise _unfit("unknown_model", error.message) from error
     if version.method != "head":
-        text = f"Model {reference!r} is no imported head; leave teacher.model out to train a teacher."
+        text = f"Model {reference!r} is not an imported head; omit teacher.model to train a teacher."
         raise _unfit("no_head", text)
     if version.columns != dataset.columns:
         text = f"The teacher has {version.columns} columns, the data set {dataset.columns}."
@@ -49,9 +49,9 @@ def fixed_teacher(store: Store, files: BlobCache, reference: str, dataset: Datas
 def teacher_rows(
     store: Store, files: BlobCache, reference: str, classes: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Weights (K, d) and bias (K,) of the teacher's rows of ``classes``, which it has, in their order.
+    """Weights (K, d) and bias (K,) of the head's rows of ``classes``, in their order.
 
-    Raises NotFound, and Unavailable when the head cannot be read.
+    Raises NotFound, also for a class that the head does not have, and Unavailable when it cannot be read.
     """
     with store.read() as uow:
         version = resolve(uow, reference)
@@ -68,11 +68,11 @@ def teacher_rows(
 def _rows(
     head: PackedHead, version: ModelVersion, classes: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    found = [head.labels.find(label) for label in classes]
-    if None in found:
-        label = classes[found.index(None)]
+    rows = [head.labels.find(label) for label in classes]
+    if None in rows:
+        label = classes[rows.index(None)]
         raise NotFound(f"The head of {version.model!r} has no class {label!r}.", code="class_not_found")
-    return head.linear([row for row in found if row is not None])
+    return head.linear([row for row in rows if row is not None])
 
 
 def _unfit(code: str, text: str) -> InvalidRequest:

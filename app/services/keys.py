@@ -1,7 +1,7 @@
-"""Use cases of API keys: make, list, rotate, revoke, and recognise.
+"""Use cases of API keys: create, list, rotate, revoke and authenticate.
 
-A key is ``stms_<id>_<secret>``. The secret is 256 random bits, so its plain SHA-256 is enough to store: there
-is nothing to guess that a slow hash would protect.
+A key is ``stms_<id>_<secret>``. The secret is 256 random bits that cannot be guessed, so storing its plain
+SHA-256 is safe, and a slow hash would add nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _TEXT = re.compile(r"stms_(key_[0-9a-f]{24})_([A-Za-z0-9_-]{43})")
 _NO_DIGEST = "0" * 64
 
 MAX_RATE: Final = 1e6
-"""Largest limit of a key, in requests a second or at once."""
+"""Largest rate limit of a key, in requests per second or at once."""
 MAX_OVERLAP_SECONDS: Final = 30 * 86400.0
-"""Longest time that a rotated key's old text may be good for."""
+"""Longest time for which the previous text of a rotated key may stay valid."""
 _MAX_TIME: Final = 253402300799.0
 """The end of the year 9999."""
 
@@ -43,14 +43,14 @@ def create_key(
     rate_limit: float | None = None,
     rate_burst: int | None = None,
 ) -> tuple[ApiKey, str]:
-    """Make a key; returns it and its text, which is stored nowhere and can never be shown again.
+    """Create a key; returns it and its text, which is not stored and cannot be shown again.
 
-    models: the models a query key may ask; empty means all. expires_at, rate_limit, rate_burst: as those of
+    models: the models that a query key may query; empty means all. expires_at, rate_limit, rate_burst: as in
     `ApiKey`. Raises InvalidRequest.
     """
     faults = _faults(name, scopes, models) + _limit_faults(expires_at, rate_limit, rate_burst)
     if faults:
-        raise InvalidRequest("The API key cannot be made as asked.", faults=faults)
+        raise InvalidRequest("The API key cannot be created.", faults=faults)
     secret = secrets.token_urlsafe(32)
     key = ApiKey(
         id=new_id("key"),
@@ -65,19 +65,19 @@ def create_key(
     )
     with store.begin() as uow:
         uow.keys.add(key)
-        told = {"name": key.name, "scopes": sorted(key.scopes), "models": len(key.models)}
-        uow.audit.append("key.create", key.id, details=told)
+        details = {"name": key.name, "scopes": sorted(key.scopes), "models": len(key.models)}
+        uow.audit.append("key.create", key.id, details=details)
     return key, _text(key, secret)
 
 
 def list_keys(store: Store) -> Sequence[ApiKey]:
-    """Every key, revoked ones too, oldest first."""
+    """All keys, including revoked ones, oldest first."""
     with store.read() as uow:
         return uow.keys.all()
 
 
 def revoke_key(store: Store, key_id: str) -> ApiKey:
-    """Make a key useless from now on; a second time changes nothing. Raises NotFound."""
+    """Revoke a key; a second call changes nothing. Raises NotFound."""
     with store.begin() as uow:
         before = uow.keys.get(key_id, lock=True)
         if before.revoked_at is not None:
@@ -87,21 +87,22 @@ def revoke_key(store: Store, key_id: str) -> ApiKey:
 
 
 def rotate_key(store: Store, key_id: str, overlap_seconds: float = 0.0) -> tuple[ApiKey, str]:
-    """Give a key another secret; returns it and its new text, shown this once.
+    """Replace the secret of a key; returns the key and its new text, which cannot be shown again.
 
-    overlap_seconds: how long the old text is good beside the new one; by default it is useless at once. The
-    text before that is useless in any case. Raises NotFound, InvalidRequest, and Conflict for a key that was
-    revoked or has expired.
+    overlap_seconds: how long the previous text stays valid; older texts are always invalid. Raises NotFound,
+    InvalidRequest, and Conflict for a key that was revoked or has expired.
     """
     if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:
-        message = f"The overlap is 0 to {MAX_OVERLAP_SECONDS:.0f} seconds."
+        message = f"The overlap must be 0 to {MAX_OVERLAP_SECONDS:.0f} seconds."
         fault = InputFault("overlap_seconds", "out_of_range", message)
         raise InvalidRequest(message, faults=[fault])
     now, secret = time.time(), secrets.token_urlsafe(32)
     with store.begin() as uow:
         before = uow.keys.get(key_id, lock=True)
         if before.revoked_at is not None or is_over(before.expires_at, now):
-            raise Conflict(f"API key {key_id} is useless for good: make a new one.", code="key_ended")
+            raise Conflict(
+                f"API key {key_id} was revoked or has expired: create a new one.", code="key_ended"
+            )
         uow.keys.change(
             key_id,
             digest=_digest(secret),
@@ -115,16 +116,16 @@ def rotate_key(store: Store, key_id: str, overlap_seconds: float = 0.0) -> tuple
 
 
 def note_uses(store: Store, moments: Mapping[str, float]) -> None:
-    """Write down when keys, by id, were used last, in seconds since the epoch."""
+    """Store when keys were last used: their ids, with seconds since the epoch."""
     if moments:
         with store.begin() as uow:
             uow.keys.used(moments)
 
 
 class KeyRing:
-    """All keys in memory: recognises a caller without asking the database.
+    """All keys in memory, to authenticate callers without the database.
 
-    ``replace`` swaps the whole snapshot at once, so readers on other threads see the old or the new one.
+    `replace` swaps the whole snapshot, so readers on other threads see either the old or the new one.
     """
 
     def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
@@ -132,29 +133,29 @@ class KeyRing:
         self.replace(keys)
 
     def replace(self, keys: Iterable[ApiKey]) -> None:
-        """From now on know these keys only."""
+        """Replace the snapshot by these keys."""
         self._keys = {key.id: key for key in keys}
 
     def reload(self, store: Store) -> None:
-        """From now on know the keys that the database has."""
+        """Replace the snapshot by the keys in the database."""
         self.replace(list_keys(store))
 
     @property
     def empty(self) -> bool:
-        """Whether no key was ever made. Revoked keys count: revoking the last one must not open the doors."""
+        """Whether no key was ever created. Revoked keys count: revoking the last one opens nothing."""
         return not self._keys
 
     def authenticate(self, text: str) -> ApiKey:
-        """The key of a caller. Raises NotAuthenticated: no key, unknown, revoked or expired."""
+        """The key with this text. Raises NotAuthenticated if it is malformed, unknown, revoked or expired."""
         return self.recognise(text)[0]
 
     def recognise(self, text: str) -> tuple[ApiKey, float]:
-        """The key of a caller, and until when this text stands for it, in seconds since the epoch."""
+        """As `authenticate`, and when this text expires, in seconds since the epoch."""
         parts = _TEXT.fullmatch(text)
         if parts is None:
-            raise NotAuthenticated("The API key is not of the form stms_….", code="invalid_key")
+            raise NotAuthenticated("The API key does not have the form stms_….", code="invalid_key")
         key, digest, now = self._keys.get(parts[1]), _digest(parts[2]), time.time()
-        # Both are compared whatever comes out: the time it takes tells nothing.
+        # Both are always compared, so that the duration reveals nothing.
         is_new = hmac.compare_digest(_NO_DIGEST if key is None else key.digest, digest)
         is_old = hmac.compare_digest((key and key.previous_digest) or _NO_DIGEST, digest)
         if key is None or not (is_new or (is_old and not is_over(key.previous_until, now))):
@@ -168,7 +169,7 @@ class KeyRing:
 
 
 def is_over(moment: float | None, now: float) -> bool:
-    """Whether a moment has come; None never comes."""
+    """Whether ``moment`` has passed; None never does."""
     return moment is not None and moment <= now
 
 
@@ -183,15 +184,17 @@ def _digest(secret: str) -> str:
 def _faults(name: str, scopes: Collection[str], models: Collection[str]) -> list[InputFault]:
     faults = []
     if not is_display_name(name, 100):
-        faults.append(InputFault("name", "bad_name", "A key's name is 1 to 100 printable characters."))
+        faults.append(
+            InputFault("name", "bad_name", "The name of a key must have 1 to 100 printable characters.")
+        )
     if not scopes or not SCOPES.issuperset(scopes):
-        text = f"Scopes are one or more of {', '.join(sorted(SCOPES))}."
+        text = f"Scopes must be one or more of {', '.join(sorted(SCOPES))}."
         faults.append(InputFault("scopes", "unknown_scope", text))
     if models and set(scopes) != {"query"}:
-        text = "Only a key whose one scope is query can be limited to models."
+        text = "Only a key whose single scope is query can be limited to models."
         faults.append(InputFault("models", "models_without_query", text))
     return faults + [
-        InputFault("models", "bad_name", f"{model!r:.120} is no name of a model.")
+        InputFault("models", "bad_name", f"{model!r:.120} is not the name of a model.")
         for model in models
         if not is_model_name(model)
     ]
@@ -202,12 +205,12 @@ def _limit_faults(
 ) -> list[InputFault]:
     faults = []
     if expires_at is not None and not time.time() < expires_at <= _MAX_TIME:
-        text = "A key expires at a time that is still to come."
+        text = "The expiry of a key must be in the future."
         faults.append(InputFault("expires_at", "out_of_range", text))
     if rate_limit is not None and not 0 <= rate_limit <= MAX_RATE:
-        text = f"A limit is 0 (none) to {MAX_RATE:.0f} requests a second."
+        text = f"A rate limit must be 0 (none) to {MAX_RATE:.0f} requests per second."
         faults.append(InputFault("rate_limit", "out_of_range", text))
     if rate_burst is not None and not 1 <= rate_burst <= MAX_RATE:
-        text = f"A burst is 1 to {MAX_RATE:.0f} requests."
+        text = f"A burst must be 1 to {MAX_RATE:.0f} requests."
         faults.append(InputFault("rate_burst", "out_of_range", text))
     return faults

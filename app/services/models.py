@@ -22,13 +22,13 @@ from core.packed import PackedHead, PackedLabels
 DEFAULT_ALIAS = "latest"
 
 LISTED_CLASSES = 1000
-"""Up to so many labels stand in a version itself; more are in a table that is read when it is asked for."""
+"""Versions with at most this many labels list them; those of others are in a table, read on demand."""
 
 Result = TypeVar("Result")
 
 
 def list_models(store: Store, *, limit: int, after: str | None = None) -> tuple[Sequence[ModelSummary], bool]:
-    """Models in order of name, those behind ``after``; and whether there are more."""
+    """Models with names after ``after``, in order of name; and whether more follow."""
     with store.read() as uow:
         return uow.models.summaries(limit=limit, after=after)
 
@@ -52,9 +52,9 @@ def get_alias(store: Store, model: str, alias: str) -> Alias:
 
 
 def resolve(uow: UnitOfWork, reference: str) -> ModelVersion:
-    """The version that ``name``, ``name@alias`` or ``name@3`` stands for.
+    """The version that ``name``, ``name@alias`` or ``name@3`` refers to.
 
-    A bare name is its alias "latest", or its newest version when it has no such alias. Raises NotFound.
+    A bare name means its alias "latest" or, without that alias, its newest version. Raises NotFound.
     """
     model, at, suffix = reference.partition("@")
     if at:
@@ -77,44 +77,48 @@ def _named(uow: UnitOfWork, model: str, name: str) -> ModelVersion:
 def point_alias(
     store: Store, model: str, alias: str, version: int, expected_revision: int | None = None
 ) -> Alias:
-    """Make an alias, or move one to another version of its model, at once for all readers.
+    """Create an alias, or move it to another version of its model.
 
-    expected_revision: the revision the caller read; 0 to make a new one; None only if there is none yet.
-    Raises InvalidRequest (bad name), NotFound, PreconditionFailed, and PreconditionRequired when the alias
-    exists and the caller does not say which state of it was read.
+    expected_revision: the revision that the caller read; 0 to create a new alias; None for either, which an
+    existing alias does not allow. Raises InvalidRequest (bad name), NotFound, PreconditionFailed, and
+    PreconditionRequired when the alias exists and no revision is expected.
     """
     check_alias(alias)
     with store.begin() as uow:
         uow.models.version(model, version)
         if expected_revision is None and any(known.alias == alias for known in uow.models.aliases_of(model)):
             raise PreconditionRequired(
-                f"Alias {alias!r} exists: say which revision you read.", code="if_match_required"
+                f"Alias {alias!r} exists: the revision you read is required.", code="if_match_required"
             )
         uow.audit.append("alias.move", f"{model}@{alias}", details={"version": version})
         return uow.models.point(model, alias, version, expected_revision=expected_revision or 0)
 
 
 def delete_alias(store: Store, model: str, alias: str, expected_revision: int | None) -> None:
-    """Forget an alias, at once for all readers.
+    """Delete an alias.
 
-    expected_revision: the revision the caller read. Raises NotFound, PreconditionFailed, and
-    PreconditionRequired when the caller does not say which state was read.
+    expected_revision: the revision that the caller read. Raises NotFound, PreconditionFailed, and
+    PreconditionRequired when it is None.
     """
     if expected_revision is None:
-        raise PreconditionRequired("Say which revision of the alias you read.", code="if_match_required")
+        raise PreconditionRequired(
+            "The revision of the alias that you read is required.", code="if_match_required"
+        )
     with store.begin() as uow:
         uow.models.delete_alias(model, alias, expected_revision=expected_revision)
         uow.audit.append("alias.delete", f"{model}@{alias}")
 
 
 def delete_version(store: Store, model: str, version: int) -> None:
-    """Forget a version, at once for all readers; its job and data set stay, and its number is not used again.
+    """Delete a version. Its job and data set stay, and its number is not used again.
 
-    Raises NotFound, and Conflict while an alias points to it, or a job that has not ended learns from it.
+    Raises NotFound, and Conflict while an alias points to it or an unfinished job uses it as its teacher.
     """
     with store.begin() as uow:
         if uow.retention.is_teacher_in_use(f"{model}@{version}"):
-            text = f"A training job that has not ended learns from version {version} of model {model!r}."
+            text = (
+                f"A training job that has not ended uses version {version} of model {model!r} as its teacher."
+            )
             raise Conflict(text, code="version_in_use")
         deleted = uow.models.delete(model, version)
         if deleted.job_id is not None:
@@ -134,10 +138,10 @@ def publish(
     metrics: Json,
     alias: str | None = DEFAULT_ALIAS,
 ) -> ModelVersion:
-    """Publish what a job trained as the next version of its model, and move the alias there.
+    """Publish the results of a job as the next version of its model, and move the alias to it.
 
-    A job has at most one version: called again, e.g. after a crash or a retry, the one there is returned, and
-    no alias is moved. Writes the version's number into the job.
+    A job has at most one version. Another call, for example after a crash or a retry, returns the existing
+    one and moves no alias. The number of the version is stored in the job.
     """
     number = uow.models.next_version(job.model)
     known = uow.models.of_job(job.id)
@@ -169,10 +173,10 @@ def publish(
 
 
 def student_digest(store: Store, files: BlobCache, version: ModelVersion, label: str) -> str:
-    """Digest of the packed student that answers for a class of a trained version.
+    """Digest of the packed student of a class of a trained version.
 
-    Raises NotFound, with code ``class_not_found`` when the version has no such class, ``student_not_found``
-    when it has, but its student was not trained.
+    Raises NotFound: code ``class_not_found`` if the version has no such class, ``student_not_found`` if the
+    class has no trained student.
     """
     with store.read() as uow:
         row = uow.students.served(str(version.job_id), label, version.method)
@@ -184,7 +188,7 @@ def student_digest(store: Store, files: BlobCache, version: ModelVersion, label:
 
 
 def labels_of(store: Store, files: BlobCache, version: ModelVersion) -> PackedLabels:
-    """The table of all classes of a version that has one; names are read as they are asked for.
+    """The class table of a version that has one; labels are read on demand.
 
     Raises InvalidPackage and Unavailable.
     """
@@ -193,7 +197,7 @@ def labels_of(store: Store, files: BlobCache, version: ModelVersion) -> PackedLa
 
 
 def open_head(store: Store, files: BlobCache, version: ModelVersion) -> PackedHead:
-    """The head of an imported version, nothing of it read yet. Raises InvalidPackage and Unavailable."""
+    """The head of an imported version, read on demand. Raises InvalidPackage and Unavailable."""
     labels = labels_of(store, files, version)
     file = open_blob(store, files, version.teacher_digest)
     return PackedHead.from_bytes(file.data, labels, read=file.read)
@@ -202,7 +206,7 @@ def open_head(store: Store, files: BlobCache, version: ModelVersion) -> PackedHe
 def list_classes(
     store: Store, files: BlobCache, version: ModelVersion, *, limit: int, after: int = -1
 ) -> tuple[Sequence[tuple[int, str]], bool]:
-    """(row, label) of the first ``limit`` classes behind row ``after``; and whether there are more."""
+    """(number, label) of the first ``limit`` classes after number ``after``; and whether more follow."""
     rows = range(after + 1, min(after + 1 + limit, version.class_count))
 
     def named(labels: Sequence[str]) -> list[tuple[int, str]]:
@@ -223,7 +227,7 @@ def _has_class(store: Store, files: BlobCache, version: ModelVersion, label: str
 def unknown_classes(
     store: Store, files: BlobCache, version: ModelVersion, labels: Sequence[str]
 ) -> list[str]:
-    """Those of ``labels`` that a version with a table of its classes does not have."""
+    """Those of ``labels`` that a version with a class table does not have."""
 
     def missing(known: PackedLabels) -> list[str]:
         return [label for label in labels if known.find(label) is None]
@@ -234,16 +238,16 @@ def unknown_classes(
 def _from_table(
     store: Store, files: BlobCache, version: ModelVersion, use: Callable[[PackedLabels], Result]
 ) -> Result:
-    """What ``use`` finds in the table of all classes. Raises Unavailable."""
+    """The result of ``use`` on the class table. Raises Unavailable."""
     try:
         return files.with_refetch(lambda: use(labels_of(store, files, version)), str(version.class_table))
     except InvalidPackage as error:
-        text = f"The table of the classes of {_where(version)} is damaged in the database."
+        text = f"The class table of {_where(version)} is damaged in the database."
         raise Unavailable(text, code="blob_damaged") from error
 
 
 def unknown_class(version: ModelVersion, label: str) -> NotFound:
-    """The error of a class that a version does not have."""
+    """The error for a class that a version does not have."""
     return NotFound(f"{_where(version)} has no class {label!r}.", code="class_not_found")
 
 

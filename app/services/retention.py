@@ -1,4 +1,4 @@
-"""Use cases of letting go: old jobs, requests long answered, bytes that nothing stands on."""
+"""Use cases of retention: deleting old jobs, idempotency keys, audit records and unreferenced blobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.store.unit_of_work import Store, UnitOfWork
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 3600.0
-"""Bytes that nothing stands on may belong to an upload or a job under way: they stay so long untouched."""
+"""Unreferenced blobs may belong to an upload or a job in progress; younger ones are not deleted."""
 
 _DAY = 86_400.0
 _SMALL_BYTES = 16 * 1024**2
@@ -26,7 +26,7 @@ _PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What was deleted, or would be. bytes: of the blobs."""
+    """Numbers of deleted rows, or of rows that would be deleted. bytes: of the blobs."""
 
     jobs: int = 0
     requests: int = 0
@@ -36,26 +36,26 @@ class Cleaned:
 
 
 def delete_job(store: Store, job_id: str) -> None:
-    """Forget an ended job with its students, events and traces.
+    """Delete an ended job with its students, events and traces.
 
-    Raises NotFound, and Conflict while it has not ended or a version of a model was made by it.
+    Raises NotFound, and Conflict if it has not ended or has published a version.
     """
     with store.begin() as uow:
         job = uow.jobs.get(job_id)
         if not job.state.ended:
-            text = f"Job {job_id} is {job.state}; only one that has ended is deleted. Cancel it first."
+            text = f"Job {job_id} is {job.state}; only a job that has ended can be deleted. Cancel it first."
             raise Conflict(text, code="job_not_ended")
         if not uow.retention.delete_job(job_id):
-            text = f"Job {job_id} made version {job.version} of model {job.model!r}. Delete that first."
+            text = f"Job {job_id} published version {job.version} of model {job.model!r}. Delete that first."
             raise Conflict(text, code="job_has_version")
         uow.audit.append("job.delete", job_id, details={"model": job.model, "state": job.state.value})
 
 
 def clean(store: Store, settings: Settings) -> Cleaned:
-    """Delete what is past the time that the settings keep it, in small transactions. Raises Unavailable.
+    """Delete everything older than the settings retain, in small transactions. Raises Unavailable.
 
-    Also the bytes of what was deleted before, of failed jobs and of uploads that were never finished. What is
-    in use is protected by foreign keys, what is about to be by `GRACE_SECONDS`.
+    This includes the blobs of deleted rows, of failed jobs and of unfinished uploads. Foreign keys protect
+    blobs in use, and `GRACE_SECONDS` protects those of work in progress.
     """
     now = time.time()
     jobs = _delete_jobs(store, _since(now, settings.retain_jobs_days))
@@ -63,17 +63,17 @@ def clean(store: Store, settings: Settings) -> Cleaned:
         requests = uow.retention.delete_idempotency_keys(_since(now, settings.retain_requests_days))
     audit = _until_none(store, lambda uow: uow.audit.delete_before(_since(now, settings.retain_audit_days)))
     blobs, size = _delete_blobs(store, now - GRACE_SECONDS)
-    found = Cleaned(jobs, requests, audit, blobs, size)
-    if found != Cleaned():
+    cleaned = Cleaned(jobs, requests, audit, blobs, size)
+    if cleaned != Cleaned():
         logger.info(
             "deleted %d old jobs, %d idempotency keys, %d audit records, %d unused blobs of %d bytes",
             jobs, requests, audit, blobs, size,
         )  # fmt: skip
-    return found
+    return cleaned
 
 
 class Cleaner:
-    """Does `clean` when called, beside the caller and one at a time; failures are logged."""
+    """Runs `clean` in a background thread when called, one run at a time; failures are logged."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -96,7 +96,7 @@ class Cleaner:
 
 
 def what_to_clean(store: Store, settings: Settings) -> Cleaned:
-    """What `clean` would delete now. The bytes of the jobs are found only when these are gone."""
+    """What `clean` would delete now, without the blobs of jobs that are not deleted yet."""
     now = time.time()
     with store.read() as uow:
         old = uow.retention.count(
@@ -109,7 +109,7 @@ def what_to_clean(store: Store, settings: Settings) -> Cleaned:
 
 
 def _since(now: float, days: float) -> float:
-    """The time before which things are old; 0 days: they never are."""
+    """The time ``days`` before ``now``; before all times for 0 days, which means to retain everything."""
     return now - days * _DAY if days else -inf
 
 
@@ -117,35 +117,35 @@ def _delete_jobs(store: Store, before: float) -> int:
     deleted, after = 0, ""
     while True:
         with store.read() as uow:
-            found = uow.retention.old_jobs(before, limit=_PAGE, after=after)
-        if not found:
+            old = uow.retention.old_jobs(before, limit=_PAGE, after=after)
+        if not old:
             return deleted
-        for job_id in found:
-            # One by one: a job may have tens of thousands of rows.
+        for job_id in old:
+            # One transaction each: a job may have tens of thousands of rows.
             with store.begin() as uow:
                 deleted += uow.retention.delete_job(job_id, before)
-        after = found[-1]
+        after = old[-1]
 
 
 def _delete_blobs(store: Store, before: float) -> tuple[int, int]:
-    count = size = 0
+    count = total = 0
     for page in _unused(store, before):
         with store.begin() as uow:
-            gone = [
-                found for found in page if found[1] <= _SMALL_BYTES and uow.blobs.delete(found[0], before)
+            deleted = [
+                size for digest, size in page if size <= _SMALL_BYTES and uow.blobs.delete(digest, before)
             ]
-        gone += [
-            found
-            for found in page
-            if found[1] > _SMALL_BYTES and delete_large(store, found[0], before=before)
+        deleted += [
+            size
+            for digest, size in page
+            if size > _SMALL_BYTES and delete_large(store, digest, before=before)
         ]
-        count += len(gone)
-        size += sum(found[1] for found in gone)
-    return count, size
+        count += len(deleted)
+        total += sum(deleted)
+    return count, total
 
 
 def _unused(store: Store, before: float) -> Iterator[list[tuple[str, int]]]:
-    # By the first byte of the digest: among many millions of blobs each look stays short.
+    # By the first byte of the digest, so that each query stays short with many millions of blobs.
     for first in range(256):
         after, until = f"{first:02x}", f"{first + 1:02x}" if first < 255 else "g"
         while True:
@@ -157,11 +157,11 @@ def _unused(store: Store, before: float) -> Iterator[list[tuple[str, int]]]:
             after = page[-1][0]
 
 
-def _until_none(store: Store, forget: Callable[[UnitOfWork], int]) -> int:
+def _until_none(store: Store, delete: Callable[[UnitOfWork], int]) -> int:
     total = 0
     while True:
         with store.begin() as uow:
-            forgotten = forget(uow)
-        if not forgotten:
+            deleted = delete(uow)
+        if not deleted:
             return total
-        total += forgotten
+        total += deleted

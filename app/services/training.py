@@ -1,4 +1,4 @@
-"""Use cases of training jobs: submit, cancel, retry, look."""
+"""Use cases of training jobs: submit, cancel, retry and read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from app.domain.errors import (
 from app.domain.names import check_model_name
 from app.domain.ports import JobQueue
 from app.domain.training_spec import TrainingSpec
-from app.services.imported_teacher import fixed_teacher
+from app.services.imported_teacher import pin_teacher_version
 from app.services.training_plan import check_data, methods_of, targets_of, units_of
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
@@ -57,24 +57,24 @@ def submit_job(
     settings: Settings,
     priority: Priority = Priority.NORMAL,
 ) -> tuple[Job, bool]:
-    """Store a job and put it in the queue; returns it and whether it is new.
+    """Store a job and enqueue it; returns it and whether it is new.
 
-    The same idempotency key of the same caller gives the job it made before. When the queue cannot be reached
-    the job stays stored as queued, and the next worker that looks puts it in.
+    A repeated idempotency key of the same caller returns the existing job. When the queue cannot be reached,
+    the job stays stored as queued, and a worker enqueues it later.
 
-    Raises NotFound, InvalidRequest (unknown class, unfit test data, bad model name), Overloaded, and
-    Unprocessable when an idempotency key comes back with another body, or hyper-parameters do not suit the
+    Raises NotFound, InvalidRequest (unknown class, unsuitable test data, bad model name), Overloaded, and
+    Unprocessable when an idempotency key is reused with another body or the hyper-parameters do not suit the
     data set.
     """
     check_model_name(model)
-    spec = _with_fixed_teacher(store, dataset_id, spec, settings)
+    spec = _pin_teacher(store, dataset_id, spec, settings)
 
     def attempt() -> tuple[Job, bool]:
         with store.begin() as uow:
             if idempotency_key is not None:
                 known = uow.jobs.find_idempotency_key(created_by, idempotency_key)
                 if known is not None:
-                    return _remembered_job(uow, known, body_digest), False
+                    return _existing_job(uow, known, body_digest), False
             job = _new_job(uow, dataset_id, model, spec, created_by, settings, priority)
             uow.jobs.add(job)
             if idempotency_key is not None:
@@ -86,7 +86,7 @@ def submit_job(
     try:
         job, created = attempt()
     except IntegrityError:
-        # A twin request with the same idempotency key was committed between our look and our insert.
+        # A request with the same idempotency key was committed between our read and our insert.
         if idempotency_key is None:
             raise
         job, created = attempt()
@@ -96,41 +96,43 @@ def submit_job(
 
 
 def cancel_job(store: Store, queue: JobQueue, job_id: str) -> Job:
-    """Ask a job to stop. A queued one is cancelled at once, a running one when its solver has ended.
+    """Cancel a job: a queued one immediately, a running one when its solver has stopped.
 
-    Cancelling twice is the same as once. Raises NotFound, and Conflict when the job has already ended.
+    A second call changes nothing. Raises NotFound, and Conflict when the job has already ended.
     """
     try:
         job = _request_cancel(store, job_id)
     except Conflict as conflict:
         if conflict.reason != "job_state":
             raise
-        # The job moved (queued to running, or to its end) between reading and writing: judge its new state.
+        # The job changed its state between reading and writing: decide by its new state.
         job = _request_cancel(store, job_id)
     try:
         queue.cancel(job.workflow_id)
     except Unavailable:
-        logger.warning("job %s: the queue cannot be reached; its worker will see the job's own state", job_id)
+        logger.warning(
+            "job %s: the queue cannot be reached; its worker will read the state of the job", job_id
+        )
     return job
 
 
 def retry_job(store: Store, queue: JobQueue, job_id: str) -> Job:
-    """Queue an ended job again: its teacher and finished students are kept, what is missing is trained.
+    """Queue an ended job again. Its teacher and finished students are kept, and the missing ones are trained.
 
-    Raises NotFound (also when the data set is gone), Conflict when the job is unfinished or wholly succeeded.
+    Raises NotFound (also for a deleted data set), and Conflict when the job is unfinished or succeeded.
     """
     with store.begin() as uow:
         job = uow.jobs.get(job_id)
         if job.state not in RETRIABLE:
             raise Conflict(
-                f"Job {job_id} is {job.state}; only one that failed, was cancelled or is partial is retried.",
+                f"Job {job_id} is {job.state}; only failed, cancelled or partial jobs can be retried.",
                 code="job_not_retriable",
             )
         dataset = uow.datasets.lock(job.dataset_id)
         spec = TrainingSpec.model_validate(job.spec)
         if spec.evaluation.dataset_id is not None:
             uow.datasets.lock(spec.evaluation.dataset_id)
-        _forget_failures(uow, job_id)
+        _reset_failures(uow, job_id)
         done = sum(method != "teacher" for _, method in uow.students.succeeded(job_id))
         job = uow.jobs.move(
             job_id,
@@ -157,7 +159,7 @@ def get_job(store: Store, job_id: str) -> Job:
 
 
 def workers_of(store: Store, jobs: Sequence[Job]) -> dict[str, Sequence[str]]:
-    """Names of the workers that have work of each job under way."""
+    """Names of the workers that are working on each job."""
     running = [job.id for job in jobs if job.state in {JobState.RUNNING, JobState.CANCELLING}]
     with store.read() as uow:
         found = uow.units.workers_of(running) if running else {}
@@ -167,7 +169,7 @@ def workers_of(store: Store, jobs: Sequence[Job]) -> dict[str, Sequence[str]]:
 def list_jobs(
     store: Store, *, limit: int, after: str | None = None, states: Sequence[JobState] = ()
 ) -> tuple[Sequence[Job], bool]:
-    """Jobs newest first, those older than job ``after``, in the given states; and whether there are more."""
+    """Jobs older than job ``after``, newest first, optionally only in ``states``; and whether more follow."""
     with store.read() as uow:
         return uow.jobs.page(limit=limit, after=after, states=states)
 
@@ -175,7 +177,7 @@ def list_jobs(
 def job_events(
     store: Store, job_id: str, *, after: int = 0, limit: int = 1000
 ) -> tuple[Sequence[Event], bool]:
-    """Events numbered above ``after``, oldest first; and whether there are more. Raises NotFound."""
+    """Events with numbers above ``after``, oldest first; and whether more follow. Raises NotFound."""
     with store.read() as uow:
         uow.jobs.get(job_id)
         found = uow.events.after(job_id, after, limit=limit + 1)
@@ -185,9 +187,9 @@ def job_events(
 def job_students(
     store: Store, job_id: str, *, after: int = -1, limit: int = 100, method: str | None = None
 ) -> tuple[Sequence[StudentRow], bool]:
-    """Rows of the first ``limit`` classes numbered above ``after``, by class and method; whether more follow.
+    """Students of the first ``limit`` classes with numbers above ``after``; and whether more follow.
 
-    While the job is unfinished, students that are still to come are listed as pending. Raises NotFound.
+    Students that an unfinished job has not trained yet are listed as pending. Raises NotFound.
     """
     with store.read() as uow:
         job = uow.jobs.get(job_id)
@@ -205,14 +207,14 @@ def job_students(
             rows.setdefault((target, name), pending)
     shown = set(coming[:limit])
     found = [rows[pair] for pair in sorted(rows) if pair[0] in shown]
-    # No row of many classes: the method is none of this job's, and there are none further on.
+    # No row at all means that the job does not train this method, for any class.
     return found, bool(found) and len(coming) > limit
 
 
 def student_trace(store: Store, job_id: str, class_index: int, method: str) -> Json:
-    """How one student was searched for: ``chosen`` and ``points``, every point that was tried.
+    """The search for one student: ``chosen``, and ``points`` with every point that was evaluated.
 
-    Raises NotFound: no such job; no such student, or not yet; a student that was not searched for.
+    Raises NotFound if the job or the student does not exist, or the student was trained without a search.
     """
     with store.read() as uow:
         uow.jobs.get(job_id)
@@ -220,21 +222,22 @@ def student_trace(store: Store, job_id: str, class_index: int, method: str) -> J
         stored = uow.students.trace(job_id, class_index, method)
     row = next((row for row in rows if row.class_index == class_index), None)
     if row is None:
-        message = f"Job {job_id} has no student {method!r} of class number {class_index}, or not yet."
+        message = f"Job {job_id} has no student {method!r} of class number {class_index}, at least not yet."
         raise NotFound(message, code="student_not_found")
     if stored is None:
-        message = f"The student {method!r} of class {row.label!r} was not searched for: it has no trace."
+        message = (
+            f"The student {method!r} of class {row.label!r} was trained without a search: it has no trace."
+        )
         raise NotFound(message, code="trace_not_found")
-    found: Json = json.loads(zlib.decompress(stored))
-    about = {"job_id": job_id, "class_index": class_index, "label": row.label, "method": method}
-    return about | found
+    trace: Json = json.loads(zlib.decompress(stored))
+    student = {"job_id": job_id, "class_index": class_index, "label": row.label, "method": method}
+    return student | trace
 
 
 def estimated_finish(job: Job, now: float) -> float | None:
-    """When a running job will end at its present pace, seconds since the epoch; None while nobody can tell.
+    """When a running job will end at its present pace, in seconds since the epoch; None without an estimate.
 
-    The pace is that of the students of this attempt: the time of teachers says nothing about it, nor does a
-    student that is still being searched for.
+    The pace is that of the finished students of this attempt, without the time of the teacher.
     """
     since = job.provenance.get("students_since")
     if job.state is not JobState.RUNNING or since is None:
@@ -245,20 +248,18 @@ def estimated_finish(job: Job, now: float) -> float | None:
     return now + (now - float(since)) / done * (job.progress_total - job.progress_done)
 
 
-def _with_fixed_teacher(
-    store: Store, dataset_id: str, spec: TrainingSpec, settings: Settings
-) -> TrainingSpec:
-    """The same with the version of an imported teacher by its number, after a look whether it is fit."""
+def _pin_teacher(store: Store, dataset_id: str, spec: TrainingSpec, settings: Settings) -> TrainingSpec:
+    """``spec`` with the reference of an imported teacher replaced by its version number, after validation."""
     if spec.teacher.model is None:
         return spec
     with store.read() as uow:
         dataset = uow.datasets.get(dataset_id)
     files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
-    fixed = fixed_teacher(store, files, spec.teacher.model, dataset)
-    return spec.model_copy(update={"teacher": spec.teacher.model_copy(update={"model": fixed})})
+    pinned = pin_teacher_version(store, files, spec.teacher.model, dataset)
+    return spec.model_copy(update={"teacher": spec.teacher.model_copy(update={"model": pinned})})
 
 
-def _remembered_job(uow: UnitOfWork, known: tuple[str, str], body_digest: str) -> Job:
+def _existing_job(uow: UnitOfWork, known: tuple[str, str], body_digest: str) -> Job:
     digest, job_id = known
     if digest != body_digest:
         raise Unprocessable(
@@ -281,10 +282,10 @@ def _new_job(
     targets = targets_of(spec, dataset.classes)
     check_data(uow, dataset, spec)
     if uow.jobs.count(JobState.QUEUED) >= settings.max_queued_jobs:
-        raise Overloaded(f"{settings.max_queued_jobs} training jobs are waiting already.", retry_after=30.0)
+        raise Overloaded(f"{settings.max_queued_jobs} training jobs are queued already.", retry_after=30.0)
     most = settings.max_queued_jobs_per_key
     if most is not None and uow.jobs.count(JobState.QUEUED, created_by=created_by) >= most:
-        text = f"{most} training jobs of this key are waiting already."
+        text = f"{most} training jobs of this key are queued already."
         raise Overloaded(text, code="too_many_queued_jobs", retry_after=30.0)
     return Job(
         id=new_id("job"),
@@ -307,7 +308,7 @@ def _enqueue(queue: JobQueue, job: Job) -> None:
     try:
         queue.enqueue(job.id, job.workflow_id)
     except Unavailable:
-        logger.warning("job %s: the queue cannot be reached; a worker will put the stored job in", job.id)
+        logger.warning("job %s: the queue cannot be reached; a worker will enqueue the stored job", job.id)
 
 
 def _request_cancel(store: Store, job_id: str) -> Job:
@@ -331,8 +332,8 @@ def _a_worker_is_alive(uow: UnitOfWork) -> bool:
     return bool(uow.workers.alive(time.time() - WORKER_ALIVE_SECONDS))
 
 
-def _forget_failures(uow: UnitOfWork, job_id: str) -> None:
-    """Failed rows are pending again; succeeded ones stay."""
+def _reset_failures(uow: UnitOfWork, job_id: str) -> None:
+    """Set all students that did not succeed to pending."""
     for row in uow.students.of_job(job_id):
         if row.state is not StudentState.SUCCEEDED:
             uow.students.save(

@@ -78,7 +78,7 @@ def test_keys_are_made_with_limits_rotated_and_it_is_known_who_did_it(run, data_
     assert run("keys", "revoke", key.id, "--data-dir", data_dir).exit_code == 0
     refused = run("keys", "rotate", key.id, "--data-dir", data_dir)
     assert refused.exit_code == 1
-    assert "useless for good" in refused.stderr
+    assert "revoked or has expired" in refused.stderr
     rows = list_records(store, limit=10)[0]
     assert [row.action for row in rows] == ["key.revoke", "key.rotate", "key.rotate", "key.create"]
     assert {(row.actor, row.actor_name) for row in rows} == {("cli", getpass.getuser())}

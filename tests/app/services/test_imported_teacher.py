@@ -14,7 +14,7 @@ from app.domain.errors import InvalidRequest, NotFound, Unavailable
 from app.domain.ports import JobQueue
 from app.domain.training_spec import TrainingSpec
 from app.services.head_import import import_head
-from app.services.imported_teacher import fixed_teacher, teacher_rows
+from app.services.imported_teacher import pin_teacher_version, teacher_rows
 from app.services.training import submit_job
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
@@ -49,7 +49,7 @@ def test_a_teacher_is_named_by_the_number_of_its_version(
     store: Store, files: BlobCache, head: ModelVersion, dataset: Dataset
 ) -> None:
     for reference in ("faces", "faces@latest", "faces@1"):
-        assert fixed_teacher(store, files, reference, dataset) == "faces@1"
+        assert pin_teacher_version(store, files, reference, dataset) == "faces@1"
 
 
 def test_a_head_that_does_not_suit_the_data_is_refused(
@@ -67,7 +67,7 @@ def test_a_head_that_does_not_suit_the_data_is_refused(
         ("faces", foreign, "unknown_class", 10),
     ):
         with pytest.raises(InvalidRequest) as caught:
-            fixed_teacher(store, files, reference, data)
+            pin_teacher_version(store, files, reference, data)
         assert caught.value.reason == code
         assert len(caught.value.faults) == faults
         assert caught.value.faults[0].field == "hyperparameters.teacher.model"

@@ -207,7 +207,7 @@ def test_the_foreign_key_protects_a_job_that_is_published_meanwhile(
     with store.begin() as uow:
         job_id = ended(uow, add_job, 31)
         publish(uow, job_id)
-    monkeypatch.setattr("app.store.repositories.retention._over", lambda _: sa.true())
+    monkeypatch.setattr("app.store.repositories.retention._is_expired", lambda _: sa.true())
     with store.begin() as uow:
         assert not uow.retention.delete_job(job_id)
         assert uow.jobs.get(job_id).version == 1
