@@ -1,4 +1,4 @@
-"""The image, and the runs that show that it works: `make container-smoke` and `make compose-smoke`.
+"""The container image and its tests: `make container-smoke` and `make compose-smoke`.
 
-`trim` is used while the image is built and needs nothing but Python; the rest drives an engine from outside.
+`trim` and `warm` run while the image is built; the other modules drive a container engine from outside.
 """

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Takes out of the image's root what only its making needs: installers and build tools, package lists, manuals and
-# logs; and no program there may give itself another user's rights.
+# Removes from the root of the image what only the build needs: installers and build tools, package lists, manuals and
+# logs. Also removes the setuid and setgid bits of all programs.
 set -eu
 for place in /usr/lib/python3 /usr/lib/python3.* /usr/local/lib/python3.* /opt/venv/lib /usr/share/python-wheels; do
   [ ! -d "$place" ] || find "$place" -depth \( -name 'pip' -o -name 'pip-*' -o -name 'setuptools' -o -name 'setuptools-*' -o -name pkg_resources \

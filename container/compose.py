@@ -1,4 +1,4 @@
-"""Compose: Docker's own, or podman-compose in a virtual environment of its own."""
+"""Runs Compose: Docker's own, or podman-compose in a virtual environment of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MINUTES: Final = 300.0
 
 @dataclass(frozen=True)
 class Compose:
-    """One composition. command: the program; files: what describes it; environ: its variables."""
+    """One Compose project. command: the program; files: Compose files; environ: variables."""
 
     engine: Engine
     command: Sequence[str]
@@ -28,7 +28,7 @@ class Compose:
     environ: Mapping[str, str]
 
     def run(self, *arguments: str, timeout: float = _MINUTES) -> str:
-        """What it prints on standard output. Raises EngineFailed."""
+        """Run a command; returns its standard output. Raises EngineFailed."""
         described = [part for file in self.files for part in ("--file", str(file))]
         done = subprocess.run(
             [*self.command, "--project-name", PROJECT, *described, *arguments],
@@ -44,21 +44,21 @@ class Compose:
         return done.stdout.strip()
 
     def containers(self, service: str) -> list[Container]:
-        """Those of a service that run."""
+        """The running containers of a service."""
         labels = {"com.docker.compose.project": PROJECT, "com.docker.compose.service": service}
         filters = [f"--filter=label={name}={value}" for name, value in labels.items()]
         names = self.engine.run("ps", "--format={{.Names}}", *filters).split()
         return [Container(self.engine, name) for name in sorted(names)]
 
     def container(self, service: str) -> Container:
-        """The only one of a service that runs. Raises EngineFailed."""
+        """The only running container of a service. Raises EngineFailed."""
         found = self.containers(service)
         if len(found) != 1:
             raise EngineFailed(f"{len(found)} containers of {service} run, not one.")
         return found[0]
 
     def away(self) -> None:
-        """Everything away, its data too; nothing has to be there."""
+        """Remove everything including volumes; succeeds if nothing exists."""
         try:
             self.run("down", "--volumes", "--remove-orphans")
         except EngineFailed as fault:
@@ -66,7 +66,7 @@ class Compose:
 
 
 def compose_for(engine: Engine) -> Sequence[str]:
-    """The program that speaks to an engine; podman-compose is installed when it is asked for first."""
+    """The Compose program for an engine; podman-compose is installed on first use."""
     if engine.name == "docker":
         if engine.try_run("compose", "version").returncode != 0:
             raise EngineFailed("The Docker engine is there, its plugin `docker compose` is not.")

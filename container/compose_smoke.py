@@ -1,10 +1,10 @@
-"""The composition, brought up and mistreated: `make compose-smoke`.
+"""Test of the Compose project under failures: `make compose-smoke`.
 
     python -m container.compose_smoke
 
-Database, migration, API and worker come up by the project's own file; a second worker is added and one is
-killed in the middle of a job; the database goes away under a load of queries; all is taken down and comes up
-again. The last line is a JSON object. Exit code 3: neither engine nor base images here.
+Database, migration, API and worker are started from the project's Compose file. A second worker is added and
+one is killed during a job; the database is stopped under a load of queries; everything is stopped and started
+again. The last line is a JSON object. Exit code 3: there is no engine or no base image.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ services:
   worker:
     environment: {STMS_CLASSES_PER_CHUNK: "1", STMS_SOLVER_THREADS: "1"}
 """
-"""Small units of work, so that a job of ten classes is shared."""
+"""Small units of work, so that a job of ten classes is split."""
 
 JOB_SECONDS: Final = 240.0
 LOAD_AFTER_SECONDS: Final = 6.0
 
 
 def smoke(report: Report) -> None:
-    """Everything, one after the other. Raises Missing, Refuted, EngineFailed."""
+    """Run all tests in order. Raises Missing, Refuted, EngineFailed."""
     engine = engine_with(base_images(composed=True))
     image = build(engine)
     report.figure(engine=engine.name, build_s=round(image.seconds, 1))
@@ -81,7 +81,7 @@ def smoke(report: Report) -> None:
 
 
 def live(compose: Compose, address: str, digits: Digits, report: Report) -> None:
-    """From nothing to a service that has been through something."""
+    """Start the project, and test a worker crash and a database outage."""
     key = first_start(compose, address, report)
     with Client(address, key) as client:
         data = client.upload_dataset(digits.file, name="digits")["id"]
@@ -107,7 +107,7 @@ def live(compose: Compose, address: str, digits: Digits, report: Report) -> None
 
 
 def first_start(compose: Compose, address: str, report: Report) -> str:
-    """Database first, then the tables, a key, and the rest; the key."""
+    """Start the database, migrate it, create a key, and start the other services; returns the key."""
     started = time.monotonic()
     compose.run("up", "--detach", "db")
     until("the database is healthy", compose.container("db").is_healthy)
@@ -125,7 +125,7 @@ def first_start(compose: Compose, address: str, report: Report) -> str:
 
 
 def lose_a_worker(compose: Compose, client: Client, data: str, report: Report) -> None:
-    """A second worker, a larger job, and the death of one of them in the middle of it."""
+    """Add a second worker, start a larger job, and kill one of the workers during the job."""
     compose.run("up", "--detach", "--scale", "worker=2", "--no-recreate")
     until("two workers are at work", lambda: _alive(client) == 2)
     report.say("A second worker has joined.")
@@ -156,7 +156,7 @@ def lose_a_worker(compose: Compose, client: Client, data: str, report: Report) -
 def lose_the_database(
     compose: Compose, client: Client, address: str, key: str, digits: Digits, report: Report
 ) -> None:
-    """Loaded models are asked on and on while the database is stopped and started again."""
+    """Query loaded models continuously while the database is stopped and restarted."""
     database, api, worker = compose.container("db"), compose.container("api"), compose.containers("worker")[0]
     with load(address, key, digits) as asked:
         compose.engine.run("stop", "--time=30", database.name)
@@ -187,7 +187,7 @@ def client_data(client: Client) -> str:
 
 
 class Asked:
-    """How a load of queries went."""
+    """Counts of a query load."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -196,7 +196,7 @@ class Asked:
 
 @contextmanager
 def load(address: str, key: str, digits: Digits) -> Iterator[Asked]:
-    """One query after the other, for the length of the block; none is tried twice."""
+    """Query continuously for the length of the block, without retries."""
     asked, over = Asked(), threading.Event()
 
     def ask_on() -> None:
@@ -220,12 +220,12 @@ def load(address: str, key: str, digits: Digits) -> Iterator[Asked]:
 
 
 def ask(client: Client, digits: Digits) -> Sequence[NDArray[np.bool_]]:
-    """Every student about every row of the test part."""
+    """Decisions of every student for every row of the test part."""
     return [np.asarray(client.query_rows("digits", str(label), digits.X_test).matches) for label in range(10)]
 
 
 def _finished(client: Client, job: str) -> int:
-    """Students of a job that is under way. Raises Refuted when it has ended."""
+    """Finished students of a running job. Raises Refuted if it has ended."""
     if client.job(job)["state"] not in {"queued", "running"}:
         raise Refuted("The job ended before a worker could be killed in its middle.")
     return sum(row["state"] == "succeeded" for row in client.students(job) if row["method"] != "teacher")

@@ -1,4 +1,4 @@
-"""One container: started with everything taken from it that the service does not need, asked, ended."""
+"""Runs one container with the minimal privileges that the service needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTHING_MORE: Final = (
     f"--memory={MEMORY}",
     f"--pids-limit={PROCESSES}",
 )
-"""No root that can be written to, no capability, no way to get one, and limits."""
+"""Read-only root, no capabilities, no new privileges, and resource limits."""
 
 READY_SECONDS: Final = 180.0
 END_SECONDS: Final = 60.0
@@ -31,48 +31,48 @@ END_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class Container:
-    """A container by name; it may have ended."""
+    """A container by name, running or not."""
 
     engine: Engine
     name: str
 
     def python(self, code: str) -> str:
-        """What a few lines of Python inside print. Raises EngineFailed."""
+        """Run Python code in the container; returns its standard output. Raises EngineFailed."""
         return self.engine.run("exec", self.name, "python3", "-c", code)
 
     def logs(self, lines: int = 60) -> str:
-        """The end of what it said."""
+        """The last lines of its log."""
         done = self.engine.try_run("logs", "--tail", str(lines), self.name)
         return done.stdout + done.stderr
 
     def state(self) -> dict[str, Any]:
-        """What the engine knows of it: Running, ExitCode, OOMKilled, …"""
+        """State reported by the engine: Running, ExitCode, OOMKilled, …"""
         [found] = json.loads(self.engine.run("container", "inspect", self.name))
         state: dict[str, Any] = found["State"]
         return state
 
     def address(self, port: int = 8000) -> str:
-        """Where its port is on this machine."""
+        """URL of its published port on this machine."""
         published = self.engine.run("port", self.name, f"{port}/tcp").splitlines()[0]
         return f"http://127.0.0.1:{published.rpartition(':')[2]}"
 
     def is_healthy(self) -> bool:
-        """The image's own health check, run now where the engine can, else as it was found last."""
+        """Result of the image's health check, run now if the engine supports it, otherwise the last one."""
         if self.engine.name == "podman":
             return self.engine.try_run("healthcheck", "run", self.name).returncode == 0
         health: dict[str, Any] = self.state().get("Health") or {}
         return health.get("Status") == "healthy"
 
     def kill(self, signal: str) -> None:
-        """Send a signal to its first process."""
+        """Send a signal to process 1."""
         self.engine.run("kill", f"--signal={signal}", self.name)
 
     def wait(self) -> int:
-        """Its exit code, once it has ended. Raises EngineFailed if it does not."""
+        """Wait for the exit code. Raises EngineFailed if the container does not exit."""
         return int(self.engine.run("wait", self.name, timeout=END_SECONDS).splitlines()[-1])
 
     def remove(self) -> None:
-        """Away with it, running or not."""
+        """Remove it, running or not."""
         self.engine.try_run(
             "rm", "--force", "--time=0" if self.engine.name == "podman" else "--volumes", self.name
         )
@@ -88,7 +88,7 @@ def running(
     environ: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
 ) -> Iterator[Container]:
-    """A container for the length of the block, its port 8000 published on a free one of loopback."""
+    """Run a container for the length of the block, with port 8000 published on a free loopback port."""
     container = Container(engine, name)
     container.remove()
     settings = [f"--env={key}={value}" for key, value in (environ or {}).items()]
@@ -106,7 +106,7 @@ def running(
 def once(
     engine: Engine, image: str, *command: str, volume: str, environ: Mapping[str, str] | None = None
 ) -> str:
-    """What a command prints, run in a container of its own like all others. Raises EngineFailed."""
+    """Run a command in a new restricted container; returns its output. Raises EngineFailed."""
     settings = [f"--env={key}={value}" for key, value in (environ or {}).items()]
     return engine.run(
         "run", "--rm", *NOTHING_MORE, f"--volume={volume}:/data", *settings, image, *command, timeout=120.0
@@ -114,7 +114,7 @@ def once(
 
 
 def until(what: str, holds: Callable[[], bool], seconds: float = READY_SECONDS) -> float:
-    """Seconds until something holds. Raises EngineFailed naming it when that takes too long."""
+    """Wait for a condition; returns the seconds. Raises EngineFailed with its name after the time limit."""
     started = time.monotonic()
     while not holds():
         if time.monotonic() - started > seconds:
@@ -124,7 +124,7 @@ def until(what: str, holds: Callable[[], bool], seconds: float = READY_SECONDS) 
 
 
 def is_ready(address: str) -> bool:
-    """Whether the server there would take requests."""
+    """Whether the server at an address is ready."""
     try:
         return httpx.get(f"{address}/readyz", timeout=5.0, trust_env=False).is_success
     except httpx.TransportError:
@@ -132,5 +132,5 @@ def is_ready(address: str) -> bool:
 
 
 def remove_volume(engine: Engine, name: str) -> None:
-    """Away with a volume, if there is one."""
+    """Remove a volume if it exists."""
     engine.try_run("volume", "rm", "--force", name)

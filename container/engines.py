@@ -1,9 +1,8 @@
-"""Which container engine there is, and where its base images come from.
+"""Finds a container engine and provides its base images.
 
-Docker is taken where an engine answers, else podman. Base images that are not there are pulled where a
-registry can be reached; where none can, podman may be given images made on the spot by a *kit*: a folder with
-a program ``make-base`` and a file ``env`` to be sourced, named by ``STMS_CONTAINER_BASE`` or found beside the
-project.
+Docker is used if its daemon answers, otherwise podman. Missing base images are pulled from a registry.
+Without a registry, podman can use images that a *kit* builds locally: a folder with a program ``make-base``
+and a file ``env`` to be sourced, which ``STMS_CONTAINER_BASE`` names or which is next to the project.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ MAKE_SECONDS: Final = 900.0
 
 
 class Missing(Exception):
-    """There is no engine or no base image here: nothing can be said about the image."""
+    """There is no engine or no base image, so the image cannot be tested."""
 
 
 class EngineFailed(Exception):
-    """The engine refused; the message holds what it said."""
+    """The engine failed; the message contains its output."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A program with Docker's command line. environ: what is added to the environment of every call."""
+    """A program with Docker's command line. environ: additional environment variables of each call."""
 
     program: str
     environ: Mapping[str, str]
@@ -46,7 +45,7 @@ class Engine:
         return Path(self.program).name
 
     def try_run(self, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Run it, whatever comes of it; a call that takes too long or cannot be started has failed."""
+        """Run a command and return its result; a timeout or a failed start counts as a failure."""
         command = [self.program, *arguments]
         try:
             return subprocess.run(
@@ -62,7 +61,7 @@ class Engine:
             return subprocess.CompletedProcess(command, 1, "", str(error))
 
     def run(self, *arguments: str, timeout: float = 60.0) -> str:
-        """What it prints on standard output. Raises EngineFailed."""
+        """Run a command; returns its standard output. Raises EngineFailed."""
         done = self.try_run(*arguments, timeout=timeout)
         if done.returncode != 0:
             called = " ".join([self.name, *arguments])
@@ -70,37 +69,37 @@ class Engine:
         return done.stdout.strip()
 
     def why_not(self) -> str | None:
-        """Why it cannot be used; None when it answers."""
+        """Why the engine cannot be used; None if it answers."""
         if shutil.which(self.program) is None:
             return "is not installed"
         done = self.try_run("info", timeout=ANSWER_SECONDS)
-        # Docker's command ends well with a complaint where its engine does not run.
+        # Docker's command exits with code 0 and an error message if its daemon does not run.
         said = done.stdout + done.stderr
         if done.returncode != 0 or re.search(r"cannot connect to the docker daemon", said, re.IGNORECASE):
             return f"does not answer ({_last_line(done.stderr or said)})"
         return None
 
     def has(self, image: str) -> bool:
-        """Whether an image is in its store."""
+        """Whether the engine has an image."""
         return self.try_run("image", "inspect", image).returncode == 0
 
     def pull(self, image: str) -> str | None:
-        """Fetch an image from a registry; why that failed, None if it did not."""
+        """Pull an image from a registry; returns the reason of a failure, otherwise None."""
         done = self.try_run("pull", "--quiet", image, timeout=PULL_SECONDS)
         return None if done.returncode == 0 else _last_line(done.stderr)
 
 
 @dataclass(frozen=True)
 class Kit:
-    """Base images made on the spot: a folder with ``make-base`` and ``env``."""
+    """A kit that builds base images locally: a folder with ``make-base`` and ``env``."""
 
     folder: Path
 
     @classmethod
     def find(cls, environ: Mapping[str, str], beside: Path = KIT_BESIDE) -> Kit | None:
-        """The one that ``STMS_CONTAINER_BASE`` names (folder or program), or the one beside the project.
+        """The kit that ``STMS_CONTAINER_BASE`` names (folder or program), or the one next to the project.
 
-        Raises Missing when the one that is named is not there.
+        Raises Missing if the named kit does not exist.
         """
         named = environ.get("STMS_CONTAINER_BASE")
         folder = beside if not named else Path(named)
@@ -113,7 +112,7 @@ class Kit:
         return None
 
     def engine(self) -> Engine:
-        """podman with the store and the settings of the kit."""
+        """podman with the storage and settings of the kit."""
         script = f'. "{self.folder / "env"}"; export BUILD_FLAGS; env -0'
         printed = subprocess.run(["bash", "-c", script], check=True, capture_output=True, text=True).stdout
         found = dict(entry.split("=", 1) for entry in printed.split("\0") if "=" in entry)
@@ -122,7 +121,7 @@ class Kit:
         return Engine("podman", {k: v for k, v in added.items() if k not in {"_", "SHLVL"}}, tuple(flags))
 
     def make(self) -> None:
-        """Make every base image, and install what that takes. Raises Missing."""
+        """Build all base images, installing what the kit needs. Raises Missing."""
         done = subprocess.run(
             [self.folder / "make-base"], capture_output=True, text=True, timeout=MAKE_SECONDS, check=False
         )
@@ -133,7 +132,7 @@ class Kit:
 def engine_with(
     images: Iterable[str], environ: Mapping[str, str] = os.environ, beside: Path = KIT_BESIDE
 ) -> Engine:
-    """The first engine that works and has, or can be given, all the base images.
+    """The first engine that works and has, or can get, all base images.
 
     ``STMS_CONTAINER_ENGINE`` (docker or podman) leaves only one of them. Raises Missing with every reason.
     """
@@ -163,7 +162,7 @@ def engine_with(
 
 
 def without(engine: Engine, images: Iterable[str]) -> str | None:
-    """Fetch the images that an engine has not; which one cannot be had and why, None if all are there."""
+    """Pull missing images; returns a message for the first image that cannot be pulled, otherwise None."""
     for image in images:
         if not engine.has(image) and (refused := engine.pull(image)) is not None:
             return f"has no {image} and cannot pull it ({refused})"
@@ -171,7 +170,7 @@ def without(engine: Engine, images: Iterable[str]) -> str | None:
 
 
 def bases(dockerfile: str, compose: str = "") -> list[str]:
-    """Images that the files begin with: ARG BASE of the Dockerfile, and services that are not built."""
+    """Base images of the project: ARG BASE of the Dockerfile, and Compose services without a build."""
     found = re.findall(r"^ARG BASE=(\S+)", dockerfile, re.MULTILINE)
     found += re.findall(r"^\s+image: ([^$\s]+)$", compose, re.MULTILINE)
     return list(dict.fromkeys(found))
@@ -183,5 +182,5 @@ def _last_line(text: str) -> str:
 
 
 def quoted(arguments: Sequence[str]) -> str:
-    """Arguments as one line for people."""
+    """Arguments as one line of text."""
     return " ".join(argument if " " not in argument else f"'{argument}'" for argument in arguments)

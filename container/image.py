@@ -1,4 +1,4 @@
-"""The image: built, and looked at from outside."""
+"""Builds and inspects the image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGEST_MB: Final = 700.0
 
 @dataclass(frozen=True)
 class Image:
-    """One that was built. seconds: how long that took, next to nothing where all was cached."""
+    """A built image. seconds: duration of the build, close to zero if all layers were cached."""
 
     name: str
     size_mb: float
@@ -31,24 +31,24 @@ class Image:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What it says about itself."""
+        """Labels and settings of the image."""
         return dict(self.config.get("Labels") or {})
 
 
 def project_version(root: Path = ROOT) -> str:
-    """The version that pyproject.toml names."""
+    """The version in pyproject.toml."""
     version: str = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     return version
 
 
 def base_images(root: Path = ROOT, *, composed: bool = False) -> list[str]:
-    """What has to be there before anything can be built, and for compose also what is run beside it."""
+    """Images that a build needs, and for Compose also those of the other services."""
     compose = (root / "docker-compose.yml").read_text(encoding="utf-8") if composed else ""
     return bases((root / "Dockerfile").read_text(encoding="utf-8"), compose)
 
 
 def build(engine: Engine, name: str = IMAGE, root: Path = ROOT) -> Image:
-    """Build the image of the tree at ``root``. Raises EngineFailed with the end of the log."""
+    """Build the image of the tree at ``root``. Raises EngineFailed with the end of the build log."""
     arguments = [
         "--build-arg",
         f"VERSION={project_version(root)}",
@@ -77,7 +77,7 @@ def _inspect(engine: Engine, image: str) -> dict[str, Any]:
 
 
 def _revision(root: Path) -> str:
-    """The commit that is checked out; unknown outside a repository."""
+    """The commit that is checked out; "unknown" outside a repository."""
     done = subprocess.run(
         ["git", "-C", str(root), "rev-parse", "--verify", "HEAD"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What is seen from inside a running container."""
+"""Checks that run inside a container."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ print(sum(now > before.get(pid, now) for pid, now in ticks().items()))
 
 
 def examine(container: Container, report: Report) -> None:
-    """User, rights, places to write to, tools and limits, as the first process has them. Raises Refuted."""
+    """User, privileges, writable paths, tools and limits of the first process. Raises Refuted."""
     found: dict[str, Any] = json.loads(container.python(_EXAMINE % {"tools": TOOLS}))
     report.holds({*found["uids"], *found["gids"]} == {"10001"}, "It runs as user and group 10001.")
     report.holds(not any(found["capabilities"]), "It has no capability and cannot be given one.")
@@ -115,17 +115,17 @@ def examine(container: Container, report: Report) -> None:
 
 
 def memory_peak(container: Container) -> int:
-    """Bytes: the most that all its processes had so far, or have now where the kernel keeps no maximum."""
+    """Peak memory of all processes in bytes; the current value if the kernel records no peak."""
     return int(container.python(_PEAK))
 
 
 def signal_worker(container: Container, name: str) -> None:
-    """Send a signal to the worker that `stms serve` keeps."""
+    """Send a signal to the worker process of `stms serve`."""
     container.python(_SIGNAL % name)
 
 
 def busy(containers: Sequence[Container]) -> list[Container]:
-    """Those in which a solver computes right now."""
+    """Processes in which a solver is computing."""
     return [container for container in containers if int(container.python(_SOLVERS)) > 0]
 
 

@@ -1,4 +1,4 @@
-"""What a run says: a line for each thing that was seen to hold, and one JSON object at the end."""
+"""Output of a test run: one line per check, and one JSON object at the end."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ FAILED, MISSING = 1, 3
 
 
 class Refuted(Exception):
-    """Something that should hold does not."""
+    """A check failed."""
 
 
 class Report:
-    """Collects figures; ``holds`` stops the run at the first thing that is not as it should be."""
+    """Prints checks and collects figures; a failed check raises Refuted."""
 
     def __init__(self) -> None:
         self.figures: dict[str, Any] = {}
         self._started = time.monotonic()
 
     def say(self, line: str) -> None:
-        """A line with the seconds so far."""
+        """Print a line with the elapsed seconds."""
         print(f"{time.monotonic() - self._started:7.1f} s  {line}", flush=True)
 
     def holds(self, fact: bool, sentence: str) -> None:
-        """A fact that was looked at. Raises Refuted."""
+        """Check a condition. Raises Refuted if it is false."""
         if not fact:
             raise Refuted(sentence)
         self.say(sentence)
 
     def figure(self, **values: Any) -> None:
-        """Numbers for the last line."""
+        """Add numbers to the final JSON object."""
         self.figures |= values
 
     @property
     def seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the start of the run."""
         return time.monotonic() - self._started
 
 
 def tell(run: Callable[[Report], None]) -> int:
-    """Exit code of a run: 0, 1 when something does not hold, 3 when there is nothing to run it on."""
+    """Exit code of a run: 0, 1 if a check failed, 3 if there is no engine or base image."""
     report, code = Report(), 0
-    # Whoever ends the run still gets everything cleared away.
+    # SIGTERM raises SystemExit, so that containers are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         run(report)

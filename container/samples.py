@@ -1,4 +1,4 @@
-"""Real data in every format that can be uploaded: scikit-learn's digits and iris."""
+"""Real data in all upload formats: scikit-learn's digits and iris."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from sklearn.svm import LinearSVC
 
 @dataclass(frozen=True)
 class Digits:
-    """Handwritten digits as one .npz file, its test part, and what scikit-learn makes of it.
+    """Handwritten digits as one .npz file, its test part, and scikit-learn's result for comparison.
 
-    X_test (n, 64), y_test (n,); their_f1: of ten LinearSVC, each one class against all others, the mean F on
-    the test part.
+    X_test (n, 64), y_test (n,); their_f1: mean F on the test part of ten one-vs-rest LinearSVC.
     """
 
     file: Path
@@ -33,7 +32,7 @@ class Digits:
 
 
 def write_digits(folder: Path) -> Digits:
-    """Split by class, the same way every time."""
+    """Split by class with a fixed seed."""
     X, y = load_digits(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.25, stratify=y, random_state=0)
     file = folder / "digits.npz"
@@ -42,7 +41,7 @@ def write_digits(folder: Path) -> Digits:
 
 
 def write_flowers(folder: Path) -> dict[str, Path]:
-    """Iris as a file of each format; a few rows are left out each time, so that no two are the same."""
+    """Iris as a file of each format; each file omits other rows, so that no two have equal content."""
     X, y = load_iris(return_X_y=True)
     files = {name: folder / f"iris.{name}" for name in ("csv", "parquet", "svmlight", "npy", "npz")}
     named = np.array(["setosa", "versicolor", "virginica"])[y]

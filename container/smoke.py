@@ -1,10 +1,10 @@
-"""The image, built and made to do the whole main job: `make container-smoke`.
+"""Builds the image and tests the whole workflow with it: `make container-smoke`.
 
     python -m container.smoke
 
-Real data goes in in every format, every method trains, events are followed, answers are compared with
-scikit-learn's and with those after a restart on the same volume; and from inside it is seen that nothing more
-is there than is needed. The last line is a JSON object. Exit code 3: neither engine nor base images here.
+Uploads real data in every format, trains with every method, follows events, compares decisions with
+scikit-learn's and with those after a restart on the same volume, and checks the restrictions from inside. The
+last line is a JSON object. Exit code 3: there is no engine or no base image.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from container.tools import lint
 NAME: Final = "stms-smoke"
 VOLUME: Final = "stms-smoke-data"
 OPEN: Final = {"STMS_HOST": "0.0.0.0"}
-"""Reached through a published port, hence with keys."""
+"""Reached through a published port, so API keys are required."""
 
 DIGITS: Final[Mapping[str, Any]] = {
     "features": {"kind": "nystroem", "n_components": 150},
     "evaluation": {"baselines": ["gsvm0", "svm"]},
 }
-"""The main job: a teacher, and for each class a gSVM student and two to compare with."""
+"""The main job: a teacher, and for each class a gSVM student and two baselines."""
 
 JOBS: Final[Mapping[str, Mapping[str, Any]]] = {
     "csv": {
@@ -66,11 +66,11 @@ JOBS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "npz": {"student": {"method": "gsvm0"}, "threshold": {"rule": "accuracy", "folds": 2}},
 }
-"""One job for each format, and among them every kind of training."""
+"""One job for each format; together they use every kind of training."""
 
 
 def smoke(report: Report) -> None:
-    """Everything, one after the other. Raises Missing, Refuted, EngineFailed."""
+    """Run all tests in order. Raises Missing, Refuted, EngineFailed."""
     engine = engine_with(base_images())
     report.figure(engine=engine.name)
     report.say(f"{engine.name} works and has the base images.")
@@ -86,7 +86,7 @@ def smoke(report: Report) -> None:
 
 
 def look_at(image: Image, report: Report) -> None:
-    """What can be said without running it."""
+    """Checks of the image that do not start the service."""
     size, base = round(image.size_mb, 1), round(image.base_mb, 1)
     report.figure(image_mb=size, base_mb=base, build_s=round(image.seconds, 1))
     report.holds(size <= LARGEST_MB, f"The image has {size:.0f} MB, its base image {base:.0f} MB.")
@@ -97,7 +97,7 @@ def look_at(image: Image, report: Report) -> None:
 
 
 def main_job(engine: Engine, image: Image, folder: Path, report: Report) -> None:
-    """From an empty volume to answers, and again after a restart."""
+    """Start with an empty volume, train and query, then restart on the same volume and query again."""
     digits, flowers = write_digits(folder), write_flowers(folder)
     once(engine, image.name, "db", "upgrade", volume=VOLUME)
     key = once(engine, image.name, "keys", "create", "smoke", "--scope", "admin", volume=VOLUME).split()[-1]
@@ -118,7 +118,7 @@ def main_job(engine: Engine, image: Image, folder: Path, report: Report) -> None
 
 @contextmanager
 def serving(engine: Engine, image: Image, key: str, report: Report) -> Iterator[tuple[Container, Client]]:
-    """API and worker in a container, ready, and a client of it."""
+    """Run API and worker in a container until they are ready; yields a client."""
     started = time.monotonic()
     with running(engine, NAME, image.name, volume=VOLUME, environ=OPEN) as container:
         address = container.address()
@@ -131,7 +131,7 @@ def serving(engine: Engine, image: Image, key: str, report: Report) -> Iterator[
 
 
 def train_and_ask(client: Client, digits: Digits, report: Report) -> dict[str, NDArray[np.bool_]]:
-    """The main job: a file becomes a model that is asked. The answers by class."""
+    """The main job from upload to queries; returns the decisions by class."""
     data = client.upload_dataset(digits.file, name="digits")
     started = time.monotonic()
     job = client.submit_job(data["id"], "digits", DIGITS)
@@ -156,7 +156,7 @@ def train_and_ask(client: Client, digits: Digits, report: Report) -> dict[str, N
 
 
 def ask(client: Client, digits: Digits) -> dict[str, NDArray[np.bool_]]:
-    """Every student about every row of the test part."""
+    """Decisions of every student for every row of the test part."""
     return {
         str(label): np.asarray(client.query_rows("digits", str(label), digits.X_test).matches)
         for label in range(10)
@@ -164,7 +164,7 @@ def ask(client: Client, digits: Digits) -> dict[str, NDArray[np.bool_]]:
 
 
 def train_every_kind(client: Client, files: Mapping[str, Path], report: Report) -> None:
-    """A job for each file format, at once; all students of all of them answer."""
+    """Run one job for each file format concurrently, and query all of their students."""
     started = time.monotonic()
     jobs = {
         kind: client.submit_job(
@@ -185,7 +185,7 @@ def train_every_kind(client: Client, files: Mapping[str, Path], report: Report) 
 
 
 def health(container: Container, report: Report) -> None:
-    """The health check says what is, also of the worker."""
+    """The health check reports the state of the server and of the worker."""
     until("the container is healthy", container.is_healthy)
     report.say("The health check says healthy.")
     if container.engine.name != "podman":
@@ -202,7 +202,7 @@ def health(container: Container, report: Report) -> None:
 def end_in_order(
     container: Container, address: str, key: str, rows: NDArray[np.float64], report: Report
 ) -> None:
-    """SIGTERM while a request is under way: it is answered, and the exit code is 0."""
+    """SIGTERM during a request: the request is answered and the exit code is 0."""
     where = urlsplit(address)
     connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=30)
     body = json.dumps({"rows": rows.tolist()}).encode()

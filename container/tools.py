@@ -1,4 +1,4 @@
-"""Programs that the runs need and the service does not, in a virtual environment of their own."""
+"""Installs programs that only the tests need, in a virtual environment of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REQUIREMENTS: Final = ROOT / "requirements" / "container.txt"
 
 
 def tool(name: str, folder: Path = FOLDER) -> Path:
-    """Where a program is; all are installed when the first is asked for. Raises EngineFailed."""
+    """Path of a program; the first call installs all of them. Raises EngineFailed."""
     installed = folder / REQUIREMENTS.name
     if not installed.is_file() or installed.read_bytes() != REQUIREMENTS.read_bytes():
         shutil.rmtree(folder, ignore_errors=True)
@@ -31,7 +31,7 @@ def tool(name: str, folder: Path = FOLDER) -> Path:
 
 
 def lint(dockerfile: Path = ROOT / "Dockerfile") -> str:
-    """What hadolint says against a Dockerfile; empty when it has no objection. Raises EngineFailed."""
+    """hadolint's findings for a Dockerfile; empty if there are none. Raises EngineFailed."""
     done = subprocess.run(
         [tool("hadolint"), "--no-color", dockerfile], capture_output=True, text=True, check=False
     )

@@ -1,10 +1,9 @@
-"""Takes out of a virtual environment what the running service never opens. Used while the image is built.
+"""Removes files that the running service never opens from a virtual environment, during the image build.
 
     python3 container/trim.py /opt/venv
 
-What goes: the tests of other people's packages, sources and headers of extension modules, parts of Arrow that
-speak to servers elsewhere, and symbol tables. Whatever stays must still find all that it is linked with, or
-this ends with exit code 1.
+It removes the tests of installed packages, sources and headers of extension modules, Arrow's network clients
+and symbol tables. The exit code is 1 if a remaining library no longer finds a library that it is linked with.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 UNUSED = (
-    # Arrow: remote procedure calls and object stores, and what extensions of it would be compiled with.
+    # Arrow: remote procedure calls, object stores, and files for compiling extensions.
     "pyarrow/*flight*",
     "pyarrow/*s3*",
     "pyarrow/*gcsfs*",
@@ -26,10 +25,10 @@ UNUSED = (
     "pyarrow/include",
     "pyarrow/includes",
     "pyarrow/src",
-    # The wheel holds these three times; whoever needs one names the second, libarrow_….so.2600.
+    # The wheel contains three copies; programs load the second, libarrow_….so.2600.
     "pyarrow/libarrow_python*.so",
     "pyarrow/libarrow_python*.so.*.*.*",
-    # For those who build or test, or for sciences other than ours.
+    # Packages for building and testing, or for other fields of science.
     "numpy/_core/include",
     "numpy/_core/lib",
     "numpy/_core/_simd.*",
@@ -39,12 +38,12 @@ UNUSED = (
     "scipy/signal",
     "sklearn/datasets/images",
     "sqlalchemy/testing",
-    # Colours for several hundred languages; rich asks for one when it shows a traceback, which we never do.
+    # Syntax highlighting for hundreds of languages; rich uses it only for tracebacks, which are never shown.
     "pygments/lexers/[!_]*",
     "pygments/lexers/_*_builtins.py",
 )
 TESTED = ("numpy", "scipy", "sklearn", "numba", "llvmlite", "pyarrow", "joblib", "greenlet", "croniter")
-"""Packages that carry their own tests."""
+"""Packages that include their own tests."""
 SOURCES = {
     ".pyx",
     ".pxd",
@@ -62,23 +61,23 @@ SOURCES = {
     ".a",
 }
 ABSENT = {"libtbb.so.12"}
-"""Libraries that are optional and were never there."""
+"""Optional libraries that were never installed."""
 
 _AT_ONCE = 32
 
 
 def trim(packages: Path) -> None:
-    """Make a folder of installed packages smaller. Raises SystemExit when something that stays is broken."""
+    """Trim a folder of installed packages. Raises SystemExit if a remaining library is broken."""
     for path in set(unused(packages)):
         if path.is_dir():
             shutil.rmtree(path)
         else:
-            path.unlink(missing_ok=True)  # gone with a folder it was in
+            path.unlink(missing_ok=True)  # removed with a parent folder
     for path in packages.rglob("*"):
         if path.suffix in SOURCES and path.is_file():
             path.unlink()
-    # Libraries in a folder ….libs were edited after the link, when their wheel was made: strip would damage
-    # them. They are looked at through the modules that need them.
+    # Libraries in a folder ….libs were edited after linking when the wheel was built; strip would damage
+    # them. They are checked through the modules that load them.
     libraries = sorted(path for path in packages.rglob("*.so*") if path.parent.suffix != ".libs")
     subprocess.run(["strip", "--strip-unneeded", *libraries], check=True)
     if faults := unloadable(libraries):
@@ -86,10 +85,10 @@ def trim(packages: Path) -> None:
 
 
 def unused(packages: Path) -> Iterator[Path]:
-    """Files and folders that go whole."""
+    """Files and folders that are removed completely."""
     for pattern in UNUSED:
         found = list(packages.glob(pattern))
-        # A pattern without a match speaks of a package that has changed: somebody should look.
+        # A pattern without a match means that a package has changed and this list needs an update.
         if not found:
             sys.exit(f"Nothing matches {pattern} any more.")
         yield from found
@@ -99,7 +98,7 @@ def unused(packages: Path) -> Iterator[Path]:
 
 
 def unloadable(libraries: Sequence[Path]) -> list[str]:
-    """What the loader says against shared objects: a library that is not there, or a damaged file."""
+    """The loader's errors for shared objects: a missing library or a damaged file."""
     groups = [libraries[start : start + _AT_ONCE] for start in range(0, len(libraries), _AT_ONCE)]
     with ThreadPoolExecutor() as pool:
         outputs = pool.map(_loader_says, groups)
@@ -107,7 +106,7 @@ def unloadable(libraries: Sequence[Path]) -> list[str]:
 
 
 def faults_of(output: str) -> list[str]:
-    """The complaints in what ldd prints for several files."""
+    """The errors in the output of ldd for several files."""
     file, faults = "", []
     for line in output.splitlines():
         if not line.startswith(("\t", " ")):
@@ -120,7 +119,7 @@ def faults_of(output: str) -> list[str]:
 
 
 def _loader_says(files: Sequence[Path]) -> str:
-    # It ends with another code for the first odd file, yet tells of all of them.
+    # ldd exits with an error for the first such file, but still reports all of them.
     run = subprocess.run(
         ["ldd", *files], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

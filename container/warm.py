@@ -1,7 +1,7 @@
-"""Leaves behind what a first run makes: byte code and compiled kernels. Used while the image is built.
+"""Creates byte code and compiled kernels during the image build.
 
-Runs the main job in processes of its own, as users will, and loads what it does not touch. Where byte code
-and kernels go is said by PYTHONPYCACHEPREFIX and NUMBA_CACHE_DIR.
+Runs the main job in separate processes, as users do, and imports the modules that it does not load. The
+variables PYTHONPYCACHEPREFIX and NUMBA_CACHE_DIR choose the folders.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import sys
 from importlib import import_module
 
 OTHERS = ("psycopg_binary.pq", "sqlalchemy.dialects.postgresql.psycopg", "alembic.command")
-"""Loaded by name at run time when the database is PostgreSQL."""
+"""Imported by name at run time when the database is PostgreSQL."""
 
 
 def main() -> None:
-    """Raises CalledProcessError when the main job fails, ImportError when something is missing."""
+    """Raises CalledProcessError if the main job fails, and ImportError if a module is missing."""
     subprocess.run(["stms", "demo"], check=True)
     import app
     import core

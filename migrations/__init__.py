@@ -1,1 +1,1 @@
-"""Alembic's scripts: the history of the tables, the same on SQLite and PostgreSQL."""
+"""Alembic scripts: the schema history, the same for SQLite and PostgreSQL."""

@@ -1,4 +1,4 @@
-"""How Alembic runs here: on the connection that `app.store.migrate` opened, inside its transaction."""
+"""Alembic environment: runs on the connection that `app.store.migrate` opened, inside its transaction."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def downgrade() -> None:
 
 
 def _create_keys_and_workers() -> None:
-    """API keys, workers, and the clock of the registry."""
+    """API keys, workers, and the registry revision."""
     op.create_table(
         "api_keys",
         sa.Column("id", sa.String(length=40), nullable=False),
@@ -68,7 +68,7 @@ def _create_keys_and_workers() -> None:
 
 
 def _create_blobs() -> None:
-    """Bytes by their digest."""
+    """Content-addressed blobs."""
     op.create_table(
         "blobs",
         sa.Column("digest", sa.String(length=64), nullable=False),
@@ -113,7 +113,7 @@ def _create_datasets() -> None:
 
 
 def _create_jobs() -> None:
-    """Training jobs and the keys that make their submission idempotent."""
+    """Training jobs and their Idempotency-Keys."""
     op.create_table(
         "jobs",
         sa.Column("id", sa.String(length=40), nullable=False),
@@ -158,7 +158,7 @@ def _create_jobs() -> None:
 
 
 def _create_job_rows() -> None:
-    """What belongs to a job: its events and students."""
+    """Events and students of jobs."""
     op.create_table(
         "job_events",
         sa.Column("job_id", sa.String(length=40), nullable=False),

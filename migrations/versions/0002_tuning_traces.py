@@ -1,4 +1,4 @@
-"""Tuning traces, and what was chosen for a student"""
+"""Tuning traces, and the selected point of each student"""
 
 from __future__ import annotations
 

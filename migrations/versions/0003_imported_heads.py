@@ -1,4 +1,4 @@
-"""Versions that were imported instead of trained, class lists of any length, blobs stored step by step"""
+"""Imported versions, class lists of any length, blobs that are stored in several transactions"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALIASES = sa.table("aliases", *map(sa.column, ("model", "alias", "version", "re
 def upgrade() -> None:
     op.add_column("blobs", sa.Column("complete", sa.Boolean(), nullable=False, server_default=sa.true()))
     if op.get_bind().dialect.name == "postgresql":
-        # Weights do not compress: trying costs more than storing them.
+        # Weights do not compress, so trying costs more than storing them uncompressed.
         op.execute("ALTER TABLE blob_chunks ALTER COLUMN data SET STORAGE EXTERNAL")
     kept = _take_aliases()
     with op.batch_alter_table("model_versions") as table:
@@ -54,7 +54,7 @@ def downgrade() -> None:
 
 
 def _take_aliases() -> list[dict[str, object]]:
-    """Aliases, out of the way: SQLite makes a new table of versions, and cannot drop one they point to."""
+    """Remove and return all aliases: SQLite cannot recreate the versions table while they reference it."""
     if op.get_bind().dialect.name != "sqlite":
         return []
     kept = [dict(row._mapping) for row in op.get_bind().execute(sa.select(*_ALIASES.c))]

@@ -1,4 +1,4 @@
-"""Units of work and whose turn they are, priorities of jobs, what each worker is doing"""
+"""Units of work with their queue positions, job priorities, and the units that each worker runs"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of deleted versions and aliases, which are not given again"""
+"""Numbers of deleted versions and aliases, which are never reused"""
 
 from __future__ import annotations
 

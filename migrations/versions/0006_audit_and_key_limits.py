@@ -1,4 +1,4 @@
-"""The audit log; keys that expire, are rotated and have limits of their own"""
+"""The audit log, and API keys with expiry, rotation and rate limits"""
 
 from __future__ import annotations
 
