@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from experiments.compact import summarise_compact
 from experiments.data import TEXT_SETS
@@ -14,6 +14,7 @@ from experiments.sparse import summarise_sparse
 from experiments.stats import Outcome, outcome_recipe, summarise_protocol
 from experiments.store import Record, Run, Store, recipe_of
 
+_ABSENT = "not run, or not complete"
 _AFTER_PROTOCOL: dict[str, Callable[[Store, str], Record | None]] = {
     "probabilities": summarise_probabilities,
     "sparse": summarise_sparse,
@@ -73,29 +74,25 @@ def update(kept: Store, work: Store, effort: Effort) -> None:
 
 def read(kept: Store, work: Store, effort: Effort) -> Results:
     """The stored results that were made by the present plans with this seed and number of replicates."""
-    results = Results()
-    for data_set, grid in _protocol_runs():
-        plan = plan_for(data_set, grid)
-        record = kept.read(f"{data_set}/{grid}", outcome_recipe(plan, effort))
-        if record is not None:
-            results.outcomes.append(Outcome(data_set, grid, record))
-    protocols = {one.data_set: one["setting"]["recipe"] for one in results.outcomes if one.grid == GRID}
-    for part, found in (("probabilities", results.probabilities), ("sparse", results.sparse)):
-        for data_set, protocol in protocols.items():
-            recipe = recipe_of(protocol, effort.seed, effort.replicates)
-            record = kept.read(f"{data_set}/{part}", recipe)
-            if record is not None:
-                found[data_set] = record
-    for data_set, curve_plan in CURVES.items():
-        recipe = recipe_of(curve_plan.as_dict(), effort.seed, effort.replicates)
-        record = kept.read(f"{data_set}/compact", recipe)
-        if record is not None:
-            results.curves[data_set] = record
-    states = list(_states(results, work))
-    results.missing.extend(state for state in states if state["state"] != "complete")
-    return Results(
-        results.outcomes, results.curves, results.probabilities, results.sparse, results.missing, len(states)
+
+    def stored(part: str, recipe_parts: dict[str, object]) -> dict[str, Record]:
+        recipes = {name: recipe_of(one, effort.seed, effort.replicates) for name, one in recipe_parts.items()}
+        records = {name: kept.read(f"{name}/{part}", recipe) for name, recipe in recipes.items()}
+        return {name: record for name, record in records.items() if record is not None}
+
+    found = {
+        key: kept.read("/".join(key), outcome_recipe(plan_for(*key), effort)) for key in _protocol_runs()
+    }
+    outcomes = [Outcome(*key, record) for key, record in found.items() if record is not None]
+    protocols = {one.data_set: one["setting"]["recipe"] for one in outcomes if one.grid == GRID}
+    results = Results(
+        outcomes,
+        stored("compact", {name: plan.as_dict() for name, plan in CURVES.items()}),
+        stored("probabilities", protocols),
+        stored("sparse", protocols),
     )
+    states = list(_states(results, work))
+    return replace(results, missing=[one for one in states if not one["complete"]], planned=len(states))
 
 
 def _protocol_runs() -> Iterator[tuple[str, GridName]]:
@@ -104,30 +101,31 @@ def _protocol_runs() -> Iterator[tuple[str, GridName]]:
 
 def _states(results: Results, work: Store) -> Iterator[Record]:
     """Every planned run with its state."""
-
-    def state(part: str, data_set: str, grid: str, done: int, planned: int, text: str) -> Record:
-        complete = done == planned
-        return {
-            "part": part, "data_set": data_set, "grid": grid, "complete": complete,
-            "state": "complete" if complete else text,
-        }  # fmt: skip
-
-    absent = "not run, or not complete"
     for data_set, grid in _protocol_runs():
         outcome, planned = results.outcome(data_set, grid), plan_for(data_set, grid).splits
         done, stored = (0 if outcome is None else len(outcome["runs"])), work.count(Run(data_set, grid, 0))
         unfinished = f"not complete: {stored} records of split 0" if stored else "not run"
         text = f"{done} of {planned} splits" if done else unfinished
-        yield state("protocol", data_set, grid, done, planned, text)
+        yield _state("protocol", data_set, grid, done == planned, text)
     for data_set in DATA_SETS:
-        yield state("probabilities", data_set, GRID, data_set in results.probabilities, 1, absent)
+        yield _state("probabilities", data_set, GRID, data_set in results.probabilities)
     for data_set in DATA_SETS:
         if data_set in TEXT_SETS:
-            yield state("sparse queries", data_set, GRID, data_set in results.sparse, 1, absent)
+            yield _state("sparse queries", data_set, GRID, data_set in results.sparse)
     for data_set, plan in CURVES.items():
         done, planned = len(results.curves.get(data_set, {"points": []})["points"]), len(plan.sizes)
-        text = f"{done} of {planned} numbers of landmarks" if done else absent
-        yield state("compact", data_set, "–", done, planned, text)
+        text = f"{done} of {planned} numbers of landmarks" if done else _ABSENT
+        yield _state("compact", data_set, "–", done == planned, text)
+
+
+def _state(part: str, data_set: str, grid: str, complete: bool, text: str = _ABSENT) -> Record:
+    return {
+        "part": part,
+        "data_set": data_set,
+        "grid": grid,
+        "complete": complete,
+        "state": "complete" if complete else text,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from experiments.plans import BEYOND_THE_PAPER, GRIDS, PART_ONLY
 from experiments.probabilities import ISOTONIC_NEEDS
 from experiments.report.results import Results, goal_cells
 from experiments.stats import Cell, Outcome
-from experiments.store import Record
 
 _GRID_TITLES = {"paper": "the paper's grid", "open": "the open grid"}
 _CLASS_BY_CLASS = ("news20_bydate",)
@@ -117,9 +116,9 @@ def leads(results: Results) -> Table:
     """By how much gSVM is ahead of the others in mean F, on the same resampled test rows."""
     rows = []
     for outcome in results.outcomes:
-        ahead = (outcome.lead(method) for method in ("teacher", "gsvm0", "svm"))
-        cells = (f"{one.value:+.2f} [{one.low:+.2f}, {one.high:+.2f}]" for one in ahead)
-        rows.append((outcome.data_set, outcome.grid, *cells))
+        ahead = {method: outcome.lead(method) for method in ("teacher", "gsvm0", "svm")}
+        cells = {name: f"{one.value:+.2f} [{one.low:+.2f}, {one.high:+.2f}]" for name, one in ahead.items()}
+        rows.append(_row("leads", o=outcome, **cells))
     return _table("leads", rows, notes_on(rows))
 
 
@@ -151,62 +150,31 @@ def class_measures(outcome: Outcome) -> Table:
 
 def compact(results: Results) -> Table:
     """Mean F and the time of a query for each number of landmarks."""
-    rows: list[Row] = []
-    lines = []
+    rows, lines = list[Row](), []
     for name, curve in results.curves.items():
-        measures = f"{curve['teacher_f1']:.2f}", f"{curve['teacher_auc']:.2f}"
-        micro = f"{1e6 * curve['teacher_seconds_per_query']:.1f}"
-        rows.append((name, "teacher", *measures, "1", "–", "1", micro, "–", "–"))
-        rows += [
-            (
-                name,
-                str(point["landmarks"]),
-                f"{point['f1']:.2f} [{point['f1_low']:.2f}, {point['f1_high']:.2f}]",
-                f"{point['auc']:.2f}",
-                *(f"{point[key]:.3f}" for key in ("relative_time", "relative_to_remark_2", "relative_cost")),
-                f"{1e6 * point['seconds_per_query']:.1f}",
-                f"{point['gate_r2']:.3f}",
-                f"{point['training_seconds']:.0f}",
-            )
-            for point in curve["points"]
-        ]
-        plan, features = curve["plan"], curve["plan"]["features"]
-        lines.append(
-            f"{name}: {curve['rows']} training rows and {curve['test_rows']} test rows, all"
-            f" {curve['classes']} classes; teacher on {features['kind']} {features['n_components']},"
-            f" {features['scaling']} scaling, γ {features['gamma']:.3g},"
-            f" C {plan['teacher_C']:g}; {plan['steps']} steps a student"
-        )
+        micro = 1e6 * curve["teacher_seconds_per_query"]
+        rows.append(_row("compact", "teacher_row", name=name, c=curve, micro=micro))
+        for point in curve["points"]:
+            rows.append(_row("compact", name=name, p=point, micro=1e6 * point["seconds_per_query"]))
+        footnote = prose()["tables"]["compact"]["footnote"]
+        lines.append(footnote.format(name=name, c=curve, f=curve["plan"]["features"]))
     return _table("compact", rows, lines)
 
 
 def probabilities(results: Results) -> Table:
-    """Brier scores and calibration errors."""
-    rows: list[Row] = []
+    """Brier scores and calibration errors; of the sigmoid also for the classes that have both kinds."""
+    rows = list[Row]()
     for name, record in results.probabilities.items():
         K, kinds = record["n_classes"], record["kinds"]
-        rows += [(name, *_calibrated(one, K)) for one in kinds.values()]
-        if len(kinds) == 2 and len(kinds["isotonic"]["classes"]) < K:
+        for one in kinds.values():
+            better = sum(each["brier"] < each["base_brier"] for each in one["classes"])
+            skill, n = 1 - one["brier"] / one["base_brier"], len(one["classes"])
+            rows.append(_row("probabilities", name=name, one=one, n=n, K=K, skill=skill, better=better))
+        if len(kinds) == 2 and n < K:
             labels = {one["label"] for one in kinds["isotonic"]["classes"]}
             brier = np.mean([one["brier"] for one in kinds["sigmoid"]["classes"] if one["label"] in labels])
-            same = f"{len(labels)} of {K}", f"{brier:.4f}"
-            rows.append((name, "sigmoid, classes of isotonic", *same, "–", "–", "–", "–", "–"))
+            rows.append(_row("probabilities", "same_row", name=name, n=n, K=K, brier=brier))
     return _table("probabilities", rows, needs=ISOTONIC_NEEDS)
-
-
-def _calibrated(one: Record, K: int) -> Row:
-    classes = one["classes"]
-    better = sum(each["brier"] < each["base_brier"] for each in classes)
-    return (
-        one["kind"],
-        f"{len(classes)} of {K}",
-        f"{one['brier']:.4f}",
-        f"{one['base_brier']:.4f}",
-        f"{1 - one['brier'] / one['base_brier']:.3f}",
-        f"{one['error']:.4f}",
-        f"{one['pooled_error']:.4f}",
-        f"{better} of {len(classes)}",
-    )
 
 
 def inference(results: Results) -> Table:
@@ -215,35 +183,22 @@ def inference(results: Results) -> Table:
     for outcome in results.outcomes:
         timed = outcome["inference"]
         whole, scoring = timed["seconds_per_query"], timed["seconds_for_scoring"]
-        rows.append(
-            (
-                outcome.data_set,
-                outcome.grid,
-                str(timed["classes"]),
-                f"{timed['classes_evaluated']:.1f}",
-                f"{1e6 * whole['teacher']:.1f}",
-                f"{whole['remark_2'] / whole['teacher']:.2f}",
-                f"{whole['student'] / whole['teacher']:.2f}",
-                f"{scoring['student'] / scoring['teacher']:.2f}",
-            )
-        )
+        ratios = {name: whole[name] / whole["teacher"] for name in ("remark_2", "student")}
+        ratios |= {"scoring": scoring["student"] / scoring["teacher"], "micro": 1e6 * whole["teacher"]}
+        rows.append(_row("inference", o=outcome, timed=timed, **ratios))
     return _table("inference", rows)
 
 
 def sparse(results: Results) -> Table:
     """Time of a query against the non-zeros of its row."""
-    rows: list[Row] = []
+    rows, lines = list[Row](), []
     for name, record in results.sparse.items():
         for group in record["groups"]:
-            micro = {way: 1e6 * value for way, value in group["seconds"].items()}
-            times = [f"{micro[way]:.2f}" for way in ("sparse", "dense", "sparse_served", "dense_served")]
-            times.insert(2, f"{micro['sparse'] / micro['dense']:.3f}")
-            rows.append((name, f"{group['nonzeros']:.0f} of {record['columns']}", *times))
-    lines = [
-        f"{name}: a sparse query takes {1e6 * record['seconds_a_query']:.2f} µs and"
-        f" {1e9 * record['seconds_a_nonzero']:.2f} ns for each non-zero (least squares over the rows)"
-        for name, record in results.sparse.items()
-    ]
+            values = {"name": name, "nonzeros": group["nonzeros"], "columns": record["columns"]}
+            values |= {way: 1e6 * seconds for way, seconds in group["seconds"].items()}
+            rows.append(_row("sparse", **values, ratio=values["sparse"] / values["dense"]))
+        micro, nano = 1e6 * record["seconds_a_query"], 1e9 * record["seconds_a_nonzero"]
+        lines.append(prose()["tables"]["sparse"]["footnote"].format(name=name, micro=micro, nano=nano))
     return _table("sparse", rows, lines)
 
 
@@ -251,42 +206,34 @@ def settings(results: Results) -> Table:
     """What was chosen, and how, on split 0 of each data set and grid."""
     rows = []
     for outcome in results.outcomes:
-        features, tried, plan = outcome["setting"]["features"], outcome["tried"], outcome.plan
-        linear = features["kind"] == "linear"
-        kind = "linear" if linear else f"{features['kind']} {features['n_components']}"
-        gamma = "scale rule" if features["gamma"] is None else f"{features['gamma']:g}"
+        setting, plan = outcome["setting"], outcome.plan
+        features = setting["features"]
+        linear, gamma = features["kind"] == "linear", features["gamma"]
         strategies = dict.fromkeys(str(plan.strategy_of(split)) for split in outcome["runs"])
-        search = "one point for all classes" if outcome["joint"] else " then ".join(strategies)
-        groups = " by groups" if plan.by_groups and outcome["setting"].get("grouped") else ""
-        rows.append(
-            (
-                outcome.data_set,
-                outcome.grid,
-                f"{kind}, {features['scaling']}",
-                "–" if linear else gamma,
-                f"{outcome['setting']['teacher_C']:g}",
-                f"{search}, {plan.folds} folds{groups}",
-                str(len(outcome["runs"])),
-                str(tried["teachers"]),
-                str(tried["points"]),
-                f"{outcome['seconds'] / 60:.1f}",
-                outcome["code"],
-            )
-        )
+        values = {
+            "kind": "linear" if linear else f"{features['kind']} {features['n_components']}",
+            "gamma": "–" if linear else "scale rule" if gamma is None else f"{gamma:g}",
+            "search": "one point for all classes" if outcome["joint"] else " then ".join(strategies),
+            "groups": " by groups" if plan.by_groups and setting.get("grouped") else "",
+            "splits": len(outcome["runs"]),
+            "minutes": outcome["seconds"] / 60,
+        }
+        taken = {name: outcome[name] for name in ("tried", "code")} | {"teacher_C": setting["teacher_C"]}
+        rows.append(_row("settings", o=outcome, features=features, **taken, **values))
     return _table("settings", rows)
 
 
 def missing(results: Results) -> Table:
     """Every planned run that is not complete."""
-    rows = [(one["data_set"], one["part"], one["grid"], one["state"]) for one in results.missing]
+    rows = [_row("missing", **one) for one in results.missing]
     return _table("missing", rows, complete=results.planned - len(rows), planned=results.planned)
 
 
 def times(results: Results) -> Table:
     """Wall time of what is shown."""
-    seconds = results.seconds()
-    rows = [(part, f"{value / 60:.1f}") for part, value in seconds.items() if value]
-    return _table("times", [*rows, ("all", f"{sum(seconds.values()) / 60:.1f}")])
+    seconds = {part: value for part, value in results.seconds().items() if value}
+    seconds["all"] = sum(seconds.values())
+    return _table("times", [_row("times", part=part, minutes=value / 60) for part, value in seconds.items()])
 
 
 def notes_on(rows: Iterable[Row]) -> list[str]:
@@ -301,6 +248,12 @@ def _table(
     text = prose()["tables"][name]
     title, note = (text[part].format(**values) for part in ("title", "note"))
     return Table(title, note, (*text["columns"], *more), tuple(rows), tuple(footnotes))
+
+
+def _row(table: str, form: str = "row", **values: Any) -> Row:
+    """One row of a table by its format in ``prose.toml``."""
+    text: str = prose()["tables"][table][form]
+    return tuple(cell.format(**values) for cell in text.split(" | "))
 
 
 def _against(cell: Cell, paper: float | None) -> str:
