@@ -1,8 +1,8 @@
 """Background writer of the audit log: denied requests every second, API-key usage every minute.
 
 A use case that changes something writes its audit row in its own transaction (`uow.audit.append`). A denied
-request changes nothing and anybody can cause any number of them, so they are counted in memory and written as
-one row for each address and caller. No request waits for these writes.
+request changes nothing, and any client can cause any number of them, so they are counted in memory and
+written as one row for each address and caller. No request waits for these writes.
 """
 
 from __future__ import annotations

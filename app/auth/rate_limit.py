@@ -7,7 +7,7 @@ no clean-up and no lock: a number is read and written as a whole. If two process
 one overwrites the other, and requests within that fraction of a microsecond are not counted.
 
 A key has its own cell, by its rank among all keys: keys are never deleted and their ids sort by time. Any
-number of addresses share the other cells by a keyed hash, which nobody outside can aim at.
+number of addresses share the other cells by a keyed hash, so that no client can choose its cell.
 """
 
 from __future__ import annotations

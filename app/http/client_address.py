@@ -28,7 +28,7 @@ class TrustedProxies:
 
         client: (host, port) of the connection. Behind a trusted proxy this is the newest address in
         X-Forwarded-For that is not a trusted proxy itself: each proxy appends the address of its own client,
-        and anybody can forge what precedes.
+        and a client can forge all addresses before it.
         """
         address = str(client[0]) if client else ""
         if address not in self:

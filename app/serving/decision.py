@@ -1,4 +1,4 @@
-"""Decisions on arrays of rows: what every format of a query comes down to.
+"""Decisions of students on rows, for all formats of queries.
 
 score = v·φ(x)      match = score ≥ threshold      S^y(x) = score + θ·φ(x)  (gated SVM, Eq. 8)
 """
@@ -24,9 +24,9 @@ Floats = NDArray[np.float64]
 class Decisions:
     """Decisions of one student on n rows; arrays are (n,).
 
-    probabilities: None where the student is not calibrated.
-    gate: S^y(x), the teacher's score of the class. rejection: θ·φ(x), what the gate is held against; their
-    difference is the score. Both None unless asked for.
+    probabilities: None if the student is not calibrated. gate: S^y(x), the teacher's score of the class.
+    rejection: θ·φ(x), which the gate is compared with: their difference is the score. Both are None unless
+    requested.
     """
 
     scores: Floats
@@ -37,7 +37,7 @@ class Decisions:
 
     @classmethod
     def joined(cls, parts: Sequence[Decisions]) -> Decisions:
-        """The decisions of one student on rows that came in several parts."""
+        """Concatenate the decisions of one student on consecutive blocks of rows."""
         return cls(
             np.concatenate([part.scores for part in parts]),
             np.concatenate([part.match for part in parts]),
@@ -50,7 +50,7 @@ class Decisions:
 def decide(student: PackedStudent, X: NDArray[np.floating], *, explain: bool = False) -> Decisions:
     """The decisions of one student on dense rows X (n, d), float32 or float64.
 
-    Raises InvalidProblem naming row and column of what cannot be used.
+    Raises InvalidProblem naming row and column of an invalid value.
     """
     return decide_all([student], X, explain=explain)[0]
 
@@ -63,29 +63,29 @@ def decide_all(
     Students of the same map share one pass over the rows. Raises as `decide`.
     """
     sharing: dict[str, list[int]] = {}
-    for place, student in enumerate(students):
-        sharing.setdefault(student.map.digest, []).append(place)
+    for index, student in enumerate(students):
+        sharing.setdefault(student.map.digest, []).append(index)
     decisions: dict[int, Decisions] = {}
-    for places in sharing.values():
-        group = [students[place] for place in places]
+    for indices in sharing.values():
+        group = [students[index] for index in indices]
         outputs: list[Output] = [student.form.linear or student.form for student in group]
         if explain:
             outputs += [student.form.gate for student in group]
         values = evaluate(group[0].map, rows_for(group[0].map, X), outputs)
-        for number, (place, student) in enumerate(zip(places, group, strict=True)):
+        for number, (index, student) in enumerate(zip(indices, group, strict=True)):
             gate = values[len(group) + number] if explain else None
-            decisions[place] = _decisions(student, values[number], gate)
-    return [decisions[place] for place in range(len(students))]
+            decisions[index] = _decisions(student, values[number], gate)
+    return [decisions[index] for index in range(len(students))]
 
 
 def decide_row(
     students: Sequence[PackedStudent], x: ArrayLike, *, explain: bool = False
 ) -> list[tuple[float, float | None]]:
-    """(score, gate) of several students on one dense row x (d,); a gate only if it is asked for.
+    """(score, gate) of several students on one dense row x (d,); the gate is None unless ``explain``.
 
     Students of the same map share its basis values. Raises InvalidProblem naming the column.
     """
-    found: list[tuple[float, float | None]] = []
+    results: list[tuple[float, float | None]] = []
     shared: dict[str, Floats] = {}
     for student in students:
         basis = shared.get(student.map.digest)
@@ -96,8 +96,8 @@ def decide_row(
         gate = student.gate_at(basis) if explain else None
         if gate is not None and not isfinite(gate - score):
             raise out_of_range("x")
-        found.append((score, gate))
-    return found
+        results.append((score, gate))
+    return results
 
 
 def _joined(parts: Sequence[Floats | None]) -> Floats | None:

@@ -1,6 +1,6 @@
-"""Where a server's caches are filled from: the database, by way of the cache on local disk.
+"""Loading of students and teachers from the database, through the cache on local disk.
 
-All calls but `get_if_local` block, and are made away from the event loop.
+All calls except `get_if_local` block, so they run in threads.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ Teacher: TypeAlias = PackedTeacher | PackedHead
 Packed = TypeVar("Packed")
 
 _OBJECT_BYTES: Final = 2048
-"""What a student takes besides its numbers: the objects around them."""
+"""Memory of a student besides its arrays, in bytes."""
 
 _MAX_HEADS: Final = 64
-"""Heads kept open. A file that is mapped takes addresses and one descriptor, not memory."""
+"""Largest number of open heads. A mapped file takes address space and a descriptor, but no memory."""
 
 
 class ModelSource(Protocol):
-    """Published models. Raises NotFound for what does not exist, Unavailable for what cannot be read."""
+    """Source of published models. Methods raise NotFound, and Unavailable if the data cannot be read."""
 
     def resolve(self, reference: str) -> ModelVersion:
-        """The version that ``name``, ``name@alias`` or ``name@3`` means now."""
+        """The version that ``name``, ``name@alias`` or ``name@3`` currently refers to."""
         ...
 
     def resolve_all(self, references: Iterable[str]) -> dict[str, ModelVersion]:
-        """The same for many, seen at one moment; those that no longer exist are left out."""
+        """The same for many references in one transaction, without those that no longer exist."""
         ...
 
     def student(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int]:
-        """A class's student and its size in bytes, its map not counted."""
+        """The student of a class, and its size in bytes without its map."""
         ...
 
     def get_if_local(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int] | None:
-        """The same where it takes microseconds: no database, no waiting. None where it would take more."""
+        """The same if it takes only microseconds, without the database; otherwise None."""
         ...
 
     def teacher(self, version: ModelVersion) -> tuple[Teacher, int]:
-        """The teacher and its size in bytes."""
+        """The teacher, and its size in bytes."""
         ...
 
 
 class DatabaseSource(ModelSource):
-    """`ModelSource` over the database, with the clock and the keys that the refresher asks for."""
+    """`ModelSource` over the database; also the registry that the refresher polls."""
 
     def __init__(self, store: Store, files: BlobCache) -> None:
         self._store = store
@@ -67,12 +67,12 @@ class DatabaseSource(ModelSource):
         self._lock = threading.Lock()
 
     def revision(self) -> int:
-        """Revision of the registry: the same number means that nothing cached has changed."""
+        """The revision of the registry; nothing that a server caches changes without a new revision."""
         with self._store.read() as uow:
             return uow.models.revision()
 
     def keys(self) -> Sequence[ApiKey]:
-        """All API keys as they are now."""
+        """All current API keys."""
         return list_keys(self._store)
 
     def resolve(self, reference: str) -> ModelVersion:
@@ -80,12 +80,12 @@ class DatabaseSource(ModelSource):
             return models.resolve(uow, reference)
 
     def resolve_all(self, references: Iterable[str]) -> dict[str, ModelVersion]:
-        found: dict[str, ModelVersion] = {}
+        result: dict[str, ModelVersion] = {}
         with self._store.read() as uow:
             for reference in references:
                 with suppress(NotFound):
-                    found[reference] = models.resolve(uow, reference)
-        return found
+                    result[reference] = models.resolve(uow, reference)
+        return result
 
     def student(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int]:
         if version.imported:
@@ -95,19 +95,19 @@ class DatabaseSource(ModelSource):
         return self._sized(self._sharing_map(data))
 
     def get_if_local(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int] | None:
-        # A row of a head that is open is a few pages of a local file, nearly always in memory.
+        # A row of an open head is a few pages of a local file, which are nearly always in memory.
         head = self._heads.get(_head_key(version)) if version.imported else None
         if head is None:
             return None
         with suppress(InvalidPackage):
             row = head.labels.find(label)
             return None if row is None else self._sized(head.student(row))
-        # A file is damaged: the slow way fetches it again.
+        # A file is damaged: `student` fetches it again.
         return None
 
     def teacher(self, version: ModelVersion) -> tuple[Teacher, int]:
         if version.imported:
-            # Its pages belong to the file cache of the system, which takes them back when it needs them.
+            # Its pages belong to the page cache of the system, which can reclaim them.
             return self._with_refetch(version, lambda: self._head(version)), _OBJECT_BYTES
         digest = version.teacher_digest
         teacher = self._read(version, "the teacher", digest, PackedTeacher.from_bytes)
@@ -119,13 +119,13 @@ class DatabaseSource(ModelSource):
             row = head.labels.find(label)
             return None if row is None else head.student(row)
 
-        found = self._with_refetch(version, look)
-        if found is None:
+        result = self._with_refetch(version, look)
+        if result is None:
             raise models.unknown_class(version, label)
-        return self._sized(found)
+        return self._sized(result)
 
     def _with_refetch(self, version: ModelVersion, look: Callable[[], Packed]) -> Packed:
-        """What is found in a head; if a file of it is damaged, in the one that is fetched instead."""
+        """The result of ``look`` in a head, whose damaged files are fetched again once."""
         try:
             return look()
         except InvalidPackage:
@@ -155,7 +155,7 @@ class DatabaseSource(ModelSource):
     def _read(
         self, version: ModelVersion, what: str, digest: str, parse: Callable[[memoryview], Packed]
     ) -> Packed:
-        """A package by way of the disk; a damaged file is fetched again, once."""
+        """Parse a package from the disk cache; a damaged file is fetched again once."""
         try:
             return self._files.with_refetch(
                 lambda: parse(open_blob(self._store, self._files, digest).whole()), digest
@@ -164,7 +164,7 @@ class DatabaseSource(ModelSource):
             raise _damaged(version, what) from error
 
     def _sharing_map(self, student: PackedStudent) -> PackedStudent:
-        """The student on the map that others of its model have already, so that there is one of it."""
+        """The student with the map object of other students of its model, so that it is in memory once."""
         if isinstance(student.map, LinearBasis):
             return student
         with self._lock:
@@ -174,7 +174,7 @@ class DatabaseSource(ModelSource):
         calibration = student.calibration
         if isinstance(calibration, IsotonicCalibration):
             calibration = IsotonicCalibration(calibration.knots.copy(), calibration.values.copy())
-        # Copies: a view would hold on to the whole package, the map included.
+        # Copies, since a view would keep the memory of the whole package, including its map.
         return dataclasses.replace(
             student,
             map=shared,

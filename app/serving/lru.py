@@ -1,4 +1,4 @@
-"""A mapping with a budget: what was used longest ago goes first."""
+"""A least-recently-used cache with a budget for the total size of its values."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ Value = TypeVar("Value")
 
 
 class Part(NamedTuple):
-    """What several values have in common, and its size: counted once, as long as one of them is kept."""
+    """A part that several values share; its size counts once while any of them is kept."""
 
     name: Hashable
     size: int
 
 
 class LruCache(Generic[Key, Value]):
-    """Least-recently-used cache of values with sizes.
+    """Least-recently-used cache. Not thread-safe.
 
-    budget: sum of the sizes that is kept; the newest value stays even if it alone is larger. Not thread-safe:
-    all calls come from the event loop.
+    budget: largest sum of sizes; the newest value stays even if it alone exceeds it.
     """
 
     def __init__(self, budget: int) -> None:
@@ -32,14 +31,14 @@ class LruCache(Generic[Key, Value]):
 
     @property
     def size(self) -> int:
-        """Sum of the sizes kept."""
+        """Sum of all sizes."""
         return self._size
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, key: Key) -> Value | None:
-        """The value, marked as just used, or None."""
+        """The value, marked as the most recently used one, or None."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -47,9 +46,9 @@ class LruCache(Generic[Key, Value]):
         return entry[0]
 
     def put(self, key: Key, value: Value, size: int, shared: Part | None = None) -> None:
-        """Keep a value as the most recently used one, and let old ones go until the budget holds.
+        """Add a value as the most recently used one, and evict old ones until the budget holds.
 
-        size: of what is the value's own. shared: what it has in common with others, if anything.
+        size: of the value without its shared part.
         """
         self.pop(key)
         self._entries[key] = (value, size, shared)
@@ -62,7 +61,7 @@ class LruCache(Generic[Key, Value]):
             self.pop(next(iter(self._entries)))
 
     def pop(self, key: Key) -> None:
-        """Let a value go, if it is there."""
+        """Remove a value if it is present."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return
@@ -75,5 +74,5 @@ class LruCache(Generic[Key, Value]):
                 self._size -= shared.size
 
     def newest_first(self) -> Iterator[Key]:
-        """Keys, the most recently used first."""
+        """All keys, the most recently used first."""
         return reversed(self._entries)

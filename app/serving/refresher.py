@@ -1,4 +1,4 @@
-"""Keeping a server's keys and references true: one small read of the registry's clock at a time."""
+"""Polling of the registry: reloads API keys and model references when its revision changes."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ Read = TypeVar("Read")
 
 
 class RegistryRevision(Protocol):
-    """What the refresher asks; both methods block."""
+    """What the refresher reads; both methods block."""
 
     def revision(self) -> int:
-        """Revision of the registry."""
+        """The revision of the registry, which every change of models and keys increments."""
         ...
 
     def keys(self) -> Sequence[ApiKey]:
-        """All API keys as they are now."""
+        """All current API keys."""
         ...
 
 
 class Refresher:
-    """Asks for the clock every ``seconds``, and lets keys and cache follow when it has moved.
+    """Reads the revision every ``seconds``, and updates authenticator and cache when it has changed.
 
-    While the database cannot be read everything goes on as it was.
-    failing_since: when that began, in seconds since the epoch; None while all is well.
+    While the database cannot be read, both keep their state. failing_since: start of the failure in seconds
+    since the epoch; None without one.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class Refresher:
         self._seconds = seconds
         self._revision: int | None = None
         self._lock = asyncio.Lock()
-        # A thread of its own: a clock that hangs must not stop loads, nor the other way round.
+        # A separate thread: a read that hangs must not delay loads, nor loads these reads.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-revision")
         self._task: asyncio.Task[None] | None = None
         self.failing_since: float | None = None
 
     async def start(self) -> None:
-        """Read once, then go on in the background."""
+        """Refresh once, then start the background task."""
         await self.refresh()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End the background task."""
+        """Stop the background task."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -66,11 +66,11 @@ class Refresher:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def refresh(self) -> None:
-        """Follow the registry now. A failure is logged and remembered, not raised."""
+        """Update keys and references now if necessary. A failure is logged and recorded, not raised."""
         async with self._lock:
             try:
                 await self._follow()
-            except Exception as error:  # noqa: BLE001 - whatever it was, the next beat tries again
+            except Exception as error:  # noqa: BLE001 - every failure is retried at the next poll
                 self._failed(error)
             else:
                 self._recovered()
@@ -79,7 +79,7 @@ class Refresher:
         revision = await self._read(self._registry.revision)
         if revision == self._revision and self._cache.up_to_date:
             return
-        # Read after the clock: a change in between is seen again at the next beat, never missed.
+        # Read after the revision: the next poll sees a change in between again, so none is missed.
         self._authenticator.replace(await self._read(self._registry.keys))
         await self._cache.refresh()
         self._revision = revision
@@ -95,7 +95,7 @@ class Refresher:
     def _failed(self, error: Exception) -> None:
         if self.failing_since is None:
             self.failing_since = time.time()
-            logger.error("the registry cannot be read, answering from what is loaded: %s", error)
+            logger.error("the registry cannot be read, serving continues with what is loaded: %s", error)
 
     def _recovered(self) -> None:
         if self.failing_since is not None:

@@ -193,7 +193,7 @@ class InferenceHandler(WireFormat[_State]):
         body = await self._pipeline.read_body(exchange, receive, compressed=coding is not None)
         if coding is None:
             return body
-        # In a thread whatever its size: it may decompress to hundreds of times as much.
+        # Always in a thread: a small body may decompress to hundreds of times as much.
         return await self._pipeline.run(False, decompress, body, self._pipeline.max_bytes)
 
     async def _in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:

@@ -14,7 +14,7 @@ _MAX_ENTRIES: Final = 10_000
 
 @dataclass(slots=True)
 class Durations:
-    """Nanoseconds of one inference: waiting, reading the request, deciding, writing the answer."""
+    """Nanoseconds of one inference: queueing, parsing, evaluation, encoding."""
 
     queue: int = 0
     compute_input: int = 0
@@ -48,13 +48,13 @@ class _Entry:
 
 
 class Statistics:
-    """The counts. At most 10 000 versions are remembered, those used last."""
+    """Counts of the 10 000 most recently used versions."""
 
     def __init__(self) -> None:
         self._entries: LruCache[tuple[str, int], _Entry] = LruCache(_MAX_ENTRIES)
 
     def succeeded(self, model: str, version: int, rows: int, total_ns: int, durations: Durations) -> None:
-        """Count an inference of so many rows."""
+        """Count a successful inference of ``rows`` rows."""
         entry = self._entry(model, version)
         entry.rows += rows
         entry.last_ms = int(time.time() * 1000)
@@ -65,11 +65,11 @@ class Statistics:
         entry.compute_output.add(durations.compute_output)
 
     def failed(self, model: str, version: int, total_ns: int) -> None:
-        """Count a request that was refused after its model was found."""
+        """Count a request that failed after its model was found."""
         self._entry(model, version).fail.add(total_ns)
 
     def known(self) -> list[tuple[str, int]]:
-        """Models and versions with counts."""
+        """Model and version of all entries."""
         return sorted(self._entries.newest_first())
 
     def document(self, model: str, version: int) -> InferenceVersionStatistics:

@@ -1,8 +1,8 @@
-"""Tensors of the protocol: from JSON or binary to arrays, and back.
+"""Tensors of the protocol: decoding from JSON or binary, and encoding.
 
-Data are row-major. In JSON they may be flat or nested as their shape; in binary they are little-endian, and
-text is a 4-byte length and its UTF-8 bytes, one after the other. A number means what its datatype can hold of
-it, so that the same tensor gives the same answer in either form.
+Data are row-major. In JSON they are flat or nested like their shape; in binary they are little-endian, and
+each text is a 4-byte length followed by its UTF-8 bytes. A number is rounded to its datatype, so that the
+same tensor gives the same answer in both encodings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "FP32": np.dtype("<f4"),
     "FP64": np.dtype("<f8"),
 }
-"""The numeric datatypes; text is ``BYTES``."""
+"""The numeric datatypes. Texts are ``BYTES``."""
 
 _DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
     "b": msgspec.json.Decoder(list[bool]),
@@ -53,7 +53,7 @@ _PATH: Final = re.compile(r" - at `\$(?:\[\.\.\.\]|\[\d+\])*`$")
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One input as it came: its data are JSON text, or bytes behind the JSON.
+    """One input, not yet decoded. data: JSON, or the bytes of a binary tensor.
 
     Raises InvalidRequest for an unknown datatype.
     """
@@ -74,7 +74,7 @@ class Tensor:
         return InvalidRequest(f"Input {self.name!r:.100} {what}.", code="bad_tensor")
 
     def numbers(self) -> Array:
-        """The data as an array of ``shape``. Raises InvalidRequest."""
+        """Decode the data to an array of ``shape``. Raises InvalidRequest."""
         dtype = DTYPES.get(self.datatype)
         if dtype is None:
             raise self.error("holds BYTES where numbers are needed")
@@ -86,7 +86,7 @@ class Tensor:
             return self._json_numbers(dtype)
 
     def texts(self) -> list[str]:
-        """The texts of BYTES in order, as many as ``shape`` says. Raises InvalidRequest."""
+        """Decode BYTES to as many texts as ``shape`` has elements. Raises InvalidRequest."""
         texts = list(self._binary_texts() if self.binary else self._json_texts())
         if len(texts) != prod(self.shape):
             raise self.error(f"has {len(texts)} texts; its shape needs {prod(self.shape)}")
@@ -103,7 +103,7 @@ class Tensor:
             array = np.frombuffer(self.data, dtype=np.uint8) != 0
         else:
             array = np.frombuffer(self.data, dtype=dtype)
-        # NumPy is slow, and BLAS wrong-footed, on numbers that begin in the middle of a word.
+        # Unaligned numbers are slow in NumPy, and BLAS may not accept them.
         return (array if array.flags.aligned else array.copy()).reshape(self.shape)
 
     def _json_numbers(self, dtype: np.dtype[Any]) -> Array:
@@ -132,8 +132,7 @@ class Tensor:
         return target.reshape(self.shape)
 
     def _pieces(self) -> Iterator[bytes]:
-        """A flat list as lists of some thousand numbers, so that long ones take little memory and let other
-        threads run in between."""
+        """A flat list in pieces of some thousand numbers, which bounds memory and lets other threads run."""
         inside = bytes(self.data[1:-1])
         start = 0
         while start <= len(inside):
@@ -143,7 +142,7 @@ class Tensor:
             start = end + 1
 
     def _rows(self) -> Iterator[bytes]:
-        """The rows of a nested list, each as long as the shape says."""
+        """The rows of a nested list, each with the length in ``shape``."""
         if len(self.shape) != 2:
             raise self._bad_form()
         data = bytes(self.data)
@@ -163,10 +162,10 @@ class Tensor:
 
     def _json_texts(self) -> Iterator[str]:
         try:
-            found = _TEXTS.decode(self.data)
+            texts = _TEXTS.decode(self.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self.error("must be a list of texts") from error
-        for text in found:
+        for text in texts:
             if isinstance(text, list):
                 yield from text
             else:
@@ -190,13 +189,13 @@ class Tensor:
 
 
 def _values(data: bytes, kind: str) -> list[Any]:
-    """A JSON list as numbers of a kind of type. Raises DecodeError."""
+    """Decode a JSON list of numbers of a NumPy dtype kind. Raises DecodeError."""
     try:
         values: list[Any] = _DECODERS[kind].decode(data)
     except msgspec.ValidationError:
         if kind not in "iu":
             raise
-        # In JSON 1.0 is a whole number, too.
+        # In JSON 1.0 is an integer, too.
         numbers = _WHOLE_OR_NOT.decode(data)
         if not all(float(number).is_integer() for number in numbers):
             raise
@@ -205,10 +204,10 @@ def _values(data: bytes, kind: str) -> list[Any]:
 
 
 def datatype_of(array: Array) -> str:
-    """The protocol's name of an output's type."""
+    """The protocol's name of an output's datatype."""
     return "BOOL" if array.dtype.kind == "b" else "FP64"
 
 
 def to_bytes(array: Array) -> bytes:
-    """An output in binary."""
+    """The binary encoding of an output."""
     return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()

@@ -1,10 +1,10 @@
-"""Answers as they go out: JSON put together from parts that are ready, or encode_tensor as they are.
+"""Encoding of answers: JSON assembled from pre-rendered parts, or scores as a tensor.
 
-One row:  {"match": …, "score": …, "threshold": …, "model": …, "version": …}
-many:     {"results": [{"match": …, "score": …, "threshold": …}, …], "model": …, "version": …}
-classes:  {"classes": [{"class": …, …}, …], "model": …, "version": …}, each with what one class answers
+one row:    {"match": …, "score": …, "threshold": …, "model": …, "version": …}
+many rows:  {"results": [{"match": …, "score": …, "threshold": …}, …], "model": …, "version": …}
+classes:    {"classes": [{"class": …, …}, …], "model": …, "version": …}, each as one class answers
 
-with "probability" where the student is calibrated, and "gate" and "rejection" where they are asked for.
+"probability" is present for calibrated students, "gate" and "rejection" on request.
 """
 
 from __future__ import annotations
@@ -28,34 +28,36 @@ Answer: TypeAlias = tuple[bytes, int, Headers]
 
 JSON_HEADERS: Final[Headers] = ((b"content-type", MediaType.JSON.value), NO_STORE)
 
-# Of finite floats: the shortest text that reads back as the same number, ten times as fast as repr.
+# For finite floats: the shortest text that parses to the same number, ten times as fast as repr.
 _text: Final = msgspec.json.Encoder().encode
 _DECISION_START: Final = (b'{"match":false,"score":', b'{"match":true,"score":')
 
 
-def encode_row(served: ServableStudent, score: float, gate: float | None = None) -> bytes:
-    """The answer for one row of one class."""
-    if served.student.calibration is None and gate is None:
-        return _DECISION_START[score >= served.student.threshold] + _text(score) + served.json_suffix
-    return _decision(served, score, gate) + served.json_model_fields
+def encode_row(servable: ServableStudent, score: float, gate: float | None = None) -> bytes:
+    """The answer for one row and one class. gate: None unless requested."""
+    if servable.student.calibration is None and gate is None:
+        return _DECISION_START[score >= servable.student.threshold] + _text(score) + servable.json_suffix
+    return _decision(servable, score, gate) + servable.json_model_fields
 
 
 def encode_row_of_classes(decided: Sequence[tuple[ServableStudent, float, float | None]]) -> bytes:
-    """The answer for one row of several classes: (student, score, gate) of each."""
-    parts = [served.json_class + _decision(served, score, gate)[1:] + b"}" for served, score, gate in decided]
+    """The answer for one row and several classes, from (student, score, gate) of each."""
+    parts = [
+        servable.json_class + _decision(servable, score, gate)[1:] + b"}" for servable, score, gate in decided
+    ]
     return b'{"classes":[' + b",".join(parts) + b"]" + decided[0][0].json_model_fields
 
 
-def encode_rows(served: ServableStudent, decisions: Decisions) -> bytes:
-    """The answer for many rows of one class."""
-    return b"{" + _results(served, decisions) + served.json_model_fields
+def encode_rows(servable: ServableStudent, decisions: Decisions) -> bytes:
+    """The answer for many rows and one class."""
+    return b"{" + _results(servable, decisions) + servable.json_model_fields
 
 
 def encode_rows_of_classes(students: Sequence[ServableStudent], decided: Sequence[Decisions]) -> bytes:
-    """The answer for many rows of several classes."""
+    """The answer for many rows and several classes."""
     parts = [
-        served.json_class + _results(served, decisions) + b"}"
-        for served, decisions in zip(students, decided, strict=True)
+        servable.json_class + _results(servable, decisions) + b"}"
+        for servable, decisions in zip(students, decided, strict=True)
     ]
     return b'{"classes":[' + b",".join(parts) + b"]" + students[0].json_model_fields
 
@@ -68,11 +70,11 @@ def encode_tensor(
     single: bool,
     named: bool,
 ) -> tuple[bytes, Headers]:
-    """The scores without words, float64: row by row, class by class, column by column.
+    """The scores as a float64 tensor (rows, classes, columns), with the headers that describe it.
 
-    An axis is left out where it has nothing to tell apart: rows if ``single``, classes unless ``named``, and
-    columns if the score is the only one. Gate and rejection are there if they were asked for, and with them
-    the probabilities, if all students are calibrated.
+    Axes without information are dropped: rows if ``single``, classes unless ``named``, and columns if there
+    is only the score. With ``explain`` the columns are score, probability (if all students are calibrated),
+    gate and rejection.
     """
     columns = {"score": [decisions.scores for decisions in decided]}
     gates = [decisions.gate for decisions in decided if decisions.gate is not None]
@@ -82,13 +84,13 @@ def encode_tensor(
         if len(probabilities) == len(decided):
             columns["probability"] = probabilities
         columns |= {"gate": gates, "rejection": rejections}
-    # (columns, classes, rows), then with the rows in front.
+    # (columns, classes, rows) becomes (rows, classes, columns).
     table: NDArray[np.float64] = np.array(list(columns.values())).transpose(2, 1, 0)
     shape = [
         size for size, kept in zip(table.shape, (not single, named, len(columns) > 1), strict=True) if kept
     ]
     table = np.ascontiguousarray(table.reshape(shape or [1]))
-    thresholds = b",".join(_text(served.student.threshold) for served in students)
+    thresholds = b",".join(_text(servable.student.threshold) for servable in students)
     headers = (
         (b"content-type", media_type.value),
         NO_STORE,
@@ -102,10 +104,10 @@ def encode_tensor(
     return write_tensor(table, media_type), headers
 
 
-def _decision(served: ServableStudent, score: float, gate: float | None) -> bytes:
-    """One decision, not closed."""
-    student = served.student
-    text = _DECISION_START[score >= student.threshold] + _text(score) + served.json_threshold
+def _decision(servable: ServableStudent, score: float, gate: float | None) -> bytes:
+    """The JSON object of one decision, without its closing brace."""
+    student = servable.student
+    text = _DECISION_START[score >= student.threshold] + _text(score) + servable.json_threshold
     if student.calibration is not None:
         text += b',"probability":' + _text(student.calibration.probability(score))
     if gate is not None:
@@ -113,8 +115,8 @@ def _decision(served: ServableStudent, score: float, gate: float | None) -> byte
     return text
 
 
-def _results(served: ServableStudent, decisions: Decisions) -> bytes:
-    """All decisions of one student."""
+def _results(servable: ServableStudent, decisions: Decisions) -> bytes:
+    """The JSON list of all decisions of one student, with its name."""
     texts = [
         _DECISION_START[match] + score
         for match, score in zip(decisions.match.tolist(), _texts(decisions.scores), strict=True)
@@ -124,7 +126,7 @@ def _results(served: ServableStudent, decisions: Decisions) -> bytes:
         b"gate": decisions.gate,
         b"rejection": decisions.rejection,
     }
-    start = served.json_threshold
+    start = servable.json_threshold
     for name, values in optional.items():
         if values is not None:
             start += b',"%s":' % name

@@ -1,7 +1,7 @@
-"""What exactly is wrong with the body of a query: the slow half of a decoding that failed.
+"""Precise errors for query bodies that could not be decoded.
 
-JSON knows neither NaN nor infinities, but clients write them (Python's ``json.dumps`` does). They are turned
-into text first, so that the rest of the body can still be read and the place be named.
+JSON has neither NaN nor infinities, but clients write them (Python's ``json.dumps`` does). They are quoted
+first, so that the rest of the body can still be decoded and the error can name row and column.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FindFaults: TypeAlias = Callable[[bytes, str, int], list[InputFault]]
 
 
 class _Fields(msgspec.Struct):
-    """What is looked at of a body; whatever else it has costs nothing."""
+    """The parts of a body that are inspected; all others are skipped."""
 
     x: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     rows: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -39,12 +39,12 @@ _PATH: Final = re.compile(r" - at `\$\.?(?P<field>[^`\[]*)(?:\[(?P<column>\d+)\]
 
 
 def invalid(faults: Sequence[InputFault]) -> InvalidRequest:
-    """The error of a query with unusable values."""
+    """The error of a query with invalid values."""
     return InvalidRequest(faults[0].message, code=faults[0].code, faults=faults)
 
 
 def explain_body(data: bytes, message: str, row_faults: FindFaults) -> InvalidRequest:
-    """Why ``data`` could not be decoded; ``message`` is what the decoder said."""
+    """The error of a body that could not be decoded. message: of the decoder."""
     if not data.strip():
         return InvalidRequest("The body is empty.", code="empty")
     data = _constants_as_text(data)
@@ -63,9 +63,9 @@ def explain_body(data: bytes, message: str, row_faults: FindFaults) -> InvalidRe
 
 
 def explain_row(raw: bytes, field: str, i: int, message: str) -> list[InputFault]:
-    """The first faults of one row as JSON; ``message`` is what the decoder said of it."""
+    """The first faults of one row in JSON. message: of the decoder."""
     try:
-        # Whole numbers as floats too: Python refuses to read integers of thousands of digits.
+        # Integers as floats, too: Python refuses to parse integers of thousands of digits.
         row = json.loads(_constants_as_text(raw), parse_int=float)
     except (ValueError, RecursionError):
         return [_decoder_fault(message, field, i)]
@@ -73,13 +73,13 @@ def explain_row(raw: bytes, field: str, i: int, message: str) -> list[InputFault
         if isinstance(row, dict):
             return _index_faults(row.get("indices"), field, i) or [_decoder_fault(message, field, i)]
         return [_fault(field, "wrong_shape", "must be a list of numbers", i, None)]
-    found = ((j, _why_unusable(value)) for j, value in enumerate(row))
-    faults = [_fault(field, why[0], why[1], i, j) for j, why in found if why is not None]
+    reasons = ((j, _why_invalid(value)) for j, value in enumerate(row))
+    faults = [_fault(field, reason[0], reason[1], i, j) for j, reason in reasons if reason is not None]
     return faults[:MAX_FAULTS] or [_decoder_fault(message, field, i)]
 
 
 def _index_faults(indices: Any, field: str, i: int) -> list[InputFault]:
-    """Where a sparse row has a column that is no whole number."""
+    """The faults of column indices that are not integers."""
     broken = (
         j
         for j, value in enumerate(indices if isinstance(indices, list) else ())
@@ -105,15 +105,15 @@ def _explain_rows(raw: bytes, row_faults: FindFaults) -> list[InputFault]:
 
 
 def _constants_as_text(data: bytes) -> bytes:
-    """NaN and infinities in quotes. A body that has them in quotes already needs no help to be read."""
+    """``data`` with NaN and infinities in quotes; unchanged if it contains quoted ones already."""
     if (b"NaN" not in data and b"Infinity" not in data) or b'"NaN"' in data or b'Infinity"' in data:
         return data
     data = data.replace(b"NaN", b'"NaN"').replace(b"Infinity", b'"Infinity"')
     return data.replace(b'-"Infinity"', b'"-Infinity"')
 
 
-def _why_unusable(value: Any) -> tuple[str, str] | None:
-    """(code, what it is) of a value that is no finite number."""
+def _why_invalid(value: Any) -> tuple[str, str] | None:
+    """(code, description) of a value that is not a finite number; None for a number."""
     if isinstance(value, float):
         return (
             ("too_large", "has a number beyond the range of float64") if abs(value) == float("inf") else None
@@ -130,17 +130,17 @@ def _why_unusable(value: Any) -> tuple[str, str] | None:
 
 
 def _fault(field: str, code: str, what: str, i: int, column: int | None) -> InputFault:
-    place = f"row {i}" if column is None else f"row {i}, column {column}"
-    return InputFault(field, code, f"{field} {what} at {place} (counted from 0).", i, column)
+    position = f"row {i}" if column is None else f"row {i}, column {column}"
+    return InputFault(field, code, f"{field} {what} at {position} (counted from 0).", i, column)
 
 
 def _decoder_fault(message: str, field: str, i: int | None) -> InputFault:
-    """What the decoder said, with the place that it names."""
-    place = _PATH.search(message)
-    if place is None:
+    """The fault that the decoder reports, with the position in its message."""
+    position = _PATH.search(message)
+    if position is None:
         return InputFault(field or "body", "wrong_body", f"{message}.", i)
-    name = ".".join(part for part in (field, place["field"]) if part) or "body"
-    column = None if place["column"] is None else int(place["column"])
-    what = message[: place.start()]
+    name = ".".join(part for part in (field, position["field"]) if part) or "body"
+    column = None if position["column"] is None else int(position["column"])
+    what = message[: position.start()]
     where = name if i is None else f"{name}, row {i}"
     return InputFault(name, "wrong_type", f"{where}: {what}.", i, column)

@@ -1,12 +1,12 @@
-"""The body of a query: one row or many, as JSON, and what exactly is wrong with it if something is.
+"""Decoding of query bodies in JSON: one row or many, dense or sparse.
 
     {"x": [0.1, 2, ...]}                        one row
-    {"x": {"indices": [3, 7], "values": [1, 2]}}    one sparse row: the columns that are not 0
+    {"x": {"indices": [3, 7], "values": [1, 2]}}    one sparse row: columns and values that are not 0
     {"rows": [[...], {"indices": ..., "values": ...}, ...]}   many rows, dense or sparse
 
-Good bodies go through typed decoding only. A bad one is looked at a second time, value by value, to name the
-row and the column. Many rows are decoded one by one into tables of bounded size, so that neither a long list
-nor wide sparse rows take much more memory than the body, and no single call keeps other threads waiting.
+Valid bodies pass typed decoding only. An invalid one is inspected a second time, value by value, to name row
+and column. Many rows are decoded one by one into tables of bounded size, so that neither a long list nor wide
+sparse rows take much more memory than the body, and no single call holds the interpreter lock for long.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Index = Annotated[int | float, Meta(extra_json_schema={"minimum": 0, "multipleOf
 
 
 class SparseRow(msgspec.Struct, forbid_unknown_fields=True):
-    """Columns and values of the entries that are stored; all others are 0."""
+    """A row by the columns and values of its stored entries; all others are 0."""
 
     indices: list[Index]
     values: list[Number]
 
     def __post_init__(self) -> None:
         if float in set(map(type, self.indices)):
-            # In JSON 1.0 is a whole number, too, and some programs write it so.
+            # In JSON 1.0 is an integer, too, and some programs write it like that.
             if not all(float(index).is_integer() for index in self.indices):
                 raise ValueError("indices must be whole numbers")
             self.indices = list(map(int, self.indices))
@@ -55,9 +55,9 @@ class QueryBody(msgspec.Struct, forbid_unknown_fields=True):
 Row: TypeAlias = list[float] | SparseRow
 Block: TypeAlias = tuple[slice, NDArray[Any]]
 
-_LOOKED_AT: Final = 256 * 1024
-_PARTS_BESIDE: Final = 200_000
-"""Brackets and commas that names of classes may have."""
+_CHECKED_BYTES: Final = 256 * 1024
+_EXTRA_PARTS: Final = 200_000
+"""Brackets and commas allowed for the names of classes."""
 _MANY_COMMAS: Final = 1_000_000
 _LONG: Final = re.compile(rb"\[[^\[\]{}]{2000000,}+\]")
 _FLAT: Final = re.compile(rb"\[[^\[\]{}]*\]")
@@ -68,11 +68,11 @@ Decoded = TypeVar("Decoded", bound=QueryBody)
 
 
 def decode(decoder: msgspec.json.Decoder[Decoded], data: Body, max_rows: int) -> Decoded:
-    """The body in ``data``, with exactly one of ``x`` and ``rows``.
+    """Decode a body, which must have exactly one of ``x`` and ``rows``.
 
     Raises InvalidRequest naming field, row and column, and TooLarge beyond ``max_rows`` rows.
     """
-    if len(data) > _LOOKED_AT and _has_many_parts(data, max_rows):
+    if len(data) > _CHECKED_BYTES and _has_many_parts(data, max_rows):
         message = f"The body has far more parts than a query of {max_rows} rows."
         raise TooLarge(message, code="too_many_parts")
     try:
@@ -93,31 +93,32 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: Body, max_rows: int) ->
             raise InvalidRequest(message, code="empty", faults=[InputFault("rows", "empty", message)])
         if len(rows) > max_rows:
             raise TooLarge(
-                f"The query has {len(rows)} rows; at most {max_rows} are taken.", code="too_many_rows"
+                f"The query has {len(rows)} rows; at most {max_rows} are allowed.", code="too_many_rows"
             )
     return body
 
 
 def _has_many_parts(data: Body, max_rows: int) -> bool:
-    """Whether a body would become far more objects than its rows may be: each takes many times its text.
+    """Whether decoding would create far more objects than ``max_rows`` rows have.
 
-    A row is a flat list, or an object with two of them: without these, a comma stands between any two rows.
+    Each object takes many times the memory of its text. A row is a flat list, or an object with two flat
+    lists; the remaining commas separate rows.
     """
     text = bytes(data)
-    if text.count(b"[") + text.count(b"{") > 3 * max_rows + _PARTS_BESIDE:
+    if text.count(b"[") + text.count(b"{") > 3 * max_rows + _EXTRA_PARTS:
         return True
-    # To take the lists out costs as much as to decode them, so only the largest bodies pay for it.
-    most = 2 * max_rows + _PARTS_BESIDE
+    # Removing the lists costs as much as decoding them, so only the largest bodies are checked like this.
+    most = 2 * max_rows + _EXTRA_PARTS
     if text.count(b",") <= max(most, _MANY_COMMAS):
         return False
-    # Rows that are numbers themselves would be one of these lists, and so would a row that no model has.
-    if any(found[0].count(b",") > _MANY_COMMAS for found in _LONG.finditer(text)):
+    # Such a list is either a list of numbers in place of rows, or a row longer than any model has.
+    if any(match[0].count(b",") > _MANY_COMMAS for match in _LONG.finditer(text)):
         return True
     return _FLAT.sub(b"", text).count(b",") > most
 
 
 def dense_row(row: Row | NDArray[Any], n_columns: int) -> list[float] | NDArray[Any]:
-    """One row, a sparse one filled up with zeros to ``n_columns``. Raises InvalidRequest."""
+    """One row (n_columns,), with zeros added to a sparse one. Raises InvalidRequest."""
     if not isinstance(row, SparseRow):
         return row
     full = np.zeros(n_columns)
@@ -128,28 +129,28 @@ def dense_row(row: Row | NDArray[Any], n_columns: int) -> list[float] | NDArray[
 
 
 def dense_blocks(rows: Sequence[msgspec.Raw], n_columns: int, width: int = 1) -> Iterator[Block]:
-    """Tables (block, n_columns) of all rows in order. Raises InvalidRequest.
+    """All rows in order as tables (block, n_columns). Raises InvalidRequest.
 
-    width: numbers a row that the caller will make of each; a block is small enough for these too.
+    width: numbers per row that the caller computes; the size of a block is bounded for these as well.
     """
     for part in row_blocks(len(rows), max(n_columns, width)):
         yield part, _table(rows[part], n_columns, part.start)
 
 
 def row_error(error: InvalidProblem) -> InvalidRequest:
-    """What the numerical core found wrong with the one row of ``x``."""
+    """The request error for an error of the core in the single row ``x``."""
     return invalid([_named(fault, "x", 0) for fault in error.faults])
 
 
 def block_error(error: InvalidProblem, first: int) -> InvalidRequest:
-    """What the numerical core found wrong with a block of ``rows`` that begins at row ``first``."""
+    """The request error for an error of the core in a block of ``rows`` that begins at row ``first``."""
     return invalid(
         [_named(fault, "rows", None if fault.row is None else first + fault.row) for fault in error.faults]
     )
 
 
 def _named(fault: Fault, field: str, row: int | None) -> InputFault:
-    """A fault by the caller's names: the core knows a row as x and a table as X."""
+    """A fault with the field names of the request; the core names a row x and a table X."""
     if fault.field not in {"x", "X"}:
         return InputFault(f"{field}.{fault.field}", fault.code, fault.message, row, fault.column)
     if fault.code == "out_of_range" and field == "rows":
@@ -166,18 +167,18 @@ def _table(rows: Sequence[msgspec.Raw], n_columns: int, first: int) -> NDArray[n
         faults += _fill(table[i], raw, first + i)
         if len(faults) >= MAX_FAULTS:
             break
-    # JSON has no NaN: what is left to refuse are numbers whose squares are not finite.
+    # JSON has no NaN, so the remaining invalid numbers are those beyond the largest magnitude.
     for fault in value_faults(table, "rows"):
         i, column = fault.row or 0, fault.column or 0
-        found = value_fault(float(table[i, column]), "rows", first + i, column)
-        faults.append(InputFault("rows", found.code, found.message, found.row, found.column))
+        match = value_fault(float(table[i, column]), "rows", first + i, column)
+        faults.append(InputFault("rows", match.code, match.message, match.row, match.column))
     if faults:
         raise invalid(faults[:MAX_FAULTS])
     return table
 
 
 def _fill(target: NDArray[np.float64], raw: msgspec.Raw, i: int) -> list[InputFault]:
-    """Decode row ``i`` into ``target``, zeros so far; returns what is wrong with it."""
+    """Decode row ``i`` into ``target``, which holds zeros; returns its faults."""
     try:
         row = _ROW.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -193,7 +194,7 @@ def _fill(target: NDArray[np.float64], raw: msgspec.Raw, i: int) -> list[InputFa
 
 
 def _row_faults(raw: bytes, field: str, i: int) -> list[InputFault]:
-    """What is wrong with the JSON of one row, whatever its length."""
+    """The faults of one row in JSON, except a wrong number of columns."""
     try:
         _ROW.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -202,7 +203,7 @@ def _row_faults(raw: bytes, field: str, i: int) -> list[InputFault]:
 
 
 def _scatter(target: NDArray[np.float64], row: SparseRow, field: str, i: int) -> list[InputFault]:
-    """Add the stored entries to a row of zeros; entries of the same place add up."""
+    """Add the stored entries to a row of zeros; entries of the same column add up."""
     if len(row.indices) != len(row.values):
         message = f"{field}, row {i}: {len(row.indices)} indices but {len(row.values)} values."
         return [InputFault(f"{field}.values", "wrong_length", message, i)]
