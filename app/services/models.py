@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import fsum
+from typing import Final, TypeVar
 
-from app.domain.entities import Alias, Job, Json, ModelSummary, ModelVersion
+from app.domain.entities import Alias, Job, Json, ModelSummary, ModelVersion, StudentRow, StudentState
 from app.domain.errors import (
     Conflict,
     NotFound,
@@ -25,6 +27,8 @@ LISTED_CLASSES = 1000
 """Versions with at most this many labels list them; those of others are in a table, read on demand."""
 
 Result = TypeVar("Result")
+
+_SCORES: Final = ("accuracy", "f1", "auc")
 
 
 def list_models(store: Store, *, limit: int, after: str | None = None) -> tuple[Sequence[ModelSummary], bool]:
@@ -172,6 +176,16 @@ def publish(
     return version
 
 
+def version_metrics(rows: Sequence[StudentRow], served_method: str) -> Json:
+    """Metrics of a version: mean scores by method, and the number of calibrated students by kind."""
+    calibrations = Counter(
+        row.metrics["calibration"]
+        for row in rows
+        if row.method == served_method and "calibration" in row.metrics
+    )
+    return {"means": _mean_scores(rows)} | ({"calibration": dict(calibrations)} if calibrations else {})
+
+
 def student_digest(store: Store, files: BlobCache, version: ModelVersion, label: str) -> str:
     """Digest of the packed student of a class of a trained version.
 
@@ -253,3 +267,22 @@ def unknown_class(version: ModelVersion, label: str) -> NotFound:
 
 def _where(version: ModelVersion) -> str:
     return f"Version {version.version} of model {version.model!r}"
+
+
+def _mean_scores(rows: Sequence[StudentRow]) -> dict[str, dict[str, float | int | None]]:
+    """Mean of each score by method, over the classes where it is defined, with the number of classes."""
+    by_method: dict[str, list[StudentRow]] = defaultdict(list)
+    for row in rows:
+        if row.state is StudentState.SUCCEEDED and any(name in row.metrics for name in _SCORES):
+            by_method[row.method].append(row)
+    means = {}
+    for method, group in by_method.items():
+        scores = {name: _mean(row.metrics.get(name) for row in group) for name in _SCORES}
+        brier = _mean(row.metrics.get("brier") for row in group)
+        means[method] = scores | ({} if brier is None else {"brier": brier}) | {"classes": len(group)}
+    return means
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    defined = [value for value in values if value is not None]
+    return fsum(defined) / len(defined) if defined else None

@@ -21,7 +21,7 @@ class Step(Generic[P]):
     """A function that writes in one transaction and returns JSON. Calling it runs it without a checkpoint.
 
     name: stored by DBOS with every result, and compared when an interrupted job of an earlier release goes
-    on, so it never changes, whatever the function is called.
+    on. It never changes, even if the function is renamed.
     """
 
     name: str

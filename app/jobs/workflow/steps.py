@@ -12,10 +12,8 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from importlib import metadata
-from math import fsum
 from typing import Final
 
 from app.domain.entities import ACTIVE_STATES, Dataset, Job, JobState, Json, StudentRow, StudentState
@@ -24,7 +22,7 @@ from app.jobs.engine.step_runner import durable_step
 from app.jobs.errors import JobStopped
 from app.jobs.solver.messages import PreparationResult, StudentKey, StudentResult
 from app.jobs.workflow.work_units import Capacity, is_one_chunk, priority_level, queue_priority
-from app.services.models import publish
+from app.services.models import publish, version_metrics
 from app.services.training_plan import pairs_of, targets_of
 from app.store.unit_of_work import UnitOfWork
 
@@ -149,7 +147,7 @@ def store_students(uow: UnitOfWork, job_id: str, attempt: int, results: Sequence
 
 @durable_step("finish_job")
 def finish_job(uow: UnitOfWork, job_id: str, attempt: int) -> Json:
-    """Publish a version if one is wanted and a student succeeded, and set the job's final state."""
+    """Publish a version if the job asks for one and a student succeeded, and set the job's final state."""
     job = uow.jobs.lock(job_id)
     if job.state is JobState.CANCELLING:
         return settle_cancelled(uow, job_id, attempt)
@@ -215,25 +213,6 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in _LIBRARIES}
 
 
-def mean_scores(rows: Sequence[StudentRow]) -> dict[str, dict[str, float | int | None]]:
-    """Mean of each score by method, over the classes where it is defined, with the number of classes."""
-    by_method: dict[str, list[StudentRow]] = defaultdict(list)
-    for row in rows:
-        if row.state is StudentState.SUCCEEDED and any(name in row.metrics for name in _SCORES):
-            by_method[row.method].append(row)
-    means = {}
-    for method, group in by_method.items():
-        scores = {name: _mean(row.metrics.get(name) for row in group) for name in _SCORES}
-        brier = _mean(row.metrics.get("brier") for row in group)
-        means[method] = scores | ({} if brier is None else {"brier": brier}) | {"classes": len(group)}
-    return means
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    defined = [value for value in values if value is not None]
-    return fsum(defined) / len(defined) if defined else None
-
-
 def _add_missing_rows(uow: UnitOfWork, job: Job, dataset: Dataset, keys: Sequence[StudentKey]) -> None:
     """Store a failed row for every student without a row: its chunk's workflow ended by itself."""
     finished = finished_students(uow, job.id, keys)
@@ -251,11 +230,6 @@ def _publish(
     uow: UnitOfWork, job: Job, spec: TrainingSpec, dataset: Dataset, rows: Sequence[StudentRow]
 ) -> None:
     before = uow.models.of_job(job.id)
-    calibrations = Counter(
-        row.metrics["calibration"]
-        for row in rows
-        if row.method == spec.served_method and "calibration" in row.metrics
-    )
     version = publish(
         uow,
         job,
@@ -264,7 +238,7 @@ def _publish(
         classes=dataset.classes,
         columns=dataset.columns,
         teacher_digest=str(job.teacher_digest),
-        metrics={"means": mean_scores(rows)} | ({"calibration": dict(calibrations)} if calibrations else {}),
+        metrics=version_metrics(rows, spec.served_method),
         alias=spec.alias,
     )
     if before is None:

@@ -42,7 +42,7 @@ def test_writes_that_met_a_full_disk_are_retried(monkeypatch: pytest.MonkeyPatch
     def write() -> str:
         with store.begin() as connection:
             tries.append(len(tries))
-            # SQLite says the same of a file that may not grow as of a disk that is full.
+            # SQLite raises the same error for a file that may not grow as for a full disk.
             pages = 2 if len(tries) < 3 else 1000
             connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
             connection.exec_driver_sql("CREATE TABLE large (data BLOB)")

@@ -69,7 +69,7 @@ def iris(sqlite_store: Store, tmp_path: Path) -> Dataset:
 
 @pytest.fixture
 def conversation(sqlite_store: Store, sqlite_address: str, iris: Dataset, tmp_path: Path):
-    """Says commands to a solver and gives back its answers, progress left out unless asked for."""
+    """Sends commands to a solver and returns its answers, with progress only on request."""
 
     def talk(
         *commands: dict[str, Any], spec: dict[str, Any] | None = None, progress: bool = False
@@ -275,7 +275,7 @@ def test_another_process_trains_the_same_students_from_a_stored_preparation(conv
         pair: message.blobs for pair, message in after.items()
     }
     assert PackedStudent.from_bytes(after[2, "gsvm"].blobs[0]).label == "2"
-    # the preparation belongs to its hyper-parameters
+    # A preparation is valid for its own hyper-parameters only.
     other = conversation(restore, spec=SPEC | {"seed": 4})
     assert (other[1].type, other[1].header["code"]) == ("failed", "other_config")
 
@@ -421,7 +421,7 @@ def test_the_process_keeps_its_pipe_clean_and_ends_with_it():
     assert (process.returncode, out) == (0, b"")
 
 
-def test_a_process_of_another_parent_ends_at_once():
+def test_a_process_of_another_parent_exits():
     process = subprocess.run(
         [sys.executable, "-P", "-m", "app.jobs.solver.main", "1", "10", "now"],
         capture_output=True,

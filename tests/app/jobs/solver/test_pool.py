@@ -79,7 +79,7 @@ def test_jobs_and_attempts_have_solvers_of_their_own(pools: Pools):
         assert solver.pid != first
 
 
-def test_two_units_of_a_job_at_once_have_two_solvers(pools: Pools):
+def test_concurrent_units_of_a_job_have_separate_solvers(pools: Pools):
     pool = pools.open()
     first = prepare(pool, "job_1")
     with (
@@ -90,7 +90,7 @@ def test_two_units_of_a_job_at_once_have_two_solvers(pools: Pools):
         assert other.pid != first
 
 
-def test_the_longest_idle_makes_room(pools: Pools):
+def test_the_longest_idle_solver_is_ended_first(pools: Pools):
     pool = pools.open(capacity=2)
     first, second = train(pool, "job_1"), train(pool, "job_2")
     third = train(pool, "job_3")
@@ -107,7 +107,7 @@ def test_a_unit_that_ends_in_an_error_ends_its_solver(pools: Pools):
     assert not is_alive(pid)
 
 
-def test_a_solver_that_nobody_used_is_not_kept(pools: Pools):
+def test_an_unused_solver_is_not_kept(pools: Pools):
     pool = pools.open()
     with pool.solver("job_1", 0, SETTINGS, never_stop) as solver:
         assert solver.pid is None
@@ -136,7 +136,7 @@ def test_a_solver_that_died_while_idle_is_replaced(pools: Pools):
     assert train(pool, "job_1") != pid
 
 
-def test_a_solver_outlives_the_thread_that_borrowed_it_first(pools: Pools):
+def test_a_solver_outlives_the_thread_that_used_it_first(pools: Pools):
     pool = pools.open()
     pids: list[int] = []
     thread = threading.Thread(target=lambda: pids.append(prepare(pool, "job_1")))
@@ -156,7 +156,7 @@ def test_a_closed_pool_keeps_nothing(pools: Pools):
         wait_for(lambda: not is_alive(pid))
 
 
-def test_a_job_takes_the_spare_solver_and_another_gets_ready_after_it(
+def test_a_job_takes_the_spare_solver_and_another_is_loaded_after_it(
     pools: Pools, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("app.jobs.solver.pool._SPARE_DELAY_SECONDS", 0.1)
@@ -173,9 +173,7 @@ def test_a_job_takes_the_spare_solver_and_another_gets_ready_after_it(
     assert "start" not in pools.solver.done()
 
 
-def test_a_spare_solver_gets_ready_beside_a_job_where_a_core_has_nothing_to_do(
-    pools: Pools, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_spare_solver_loads_beside_a_job_on_an_idle_core(pools: Pools, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.jobs.solver.pool._SPARE_DELAY_SECONDS", 0.1)
     monkeypatch.setattr("app.jobs.solver.pool.has_idle_core", lambda: True)
     pool = pools.open(spare=True)
@@ -185,14 +183,14 @@ def test_a_spare_solver_gets_ready_beside_a_job_where_a_core_has_nothing_to_do(
         wait_for(lambda: pools.solver.done().count("spare") == 2)
 
 
-def test_a_core_is_idle_where_fewer_threads_run_than_there_are_cores(monkeypatch: pytest.MonkeyPatch):
+def test_a_core_is_idle_if_fewer_threads_run_than_there_are_cores(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.processes.os_process.os.cpu_count", lambda: 10**6)
     assert has_idle_core() is (sys.platform == "linux")
     monkeypatch.setattr("app.processes.os_process.os.cpu_count", lambda: -1)
     assert not has_idle_core()
 
 
-def test_who_finds_no_spare_solver_does_not_wait_for_one(pools: Pools):
+def test_a_job_does_not_wait_for_a_spare_solver(pools: Pools):
     pool = pools.open(spare=True)
     wait_for(lambda: pool._spare is not None and pool._spare.has_answered)
     pool._spare.popen.kill()  # type: ignore[union-attr]
