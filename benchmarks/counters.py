@@ -20,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.auth.rate_limit import Quota
-from app.processes.metrics import BUCKETS, Metrics
+from app.processes.exposition import BUCKETS
+from app.processes.metrics import Metrics
 from app.processes.scoreboard import Scoreboard, State
 
 _CALLS = 20_000

@@ -14,7 +14,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -24,14 +23,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from app.processes.exposition import BUCKETS, ModelCounts, model_text
 from app.processes.scoreboard import Scoreboard, Slot, State
 
 # fmt: off
-BUCKETS: Final = (
-    50e-6, 75e-6, 100e-6, 150e-6, 200e-6, 300e-6, 500e-6, 750e-6, 1e-3, 1.5e-3, 2e-3, 3e-3, 5e-3, 7.5e-3,
-    10e-3, 20e-3, 50e-3, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
-)
-"""Upper bounds in seconds: the lowest is below the fastest query, the highest above the slowest."""
 STATUSES: Final = (200, 304, 400, 401, 403, 404, 405, 406, 408, 409, 411, 412, 413, 415, 422, 428, 429, 431,
                    499, 500, 501, 503, 504)
 # fmt: on
@@ -54,25 +49,8 @@ _OTHER_STATUS: Final = len(STATUSES)
 # Layout of a slot: number of records; (checksum of name, value) of each registered metric; the records.
 _MAX_REGISTERED: Final = 64
 _FIRST_RECORD: Final = 1 + 2 * _MAX_REGISTERED
-_LIMITS: Final = [*map(repr, BUCKETS), "+Inf"]
 _LAYOUT: Final = float(zlib.crc32(repr((STATUSES, BUCKETS, _NAME, _MAX_REGISTERED)).encode()))
 _PROCESS_GAUGES: Final = {"process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds"}
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCounts:
-    """Counters of one model, summed over all processes.
-
-    statuses: queries by HTTP status, without statuses that never occurred. rows: rows decided.
-    predictions: answers of the full teacher. seconds: total time of successful queries.
-    buckets: successful queries by time, not cumulative; one more entry than `BUCKETS` for slower ones.
-    """
-
-    statuses: dict[str, float]
-    rows: float
-    predictions: float
-    seconds: float
-    buckets: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +216,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """All metrics in the Prometheus text format."""
-        return _model_text(self.counts()).encode() + generate_latest(self._registry)
+        return model_text(self.counts()).encode() + generate_latest(self._registry)
 
     def _total(self, name: str, *, counter: bool) -> float:
         """Sum over all slots; of a gauge only over slots of running processes."""
@@ -295,37 +273,6 @@ class _Jobs(Collector):
     def describe(self) -> Iterable[Metric]:
         # The names alone, since registration must not query the database.
         return [GaugeMetricFamily("stms_database_up", ""), GaugeMetricFamily("stms_jobs", "")]
-
-
-def _model_text(counts: Mapping[str, ModelCounts]) -> str:
-    """The series of all models as text; prometheus_client takes half a second for a thousand models."""
-    queries = _head("stms_queries_total", "Queries answered.", "counter")
-    rows = _head("stms_query_rows_total", "Rows decided.", "counter")
-    predictions = _head("stms_predictions_total", "Requests to the full teacher answered.", "counter")
-    seconds = _head(
-        "stms_query_seconds",
-        "Time from the arrival of a query to its response, of successful queries.",
-        "histogram",
-    )
-    for name, of in counts.items():
-        model = 'model="' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-        for status, number in of.statuses.items():
-            queries.append(f'stms_queries_total{{{model},status="{status}"}} {number!r}')
-        if any(of.buckets):
-            rows.append(f"stms_query_rows_total{{{model}}} {of.rows!r}")
-            seconds += [
-                f'stms_query_seconds_bucket{{le="{limit}",{model}}} {upto!r}'
-                for limit, upto in zip(_LIMITS, accumulate(of.buckets), strict=True)
-            ]
-            seconds.append(f"stms_query_seconds_count{{{model}}} {sum(of.buckets)!r}")
-            seconds.append(f"stms_query_seconds_sum{{{model}}} {of.seconds!r}")
-        if of.predictions:
-            predictions.append(f"stms_predictions_total{{{model}}} {of.predictions!r}")
-    return "\n".join([*queries, *rows, *predictions, *seconds, ""])
-
-
-def _head(name: str, text: str, kind: str) -> list[str]:
-    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
 
 
 def _counts(values: list[float]) -> ModelCounts:

@@ -11,7 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.processes import metrics as module
-from app.processes.metrics import BUCKETS, MAX_MODELS, OVERFLOW_LABEL, Metrics
+from app.processes.exposition import BUCKETS
+from app.processes.metrics import MAX_MODELS, OVERFLOW_LABEL, Metrics
 from app.processes.scoreboard import Scoreboard, State
 
 COUNTING = """
