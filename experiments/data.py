@@ -1,6 +1,6 @@
 """The benchmark sets: ``.npz`` files with a training and a test part, or fetched from OpenML.
 
-Further splits of yeast are drawn by the rule of its given one. OpenML stores no training and test part, so
+Further splits of yeast are drawn by the rule of its first one. OpenML stores no training and test part, so
 both are drawn: of each class the share of Table 2's sizes.
 """
 
@@ -28,7 +28,7 @@ TEXT_SETS = frozenset({"news20_bydate", "reuters_r8"})
 """Counts of terms; each document becomes a row of term frequencies of length 1."""
 
 RESPLIT_SETS = frozenset({"yeast"})
-"""Sets whose given split is one of many by the same rule."""
+"""Sets whose split in the file is one of many by the same rule."""
 
 OPENML = {"letter": 6, "satimage": 182, "shuttle": 40685, "vowel": 307, "yeast": 181}
 """Numbers of the data sets on OpenML."""
@@ -56,18 +56,18 @@ class Split:
     groups: IntArray | None = None
 
 
-def data_folder(given: Path | None = None) -> Path:
-    """``given``, or $STMS_DATA. Raises DataMissing when there is neither, or no such folder."""
-    chosen = given or (Path(os.environ["STMS_DATA"]) if os.environ.get("STMS_DATA") else None)
+def data_folder(folder: Path | None = None) -> Path:
+    """The folder of the argument, or $STMS_DATA. Raises DataMissing without both, or if it does not exist."""
+    chosen = folder or (Path(os.environ["STMS_DATA"]) if os.environ.get("STMS_DATA") else None)
     if chosen is None:
-        raise DataMissing("Where are the data sets? Give --data FOLDER or set STMS_DATA.")
+        raise DataMissing("The folder of the data sets is not known: give --data FOLDER or set STMS_DATA.")
     if not chosen.is_dir():
         raise DataMissing(f"There is no folder {chosen}.")
     return chosen
 
 
 def load(name: str, folder: Path, split: int = 0) -> Split:
-    """Split 0 is the given one. Further ones exist for sets of ``RESPLIT_SETS``, drawn with seed ``split``.
+    """Split 0 is that of the file. Sets of ``RESPLIT_SETS`` have further ones, drawn with seed ``split``.
 
     Raises DataMissing, and InvalidProblem for rows or labels that cannot be used.
     """
@@ -121,7 +121,7 @@ def _groups(name: str, arrays: Mapping[str, Any]) -> IntArray | None:
 
 
 def _resplit(X: Any, labels: Any, seed: int) -> tuple[list[Any], list[Any]]:
-    """Per class floor(0.8 n) rows for training: the rule of yeast's given split."""
+    """Per class floor(0.8 n) rows for training: the rule of yeast's first split."""
     rng = np.random.default_rng(seed)
     training = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):

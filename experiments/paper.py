@@ -1,7 +1,7 @@
 """What the paper reports: Table 2, Table 3 and the grids of its experimental setting, as data.
 
 You et al., "Learning with Single-Teacher Multi-Student". Figures are percentages. Protein is reported
-apart, as only a part of that set is at hand.
+separately, because only a part of that set is public.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from experiments.probabilities import GRID, METHOD, chosen_spec
 from experiments.protocol import Protocol
 from experiments.stats import student_name
 from experiments.store import Record, Run, Store, Work, recipe_of, short
-from experiments.timing import Floats, dense_rows, seconds_in_turns, stored_entries
+from experiments.timing import Floats, dense_rows, stored_entries, time_alternately
 
 NAME = "sparse-query"
 
@@ -74,7 +74,7 @@ def query_seconds(student: PackedStudent, X: sp.csr_array) -> dict[str, Floats]:
         "dense_served": lambda i: student.score(dense[i]),
     }
     with one_blas_thread():
-        return seconds_in_turns(queries, len(stored))
+        return time_alternately(queries, len(stored))
 
 
 def summarise_sparse(store: Store, data_set: str) -> Record | None:

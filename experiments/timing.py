@@ -22,8 +22,8 @@ Columns: TypeAlias = NDArray[np.integer]
 Basis: TypeAlias = Callable[[int], tuple[Columns, Floats]]
 """Columns of row i's basis functions, and their values; no columns means all of them."""
 
-Ask: TypeAlias = Callable[[int], bool]
-"""One query: yes or no for row i."""
+Query: TypeAlias = Callable[[int], bool]
+"""One query: the decision on row i."""
 
 _ALL = np.empty(0, dtype=np.int32)
 _ROWS = 100
@@ -34,9 +34,9 @@ def measure_inference(preparation: Preparation, test: LabelledData, *, seed: int
     """Median seconds for one answer on test rows, raw row in, yes or no out, one thread, no checks of input.
 
     teacher: all scores and their argmax. remark_2: the traversal that stops early; ``classes_evaluated`` is
-    how many scores it needs, mean over rows and classes. student: one product, whatever its weights are.
-    All three compute one row of the basis, then products, so that only the number of scores differs; for a
-    sparse row on linear features the stored values only.
+    how many scores it needs, mean over rows and classes. student: one product, with any weights. All three
+    compute one row of the basis, then products, so that only the number of scores differs; of a sparse row on
+    linear features they use the stored values only.
     ``seconds_for_scoring`` leaves out the basis b(x), which all of them share.
     """
     teacher = preparation.packed_teacher()
@@ -47,19 +47,21 @@ def measure_inference(preparation: Preparation, test: LabelledData, *, seed: int
     evaluated = [teacher.is_class(row, target)[1] for row, target in zip(rows, targets, strict=True)]
     own_coef, own_intercept = teacher.coef[0], float(teacher.intercept[0])
 
-    def in_turns(basis: Basis) -> dict[str, float]:
+    def timed(basis: Basis) -> dict[str, float]:
         student = _student(own_coef, own_intercept, 0.0, basis)
-        asks = {**_teacher(teacher, basis, targets), "student": student}
-        return {name: float(np.median(each)) for name, each in seconds_in_turns(asks, len(targets)).items()}
+        queries = {**_teacher(teacher, basis, targets), "student": student}
+        return {
+            name: float(np.median(each)) for name, each in time_alternately(queries, len(targets)).items()
+        }
 
     with one_blas_thread():
         if sp.issparse(test.X) and teacher.map.kind == "linear":
             stored = stored_entries(test.X[chosen])
-            queries = scoring = in_turns(lambda i: stored[i])
+            queries = scoring = timed(lambda i: stored[i])
         else:
             bases = teacher.map.basis(rows)
-            queries = in_turns(_basis_of(teacher.map, rows))
-            scoring = in_turns(lambda i: (_ALL, bases[i]))
+            queries = timed(_basis_of(teacher.map, rows))
+            scoring = timed(lambda i: (_ALL, bases[i]))
     return {
         "seconds_per_query": queries,
         "seconds_for_scoring": scoring,
@@ -80,27 +82,27 @@ def measure_against_teacher(
     rows = dense_rows(X[chosen])
     targets = [teacher.classes.index(student.label)] * len(rows)
     own = _basis_of(student.map, rows)
-    asks = {
+    queries = {
         **_teacher(teacher, _basis_of(teacher.map, rows), targets),
         "student": _student(student.form.coef, student.form.intercept, student.threshold, own),
     }
     with one_blas_thread():
-        found = seconds_in_turns(asks, len(rows))
+        found = time_alternately(queries, len(rows))
     return {name: float(np.median(each)) for name, each in found.items()}
 
 
-def seconds_in_turns(asks: Mapping[str, Callable[[int], object]], n: int) -> dict[str, Floats]:
+def time_alternately(queries: Mapping[str, Callable[[int], object]], n: int) -> dict[str, Floats]:
     """Seconds of each query for each row 0 … n − 1, (n,): the fastest of a few repeats.
 
     A repeat is all rows by one query, then all by the next, so that other load on the machine affects all.
     """
-    best = {name: np.full(n, np.inf) for name in asks}
+    best = {name: np.full(n, np.inf) for name in queries}
     for _ in range(_REPEATS):
-        for name, ask in asks.items():
+        for name, query in queries.items():
             fastest = best[name]
             for i in range(n):
                 started = time.perf_counter()
-                ask(i)
+                query(i)
                 fastest[i] = min(fastest[i], time.perf_counter() - started)
     return best
 
@@ -123,7 +125,7 @@ def _basis_of(packed: PackedMap, rows: Floats) -> Basis:
     return lambda i: (_ALL, packed.row(rows[i]))
 
 
-def _teacher(teacher: PackedTeacher, basis: Basis, targets: Sequence[int]) -> dict[str, Ask]:
+def _teacher(teacher: PackedTeacher, basis: Basis, targets: Sequence[int]) -> dict[str, Query]:
     """Whether the teacher takes row i for class ``targets[i]``: by all scores, and by Remark 2."""
     coef, intercept = teacher.coef, teacher.intercept
 
@@ -138,14 +140,14 @@ def _teacher(teacher: PackedTeacher, basis: Basis, targets: Sequence[int]) -> di
     return {"teacher": whole, "remark_2": traversal}
 
 
-def _student(coef: Floats, intercept: float, threshold: float, basis: Basis) -> Ask:
+def _student(coef: Floats, intercept: float, threshold: float, basis: Basis) -> Query:
     table, constant = coef[np.newaxis], np.array([intercept])
 
-    def ask(i: int) -> bool:
+    def query(i: int) -> bool:
         columns, values = basis(i)
         return _score(table, constant, columns, values, 0) >= threshold
 
-    return ask
+    return query
 
 
 # All three are compiled and share the score of a class: called from the interpreter, one small product costs

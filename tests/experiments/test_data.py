@@ -19,7 +19,7 @@ PAPER = ROOT.parent / "shared" / "papers" / "single-teacher-multi-student-gsvm.m
 BENCHMARKS = Path(os.environ.get("STMS_DATA", ROOT.parent / "shared" / "data"))
 
 
-def test_every_cell_of_table_3_stands_in_the_paper():
+def test_every_cell_of_table_3_is_in_the_paper():
     if not PAPER.exists():
         pytest.skip("the text of the paper is not here")
     text = PAPER.read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ def test_every_cell_of_table_3_stands_in_the_paper():
             assert "\t".join(f"{cell:.2f}%" for cell in cells) in text, (data_set, method)
 
 
-def test_a_part_of_protein_is_held_against_protein_and_other_sets_against_nothing():
+def test_the_part_of_protein_is_compared_with_protein_and_other_sets_with_nothing():
     assert published("protein_val_part", "gsvm", "mean", "f1") == 69.86
     assert published("mnist", "gsvm", "mean", "f1") is None
 
@@ -81,7 +81,7 @@ def test_rows_of_one_speaker_or_chain_belong_together(folder: Path):
     assert list(np.bincount(speakers)) == [66, 66]
 
 
-def test_what_cannot_be_read_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_unreadable_data_are_reported(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("STMS_DATA", raising=False)
     with pytest.raises(DataMissing, match="--data"):
         data_folder()
@@ -127,7 +127,7 @@ def test_a_fetched_set_is_cut_by_the_sizes_of_table_2(tmp_path: Path):
     assert split.groups is None
 
 
-def test_a_file_that_is_there_is_kept(tmp_path: Path):
+def test_an_existing_file_is_kept(tmp_path: Path):
     (tmp_path / "vowel.npz").write_bytes(b"mine")
     assert fetch("vowel", tmp_path, vowel_of_openml).read_bytes() == b"mine"
 
@@ -153,7 +153,7 @@ def other_set(**_: Any) -> SimpleNamespace:
         ("yeast", other_set, "Table 2"),
     ],
 )
-def test_what_cannot_be_fetched_is_told_and_leaves_no_file(tmp_path: Path, name: str, download, message: str):
+def test_a_failed_fetch_is_reported_and_leaves_no_file(tmp_path: Path, name: str, download, message: str):
     with pytest.raises(DataMissing, match=message):
         fetch(name, tmp_path, download)
     assert list(tmp_path.iterdir()) == []

@@ -37,13 +37,13 @@ def made(folder: Path, tmp_path: Path) -> Store:
     return store
 
 
-def test_without_the_protocol_the_part_says_what_it_needs(folder: Path, tmp_path: Path):
+def test_the_part_needs_the_records_of_the_protocol(folder: Path, tmp_path: Path):
     store = Store(tmp_path / "work.jsonl")
     with pytest.raises(NeedsProtocol, match="run the part protocol"):
         list(work(folder, store).steps())
 
 
-def test_every_class_is_calibrated_on_rows_that_its_student_had_not_seen(
+def test_every_class_is_calibrated_on_held_out_scores(
     folder: Path, made: Store, monkeypatch: pytest.MonkeyPatch
 ):
     seen = []
@@ -103,7 +103,7 @@ def test_isotonic_calibrations_need_rows(folder: Path, made: Store, monkeypatch:
     assert [one is not None for one in there] == [count >= 20 for count in counts]
 
 
-def test_a_student_with_another_point_is_calibrated_anew(folder: Path, made: Store):
+def test_a_student_with_another_point_is_calibrated_again(folder: Path, made: Store):
     list(work(folder, made).steps())
     student = made.read(RUN.key(student_name(1, "gsvm")))
     assert student is not None

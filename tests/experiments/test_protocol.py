@@ -57,7 +57,7 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_figures(folder: Path, tmp_
         assert "metrics" in one or "chosen" in one
 
 
-def test_another_seed_makes_everything_anew(folder: Path, tmp_path: Path):
+def test_another_seed_invalidates_all_records(folder: Path, tmp_path: Path):
     store = Store(tmp_path / "work.jsonl")
     list(protocol(folder, store).steps())
     data = load("vowel", folder)
@@ -80,7 +80,7 @@ def chosen(store: Store, run: Run) -> list[Any]:
     return [setting["features"], setting["teacher_C"], own]
 
 
-def test_the_test_part_has_no_say_in_what_is_chosen(folder: Path, tmp_path: Path):
+def test_the_test_part_does_not_change_what_is_chosen(folder: Path, tmp_path: Path):
     data = load("vowel", folder)
     shuffled = np.random.default_rng(0).permutation(data.test.y)
     other = Split(data.train, replace(data.test, y=shuffled, X=data.test.X[::-1] * 3.0), data.groups)

@@ -56,7 +56,7 @@ def test_all_parts_end_in_one_report(folder: Path, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.usefixtures("_small_plans")
 @pytest.mark.parametrize("part", ["probabilities", "sparse"])
-def test_a_part_that_needs_the_protocol_says_so_and_the_run_goes_on(folder: Path, tmp_path: Path, part: str):
+def test_a_part_that_needs_the_protocol_is_skipped_with_a_message(folder: Path, tmp_path: Path, part: str):
     store, heard = Store(tmp_path / "work.jsonl"), list[Update]()
     reproduce(Request(["reuters_r8"], ["open"], [part]), folder, store, EFFORT, heard.append)  # type: ignore[list-item]
     assert len(heard) == 1

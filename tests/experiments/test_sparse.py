@@ -72,13 +72,13 @@ def test_poisoned_coefficients_of_other_columns_do_not_reach_the_score():
     poisoned[columns] = asked.form.coef[columns]
     object.__setattr__(asked.form, "coef", poisoned)
     assert asked.scores_sparse(columns, values)[0] == pytest.approx(expected)
-    # The row written out does reach them, as 0 times NaN is NaN: the poison works.
+    # The row written out does reach them, as 0 times NaN is NaN: the check is effective.
     written_out = np.zeros(500)
     written_out[columns] = values
     assert np.isnan(poisoned.dot(written_out))
 
 
-def test_what_is_timed_reads_no_other_coefficients_either():
+def test_the_timed_queries_read_no_other_coefficients():
     asked = student(300)
     columns, values = sparse_row(300, 9)
     X = sp.csr_array((values, columns.astype(np.int32), np.array([0, 9])), shape=(1, 300))

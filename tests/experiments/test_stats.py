@@ -54,7 +54,7 @@ def test_an_undefined_replicate_is_another_of_the_same_class_and_pairs_stay_pair
     assert np.isnan(found[2]).all()
 
 
-def test_the_interval_of_a_mean_holds_it_though_a_class_has_one_test_row():
+def test_the_interval_of_a_mean_contains_it_although_a_class_has_one_test_row():
     truth = np.zeros((2, 40), dtype=bool)
     truth[0, 0], truth[1, 1:21] = True, True
     rng = np.random.default_rng(7)
@@ -67,6 +67,6 @@ def test_the_interval_of_a_mean_holds_it_though_a_class_has_one_test_row():
     assert high - low < 0.2
 
 
-def test_the_interval_holds_95_per_cent():
+def test_the_interval_contains_95_per_cent():
     low, high = interval(np.arange(1001.0))
     assert (low, high) == pytest.approx((25.0, 975.0))

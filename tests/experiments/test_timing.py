@@ -1,4 +1,4 @@
-"""What is timed gives the right answers, and is timed in turns."""
+"""The timed queries give the right answers and are run in alternation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from core.packed import LinearBasis, LinearForm, PackedStudent, PackedTeacher, RbfBasis
 from experiments import timing
-from experiments.timing import measure_against_teacher, seconds_in_turns, stored_entries
+from experiments.timing import measure_against_teacher, stored_entries, time_alternately
 
 KERNELS = ("_score", "_argmax", "_is_largest")
 
@@ -33,7 +33,7 @@ def linear_teacher(K: int, d: int, *, ties: bool) -> PackedTeacher:
 @pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("stored", [False, True])
-def test_both_ways_to_ask_the_teacher_answer_as_it_does(ties: bool, stored: bool):
+def test_both_compiled_teachers_answer_like_the_packed_one(ties: bool, stored: bool):
     """With weights and values of -1, 0 and 1 the largest score is often shared by several classes."""
     teacher = linear_teacher(5, 6, ties=ties)
     rng = np.random.default_rng(1)
@@ -44,42 +44,42 @@ def test_both_ways_to_ask_the_teacher_answer_as_it_does(ties: bool, stored: bool
         rows, entries = rows[kept], [entries[i] for i in kept]
     predicted = teacher.predict(rows)
     for target in range(5):
-        asks = timing._teacher(
+        queries = timing._teacher(
             teacher, lambda i: entries[i] if stored else (timing._ALL, rows[i]), [target] * len(rows)
         )
         for i in range(len(rows)):
-            assert asks["teacher"](i) == (predicted[i] == target)
-            assert asks["remark_2"](i) == teacher.is_class(rows[i], target)[0]
+            assert queries["teacher"](i) == (predicted[i] == target)
+            assert queries["remark_2"](i) == teacher.is_class(rows[i], target)[0]
 
 
 @pytest.mark.usefixtures("_way")
-def test_the_student_is_asked_as_it_decides():
+def test_the_compiled_student_decides_like_the_packed_one():
     rng = np.random.default_rng(2)
     rows = rng.standard_normal((30, 4))
     student = PackedStudent(
         LinearBasis(4), LinearForm(rng.standard_normal(4), 0.1, np.zeros(4), 0.0), 0.2, "a"
     )
-    ask = timing._student(student.form.coef, student.form.intercept, 0.2, lambda i: (timing._ALL, rows[i]))
-    assert [ask(i) for i in range(30)] == student.decide(rows).tolist()
+    query = timing._student(student.form.coef, student.form.intercept, 0.2, lambda i: (timing._ALL, rows[i]))
+    assert [query(i) for i in range(30)] == student.decide(rows).tolist()
 
 
-def test_every_turn_asks_all_rows_of_one_query_and_then_of_the_next():
+def test_every_repeat_runs_all_rows_of_one_query_and_then_of_the_next():
     asked: list[tuple[str, int]] = []
 
-    def ask(name: str) -> Callable[[int], Any]:
+    def query(name: str) -> Callable[[int], Any]:
         return lambda i: asked.append((name, i))
 
-    seconds = seconds_in_turns({"a": ask("a"), "b": ask("b")}, 3)
+    seconds = time_alternately({"a": query("a"), "b": query("b")}, 3)
     turn = [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("b", 2)]
     assert asked == turn * (len(asked) // 6)
     assert len(asked) > 6
     assert all(each.shape == (3,) and (each >= 0).all() for each in seconds.values())
 
 
-def test_the_fastest_turn_counts(monkeypatch: pytest.MonkeyPatch):
+def test_the_fastest_repeat_counts(monkeypatch: pytest.MonkeyPatch):
     clock = iter(np.cumsum([0.0, 5.0, 0.0, 3.0, 0.0, 4.0, 0.0, 9.0, 0.0, 7.0]).tolist())
     monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
-    assert seconds_in_turns({"a": lambda _: None}, 1)["a"] == pytest.approx([3.0])
+    assert time_alternately({"a": lambda _: None}, 1)["a"] == pytest.approx([3.0])
 
 
 def test_a_student_on_few_landmarks_is_faster_than_a_teacher_on_many():
