@@ -262,6 +262,7 @@ def _environment(tree: Path, folder: Path, port: int) -> dict[str, str]:
         "STMS_PORT": str(port),
         "STMS_DATA_DIR": str(folder / "data"),
         "STMS_SOLVER_THREADS": "1",
+        "STMS_SOLVER_NICENESS": "0",
     }
 
 
