@@ -1,4 +1,4 @@
-"""A server over a fresh database, its job queue replaced by one that only remembers."""
+"""Fixtures: a server with a fresh database and a fake job queue that records its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys through HTTP: who gets in, and what each scope may do."""
+"""API keys over HTTP: authentication, and what each scope allows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def keys(store: Store, pets) -> dict[str, dict[str, str]]:
         ("POST", "/v1/models/pets:predict", {"admin", "train", "query", "pets"}),
     ],
 )
-def test_each_scope_may_do_what_it_is_for(
+def test_each_scope_allows_its_own_requests_only(
     client, keys, problem: Check, method: str, path: str, allowed: set[str]
 ):
     client.refresh()
@@ -61,7 +61,7 @@ def test_each_scope_may_do_what_it_is_for(
 
 
 @pytest.mark.parametrize("path", ["/v1/models", QUERY])
-def test_wrong_keys_are_refused_everywhere(client, keys, store: Store, problem: Check, path: str):
+def test_invalid_keys_are_rejected_on_every_route(client, keys, store: Store, problem: Check, path: str):
     client.refresh()
     method = "POST" if path == QUERY else "GET"
     good = keys["admin"]["authorization"]
@@ -81,20 +81,20 @@ def test_wrong_keys_are_refused_everywhere(client, keys, store: Store, problem: 
     problem(client.request(method, path, headers=keys["admin"], json=ROW), 401, "revoked_key")
 
 
-def test_a_key_can_come_in_a_header_of_its_own(client, keys):
+def test_a_key_is_accepted_in_the_x_api_key_header(client, keys):
     client.refresh()
     text = keys["pets"]["authorization"].removeprefix("Bearer ")
     assert client.post(QUERY, json=ROW, headers={"x-api-key": text}).status_code == 200
     assert client.get("/v1/models", headers={"x-api-key": text}).status_code == 200
 
 
-def test_a_limited_key_sees_its_models_only(client, keys):
+def test_a_key_limited_to_models_sees_only_those(client, keys):
     client.refresh()
     assert client.get("/v1/models", headers=keys["cars"]).json()["data"] == []
     assert len(client.get("/v1/models", headers=keys["pets"]).json()["data"]) == 1
 
 
-def test_keys_are_made_listed_and_revoked_and_the_first_closes_the_server(client, pets, problem: Check):
+def test_keys_are_created_listed_and_revoked_and_the_first_makes_keys_required(client, pets, problem: Check):
     made = client.post("/v1/keys", json={"name": "root", "scopes": ["admin"]})
     assert made.status_code == 201
     headers = {"authorization": f"Bearer {made.json()['key']}"}
@@ -114,14 +114,14 @@ def test_keys_are_made_listed_and_revoked_and_the_first_closes_the_server(client
     problem(client.post("/v1/keys", json=body, headers=headers), 400, "invalid_request")
 
 
-def test_revoking_the_last_key_does_not_open_the_server(client, store: Store, problem: Check):
+def test_revoking_the_last_key_does_not_allow_anonymous_requests(client, store: Store, problem: Check):
     key, _ = create_key(store, "root", {"admin"})
     revoke_key(store, key.id)
     client.refresh()
     problem(client.get("/v1/models"), 401, "key_required")
 
 
-def test_keys_can_be_asked_for_before_there_is_one(make_client, problem: Check):
+def test_keys_can_be_required_before_the_first_is_created(make_client, problem: Check):
     problem(make_client(require_keys=True).get("/v1/models"), 401, "key_required")
 
 
@@ -130,5 +130,5 @@ def test_keys_can_be_switched_off_on_loopback_only(make_client, keys, problem: C
     problem(make_client(require_keys=False, host="0.0.0.0").get("/v1/models"), 401, "key_required")
 
 
-def test_a_key_sent_to_a_server_without_keys_does_no_harm(client, pets):
+def test_a_server_without_keys_ignores_the_key_of_a_request(client, pets):
     assert client.post(QUERY, json=ROW, headers={"authorization": "Bearer anything"}).status_code == 200

@@ -1,4 +1,4 @@
-"""Who did what, through HTTP: every request that changes something leaves a row, and so do refusals."""
+"""The audit log over HTTP: every request that changes something is recorded, and so are denied ones."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def second_version(world: World) -> str:
     return "/v1/models/heads/versions/1"
 
 
-DEEDS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
+ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
     ("post", "/v1/datasets"): (
         "dataset.create",
         lambda w: w.ask("POST", "/v1/datasets?format=csv", content=CSV),
@@ -140,19 +140,19 @@ DEEDS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
 }
 
 
-def test_there_is_a_deed_here_for_every_request_that_can_change_something(client):
+def test_every_operation_that_changes_something_is_tested_here(client):
     changing = {
         (method, path)
         for path, operations in client.app.openapi()["paths"].items()
         for method in operations
         if method not in SAFE and path not in QUERIES
     }
-    assert changing == set(DEEDS)
+    assert changing == set(ACTIONS)
 
 
-@pytest.mark.parametrize(("method", "path"), DEEDS)
+@pytest.mark.parametrize(("method", "path"), ACTIONS)
 def test_every_request_that_changes_something_writes_exactly_one_row(world: World, method: str, path: str):
-    action, do = DEEDS[method, path]
+    action, do = ACTIONS[method, path]
     response = do(world)
     assert response.is_success, response.text
     request_id = response.headers["x-request-id"]
@@ -163,8 +163,8 @@ def test_every_request_that_changes_something_writes_exactly_one_row(world: Worl
     assert world.rows(action="request.unchanged") == []
 
 
-@pytest.mark.parametrize(("method", "path"), DEEDS)
-def test_every_such_request_leaves_a_row_when_it_is_refused(world: World, method: str, path: str):
+@pytest.mark.parametrize(("method", "path"), ACTIONS)
+def test_every_such_request_writes_a_row_when_it_is_denied(world: World, method: str, path: str):
     where = path.replace("{", "").replace("}", "").replace("/model/", "/pets/")
     before = len(world.rows())
     assert world.client.request(method.upper(), where).status_code == 401
@@ -178,7 +178,7 @@ def test_every_such_request_leaves_a_row_when_it_is_refused(world: World, method
     assert len(world.rows()) == before + 3, "no other rows than two, and that of the key"
 
 
-def test_what_changes_nothing_is_told_apart(world: World):
+def test_requests_without_effect_are_recorded_as_unchanged(world: World):
     for _ in range(2):
         assert world.ask("POST", "/v1/datasets?format=csv", content=CSV).is_success
     [row] = world.rows(action="request.unchanged")
@@ -189,7 +189,7 @@ def test_what_changes_nothing_is_told_apart(world: World):
     assert row.actor_name == "root"
 
 
-def test_looking_and_asking_leave_nothing(world: World):
+def test_reads_and_queries_are_not_recorded(world: World):
     before = len(world.rows())
     body = {"x": [1, 2, 3]}
     for method, path in (
@@ -216,14 +216,14 @@ def test_looking_and_asking_leave_nothing(world: World):
         ("POST", "/v1/models/pets:predict"),
     ],
 )
-def test_who_is_not_let_in_is_written_down_wherever_that_is(world: World, method: str, path: str):
+def test_denied_callers_are_recorded_on_every_route(world: World, method: str, path: str):
     for _ in range(3):
         assert world.client.request(method, path, json={"x": [1, 2, 3]}).status_code == 401
     [row] = world.rows(action="request.refused")
     assert (row.object, row.details["count"], row.actor) == (f"{method} {path}", 3, "unknown")
 
 
-def test_a_database_that_is_away_costs_the_row_and_not_the_answer(world: World, monkeypatch, caplog):
+def test_without_a_database_the_row_is_lost_and_the_response_sent(world: World, monkeypatch, caplog):
     world.ask("POST", "/v1/datasets?format=csv", content=CSV)
     from app.domain.errors import Unavailable
 

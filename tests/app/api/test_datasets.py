@@ -1,4 +1,4 @@
-"""Data sets through HTTP: sent, looked at, deleted, and every way to send a bad one."""
+"""Data sets over HTTP: uploaded, read, deleted, and rejected if invalid."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_same_bytes_twice_are_one_data_set(client, csv: bytes):
     assert first.headers["etag"] == second.headers["etag"]
 
 
-def test_a_form_with_a_file_is_taken_too(client, csv: bytes):
+def test_a_form_with_a_file_is_accepted(client, csv: bytes):
     fields = {"label_column": "a", "name": "by form"}
     response = client.post("/v1/datasets", files={"file": ("numbers.csv", csv, "text/csv")}, data=fields)
     assert response.status_code == 400, "every value of column a is a class with one example"
@@ -44,7 +44,7 @@ def test_a_form_with_a_file_is_taken_too(client, csv: bytes):
     assert response.json()["name"] == "numbers"
 
 
-def test_an_npz_file_with_a_test_part_is_taken(client):
+def test_an_npz_file_with_a_test_part_is_accepted(client):
     rng = np.random.default_rng(0)
     buffer = io.BytesIO()
     X = rng.normal(size=(30, 4))
@@ -54,14 +54,14 @@ def test_an_npz_file_with_a_test_part_is_taken(client):
     assert (view["rows"], view["test_rows"], view["columns"], view["classes"]) == (30, 9, 4, ["0", "1", "2"])
 
 
-def test_a_data_set_that_the_caller_has_is_not_sent_again(client, dataset_id: str):
+def test_an_unchanged_data_set_is_304(client, dataset_id: str):
     first = client.get(f"/v1/datasets/{dataset_id}")
     again = client.get(f"/v1/datasets/{dataset_id}", headers={"if-none-match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert again.headers["etag"] == first.headers["etag"]
 
 
-def test_data_sets_come_in_pages_linked_to_each_other(client):
+def test_data_sets_are_listed_in_linked_pages(client):
     for i in range(5):
         body = b"a,b\n" + b"".join(b"%d,%d\n" % (k, k % 2) for k in range(4 + i))
         assert client.post("/v1/datasets", content=body, headers=HEADERS).status_code == 201
@@ -84,14 +84,14 @@ def test_a_deleted_data_set_is_gone(client, dataset_id: str, problem: Check):
     problem(client.delete(f"/v1/datasets/{dataset_id}"), 404, "dataset_not_found")
 
 
-def test_a_data_set_in_use_stays(client, dataset_id: str, problem: Check):
+def test_a_data_set_in_use_is_not_deleted(client, dataset_id: str, problem: Check):
     job = client.post("/v1/training-jobs", json={"dataset_id": dataset_id, "model": "m"}).json()
     problem(client.delete(f"/v1/datasets/{dataset_id}"), 409, "dataset_in_use")
     client.post(f"/v1/training-jobs/{job['id']}/cancel")
     assert client.delete(f"/v1/datasets/{dataset_id}").status_code == 204
 
 
-def test_values_that_cannot_be_used_are_named_by_row_and_column(client, problem: Check):
+def test_invalid_values_are_reported_by_row_and_column(client, problem: Check):
     body = b"a,b,label\n1,2,x\n3,nan,y\n5,6,x\n7,inf,y\n"
     document = problem(client.post("/v1/datasets", content=body, headers=HEADERS), 400, "invalid_dataset")
     places = {(fault["row"], fault["column"]) for fault in document["errors"]}
@@ -110,14 +110,14 @@ def test_values_that_cannot_be_used_are_named_by_row_and_column(client, problem:
         (b"\x93NUMPY", {"content-type": "text/csv"}, 415),
     ],
 )
-def test_files_that_cannot_be_used_are_refused(client, body: bytes, headers: dict[str, str], status: int):
+def test_invalid_files_are_rejected(client, body: bytes, headers: dict[str, str], status: int):
     response = client.post("/v1/datasets", content=body, headers=headers)
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     assert client.get("/v1/datasets").json()["data"] == []
 
 
-def test_an_upload_over_the_limit_is_stopped_while_it_comes_in(make_client, problem: Check):
+def test_an_upload_over_the_limit_is_stopped_while_it_arrives(make_client, problem: Check):
     client = make_client(max_upload_bytes=10_000)
     taken = 0
 
@@ -151,13 +151,13 @@ def test_too_many_rows_are_413(make_client, csv: bytes, problem: Check):
     problem(make_client(max_rows=10).post("/v1/datasets", content=csv, headers=HEADERS), 413, "too_many_rows")
 
 
-def test_an_upload_cut_off_is_refused_and_leaves_nothing(client, csv: bytes, problem: Check):
+def test_a_truncated_upload_is_rejected_and_stores_nothing(client, csv: bytes, problem: Check):
     headers = HEADERS | {"content-length": str(len(csv) + 100)}
     problem(client.post("/v1/datasets", content=csv, headers=headers), 400, "truncated_upload")
     assert client.get("/v1/datasets").json()["data"] == []
 
 
-def test_a_client_that_hangs_up_leaves_nothing(client, csv: bytes):
+def test_a_client_that_disconnects_stores_nothing(client, csv: bytes):
     messages = iter([{"type": "http.request", "body": csv, "more_body": True}, {"type": "http.disconnect"}])
     sent: list[Any] = []
 
@@ -180,14 +180,14 @@ def test_a_client_that_hangs_up_leaves_nothing(client, csv: bytes):
     assert client.get("/v1/datasets").json()["data"] == []
 
 
-def test_names_that_cannot_be_shown_are_refused(client, csv: bytes, problem: Check):
+def test_unprintable_names_are_rejected(client, csv: bytes, problem: Check):
     response = client.post("/v1/datasets", params={"name": "a\x00b"}, content=csv, headers=HEADERS)
     problem(response, 400, "invalid_request")
     response = client.post("/v1/datasets", params={"name": "a" * 401}, content=csv, headers=HEADERS)
     problem(response, 400, "invalid_parameter")
 
 
-def test_a_large_upload_is_put_down_in_pieces(client):
+def test_a_large_upload_is_written_in_pieces(client):
     body = b"a,b,label\n" + b"".join(b"%d,%d.5,%d\n" % (i, i, i % 3) for i in range(120_000))
     assert len(body) > 1 << 20
     view = client.post("/v1/datasets", content=body, headers=HEADERS).json()

@@ -1,4 +1,4 @@
-"""Every error is problem+json with a code and the request's name."""
+"""Every error is problem+json with a code and the id of the request."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_problem_names_at_most_a_hundred_faults():
     assert len(json.loads(Problem(400, "bad", "bad", faults).body("r", "/"))["errors"]) == MAX_FAULTS
 
 
-def test_a_problem_can_quote_half_a_surrogate_pair():
+def test_a_problem_can_quote_a_lone_surrogate():
     assert json.loads(Problem(404, "x", "no class '\ud800'").body("r", "/"))["detail"] == "no class '\ud800'"
 
 
@@ -62,7 +62,7 @@ def test_malformed_json_is_400(client, problem: Check):
         assert "not JSON" in problem(response, 400, "malformed_json")["detail"]
 
 
-def test_a_body_that_is_no_json_object_is_422(client, problem: Check):
+def test_a_body_that_is_not_a_json_object_is_422(client, problem: Check):
     problem(client.post("/v1/training-jobs", json=[1]), 422, "invalid_body")
 
 
@@ -77,13 +77,13 @@ def test_a_body_with_wrong_values_names_each_field(client, problem: Check):
     assert fields == {"hyperparameters.student.C", "hyperparameters.student.margin", "hyperparameters.seed"}
 
 
-def test_hyperparameters_that_are_not_numbers_are_refused(client, problem: Check):
+def test_hyperparameters_that_are_not_numbers_are_rejected(client, problem: Check):
     body = b'{"dataset_id": "ds", "model": "a", "hyperparameters": {"student": {"C": NaN}}}'
     response = client.post("/v1/training-jobs", content=body, headers={"content-type": "application/json"})
     assert problem(response, 422, "invalid_body")["errors"][0]["field"] == "hyperparameters.student.C"
 
 
-def test_an_unknown_field_is_refused(client, problem: Check):
+def test_an_unknown_field_is_rejected(client, problem: Check):
     body = {"dataset_id": "ds", "model": "a", "hyperparameters": {"students": {}}}
     problem(client.post("/v1/training-jobs", json=body), 422, "invalid_body")
 
@@ -133,9 +133,7 @@ def test_a_client_that_disconnects_within_its_body_is_recorded_as_truncated(clie
     assert json.loads(sent[1]["body"])["code"] == "truncated_upload"
 
 
-def test_an_unexpected_error_shows_nothing_of_the_inside(
-    client, problem: Check, caplog: pytest.LogCaptureFixture
-):
+def test_an_unexpected_error_reveals_no_internals(client, problem: Check, caplog: pytest.LogCaptureFixture):
     @client.app.get("/boom")
     def boom() -> None:
         raise RuntimeError("the password is swordfish")
@@ -146,14 +144,14 @@ def test_an_unexpected_error_shows_nothing_of_the_inside(
     assert "swordfish" in caplog.text
 
 
-def test_a_callers_request_id_comes_back_and_a_bad_one_is_replaced(client):
+def test_a_valid_request_id_is_returned_and_an_invalid_one_replaced(client):
     assert client.get("/livez", headers={"x-request-id": "abc:1"}).headers["x-request-id"] == "abc:1"
     made = client.get("/livez", headers={"x-request-id": 'bad "id"'}).headers["x-request-id"]
     assert made != 'bad "id"'
     assert client.get("/livez").headers["x-request-id"] != made
 
 
-def test_request_ids_are_all_different():
+def test_request_ids_are_unique():
     assert len({request_id_for(None) for _ in range(1000)}) == 1000
     assert request_id_for(b"a" * 129) != b"a" * 129
 

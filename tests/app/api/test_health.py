@@ -1,4 +1,4 @@
-"""What operators ask: alive, ready, version, metrics, and the description of it all."""
+"""Health checks, version, metrics and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def checks(response: Any) -> dict[str, bool]:
     return {check["name"]: check["ok"] for check in response.json()["checks"]}
 
 
-def test_a_server_without_worker_is_ready_and_says_so(client, queue):
+def test_a_server_without_workers_is_ready_and_reports_it(client, queue):
     queue.down = True
     response = client.get("/readyz?verbose")
     assert response.status_code == 200
@@ -32,7 +32,7 @@ def test_a_server_without_worker_is_ready_and_says_so(client, queue):
     assert client.get("/readyz").json() == {"ready": True}
 
 
-def test_a_worker_that_beats_is_seen(client, store: Store):
+def test_a_worker_with_a_recent_heartbeat_is_alive(client, store: Store):
     with store.begin() as uow:
         uow.workers.beat(Worker("w", "here", 1, time.time(), time.time()))
     assert all(checks(client.get("/readyz?verbose")).values())
@@ -70,11 +70,11 @@ def test_a_server_that_starts_before_its_database_waits_for_it(make_client, stor
     assert client.get("/v1/models").status_code == 200
 
 
-def test_the_version_is_told(client):
+def test_the_version_is_returned(client):
     assert client.get("/version").json()["name"] == "stms"
 
 
-def test_metrics_count_queries_jobs_and_what_is_loaded(client, store: Store, pets, dataset_id: str):
+def test_metrics_count_queries_jobs_and_loaded_models(client, store: Store, pets, dataset_id: str):
     client.post("/v1/training-jobs", json={"dataset_id": dataset_id, "model": "m"})
     for body in ({"x": [1, 2, 3]}, {"rows": [[1, 2, 3]] * 5}, {"x": [1]}):
         client.post("/v1/models/pets/classes/cat:query", json=body)
@@ -99,7 +99,7 @@ def test_metrics_count_queries_jobs_and_what_is_loaded(client, store: Store, pet
     assert any(line.startswith('stms_query_seconds_bucket{le="5e-05",model="pets"}') for line in lines)
 
 
-def test_metrics_are_there_without_a_database(client, store: Store):
+def test_metrics_do_not_need_the_database(client, store: Store):
     with store.engine.begin() as connection:
         connection.execute(sa.text("ALTER TABLE jobs RENAME TO lost"))
     text = client.get("/metrics").text
@@ -107,7 +107,7 @@ def test_metrics_are_there_without_a_database(client, store: Store):
     assert "stms_jobs{" not in text
 
 
-def test_the_description_covers_every_path_its_errors_and_the_query(client):
+def test_the_openapi_document_has_every_path_and_its_errors(client):
     document = client.get("/openapi.json").json()
     query = document["paths"]["/v1/models/{model}/classes/{class}:query"]["post"]
     assert {parameter["name"] for parameter in query["parameters"]} >= {"model", "class"}
@@ -136,7 +136,7 @@ def _resolve_all(document: dict[str, Any], node: Any) -> None:
             _resolve_all(document, value)
 
 
-def test_a_process_that_is_about_to_end_is_not_ready(client):
+def test_a_draining_process_is_not_ready(client):
     slot = client.context.metrics._slot
     slot.state = State.DRAINING
     response = client.get("/readyz?verbose")
@@ -147,7 +147,7 @@ def test_a_process_that_is_about_to_end_is_not_ready(client):
     assert client.get("/readyz").status_code == 200
 
 
-def test_processes_that_are_missing_are_told(client):
+def test_missing_processes_are_reported(client):
     client.context.metrics._scoreboard.target_size = 3
     response = client.get("/readyz?verbose")
     assert response.status_code == 200, "this one answers"

@@ -1,4 +1,4 @@
-"""Training jobs through HTTP, up to the queue."""
+"""Training jobs over HTTP, up to the queue."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_same_idempotency_key_gives_the_same_job(client, submit, queue, prob
     problem(submit(headers={"idempotency-key": "with space"}), 400, "invalid_parameter")
 
 
-def test_jobs_that_cannot_be_trained_are_refused(client, submit, dataset_id: str, problem: Check):
+def test_jobs_that_cannot_be_trained_are_rejected(client, submit, dataset_id: str, problem: Check):
     body = {"dataset_id": "ds_none", "model": "m"}
     problem(client.post("/v1/training-jobs", json=body), 404, "dataset_not_found")
     document = problem(submit(classes=["yes", "maybe"]), 400, "unknown_class")
@@ -66,7 +66,7 @@ def test_jobs_that_cannot_be_trained_are_refused(client, submit, dataset_id: str
     problem(submit(model="no/slash"), 422, "invalid_body")
 
 
-def test_jobs_beyond_what_may_wait_are_shed(make_client, csv: bytes, problem: Check):
+def test_jobs_beyond_the_queue_limit_are_shed(make_client, csv: bytes, problem: Check):
     client = make_client(max_queued_jobs=1)
     dataset = client.post("/v1/datasets", content=csv, headers={"content-type": "text/csv"}).json()
     body = {"dataset_id": dataset["id"], "model": "m"}
@@ -89,7 +89,7 @@ def test_jobs_are_listed_by_state_and_in_pages(client, submit):
     assert not following.json()["has_more"]
 
 
-def test_a_job_that_has_not_changed_is_not_sent_again(client, submit):
+def test_an_unchanged_job_is_304(client, submit):
     path = submit().headers["location"]
     tag = client.get(path).headers["etag"]
     again = client.get(path, headers={"if-none-match": f'"other", W/{tag}'})
@@ -126,7 +126,7 @@ def test_unknown_jobs_are_404(client, problem: Check):
         problem(client.request(method, f"/v1/training-jobs/job_none{tail}"), 404, "job_not_found")
 
 
-def test_a_failed_job_says_why(client, submit, store: Store):
+def test_a_failed_job_has_its_error(client, submit, store: Store):
     job_id = submit().json()["id"]
     with store.begin() as uow:
         uow.jobs.move(job_id, JobState.FAILED, error_code="solver_died", error_message="It died.")
@@ -173,7 +173,7 @@ GRID_POINT = {
 @pytest.mark.parametrize(
     ("method", "point"), [("gsvm", GRID_POINT), ("compact", {"n_landmarks": 12, "f1": 0.75})]
 )
-def test_a_trace_is_shown_as_it_was_stored(client, submit, store: Store, problem: Check, method, point):
+def test_a_trace_is_returned_as_stored(client, submit, store: Store, problem: Check, method, point):
     job_id = submit().json()["id"]
     path = f"/v1/training-jobs/{job_id}/students/1/{method}/trace"
     problem(client.get(path), 404, "student_not_found")
@@ -191,7 +191,7 @@ def test_a_trace_is_shown_as_it_was_stored(client, submit, store: Store, problem
     assert {row["label"]: row["chosen"] for row in rows}["yes"] == chosen
 
 
-def test_the_trace_is_described(client):
+def test_the_trace_is_in_the_openapi_document(client):
     paths = client.get("/openapi.json").json()["paths"]
     described = paths["/v1/training-jobs/{job_id}/students/{class_index}/{method}/trace"]["get"]
     assert described["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].endswith(
@@ -236,13 +236,13 @@ def test_an_ended_jobs_events_are_a_stream_that_ends(client, submit):
     assert client.get(f"{path}/events", headers=headers).status_code == 204
 
 
-def test_a_last_event_id_that_is_no_number_is_refused(client, submit, problem: Check):
+def test_a_last_event_id_that_is_not_a_number_is_rejected(client, submit, problem: Check):
     path = submit().headers["location"]
     headers = {"accept": "text/event-stream", "last-event-id": "last"}
     problem(client.get(f"{path}/events", headers=headers), 400, "bad_last_event_id")
 
 
-def test_workers_are_shown_with_whether_they_are_alive_and_what_they_do(client, store: Store):
+def test_workers_are_listed_with_their_state_and_units(client, store: Store):
     now = time.time()
     unit = {
         "job_id": "job_1",
@@ -264,7 +264,7 @@ def test_workers_are_shown_with_whether_they_are_alive_and_what_they_do(client, 
     assert found["w3"]["units"] == []
 
 
-def test_a_job_says_who_works_on_it(client, submit, store: Store):
+def test_a_job_lists_its_workers(client, submit, store: Store):
     path = submit().headers["location"]
     job_id = path.rpartition("/")[2]
     before = client.get(path)
@@ -284,13 +284,13 @@ def test_a_job_says_who_works_on_it(client, submit, store: Store):
 
 
 @pytest.mark.parametrize("priority", ["low", "normal", "high"])
-def test_a_job_has_the_priority_it_asks_for(client, dataset_id: str, priority: str):
+def test_a_job_has_the_requested_priority(client, dataset_id: str, priority: str):
     body = {"dataset_id": dataset_id, "model": "numbers", "priority": priority}
     response = client.post("/v1/training-jobs", json=body)
     assert (response.status_code, response.json()["priority"]) == (202, priority)
 
 
-def test_high_priority_is_for_administrators(client, dataset_id: str, store: Store, problem: Check):
+def test_high_priority_requires_an_admin_key(client, dataset_id: str, store: Store, problem: Check):
     _, admin = create_key(store, "root", {"admin"})
     _, trainer = create_key(store, "trainer", {"train"})
     client.refresh()
@@ -306,7 +306,7 @@ def test_high_priority_is_for_administrators(client, dataset_id: str, store: Sto
     problem(ask(trainer, priority="urgent"), 422, "invalid_body")
 
 
-def test_a_key_may_not_fill_the_queue(make_client, dataset_id: str, problem: Check):
+def test_the_queued_jobs_of_a_key_are_limited(make_client, dataset_id: str, problem: Check):
     client = make_client(max_queued_jobs_per_key=1)
     body = {"dataset_id": dataset_id, "model": "numbers"}
     assert client.post("/v1/training-jobs", json=body).status_code == 202

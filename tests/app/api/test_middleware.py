@@ -1,4 +1,4 @@
-"""The limit on requests under way, whatever they are for."""
+"""The limit on the number of requests in progress."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from app.api.middleware import RequestMiddleware
 
 
-class Visitors:
-    """Requests to the middleware around a stub application that responds when `let_go` is set."""
+class Requests:
+    """Requests to the middleware around a stub application that responds when `release` is set."""
 
     def __init__(self, limit: int) -> None:
         self.middleware = RequestMiddleware(self._app, limit, ["/livez"])
         self.inside = 0
-        self.let_go = asyncio.Event()
+        self.release = asyncio.Event()
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         self.inside += 1
@@ -29,7 +29,7 @@ class Visitors:
         if scope["path"] == "/events":
             await send(start)
         if scope["path"] != "/livez":
-            await self.let_go.wait()
+            await self.release.wait()
         if scope["path"] != "/events":
             await send(start)
         await send({"type": "http.response.body", "body": b""})
@@ -56,55 +56,55 @@ class Visitors:
         return tasks
 
 
-def run(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(story)
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(scenario)
 
 
-def test_one_too_many_is_told_429_and_when_to_come_back():
-    async def story() -> None:
-        visitors = Visitors(2)
-        tasks = await visitors.enter("/a", "/b")
-        status, headers, body = await visitors.ask("/c")
+def test_a_request_over_the_limit_is_429_with_retry_after():
+    async def scenario() -> None:
+        requests = Requests(2)
+        tasks = await requests.enter("/a", "/b")
+        status, headers, body = await requests.ask("/c")
         assert (status, headers[b"retry-after"]) == (429, b"1")
         assert headers[b"content-type"] == b"application/problem+json"
         document = json.loads(body)
         assert document["code"] == "overloaded"
         assert document["detail"] == "2 requests are in progress already."
-        assert (await visitors.ask("/livez"))[0] == 200, "who runs the service is always answered"
-        visitors.let_go.set()
+        assert (await requests.ask("/livez"))[0] == 200, "health checks are always answered"
+        requests.release.set()
         assert [(await task)[0] for task in tasks] == [200, 200]
-        assert (await visitors.ask("/c"))[0] == 200
+        assert (await requests.ask("/c"))[0] == 200
 
-    run(story())
+    run(scenario())
 
 
-def test_streams_of_events_take_no_place_once_they_have_begun():
-    async def story() -> None:
-        visitors = Visitors(1)
+def test_event_streams_do_not_count_once_they_have_started():
+    async def scenario() -> None:
+        requests = Requests(1)
         streams = []
         for _ in range(5):
-            streams += await visitors.enter("/events")
-        [task] = await visitors.enter("/a")
-        assert (await visitors.ask("/events"))[0] == 429
-        visitors.let_go.set()
+            streams += await requests.enter("/events")
+        [task] = await requests.enter("/a")
+        assert (await requests.ask("/events"))[0] == 429
+        requests.release.set()
         for each in [*streams, task]:
             assert (await each)[0] == 200
-        assert visitors.middleware._inflight == 0
+        assert requests.middleware._inflight == 0
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("path", ["/fails", "/v1/datasets"])
-def test_a_request_that_fails_or_goes_away_leaves_its_place(path):
-    async def story() -> None:
-        visitors = Visitors(1)
+def test_a_request_that_fails_or_is_cancelled_is_no_longer_counted(path):
+    async def scenario() -> None:
+        requests = Requests(1)
         for _ in range(3):
-            task = asyncio.create_task(visitors.ask(path))
+            task = asyncio.create_task(requests.ask(path))
             await asyncio.sleep(0.01)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        assert visitors.middleware._inflight == 0
-        visitors.let_go.set()
-        assert (await visitors.ask("/a"))[0] == 200
+        assert requests.middleware._inflight == 0
+        requests.release.set()
+        assert (await requests.ask("/a"))[0] == 200
 
-    run(story())
+    run(scenario())

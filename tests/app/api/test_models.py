@@ -1,4 +1,4 @@
-"""Published models through HTTP: versions, aliases and the conditions of moving them."""
+"""Published models over HTTP: versions, aliases and conditional writes."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_a_version_is_found_by_number_and_alias(client, pets, problem: Check):
     problem(client.get("/v1/models/cats"), 404, "model_not_found")
 
 
-def test_a_model_that_has_not_changed_is_not_sent_again(client, pets, publish_again):
+def test_an_unchanged_model_is_304(client, pets, publish_again):
     tag = {"if-none-match": client.get("/v1/models/pets").headers["etag"]}
     assert client.get("/v1/models/pets", headers=tag).status_code == 304
     publish_again(alias=None)
     assert client.get("/v1/models/pets", headers=tag).status_code == 200
 
 
-def test_an_alias_is_made_moved_and_moved_back(client, pets, publish_again, problem: Check):
+def test_an_alias_is_created_moved_and_moved_back(client, pets, publish_again, problem: Check):
     publish_again(alias=None)
     path = "/v1/models/pets/aliases/production"
     problem(client.get(path), 404, "alias_not_found")
@@ -70,7 +70,7 @@ def test_queries_follow_a_moved_alias_at_once(client, pets, publish_again):
     assert (answer["score"], answer["version"]) == (-1.0, 2)
 
 
-def test_moving_an_alias_needs_to_know_its_state(client, pets, publish_again, problem: Check):
+def test_moving_an_alias_requires_its_etag(client, pets, publish_again, problem: Check):
     publish_again(alias=None)
     path, body = "/v1/models/pets/aliases/latest", {"version": 2}
     problem(client.put(path, json=body), 428, "if_match_required")
@@ -81,7 +81,7 @@ def test_moving_an_alias_needs_to_know_its_state(client, pets, publish_again, pr
     assert client.get(path).json()["version"] == 1
 
 
-def test_an_alias_that_is_not_there_yet_needs_no_condition(client, pets):
+def test_creating_an_alias_requires_no_etag(client, pets):
     assert client.put("/v1/models/pets/aliases/new", json={"version": 1}).status_code == 200
 
 
@@ -95,11 +95,11 @@ def test_an_alias_that_is_not_there_yet_needs_no_condition(client, pets):
         ("/v1/models/pets/aliases/new", {"version": 1, "force": True}, 422),
     ],
 )
-def test_aliases_that_cannot_be_are_refused(client, pets, path: str, body: dict[str, Any], status: int):
+def test_invalid_alias_names_are_rejected(client, pets, path: str, body: dict[str, Any], status: int):
     assert client.put(path, json=body).status_code == status
 
 
-def test_a_version_without_an_alias_is_deleted_and_asked_no_more(client, pets, publish_again, problem: Check):
+def test_a_deleted_version_answers_no_queries(client, pets, publish_again, problem: Check):
     publish_again(alias=None)
     path, asked = "/v1/models/pets/versions/2", "/v1/models/pets@2/classes/cat:query"
     before = client.get("/v1/models/pets").headers["etag"]
@@ -116,7 +116,7 @@ def test_a_version_without_an_alias_is_deleted_and_asked_no_more(client, pets, p
     assert client.get("/v1/models/pets/versions/3").status_code == 200
 
 
-def test_an_alias_is_deleted_in_the_state_that_was_read(client, pets, problem: Check):
+def test_deleting_an_alias_requires_its_etag(client, pets, problem: Check):
     path = "/v1/models/pets/aliases/latest"
     problem(client.delete(path), 428, "if_match_required")
     problem(client.delete(path, headers={"if-match": '"7"'}), 412, "precondition_failed")

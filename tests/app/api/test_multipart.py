@@ -1,4 +1,4 @@
-"""Reading forms: whole ones in any pieces, and refusing every broken one."""
+"""The parser of forms: complete forms in any pieces, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(body: bytes, boundary: bytes, step: int = 10_000) -> tuple[bytes, FormR
 
 
 @pytest.mark.parametrize("step", [1, 7, 10_000])
-def test_a_form_is_read_whatever_pieces_it_comes_in(step: int):
+def test_a_form_is_parsed_from_pieces_of_any_size(step: int):
     content = bytes(range(256)) * 20 + b"\r\n--almost the boundary\r\n"
     body, boundary = form(name=(None, "größe"), file=("daten ä.csv", content, "text/CSV; charset=utf-8"))
     written, reader = read(body, boundary, step)
@@ -35,7 +35,7 @@ def test_a_form_is_read_whatever_pieces_it_comes_in(step: int):
     assert reader.content_type == "text/csv"
 
 
-def test_a_form_cut_off_anywhere_is_refused():
+def test_a_form_truncated_anywhere_is_rejected():
     body, boundary = form(file=("a.csv", b"1,2\n3,4\n"))
     whole = body.rindex(b"--" + boundary + b"--") + len(boundary) + 4
     for end in range(whole):
@@ -72,7 +72,7 @@ def test_headers_of_a_part_are_bounded(name: bytes):
         read(b"--abc\r\n" + name, b"abc", 1000)
 
 
-def test_parts_are_bounded_even_if_they_are_one_field():
+def test_the_number_of_parts_is_bounded_even_for_one_field():
     part = b'--abc\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n'
     with pytest.raises(InvalidRequest, match="more than 100 parts"):
         read(part * 101, b"abc")

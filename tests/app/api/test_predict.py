@@ -1,4 +1,4 @@
-"""The full teacher through HTTP."""
+"""The full teacher over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server as a process: uvicorn, real sockets, what it has loaded, and how it ends."""
+"""The server as a process: uvicorn, real sockets, loaded modules, and shutdown."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_process_that_answered_queries_has_loaded_no_training_code(server: Ser
     assert training.isdisjoint(modules)
 
 
-def test_an_upload_cut_off_on_the_wire_leaves_nothing(server: Server):
+def test_an_upload_whose_connection_breaks_stores_nothing(server: Server):
     with socket.create_connection(("127.0.0.1", server.port)) as wire:
         head = (
             "POST /v1/datasets HTTP/1.1\r\nHost: x\r\nContent-Type: text/csv\r\nContent-Length: 5000\r\n\r\n"
@@ -132,7 +132,7 @@ def test_a_job_is_followed_live_until_it_ends(server: Server, csv: bytes):
     assert lines == ["event: job_queued", "event: job_cancelled"]
 
 
-def test_a_stream_does_not_keep_the_server_from_ending(server: Server, csv: bytes):
+def test_an_open_stream_does_not_delay_shutdown(server: Server, csv: bytes):
     with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
         dataset = client.post("/v1/datasets", content=csv, headers={"content-type": "text/csv"}).json()
         job = client.post("/v1/training-jobs", json={"dataset_id": dataset["id"], "model": "m"}).json()
@@ -153,7 +153,7 @@ def test_a_server_refuses_to_start_without_tables(tmp_path: Path):
         run_api(Settings(data_dir=tmp_path))
 
 
-def test_a_server_refuses_to_start_for_the_world_without_keys(tmp_path: Path, database_address: str):
+def test_a_server_without_keys_refuses_to_listen_beyond_loopback(tmp_path: Path, database_address: str):
     settings = {"data_dir": tmp_path, "host": "0.0.0.0", "database_url": database_address}
     with pytest.raises(InsecureBinding):
         run_api(Settings.model_validate(settings))

@@ -1,4 +1,4 @@
-"""The single-class query through HTTP: right answers, every bad input named, no database read when warm."""
+"""Queries to one class over HTTP: answers, errors that name the input, and no database access when warm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short way of a warm query: the same answers as the application's, and nothing but those."""
+"""The fast path of warm queries gives the same responses as the ASGI path."""
 
 from __future__ import annotations
 

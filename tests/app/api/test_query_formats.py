@@ -1,4 +1,4 @@
-"""Queries through HTTP in every form: tensors, .npy, packed bodies, several classes, and the reasons why."""
+"""Queries over HTTP in every format: tensors, .npy, compressed bodies, several classes, explanations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream of a job that is still going on."""
+"""The event stream of an unfinished job."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ def event(seq: int) -> Event:
     return Event("job_1", seq, 1_800_000_000.0, "stage_progress", {"done": seq})
 
 
-class Story:
-    """Events that appear one look after the other; the job ends with the last."""
+class ScriptedJob:
+    """A job whose next events appear with each poll; it ends with the last."""
 
-    def __init__(self, *looks: int) -> None:
-        self.looks = list(looks)
+    def __init__(self, *polls: int) -> None:
+        self.polls = list(polls)
         self.asked: list[int] = []
 
     def read(self, after: int) -> tuple[Sequence[Event], bool]:
         self.asked.append(after)
-        count = self.looks.pop(0)
-        return [event(after + 1 + i) for i in range(count)], not self.looks
+        count = self.polls.pop(0)
+        return [event(after + 1 + i) for i in range(count)], not self.polls
 
 
-def collect(story: Story, first: int, **options: float) -> list[bytes]:
+def collect(job: ScriptedJob, first: int, **options: float) -> list[bytes]:
     async def run() -> list[bytes]:
         stream = event_stream(
-            story.read,
+            job.read,
             ([event(1 + i) for i in range(first)], False),
             after=0,
             stopping=lambda: False,
@@ -42,24 +42,24 @@ def collect(story: Story, first: int, **options: float) -> list[bytes]:
     return asyncio.run(run())
 
 
-def test_events_follow_each_other_without_gap_until_the_end():
-    story = Story(0, 2, 0, 1)
-    pieces = collect(story, 1)
+def test_a_stream_has_every_event_until_the_job_ends():
+    job = ScriptedJob(0, 2, 0, 1)
+    pieces = collect(job, 1)
     assert [piece.split(b"\n")[2] for piece in pieces] == [b"id: 1", b"id: 2", b"id: 3", b"id: 4"]
-    assert story.asked == [1, 1, 3, 3]
+    assert job.asked == [1, 1, 3, 3]
     assert pieces[0] == (
         b'event: stage_progress\ndata: {"at":"2027-01-15T08:00:00.000Z","done":1}\nid: 1\n\n'
     )
 
 
-def test_silence_is_broken_by_heartbeats():
-    pieces = collect(Story(0, 0, 0, 1), 1, heartbeat_seconds=0.0)
+def test_heartbeats_are_sent_between_events():
+    pieces = collect(ScriptedJob(0, 0, 0, 1), 1, heartbeat_seconds=0.0)
     assert pieces.count(HEARTBEAT) >= 2
     assert pieces[-1].endswith(b"id: 2\n\n")
 
 
 def test_a_stream_ends_when_the_database_cannot_be_read():
-    class Broken(Story):
+    class Broken(ScriptedJob):
         def read(self, after: int) -> tuple[Sequence[Event], bool]:
             raise Unavailable("The database is down.")
 

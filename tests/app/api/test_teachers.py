@@ -1,4 +1,4 @@
-"""Bringing one's own head over HTTP: sent, asked at once, listed, and refused where it is wrong."""
+"""Imported heads over HTTP: uploaded, queried, listed, and rejected if invalid."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ask(client: Any, label: str, x: list[float], model: str = "faces") -> dict[s
     return answer
 
 
-def test_the_classes_of_a_head_can_be_asked_at_once(client: Any):
+def test_the_classes_of_a_head_can_be_queried_immediately(client: Any):
     sent = send(client, head())
     assert sent.status_code == 201, sent.text
     assert sent.headers["location"] == "/v1/models/faces/versions/1"
@@ -50,7 +50,7 @@ def test_the_classes_of_a_head_can_be_asked_at_once(client: Any):
         assert (answer["match"], answer["threshold"], answer["version"]) == (expected >= 0, 0.0, 1)
 
 
-def test_ready_made_students_bring_their_thresholds(client: Any):
+def test_imported_students_keep_their_thresholds(client: Any):
     content = head(thresholds=np.array([5.0, 5.1, -9.0]))
     assert send(client, content, kind="students").json()["method"] == "linear"
     assert [ask(client, label, [1.0, 2.0])["match"] for label in NAMES] == [True, False, True]
@@ -66,7 +66,7 @@ def test_the_same_head_again_is_the_same_version(client: Any):
     assert ask(client, "cat", [1.0, 0.0], "faces@2")["score"] == 2.0
 
 
-def test_an_archive_and_a_form_are_taken_too(client: Any):
+def test_npz_files_and_forms_are_accepted(client: Any):
     buffer = io.BytesIO()
     np.savez(buffer, weight=WEIGHTS, labels=np.array(NAMES))
     sent = client.post("/v1/teachers?model=faces", files={"file": ("head.npz", buffer.getvalue())})
@@ -109,7 +109,7 @@ def test_a_class_that_a_head_does_not_have_is_not_found(client: Any, problem: Pr
         problem(response, 404, "class_not_found")
 
 
-def test_what_is_wrong_is_told_by_row_and_column(client: Any, problem: Problem):
+def test_errors_name_row_and_column(client: Any, problem: Problem):
     weights = WEIGHTS.copy()
     weights[2, 1] = np.nan
     document = problem(send(client, head(weights)), 400, "invalid_head")
@@ -125,13 +125,13 @@ def test_what_is_wrong_is_told_by_row_and_column(client: Any, problem: Problem):
 @pytest.mark.parametrize(
     "params", [{"model": "a b"}, {"kind": "forest"}, {"alias": "3"}, {"alias": "x" * 101}]
 )
-def test_bad_parameters_are_refused(client: Any, params: dict[str, str]):
+def test_invalid_parameters_are_rejected(client: Any, params: dict[str, str]):
     response = send(client, head(), **params)
     assert response.status_code == 400
     assert response.json()["errors"][0]["field"].endswith(next(iter(params)))
 
 
-def test_a_head_over_the_limit_is_refused_as_soon_as_it_is_known(make_client: Any, problem: Problem):
+def test_a_head_over_a_limit_is_rejected_early(make_client: Any, problem: Problem):
     small = make_client(max_head_bytes=1024)
     problem(send(small, head(np.ones((300, 2)), [str(k) for k in range(300)])), 413, "body_too_large")
     assert list(small.context.files.folder.glob("stms-upload-*")) == []
@@ -139,12 +139,12 @@ def test_a_head_over_the_limit_is_refused_as_soon_as_it_is_known(make_client: An
     problem(send(few, head()), 413, "too_many_classes")
 
 
-def test_only_who_may_train_may_bring_a_head(make_client: Any, problem: Problem):
+def test_importing_a_head_requires_the_train_scope(make_client: Any, problem: Problem):
     client = make_client(require_keys=True)
     problem(send(client, head()), 401, "key_required")
 
 
-def test_a_head_that_moves_is_loaded_before_it_is_seen(client: Any):
+def test_a_new_version_of_a_head_is_loaded_before_queries_use_it(client: Any):
     send(client, head())
     assert ask(client, "cat", [1.0, 0.0])["score"] == 1.0
     send(client, head(WEIGHTS * 3))

@@ -1,4 +1,4 @@
-"""Databases of every older release, with data in them: upgraded, they answer as they did."""
+"""Databases of every older release give the same answers after an upgrade."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of keys and addresses, and lives of keys, through HTTP."""
+"""Rate limits of keys and addresses, and the rotation and expiry of keys, over HTTP."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ask(client: Any, way: tuple[str, str, Any], text: str | None, **headers: str
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_key_has_its_limit_on_every_way(client, store: Store, pets, way):
+def test_the_rate_limit_of_a_key_applies_to_every_path(client, store: Store, pets, way):
     _, text = create_key(store, "busy", {"query"}, rate_limit=0.01, rate_burst=3)
     _, other = create_key(store, "calm", {"query"})
     client.refresh()
@@ -48,7 +48,7 @@ def test_a_key_has_its_limit_on_every_way(client, store: Store, pets, way):
     assert 'stms_refused_total{reason="rate_limited"} 2.0' in text_of
 
 
-def test_the_short_way_pays_once_for_what_it_answers(client, store: Store, pets):
+def test_a_request_on_the_fast_path_is_charged_once(client, store: Store, pets):
     _, text = create_key(store, "busy", {"query"}, rate_limit=0.01, rate_burst=4)
     client.refresh()
     good, bad = b'{"x":[1,2,3]}', b'{"x":[1,2]}'
@@ -64,7 +64,7 @@ def test_the_short_way_pays_once_for_what_it_answers(client, store: Store, pets)
     assert ask(client, WAYS[0], text).status_code == 429
 
 
-def test_the_short_way_knows_addresses(make_client, pets):
+def test_the_fast_path_limits_addresses(make_client, pets):
     client = make_client(rate_limit=0.01, rate_burst=2)
     body = b'{"x":[1,2,3]}'
     headers = [(b"content-length", b"%d" % len(body))]
@@ -79,7 +79,7 @@ def test_the_short_way_knows_addresses(make_client, pets):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_guesses_are_refused_with_429_in_the_end(make_client, store: Store, pets, way):
+def test_repeated_invalid_keys_are_rejected_with_429(make_client, store: Store, pets, way):
     _, text = create_key(store, "one", {"query"})
     client = make_client(auth_failure_rate=2)
     wrong = text[:-1] + ("x" if text[-1] != "x" else "y")
@@ -90,7 +90,7 @@ def test_guesses_are_refused_with_429_in_the_end(make_client, store: Store, pets
     assert 'stms_refused_total{reason="auth_failures"}' in client.get("/metrics").text
 
 
-def test_a_key_is_made_with_limits_rotated_and_its_last_use_is_shown(client, pets, problem):
+def test_a_key_with_limits_is_created_rotated_and_shows_its_last_use(client, pets, problem):
     made = client.post("/v1/keys", json={"name": "root", "scopes": ["admin"]})
     assert made.headers["cache-control"] == "no-store"
     root = {"authorization": f"Bearer {made.json()['key']}"}

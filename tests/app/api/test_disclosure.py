@@ -1,4 +1,4 @@
-"""What answers carry and what they hide: headers for browsers, nothing of the inside; no secret is logged."""
+"""Responses have security headers and reveal no internals, and no secret is logged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fails_in_the_database(*_: Any, **__: Any) -> Any:
         (("app.api.predict.answer_teacher",), "POST", "/v1/models/pets:predict", {"json": ROW}),
     ],
 )
-def test_an_error_inside_shows_nothing_of_it(
+def test_an_internal_error_reveals_nothing(
     client, pets, monkeypatch, error: Callable[..., Any], where: Any, method: str, path: str, options: Any
 ):
     assert client.post(QUERY, json=ROW).status_code == 200
@@ -56,7 +56,7 @@ def test_an_error_inside_shows_nothing_of_it(
         assert word not in shown
 
 
-def test_answers_to_callers_are_not_kept_by_others(client, store: Store, pets):
+def test_responses_are_not_cacheable_by_others(client, store: Store, pets):
     for method, path, options in (
         ("POST", QUERY, {"json": ROW}),
         ("POST", QUERY, {"json": ROW, "headers": {"accept": "application/octet-stream"}}),
@@ -74,7 +74,7 @@ def test_answers_to_callers_are_not_kept_by_others(client, store: Store, pets):
     assert client.get("/v1/models/pets").headers["cache-control"] == "no-cache"
 
 
-def test_the_page_for_browsers_may_do_little(client):
+def test_the_docs_page_has_a_strict_policy(client):
     response = client.get("/docs")
     assert response.headers["content-type"].startswith("text/html")
     rules = dict(rule.split(" ", 1) for rule in response.headers["content-security-policy"].split("; "))
@@ -86,7 +86,7 @@ def test_the_page_for_browsers_may_do_little(client):
     assert client.get("/redoc").status_code == 404
 
 
-def test_any_other_page_may_do_nothing(client):
+def test_other_html_has_a_policy_that_allows_nothing(client):
     from fastapi.responses import HTMLResponse
 
     @client.app.get("/page")
@@ -98,7 +98,7 @@ def test_any_other_page_may_do_nothing(client):
     assert response.headers["x-frame-options"] == "DENY"
 
 
-def test_a_flood_of_failures_leaves_no_secret_in_the_log(make_client, store: Store, pets, monkeypatch):
+def test_many_failures_log_no_secret(make_client, store: Store, pets, monkeypatch):
     lines: list[str] = []
 
     class Kept(logging.Handler):
