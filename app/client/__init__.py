@@ -1,11 +1,11 @@
-"""A client of the service, for other programs: `Client`, and `AsyncClient` with the same methods to await.
+"""Clients of the service for other programs: `Client`, and `AsyncClient` for asyncio.
 
     from app.client import Client
 
     with Client("http://127.0.0.1:8000", api_key="stms_…") as stms:
         stms.is_class("letters@production", "A", [2, 8, 3, 5])
 
-Needs httpx and nothing of the server; NumPy is loaded when arrays are given.
+They need httpx and no part of the server; NumPy is imported only for arrays.
 """
 
 from app.client.aio import AsyncClient

@@ -1,4 +1,4 @@
-"""Every call of the service as a value: what to send, and how to read the answer. Knows no connection."""
+"""Every call of the service as a value: the request, and how to read its response."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Row: TypeAlias = "Sequence[float] | Mapping[str, Sequence[float]] | NDArray[Any]"
-"""Numbers, or ``{"indices": …, "values": …}`` with 0 in all other columns, or an array (d,)."""
+"""Dense numbers, a sparse row ``{"indices": …, "values": …}``, or an array (d,)."""
 Rows: TypeAlias = "Sequence[Row] | NDArray[Any]"
-"""Rows, or an array (n, d), which goes over the wire as it is in memory."""
+"""Rows, or an array (n, d), which is sent as raw numbers."""
 
 _BINARY = "application/octet-stream"
 CONTENT_TYPES = {
@@ -34,14 +34,14 @@ CONTENT_TYPES = {
     ".npz": "application/x-npz",
     ".parquet": "application/vnd.apache.parquet",
 }
-"""Of data sets, by the ending of the file."""
+"""Content types of data sets by file ending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request and the reader of its answer.
+    """One request, and the function that reads its response.
 
-    repeatable: whether doing it twice does no harm. file: sent as the body, in pieces.
+    repeatable: whether executing it twice is harmless. file: sent as the body, in pieces.
     """
 
     method: str
@@ -56,29 +56,29 @@ class Call(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of a list. next: where it goes on, None at its end."""
+    """A page of a list. next: path of the next page, None on the last one."""
 
     items: list[Json]
     next: str | None
 
 
 def segment(name: str) -> str:
-    """A name as one part of a path."""
+    """A name, percent-encoded as one segment of a path."""
     return quote(name, safe="@")
 
 
 def job_path(job_id: str) -> str:
-    """Where a job is."""
+    """Path of a job."""
     return f"/v1/training-jobs/{segment(job_id)}"
 
 
 def model_path(model: str) -> str:
-    """Where a model is."""
+    """Path of a model."""
     return f"/v1/models/{segment(model)}"
 
 
 def query(model: str, label: str, x: Row, explain: bool) -> Call[Decision]:
-    """One row to one class."""
+    """Query of one row and one class."""
 
     def read(response: httpx.Response) -> Decision:
         answer = response.json()
@@ -88,7 +88,7 @@ def query(model: str, label: str, x: Row, explain: bool) -> Call[Decision]:
 
 
 def query_classes(model: str, labels: Sequence[str], x: Row, explain: bool) -> Call[dict[str, Decision]]:
-    """One row to several classes of one version."""
+    """Query of one row and several classes."""
 
     def read(response: httpx.Response) -> dict[str, Decision]:
         answer = response.json()
@@ -99,7 +99,7 @@ def query_classes(model: str, labels: Sequence[str], x: Row, explain: bool) -> C
 
 
 def query_rows(model: str, label: str, rows: Rows, explain: bool) -> Call[Decisions]:
-    """Many rows to one class; an array as raw numbers both ways."""
+    """Query of many rows and one class. An array is sent, and answered, as raw numbers."""
     path = _query_path(model, label)
     if not _is_array(rows):
         body = {"rows": [_plain(row) for row in rows]} | _explained(explain)
@@ -116,26 +116,26 @@ def query_rows(model: str, label: str, rows: Rows, explain: bool) -> Call[Decisi
 
 
 def predict(model: str, x: Row) -> Call[str]:
-    """One row to the full teacher."""
+    """Prediction of one row by the full teacher."""
     return _post(
         f"{model_path(model)}:predict", {"x": _plain(x)}, lambda response: str(response.json()["label"])
     )
 
 
 def upload(file: Path, name: str | None, file_format: str | None, label_column: str | None) -> Call[Json]:
-    """A file as a data set; the same bytes twice are one."""
-    given = {
+    """Upload of a data set. Uploading the same bytes again has no effect."""
+    params = {
         "name": name or file.stem,
         "filename": file.name,
         "format": file_format,
         "label_column": label_column,
     }
     headers = {"Content-Type": CONTENT_TYPES.get(file.suffix.lower(), _BINARY)}
-    return Call("POST", "/v1/datasets", _document, _given(given), headers, file=file)
+    return Call("POST", "/v1/datasets", _document, _without_none(params), headers, file=file)
 
 
 def import_head(file: Path, model: str, kind: str, alias: str) -> Call[Json]:
-    """A linear head as a version of a model; the same again is the same version."""
+    """Upload of a linear head. Uploading the same head again has no effect."""
     params = {"model": model, "kind": kind, "alias": alias}
     return Call("POST", "/v1/teachers", _document, params, {"Content-Type": _BINARY}, file=file)
 
@@ -143,13 +143,13 @@ def import_head(file: Path, model: str, kind: str, alias: str) -> Call[Json]:
 def submit(
     dataset_id: str, model: str, hyperparameters: Mapping[str, Any] | None, key: str | None
 ) -> Call[Json]:
-    """A training job; its idempotency key makes it repeatable."""
+    """Submission of a training job, which its idempotency key makes repeatable."""
     body = {"dataset_id": dataset_id, "model": model, "hyperparameters": dict(hyperparameters or {})}
     return _post("/v1/training-jobs", body, _document, {"Idempotency-Key": key or uuid.uuid4().hex})
 
 
 def point_alias(model: str, alias: str, version: int, revision: int | None) -> Call[Json]:
-    """Move an alias that was read at ``revision``, or make it where there was none."""
+    """Move of an alias that was read at ``revision``, or its creation if that is None."""
     condition = {"If-None-Match": "*"} if revision is None else {"If-Match": f'"{revision}"'}
     headers = {"Content-Type": "application/json"} | condition
     content = encoded({"version": version})
@@ -157,23 +157,23 @@ def point_alias(model: str, alias: str, version: int, revision: int | None) -> C
 
 
 def delete_alias(model: str, alias: str, revision: int) -> Call[None]:
-    """Forget an alias that has not moved since its ``revision`` was read."""
+    """Deletion of an alias that was read at ``revision``."""
     headers = {"If-Match": f'"{revision}"'}
     return Call("DELETE", alias_path(model, alias), lambda _: None, headers=headers)
 
 
 def version_path(model: str, version: int) -> str:
-    """Where a version of a model is."""
+    """Path of a version."""
     return f"{model_path(model)}/versions/{version}"
 
 
 def alias_path(model: str, alias: str) -> str:
-    """Where an alias is."""
+    """Path of an alias."""
     return f"{model_path(model)}/aliases/{segment(alias)}"
 
 
 def rotate_key(key_id: str, overlap_seconds: float) -> Call[Json]:
-    """Another secret for a key."""
+    """Rotation of an API key."""
     path = f"/v1/keys/{segment(key_id)}/rotate"
     headers = {"Content-Type": "application/json"}
     content = encoded({"overlap_seconds": overlap_seconds})
@@ -181,27 +181,27 @@ def rotate_key(key_id: str, overlap_seconds: float) -> Call[Json]:
 
 
 def get(path: str) -> Call[Json]:
-    """The document at a path."""
+    """Read of the document at a path."""
     return Call("GET", path, _document)
 
 
 def act(path: str) -> Call[Json]:
-    """Something that is done to a resource, and not twice."""
+    """An action on a resource that is not repeatable."""
     return Call("POST", path, _document, repeatable=False)
 
 
 def delete(path: str) -> Call[None]:
-    """Remove it."""
+    """Deletion of a resource."""
     return Call("DELETE", path, lambda _: None, repeatable=False)
 
 
 def page(path: str, **params: str | float | None) -> Call[Page]:
-    """A list, or the next part of one."""
+    """Read of one page of a list."""
 
     def read(response: httpx.Response) -> Page:
         return Page(response.json()["data"], response.links.get("next", {}).get("url"))
 
-    return Call("GET", path, read, _given(params))
+    return Call("GET", path, read, _without_none(params))
 
 
 def _query_path(model: str, label: str) -> str:
@@ -220,8 +220,7 @@ def _post(
 
 
 def encoded(body: object) -> bytes:
-    """A body as JSON. Raises ValueError for NaN and infinities."""
-    # JSON has no NaN and no infinity: they are a ValueError here, before anything is sent.
+    """A body as JSON. Raises ValueError for NaN and infinite values, which JSON does not have."""
     return json.dumps(body, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -230,7 +229,7 @@ def _document(response: httpx.Response) -> Json:
     return document
 
 
-def _given(params: Mapping[str, str | float | None]) -> dict[str, str | float]:
+def _without_none(params: Mapping[str, str | float | None]) -> dict[str, str | float]:
     return {name: value for name, value in params.items() if value is not None}
 
 
@@ -243,24 +242,24 @@ def _is_array(rows: object) -> bool:
 
 
 def _plain(row: Any) -> Any:
-    """A row as JSON can hold it."""
+    """A row as lists, for JSON."""
     if isinstance(row, Mapping):
         return {name: _plain(values) for name, values in row.items()}
     return row.tolist() if _is_array(row) else list(row)
 
 
 def _raw(rows: Any) -> tuple[str, bytes]:
-    """Name of the dtype and bytes, little-endian; float32 stays, other numbers become float64."""
+    """Name of the dtype, and bytes in little-endian order. float32 is kept, other dtypes become float64."""
     import numpy as np
 
     if rows.ndim != 2:
-        raise ValueError(f"rows must have two axes, (rows, columns); they have {rows.ndim}.")
+        raise ValueError(f"rows must have two axes, (rows, columns), but have {rows.ndim}.")
     dtype = "float32" if rows.dtype == np.float32 else "float64"
     return dtype, np.ascontiguousarray(rows, np.dtype(dtype).newbyteorder("<")).tobytes()
 
 
 def _read_numbers(response: httpx.Response) -> Decisions:
-    """Scores as raw float64 (n,), or (n, columns) with the columns named in a header."""
+    """Reads raw float64 scores (n,), or a table (n, columns) whose columns a header names."""
     import numpy as np
 
     headers = response.headers

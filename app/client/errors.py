@@ -1,15 +1,15 @@
-"""What can go wrong between a client and the service.
+"""Errors that the clients raise.
 
 StmsError
-├── Unreachable        no answer: nobody listens, the connection broke off, or it took too long
-├── JobNotSucceeded    a job that was waited for ended otherwise
-└── Problem            the server refused, and says why
-    ├── InvalidRequest   400, 413, 415, 422: the input cannot be used; `faults` say where
-    ├── NotAllowed       401, 403: the API key
+├── Unreachable        no response: connection refused or broken, or a timeout
+├── JobNotSucceeded    a job that was waited for failed, was cancelled or succeeded in part
+└── Problem            the server responded with an error
+    ├── InvalidRequest   400, 413, 415, 422: the input is invalid; `faults` name the fields
+    ├── NotAllowed       401, 403: the API key is invalid or lacks a scope
     ├── NotFound         404
-    ├── Conflict         409, 412, 428: not in the present state
-    ├── TooBusy          429: load was shed; `retry_after`
-    ├── Unavailable      502, 503, 504: later, perhaps
+    ├── Conflict         409, 412, 428: not possible in the current state
+    ├── TooBusy          429: load was shed; see `retry_after`
+    ├── Unavailable      502, 503, 504: temporary
     └── ServerFault      any other 5xx
 """
 
@@ -25,11 +25,11 @@ Json = dict[str, Any]
 
 
 class StmsError(Exception):
-    """Base; the message is a sentence for people."""
+    """Base of all errors; the message is a sentence for people."""
 
 
 class Unreachable(StmsError):
-    """No answer. connected: whether there was a connection at all, so that the request may have arrived."""
+    """No response. connected: whether a connection existed, so that the request may have arrived."""
 
     def __init__(self, message: str, *, connected: bool) -> None:
         super().__init__(message)
@@ -46,11 +46,11 @@ class JobNotSucceeded(StmsError):
 
 
 class Problem(StmsError):
-    """The server refused (RFC 9457).
+    """An error response (RFC 9457).
 
-    status: of HTTP. code: stable word for programs. detail: a sentence for people. request_id: names the
-    request in the server's log. faults: what is wrong with the input, each with field, row, column, code and
-    message. retry_after: seconds to wait, if the server named any. document: the answer as it came.
+    status: HTTP status. code: a stable word for programs. detail: a sentence for people. request_id:
+    id of the request in the server's log. faults: each with field, row, column, code and message.
+    retry_after: seconds to wait, if the server named any. document: the whole response body.
     """
 
     def __init__(self, status: int, document: Json, retry_after: float | None = None) -> None:
@@ -104,7 +104,7 @@ _KINDS: dict[int, type[Problem]] = {
 
 
 def problem_of(response: httpx.Response) -> Problem:
-    """The error that an answer, read as a whole, stands for."""
+    """The error of a response whose body has been read."""
     status = response.status_code
     try:
         document = response.json()
@@ -117,7 +117,7 @@ def problem_of(response: httpx.Response) -> Problem:
 
 
 def unreachable(address: str, error: httpx.TransportError) -> Unreachable:
-    """The error of an attempt without an answer."""
+    """The error of a request without a response."""
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return Unreachable(f"No server answers at {address} ({error}).", connected=False)
     if isinstance(error, httpx.PoolTimeout):
@@ -127,7 +127,7 @@ def unreachable(address: str, error: httpx.TransportError) -> Unreachable:
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds of a Retry-After, which may be a number or a date; None if there is none that can be read."""
+    """Seconds of a Retry-After header, which may be a number or a date; None if missing or invalid."""
     if value is None:
         return None
     if value.isascii() and value.isdigit() and len(value) < 10:

@@ -1,4 +1,4 @@
-"""What the service answers, as Python sees it."""
+"""Results of the client's methods."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Is this row of the target class? match: score ≥ threshold.
+    """The decision whether a row belongs to the target class. match: score ≥ threshold.
 
-    probability: None where the student is not calibrated. gate, rejection: S^y(x) and φ(x; θ), whose
-    difference is the score; None unless asked for by ``explain``. model, version: who answered.
+    probability: of the class; None if the student is not calibrated. gate, rejection: S^y(x) and φ(x; θ), the
+    score is their difference; None without ``explain``. model, version: the version that decided.
     """
 
     match: bool
@@ -31,7 +31,7 @@ class Decision:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], origin: Mapping[str, Any]) -> Decision:
-        """From JSON. origin: where model and version are told."""
+        """From JSON. origin: the object that contains model and version."""
         return cls(
             document["match"],
             document["score"],
@@ -46,9 +46,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Decisions(Sequence[Decision]):
-    """Decisions on n rows by one version of a student. scores: lists, or arrays if arrays were asked.
+    """Decisions on n rows by one version of a student.
 
-    probabilities: None where the student is not calibrated, and of arrays unless ``explain`` asked for all.
+    scores, probabilities, gates, rejections: (n,), arrays if the rows were an array, otherwise lists.
+    probabilities: None if the student is not calibrated, and for arrays without ``explain``.
     """
 
     scores: Sequence[float] | NDArray[Any]
@@ -101,7 +102,7 @@ class Decisions(Sequence[Decision]):
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """Something that happened to a job. id: the number to go on from."""
+    """An event of a job. id: its number, from which a stream can resume."""
 
     id: str
     type: str

@@ -1,4 +1,4 @@
-"""When a call is made again, and after which pause."""
+"""The retry policy: which calls are repeated, and after which pause."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from app.client.errors import Problem, StmsError, TooBusy, Unavailable, Unreacha
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often and how patiently a call is repeated.
+    """Exponential back-off with jitter.
 
-    attempts: in all; 1 means never again. first: seconds before the second attempt, doubled each time.
-    longest: most seconds to wait; a server that asks for more gets its refusal passed on at once.
+    attempts: total number; 1 disables retries. first: seconds before the second attempt, doubled each time.
+    longest: maximum seconds to wait; the error is raised immediately if the server requires more.
     """
 
     attempts: int = 4
@@ -21,14 +21,14 @@ class Retry:
     longest: float = 10.0
 
     def pause(self, attempt: int, error: StmsError, *, repeatable: bool) -> float | None:
-        """Seconds before the next attempt after ``attempt`` of them; None if there shall be none.
+        """Seconds to wait after attempt number ``attempt``; None if the call must not be repeated.
 
-        repeatable: whether doing it twice does no harm. 429 and 503 mean that nothing was done; so does a
-        connection that was never made.
+        repeatable: whether executing the call twice is harmless. After 429, 503 and a failed connection every
+        call can be repeated, because it had no effect.
         """
         if attempt >= self.attempts or not _may_be_repeated(error, repeatable):
             return None
-        # Half of it by chance, so that clients shed together do not come back together.
+        # Half of the pause is random, so that clients that were shed together do not return together.
         doubled: float = min(self.first * 2 ** (attempt - 1), self.longest)
         wait = doubled * random.uniform(0.5, 1.0)  # noqa: S311
         asked = error.retry_after if isinstance(error, Problem) else None
@@ -41,6 +41,6 @@ def _may_be_repeated(error: StmsError, repeatable: bool) -> bool:
     if isinstance(error, TooBusy):
         return True
     if isinstance(error, Unavailable):
-        # 502 and 504 come from something in between, and say nothing about what happened behind it.
+        # 502 and 504 come from a proxy, and do not say whether the request had an effect.
         return error.status == 503 or repeatable
     return isinstance(error, Unreachable) and (repeatable or not error.connected)

@@ -37,7 +37,7 @@ def register_dataset(
 ) -> tuple[Dataset, bool]:
     """Validate an uploaded file and store its rows; returns the data set and whether it is new.
 
-    The same bytes are the same data set, whatever their name, unless another label column is chosen.
+    The same bytes are the same data set under any name, unless another label column is chosen.
 
     file: the complete upload, on disk and hashed while it arrived (see `BlobCache.writing`).
     file_format: csv, svmlight, npz, npy or parquet; by default the ending of ``filename`` and the content

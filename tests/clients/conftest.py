@@ -1,4 +1,4 @@
-"""A real server with API keys and a model of four classes, for clients in environments of their own."""
+"""Fixtures: a real server with API keys and a model of four classes, for clients in separate environments."""
 
 from __future__ import annotations
 

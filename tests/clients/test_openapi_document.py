@@ -1,4 +1,4 @@
-"""schemathesis, made for any API, knows this one from its OpenAPI document alone, and tries all of it.
+"""schemathesis generates requests for every operation of the OpenAPI document and checks the responses.
 
 Every check is on. What a request must be beyond its description, because it depends on the model or on
 another part of the request, is in `valid_requests`; which statuses refuse and accept, in `schemathesis.toml`.
@@ -47,7 +47,7 @@ def run(service: Any, folder: Path, *options: str) -> str:
 
 
 @pytest.mark.long
-def test_the_api_answers_as_its_document_says(start_service: Any, tmp_path: Path):
+def test_responses_match_the_openapi_document(start_service: Any, tmp_path: Path):
     service = start_service(STMS_REQUIRE_KEYS="false")
     report = run(service, tmp_path, "--max-examples", "10", "--checks", "all")
     paths = httpx.get(f"http://{service.address}/openapi.json", trust_env=False).json()["paths"]
@@ -58,7 +58,7 @@ def test_the_api_answers_as_its_document_says(start_service: Any, tmp_path: Path
     assert "/v2/models/{model}/infer" in paths
 
 
-def test_strangers_are_refused_as_the_document_says(service: Any, tmp_path: Path):
-    # Without a key nobody comes as far as what the coverage phase varies.
+def test_unauthenticated_responses_match_the_openapi_document(service: Any, tmp_path: Path):
+    # Without a key no request reaches the validation that the coverage phase tests.
     report = run(service, tmp_path, "--max-examples", "2", "--checks", "all", "--phases", "examples,fuzzing")
     assert "401 Unauthorized" in report

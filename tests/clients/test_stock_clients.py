@@ -1,4 +1,4 @@
-"""Clients made by others for other servers, each in its own environment, work with this one unchanged."""
+"""Third-party clients of the protocol, each in its own environment, work with this server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def triton(request: pytest.FixtureRequest, service: Any) -> dict[str, Any]:
     return found | {"form": request.param}
 
 
-def test_tritonclient_manages_the_server_by_every_verb(triton):
+def test_tritonclient_uses_every_management_call(triton):
     control = triton["control"]
     for name in ("live", "ready", "model_ready", "class_ready", "version_ready"):
         assert control[name] is True, name
@@ -89,7 +89,7 @@ def test_tritonclient_compresses_both_ways(triton, packing: str):
         assert triton["inference"][form] == {"rows": 1000, "first": SCORES["cat"]}
 
 
-def test_tritonclient_understands_what_is_refused(triton):
+def test_tritonclient_reads_errors(triton):
     found = triton["inference"]
     for name, words in (("nan", "row 0, column 1"), ("nan json", "NaN"), ("columns", "2 columns")):
         assert found[name]["status"] == "400"
@@ -100,7 +100,7 @@ def test_tritonclient_understands_what_is_refused(triton):
     assert triton["keys"]["live"] is True
 
 
-def test_kserve_asks_by_protocol_v2(service):
+def test_kserve_queries_by_protocol_v2(service):
     found = run("kserve", "kserve_rest.py", service.address, service.key)
     assert found["live"] is found["ready"] is found["model_ready"] is True
     assert found["missing_ready"] is False

@@ -1,4 +1,4 @@
-"""What the client sends and how it reads the answers, against a server whose answers are written down."""
+"""The requests of the client and its reading of responses, against a server with scripted responses."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_importing_the_client_loads_neither_server_nor_solver_nor_numpy():
     assert done.stdout.strip() == "[]"
 
 
-def test_asking_with_lists_does_not_load_numpy_either(written):
+def test_queries_with_lists_do_not_load_numpy(written):
     written.on("POST", QUERY, ANSWER)
     code = (
         "import sys; from app.client import Client\n"
@@ -97,7 +97,7 @@ def test_asking_with_lists_does_not_load_numpy_either(written):
     assert done.stdout.strip() == "False"
 
 
-def test_one_row_is_asked_with_the_key_and_answered_with_a_decision(client, written):
+def test_a_query_sends_the_key_and_returns_a_decision(client, written):
     written.on("POST", QUERY, ANSWER)
     assert client.address == written.address
     decision = client.query("pets@latest", "größe/1", [1, 2.5])
@@ -128,7 +128,7 @@ def test_many_rows_as_lists(client, written):
 
 
 @pytest.mark.parametrize(("dtype", "name"), [("f4", "float32"), ("f8", "float64"), ("i2", "float64")])
-def test_an_array_goes_and_comes_as_raw_numbers(client, written, dtype, name):
+def test_an_array_is_sent_and_returned_as_raw_numbers(client, written, dtype, name):
     rows = np.asfortranarray(np.arange(6).reshape(2, 3), dtype=dtype)
     headers = {"X_Tensor_Shape": "2", "X_Tensor_Columns": "score", "X_Threshold": "0.25"}
     headers |= {"X_Model": "pets", "X_Model_Version": "3"}
@@ -158,7 +158,7 @@ def test_an_array_of_rows_has_two_axes(client):
         client.query_rows("pets", "cat", np.ones(3))
 
 
-def test_nan_is_refused_before_anything_is_sent(client, written):
+def test_nan_is_rejected_before_the_request(client, written):
     with pytest.raises(ValueError, match="JSON"):
         client.query("pets", "cat", [float("nan")])
     assert written.requests == []
@@ -178,7 +178,7 @@ def test_several_classes_and_the_teacher(client, written):
     assert written.requests[0].json == {"classes": ["a", "b"], "x": [1]}
 
 
-def test_a_file_is_sent_in_pieces_and_progress_is_told(client, written, tmp_path: Path):
+def test_a_file_is_sent_in_pieces_with_progress(client, written, tmp_path: Path):
     file = tmp_path / "rows of mine.csv"
     file.write_bytes(b"1,2,a\n" * 100_000)
     written.on("POST", "/v1/datasets", {"id": "ds_1"}, 201)
@@ -216,7 +216,7 @@ def test_data_sets_models_and_heads(client, written, tmp_path: Path):
     assert written.requests[-1].path == "/v1/teachers?model=faces&kind=head&alias=latest"
 
 
-def test_an_alias_is_moved_from_where_it_was_read(client, written):
+def test_an_alias_is_moved_from_the_revision_that_was_read(client, written):
     path = "/v1/models/pets/aliases/best"
     written.on("GET", path, {"code": "alias_not_found", "detail": "None."}, 404)
     written.on("GET", path, {"revision": 7})
@@ -229,7 +229,7 @@ def test_an_alias_is_moved_from_where_it_was_read(client, written):
     assert second.json == {"version": 2}
 
 
-def test_versions_and_aliases_are_deleted_as_they_were_read(client, written):
+def test_versions_and_aliases_are_deleted_at_the_revision_that_was_read(client, written):
     written.on("GET", "/v1/models/pets/aliases/best", {"revision": 7})
     written.on("DELETE", "/v1/models/pets/aliases/best", None, 204)
     written.on("DELETE", "/v1/models/pets/versions/3", None, 204)
@@ -239,7 +239,7 @@ def test_versions_and_aliases_are_deleted_as_they_were_read(client, written):
     assert written.requests[-1].method == "DELETE"
 
 
-def test_jobs_are_submitted_with_a_key_of_their_own(client, written):
+def test_each_job_is_submitted_with_its_own_idempotency_key(client, written):
     written.on("POST", "/v1/training-jobs", {"id": "j1"}, 202)
     written.on("GET", "/v1/training-jobs", {"data": [{"id": "j1"}]})
     written.on("GET", "/v1/training-jobs/j1", {"id": "j1"})
@@ -268,7 +268,7 @@ def stream(*events: tuple[int, str]) -> bytes:
     ).encode()
 
 
-def test_a_job_is_followed_over_as_many_connections_as_it_takes(client, written):
+def test_a_job_is_followed_over_several_connections(client, written):
     path = "/v1/training-jobs/j1"
     written.on("GET", f"{path}/events", stream((1, "job_queued"), (2, "stage_started")))
     written.on("GET", f"{path}/events", {"detail": "busy"}, 503)
@@ -283,7 +283,7 @@ def test_a_job_is_followed_over_as_many_connections_as_it_takes(client, written)
     assert asked[0].headers["Accept"] == "text/event-stream"
 
 
-def test_a_refusal_or_the_end_of_patience_ends_the_following(client, written):
+def test_following_ends_with_a_permanent_error_or_when_patience_runs_out(client, written):
     written.on("GET", "/v1/training-jobs/j1/events", {"detail": "busy"}, 503)
     written.on("GET", "/v1/training-jobs/j2/events", {"detail": "none"}, 404)
     with pytest.raises(Unavailable):
@@ -323,7 +323,7 @@ def test_a_job_is_waited_for(client, written, state):
         (503, Unavailable),
     ],
 )
-def test_a_refusal_is_an_error_of_its_kind_with_the_whole_document(client, written, status, error):
+def test_each_status_raises_its_exception_with_the_whole_document(client, written, status, error):
     fault = {"field": "x", "row": 0, "column": 2, "code": "not_finite", "message": "x is not finite"}
     document = {"detail": "No.", "code": "no", "request_id": "r1", "errors": [fault]}
     written.on("GET", "/v1/models/m", document, status, Retry_After="7")
@@ -340,7 +340,7 @@ def test_a_refusal_is_an_error_of_its_kind_with_the_whole_document(client, writt
 @pytest.mark.parametrize(
     ("body", "shown"), [(b"<html>busy</html>", "<html>busy</html>"), (["odd"], "odd"), ({}, "gave no reason")]
 )
-def test_an_error_that_is_no_problem_document_is_shown_as_it_is(client, written, body, shown):
+def test_an_error_without_a_problem_document_is_shown_as_text(client, written, body, shown):
     written.on("GET", "/v1/models/m", body, 502)
     with pytest.raises(Unavailable, match=shown):
         client.model("m")
@@ -349,19 +349,19 @@ def test_an_error_that_is_no_problem_document_is_shown_as_it_is(client, written,
 @pytest.mark.parametrize(
     "address", ["http://[::1", "http://a:b:c", "127.0.0.1:8000", "ftp://host", "http://"]
 )
-def test_an_address_that_is_none_is_told(kind, address):
+def test_an_invalid_address_is_a_value_error(kind, address):
     with pytest.raises(ValueError, match="not an address"):
         kind(address)
 
 
-def test_events_are_read_from_their_lines():
+def test_events_are_parsed_from_lines():
     lines = [": heartbeat", "", "id: 7", "event: job_started", 'data: {"a":', "data: 1}", "", "id: 8", ""]
     reader = EventReader()
     events = [event for line in lines if (event := reader.feed(line)) is not None]
     assert events == [JobEvent("7", "job_started", {"a": 1})]
 
 
-def test_a_key_is_rotated_and_not_twice(client, written):
+def test_rotating_a_key_is_not_retried(client, written):
     written.on("POST", "/v1/keys/key_1/rotate", {"code": "unavailable", "detail": "away"}, status=503)
     with pytest.raises(Unavailable):
         client.rotate_key("key_1", overlap_seconds=5)

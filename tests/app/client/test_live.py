@@ -1,4 +1,4 @@
-"""The client against a real server: from a file to answers, in every form."""
+"""The client against a real server: from a file to decisions, in every format."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_one_row_many_rows_and_arrays_have_the_same_answers(stms: Client, traine
     assert list(small.matches) == [True, False, False]
 
 
-def test_an_explanation_gives_what_the_score_is_made_of(stms: Client, trained):
+def test_an_explanation_contains_gate_and_rejection(stms: Client, trained):
     single = stms.query("kinds", "b", ROWS[0], explain=True)
     assert single.gate is not None
     assert single.rejection is not None
@@ -84,7 +84,7 @@ def test_models_and_aliases(stms: Client, trained):
         stms.point_alias("kinds", "best", 9)
 
 
-def test_what_cannot_be_used_is_told_by_row_and_column(stms: Client, trained):
+def test_invalid_values_are_reported_by_row_and_column(stms: Client, trained):
     with pytest.raises(InvalidRequest) as caught:
         stms.query_rows("kinds", "b", [[1, 2], [1, 2, 3]])
     assert caught.value.faults[0]["row"] == 1
@@ -114,7 +114,7 @@ def test_a_cancelled_job_has_not_succeeded(stms: Client, trained):
     assert {row["label"] for row in stms.students(job["id"])} == set("abc")
 
 
-def test_the_asynchronous_client_asks_many_at_once(server: TemporaryServer, trained, csv_file: Path):
+def test_the_asynchronous_client_sends_concurrent_requests(server: TemporaryServer, trained, csv_file: Path):
     async def story() -> None:
         async with AsyncClient(server.address) as stms:
             asked = [stms.is_class("kinds", "b", ROWS[number % 3]) for number in range(60)]

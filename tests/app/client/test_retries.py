@@ -1,4 +1,4 @@
-"""When the client tries again: what the server shed, what never arrived, and what may be done twice."""
+"""Retries of the client: shed requests, failed connections, and calls that are not repeatable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gone(*, connected: bool) -> Unreachable:
     return Unreachable("gone", connected=connected)
 
 
-def test_a_shed_query_is_asked_again_after_the_time_the_server_named(written):
+def test_a_shed_query_is_retried_after_retry_after(written):
     written.on("POST", QUERY, {"code": "overloaded"}, 429, Retry_After="1")
     written.on("POST", QUERY, ANSWER)
     started = time.monotonic()
@@ -38,7 +38,7 @@ def test_a_shed_query_is_asked_again_after_the_time_the_server_named(written):
     assert len(written.requests) == 2
 
 
-def test_the_asynchronous_client_waits_without_holding_the_loop(written):
+def test_the_asynchronous_client_does_not_block_the_event_loop(written):
     written.on("POST", QUERY, {"code": "overloaded"}, 503, Retry_After="1")
     written.on("POST", QUERY, ANSWER)
 
@@ -63,7 +63,7 @@ def test_attempts_are_bounded(written):
     assert len(written.requests) == 4
 
 
-def test_a_server_that_asks_for_more_patience_than_there_is_gets_none():
+def test_a_retry_after_beyond_the_limit_is_not_waited_for():
     assert QUICK.pause(1, busy(retry_after=2.5), repeatable=True) is None
     pause = QUICK.pause(1, busy(retry_after=2.0), repeatable=True)
     assert pause is not None
@@ -92,11 +92,11 @@ def test_pauses_double_with_jitter_up_to_the_longest():
         (Problem(400, {}), True, False),
     ],
 )
-def test_only_what_does_no_harm_is_done_again(error, repeatable, again):
+def test_only_repeatable_calls_are_retried(error, repeatable, again):
     assert (QUICK.pause(1, error, repeatable=repeatable) is not None) is again
 
 
-def test_an_alias_is_not_moved_twice_but_a_query_is_asked_twice_when_the_connection_breaks():
+def test_after_a_broken_connection_queries_are_retried_and_alias_moves_are_not():
     """A server that hangs up on the first request of each connection."""
     hits: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -125,7 +125,7 @@ def test_an_alias_is_not_moved_twice_but_a_query_is_asked_twice_when_the_connect
         thread.join()
 
 
-def test_a_server_that_comes_up_late_is_waited_for():
+def test_a_server_that_starts_late_is_waited_for():
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
@@ -145,7 +145,7 @@ def test_retry_after_may_be_a_date_or_nonsense():
         assert problem_of(httpx.Response(503, headers={"Retry-After": value})).retry_after is None
 
 
-def test_a_full_pool_is_told_as_such():
+def test_an_exhausted_connection_pool_is_reported():
     error = unreachable("http://host", httpx.PoolTimeout(""))
     assert "busy" in str(error)
     assert not error.connected

@@ -26,14 +26,14 @@ def test_every_state_is_reached_and_ended_states_only_go_back_to_the_queue() -> 
             assert TRANSITIONS[state] <= {JobState.QUEUED}
 
 
-def test_every_error_keeps_its_code_unless_told_another() -> None:
+def test_every_error_has_a_default_code() -> None:
     for kind in (errors.NotFound, errors.Overloaded, errors.Unavailable, errors.InvalidRequest):
         assert kind("m").reason == kind.code
         assert kind("m", code="special").reason == "special"
     assert errors.Overloaded("m").retry_after > 0
 
 
-def test_the_default_hyper_parameters_survive_json() -> None:
+def test_the_default_hyperparameters_round_trip_through_json() -> None:
     spec = TrainingSpec()
     assert TrainingSpec.model_validate_json(spec.model_dump_json()) == spec
 
@@ -79,7 +79,7 @@ def test_the_default_hyper_parameters_survive_json() -> None:
         ({"calibration": {"kind": "platt"}}, ("calibration", "kind")),
     ],
 )
-def test_hyper_parameters_out_of_bounds_are_named(change: dict[str, object], where: tuple[str, ...]) -> None:
+def test_hyperparameters_out_of_bounds_are_named(change: dict[str, object], where: tuple[str, ...]) -> None:
     with pytest.raises(ValidationError) as caught:
         TrainingSpec.model_validate(change)
     assert [error["loc"] for error in caught.value.errors()] == [where]
@@ -101,7 +101,7 @@ def test_hyper_parameters_out_of_bounds_are_named(change: dict[str, object], whe
         {"features": {"scaling": "idf"}},
     ],
 )
-def test_hyper_parameters_at_their_bounds_are_taken_by_core_too(change: dict[str, object]) -> None:
+def test_hyperparameters_at_their_bounds_are_accepted_by_core(change: dict[str, object]) -> None:
     config_of(TrainingSpec.model_validate(change))
 
 
@@ -115,7 +115,7 @@ def test_a_grid_is_bounded_as_a_whole() -> None:
     assert TrainingSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
-def test_queries_are_answered_by_the_compact_students_where_there_are_any() -> None:
+def test_compact_students_answer_queries_if_there_are_any() -> None:
     assert TrainingSpec().served_method == "gsvm"
     assert (
         TrainingSpec.model_validate({"compact": {}, "student": {"method": "svm"}}).served_method == "compact"

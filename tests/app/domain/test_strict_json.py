@@ -1,4 +1,4 @@
-"""What people write: JSON with types of its own, and names that can be read."""
+"""Strict validation of JSON types, and of names."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Sample(StrictModel):
         {"many": ["1"]},
     ],
 )
-def test_a_value_of_another_type_is_refused_at_its_place(given: dict[str, Any]):
+def test_a_value_of_another_type_is_rejected_with_its_field(given: dict[str, Any]):
     with pytest.raises(ValidationError) as caught:
         Sample.model_validate(given)
     [error] = caught.value.errors()
     assert error["loc"][0] == next(iter(given))
 
 
-def test_values_of_the_right_type_are_taken():
+def test_values_of_the_right_type_are_accepted():
     written = {"number": 2, "whole": 3.0, "flag": True, "text": "1", "many": [1, 2.5], "anything": True}
     found = Sample.model_validate(written)
     assert found.model_dump() == {**written, "number": 2.0, "whole": 3, "many": (1.0, 2.5)}
@@ -56,7 +56,7 @@ def test_values_of_the_right_type_are_taken():
         Sample.model_validate([1])
 
 
-def test_hyper_parameters_are_written_so_too():
+def test_hyperparameters_are_validated_strictly():
     assert TrainingSpec.model_validate({"student": {"C": 5, "max_epochs": 7.0}}).student.max_epochs == 7
     for wrong in ({"margin": False}, {"C": "5"}):
         with pytest.raises(ValidationError):
@@ -66,7 +66,7 @@ def test_hyper_parameters_are_written_so_too():
 
 
 @pytest.mark.parametrize("text", ["a", " a ", "größe", "日本", "a\U0001f600", "x" * 10])
-def test_names_that_can_be_read_are_names(text: str):
+def test_printable_names_are_accepted(text: str):
     assert is_display_name(text, 10)
 
 
@@ -87,10 +87,10 @@ def test_names_that_can_be_read_are_names(text: str):
         "\U000e0041",
     ],
 )
-def test_names_that_cannot_be_read_are_none(text: str):
+def test_unprintable_names_are_rejected(text: str):
     assert not is_display_name(text, 10)
 
 
 @given(st.from_regex(DISPLAY_NAME, fullmatch=True))
-def test_the_pattern_for_others_is_the_one_that_is_used(text: str):
+def test_the_documented_pattern_is_the_one_in_use(text: str):
     assert is_display_name(text, len(text))

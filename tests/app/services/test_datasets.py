@@ -57,7 +57,7 @@ def register(store: Store, files: BlobCache) -> Register:
     return send
 
 
-def test_a_data_set_is_kept_as_it_was_sent(store: Store, register: Register, files: BlobCache) -> None:
+def test_a_data_set_is_stored_as_uploaded(store: Store, register: Register, files: BlobCache) -> None:
     dataset, created = register(filename="dir/cheese.csv")
     assert created
     assert dataset.digest == hashlib.sha256(CSV).hexdigest()
@@ -70,7 +70,7 @@ def test_a_data_set_is_kept_as_it_was_sent(store: Store, register: Register, fil
     assert (train.feature_names, train.y.tolist(), test) == (("größe", "b"), [0, 1, 0, 1], None)
 
 
-def test_a_test_part_is_kept_beside(store: Store, register: Register, files: BlobCache) -> None:
+def test_the_test_part_is_stored(store: Store, register: Register, files: BlobCache) -> None:
     out = io.BytesIO()
     np.savez(out, X_train=np.eye(4), y_train=[0, 1, 0, 1], X_test=np.eye(4)[:2], y_test=[1, 0])
     dataset, _ = register(out.getvalue(), name="halves")
@@ -99,7 +99,7 @@ def test_the_same_bytes_with_another_label_column_are_another_data_set(
     assert register(content, label_column="a") == (other, False)
 
 
-def test_two_who_send_the_same_at_once_get_one_data_set(store: Store, register: Register) -> None:
+def test_concurrent_uploads_of_the_same_bytes_give_one_data_set(store: Store, register: Register) -> None:
     found: list[Any] = []
     threads = [threading.Thread(target=lambda: found.append(register())) for _ in range(4)]
     for thread in threads:
@@ -126,7 +126,7 @@ def test_two_who_send_the_same_at_once_get_one_data_set(store: Store, register: 
         (CSV, {"name": "n" * 201}, InvalidRequest, "invalid_request"),
     ],
 )
-def test_what_cannot_be_used_leaves_no_trace(
+def test_an_invalid_file_leaves_no_rows(
     store: Store,
     content: bytes,
     options: dict[str, Any],
@@ -142,7 +142,7 @@ def test_what_cannot_be_used_leaves_no_trace(
         assert uow.connection.execute(blobs.select()).first() is None
 
 
-def test_a_file_name_without_a_stem_gives_a_plain_name(store: Store, register: Register) -> None:
+def test_a_file_name_without_a_stem_gives_a_default_name(store: Store, register: Register) -> None:
     assert register(filename="\x07.csv")[0].name == "data set"
     assert register(CSV + b"9,9,\xe7\x8a\xac\n")[0].name == "data set"
 
@@ -194,7 +194,7 @@ def test_a_data_set_deleted_while_registered_is_a_conflict(
     assert caught.value.reason == "dataset_deleted"
 
 
-def test_rows_that_stay_damaged_are_told(
+def test_permanently_damaged_rows_are_unavailable(
     store: Store, register: Register, files: BlobCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset, _ = register()
@@ -211,7 +211,7 @@ def test_rows_that_stay_damaged_are_told(
     assert len(tried) == 2, "fetched once more"
 
 
-def test_loaded_rows_are_of_the_file_and_cannot_be_written(
+def test_loaded_rows_are_read_only_views_of_the_file(
     store: Store, register: Register, files: BlobCache
 ) -> None:
     dataset, _ = register()

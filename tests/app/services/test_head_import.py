@@ -1,4 +1,4 @@
-"""Importing heads: what is published, what is kept apart, and what a bad one leaves behind: nothing."""
+"""Importing heads: published versions, equal content, and invalid or interrupted imports."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_head_becomes_the_next_version_of_its_model(store: Store, files: BlobC
     assert models.get_version(store, "faces", "latest") == version
 
 
-def test_ready_made_students_keep_their_thresholds(store: Store, files: BlobCache, import_: Import):
+def test_imported_students_keep_their_thresholds(store: Store, files: BlobCache, import_: Import):
     version, _ = import_(extra={"thresholds": np.array([0.5, 1, 2])}, kind="linear", alias="live")
     head = stored_head(store, files, version)
     assert version.method == "linear"
@@ -80,7 +80,9 @@ def test_ready_made_students_keep_their_thresholds(store: Store, files: BlobCach
     assert models.get_alias(store, "faces", "live").version == 1
 
 
-def test_the_same_content_again_is_the_version_that_it_was(store: Store, import_: Import, tmp_path: Path):
+def test_importing_the_same_content_returns_the_existing_version(
+    store: Store, import_: Import, tmp_path: Path
+):
     first, _ = import_()
     import_(WEIGHTS * 2)
     path = tmp_path / "head.npz"
@@ -95,7 +97,7 @@ def test_the_same_content_again_is_the_version_that_it_was(store: Store, import_
     assert import_(names=["a", "b", "c"])[1]
 
 
-def test_a_twin_that_was_published_meanwhile_is_found(import_: Import, monkeypatch: pytest.MonkeyPatch):
+def test_the_same_head_published_concurrently_is_returned(import_: Import, monkeypatch: pytest.MonkeyPatch):
     first, _ = import_()
     monkeypatch.setattr(head_import, "_known", lambda store, wanted: None)
     assert import_() == (first, False)
@@ -109,7 +111,7 @@ def test_many_classes_are_not_listed_with_the_version(store: Store, files: BlobC
     assert (listed, more) == ([(998, "person 998"), (999, "person 999"), (1000, "person 1000")], False)
 
 
-def test_twins_among_the_labels_are_named(import_: Import):
+def test_duplicate_labels_are_named(import_: Import):
     with pytest.raises(InvalidRequest) as caught:
         import_(names=["a", "b", "a"])
     assert [(fault.field, fault.code, fault.row) for fault in caught.value.faults] == [
@@ -124,7 +126,7 @@ def test_names_are_checked_first(import_: Import, option: dict[str, str], field:
     assert caught.value.faults[0].field == field
 
 
-def test_a_bad_head_leaves_nothing(store: Store, files: BlobCache, import_: Import):
+def test_an_invalid_head_leaves_no_rows(store: Store, files: BlobCache, import_: Import):
     bad = WEIGHTS.copy()
     bad[1, 2] = np.nan
     with pytest.raises(InvalidRequest) as caught:
@@ -136,7 +138,7 @@ def test_a_bad_head_leaves_nothing(store: Store, files: BlobCache, import_: Impo
         assert uow.models.names(limit=10) == ([], False)
 
 
-def test_an_import_that_broke_off_is_invisible_and_can_be_repeated(
+def test_an_interrupted_import_is_invisible_and_can_be_repeated(
     store: Store, import_: Import, monkeypatch: pytest.MonkeyPatch
 ):
     def broken(*_: Any) -> None:
@@ -153,7 +155,7 @@ def test_an_import_that_broke_off_is_invisible_and_can_be_repeated(
     assert import_()[1]
 
 
-def test_a_head_of_several_steps_comes_back_whole(
+def test_a_head_of_several_transactions_is_read_back_complete(
     store: Store, files: BlobCache, import_: Import, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(head_import, "LARGE_CHUNK_BYTES", 1000)

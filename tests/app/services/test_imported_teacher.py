@@ -1,4 +1,4 @@
-"""An imported head as a teacher: refused where it does not suit the data, and read row by row."""
+"""An imported head as a teacher: validation against the data set, and reading its rows."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def dataset(store: Store, add_dataset: Any) -> Dataset:
     return found
 
 
-def test_a_teacher_is_named_by_the_number_of_its_version(
+def test_a_teacher_is_pinned_to_the_number_of_its_version(
     store: Store, files: BlobCache, head: ModelVersion, dataset: Dataset
 ) -> None:
     for reference in ("faces", "faces@latest", "faces@1"):
         assert pin_teacher_version(store, files, reference, dataset) == "faces@1"
 
 
-def test_a_head_that_does_not_suit_the_data_is_refused(
+def test_a_head_that_does_not_suit_the_data_is_rejected(
     store: Store, files: BlobCache, head: ModelVersion, add_dataset: Any, tmp_path: Path, dataset: Dataset
 ) -> None:
     path = tmp_path / "head.npz"
@@ -128,6 +128,6 @@ def test_a_job_keeps_the_version_that_its_teacher_was(
 @pytest.mark.parametrize(
     "given", [{"teacher": {"model": "a b"}}, {"teacher": {"model": "a"}, "features": {"kind": "fourier"}}]
 )
-def test_a_teacher_from_outside_needs_a_name_and_linear_features(given: Any) -> None:
+def test_an_imported_teacher_requires_linear_features(given: Any) -> None:
     with pytest.raises(ValidationError):
         TrainingSpec.model_validate(given)

@@ -15,7 +15,7 @@ from app.store.tables import registry_clock
 from app.store.unit_of_work import Store
 
 
-def test_a_key_is_recognised_by_its_text_which_is_stored_nowhere(store: Store) -> None:
+def test_a_key_is_authenticated_by_its_text_which_is_not_stored(store: Store) -> None:
     key, text = create_key(store, "camera", {"query"}, {"faces"})
     ring = KeyRing()
     ring.reload(store)
@@ -35,7 +35,7 @@ def test_two_keys_never_share_a_secret(store: Store) -> None:
         ring.authenticate(mixed)
 
 
-def test_a_revoked_key_opens_nothing_but_keeps_the_doors_shut(store: Store) -> None:
+def test_a_revoked_key_is_rejected_and_keys_stay_required(store: Store) -> None:
     key, text = create_key(store, "camera", {"admin"})
     revoke_key(store, key.id)
     ring = KeyRing(list_keys(store))
@@ -57,7 +57,7 @@ def test_a_revoked_key_opens_nothing_but_keeps_the_doors_shut(store: Store) -> N
         "x" * 10**6,
     ],
 )
-def test_what_is_no_key_is_refused(sqlite_store: Store, text: str) -> None:
+def test_malformed_keys_are_rejected(sqlite_store: Store, text: str) -> None:
     create_key(sqlite_store, "camera", {"query"})
     ring = KeyRing(list_keys(sqlite_store))
     with pytest.raises(NotAuthenticated) as caught:
@@ -82,7 +82,7 @@ def test_revoking_a_key_that_does_not_exist_is_not_found(store: Store) -> None:
         ("camera", {"query"}, {"no name"}, "models"),
     ],
 )
-def test_a_key_that_makes_no_sense_is_refused(
+def test_invalid_options_of_a_key_are_rejected(
     sqlite_store: Store, name: str, scopes: set[str], models: set[str], field: str
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
@@ -91,7 +91,7 @@ def test_a_key_that_makes_no_sense_is_refused(
     assert list_keys(sqlite_store) == []
 
 
-def test_a_rotated_key_keeps_its_id_and_its_old_text_is_useless_at_once(store: Store) -> None:
+def test_a_rotated_key_keeps_its_id_and_its_old_text_is_invalid(store: Store) -> None:
     key, old = create_key(store, "camera", {"query"}, {"faces"}, rate_limit=5.0)
     rotated, new = rotate_key(store, key.id)
     assert new.startswith(f"stms_{key.id}_")
@@ -104,7 +104,7 @@ def test_a_rotated_key_keeps_its_id_and_its_old_text_is_useless_at_once(store: S
     assert caught.value.reason == "invalid_key"
 
 
-def test_an_overlap_lets_both_texts_in_and_no_third(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_during_an_overlap_exactly_two_texts_are_valid(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     key, first = create_key(store, "camera", {"query"})
     _, second = rotate_key(store, key.id, 100.0)
     ring = KeyRing(list_keys(store))
@@ -123,7 +123,7 @@ def test_an_overlap_lets_both_texts_in_and_no_third(store: Store, monkeypatch: p
         ring.authenticate(second)
 
 
-def test_a_revoked_key_is_revoked_with_all_its_texts_and_for_good(store: Store) -> None:
+def test_revoking_a_key_invalidates_all_its_texts_permanently(store: Store) -> None:
     key, old = create_key(store, "camera", {"query"})
     _, new = rotate_key(store, key.id, 100.0)
     revoked = revoke_key(store, key.id)
@@ -162,23 +162,21 @@ def test_a_key_expires(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"rate_burst": 10**9}, "rate_burst"),
     ],
 )
-def test_limits_that_make_no_sense_are_refused(
-    sqlite_store: Store, given: dict[str, float], field: str
-) -> None:
+def test_invalid_limits_are_rejected(sqlite_store: Store, given: dict[str, float], field: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         create_key(sqlite_store, "camera", {"query"}, **given)  # type: ignore[arg-type]
     assert [fault.field for fault in caught.value.faults] == [field]
 
 
 @pytest.mark.parametrize("overlap", [-1.0, 1e9, math.nan])
-def test_an_overlap_has_bounds(sqlite_store: Store, overlap: float) -> None:
+def test_the_overlap_is_bounded(sqlite_store: Store, overlap: float) -> None:
     key, _ = create_key(sqlite_store, "camera", {"query"})
     with pytest.raises(InvalidRequest) as caught:
         rotate_key(sqlite_store, key.id, overlap)
     assert caught.value.faults[0].field == "overlap_seconds"
 
 
-def test_uses_are_noted_without_a_tick_and_never_go_back(store: Store) -> None:
+def test_last_use_times_only_increase_and_change_no_revision(store: Store) -> None:
     one, two = (create_key(store, name, {"query"})[0] for name in "ab")
     with store.read() as uow:
         before = uow.connection.execute(sa.select(registry_clock.c.revision)).scalar_one()
@@ -190,7 +188,7 @@ def test_uses_are_noted_without_a_tick_and_never_go_back(store: Store) -> None:
         assert uow.connection.execute(sa.select(registry_clock.c.revision)).scalar_one() == before
 
 
-def test_what_is_done_to_keys_is_recorded_with_who_did_it(store: Store) -> None:
+def test_changes_of_keys_are_recorded_with_their_actor(store: Store) -> None:
     with audit_context(AuditContext(Actor("cli", "op"), "r-1", "192.0.2.1")) as context:
         key, text = create_key(store, "camera", {"query"})
         _, other = rotate_key(store, key.id)

@@ -55,7 +55,7 @@ def publish(store: Store, add_job: Any) -> Publish:
     return make
 
 
-def test_a_reference_names_a_version_by_alias_number_or_not_at_all(store: Store, publish: Publish) -> None:
+def test_a_reference_names_a_version_by_alias_by_number_or_by_default(store: Store, publish: Publish) -> None:
     first, second = publish(), publish(alias="next")
     with store.read() as uow:
         assert models.resolve(uow, "digits") == first
@@ -84,16 +84,14 @@ def test_without_the_alias_latest_a_bare_name_is_the_newest_version(store: Store
         ("digits@²", "alias_not_found"),
     ],
 )
-def test_a_reference_to_nothing_is_not_found(
-    store: Store, publish: Publish, reference: str, code: str
-) -> None:
+def test_an_unknown_reference_is_not_found(store: Store, publish: Publish, reference: str, code: str) -> None:
     publish()
     with store.read() as uow, pytest.raises(NotFound) as caught:
         models.resolve(uow, reference)
     assert caught.value.reason == code
 
 
-def test_a_job_publishes_once_however_often_it_is_asked(store: Store, publish: Publish) -> None:
+def test_a_job_publishes_one_version(store: Store, publish: Publish) -> None:
     version = publish()
     with store.begin() as uow:
         job = uow.jobs.get(version.job_id)
@@ -123,7 +121,7 @@ def test_models_and_their_aliases_are_listed(store: Store, publish: Publish) -> 
         models.get_model(store, "none")
 
 
-def test_an_alias_that_exists_moves_only_for_who_says_what_was_read(store: Store, publish: Publish) -> None:
+def test_moving_an_existing_alias_requires_its_revision(store: Store, publish: Publish) -> None:
     publish()
     publish(alias=None)
     made = models.point_alias(store, "digits", "live", 1)
@@ -139,7 +137,7 @@ def test_an_alias_that_exists_moves_only_for_who_says_what_was_read(store: Store
     assert (moved.version, moved.revision) == (2, 2)
 
 
-def test_an_alias_needs_a_version_and_a_name_that_is_no_number(store: Store, publish: Publish) -> None:
+def test_an_alias_requires_a_version_and_a_valid_name(store: Store, publish: Publish) -> None:
     publish()
     with pytest.raises(NotFound):
         models.point_alias(store, "digits", "live", 9)
@@ -149,7 +147,7 @@ def test_an_alias_needs_a_version_and_a_name_that_is_no_number(store: Store, pub
         assert caught.value.faults[0].field == "alias"
 
 
-def test_student_and_teacher_are_read_by_way_of_the_disk(
+def test_students_and_teachers_are_read_through_the_disk_cache(
     store: Store, publish: Publish, files: BlobCache
 ) -> None:
     version = publish()
@@ -159,7 +157,7 @@ def test_student_and_teacher_are_read_by_way_of_the_disk(
         assert files.path(name).exists()
 
 
-def test_a_class_without_a_student_is_told_from_a_class_that_does_not_exist(
+def test_a_class_without_a_student_differs_from_an_unknown_class(
     store: Store, publish: Publish, files: BlobCache
 ) -> None:
     version = publish()
@@ -169,9 +167,7 @@ def test_a_class_without_a_student_is_told_from_a_class_that_does_not_exist(
         assert caught.value.reason == code
 
 
-def test_many_classes_are_counted_and_listed_without_being_read_with_their_version(
-    store: Store, add_job: Any, files: BlobCache
-) -> None:
+def test_many_classes_are_listed_from_their_table(store: Store, add_job: Any, files: BlobCache) -> None:
     classes = [f"class {number}" for number in range(models.LISTED_CLASSES + 1)]
     with store.begin() as uow:
         teacher, _ = uow.blobs.put([b"teacher"])
@@ -221,7 +217,7 @@ def test_a_damaged_table_of_classes_is_fetched_again(
     assert rows == [(number, f"person {number}") for number in range(100_000)]
 
 
-def test_a_table_that_is_none_is_unavailable(store: Store, publish: Publish, files: BlobCache) -> None:
+def test_an_invalid_class_table_is_unavailable(store: Store, publish: Publish, files: BlobCache) -> None:
     with store.begin() as uow:
         digest, _ = uow.blobs.put([b"no table"])
     version = dataclasses.replace(publish(), classes=(), class_count=5, class_table=digest)

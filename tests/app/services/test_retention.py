@@ -1,4 +1,4 @@
-"""What is old goes, what is in use stays, on both databases."""
+"""Old rows and unreferenced blobs are deleted, and those in use stay, on both databases."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def publish(uow: UnitOfWork, job_id: str | None, number: int = 1, model: str = "
 
 
 def age(store: Store, seconds: float) -> None:
-    """As if nobody had touched a blob, or asked for anything, for so long."""
+    """Move the times of all blobs and idempotency keys ``seconds`` into the past."""
     with store.begin() as uow:
         uow.connection.execute(sa.update(blobs).values(created_at=blobs.c.created_at - seconds))
         old = sa.update(idempotency_keys).values(created_at=idempotency_keys.c.created_at - seconds)
         uow.connection.execute(old)
 
 
-def test_old_jobs_without_a_version_go_with_all_their_rows(store: Store, add_job: Any):
+def test_old_jobs_without_a_version_are_deleted_with_all_their_rows(store: Store, add_job: Any):
     with store.begin() as uow:
         old = [ended(uow, add_job, 31, state) for state in JobState if state.ended]
         young = ended(uow, add_job, 29)
@@ -89,7 +89,7 @@ def test_old_jobs_without_a_version_go_with_all_their_rows(store: Store, add_job
     assert clean(store, SETTINGS) == Cleaned()
 
 
-def test_bytes_go_an_hour_after_nothing_stands_on_them_any_more(store: Store, add_job: Any, add_dataset: Any):
+def test_blobs_are_deleted_an_hour_after_their_last_reference(store: Store, add_job: Any, add_dataset: Any):
     with store.begin() as uow:
         old = ended(uow, add_job, 31)
         kept = {add_dataset(uow).blob_digest, publish(uow, ended(uow, add_job, 31)).teacher_digest}
@@ -122,7 +122,7 @@ def test_large_and_unfinished_blobs_are_collected_too(store: Store, monkeypatch:
     assert digests(store) == set()
 
 
-def test_a_blob_that_is_taken_up_while_the_collector_looks_stays(
+def test_a_blob_that_is_referenced_during_collection_stays(
     store: Store, monkeypatch: pytest.MonkeyPatch, add_dataset: Any
 ):
     with store.begin() as uow:
@@ -141,7 +141,7 @@ def test_a_blob_that_is_taken_up_while_the_collector_looks_stays(
     assert unused in digests(store)
 
 
-def test_keys_and_audit_records_are_forgotten_in_their_time(store: Store, add_job: Any):
+def test_idempotency_keys_and_audit_records_are_deleted_when_they_are_old(store: Store, add_job: Any):
     with store.begin() as uow:
         uow.jobs.add_idempotency_key("me", "a", "0" * 64, "job_a")
         uow.audit.append("key.create", "key_1")
@@ -157,7 +157,7 @@ def test_keys_and_audit_records_are_forgotten_in_their_time(store: Store, add_jo
     assert count(store, audit_log) == 1
 
 
-def test_zero_days_keep_everything_for_ever(store: Store, add_job: Any):
+def test_zero_days_retain_everything(store: Store, add_job: Any):
     with store.begin() as uow:
         ended(uow, add_job, 10_000)
         uow.audit.append("key.create", "key_1")
@@ -165,7 +165,7 @@ def test_zero_days_keep_everything_for_ever(store: Store, add_job: Any):
     assert what_to_clean(store, FOREVER) == clean(store, FOREVER) == Cleaned()
 
 
-def test_two_who_clean_at_once_do_not_disturb_each_other(store: Store, add_job: Any):
+def test_concurrent_runs_do_not_disturb_each_other(store: Store, add_job: Any):
     with store.begin() as uow:
         for _ in range(20):
             ended(uow, add_job, 31)
@@ -181,7 +181,7 @@ def test_two_who_clean_at_once_do_not_disturb_each_other(store: Store, add_job: 
     assert (count(store, jobs), digests(store)) == (0, set())
 
 
-def test_a_job_is_deleted_once_it_has_ended_and_made_no_version(store: Store, add_job: Any):
+def test_an_ended_job_without_a_version_can_be_deleted(store: Store, add_job: Any):
     with store.begin() as uow:
         running, done = add_job(uow, state=JobState.RUNNING).id, ended(uow, add_job, 0)
         published = ended(uow, add_job, 0, JobState.SUCCEEDED)
@@ -213,7 +213,7 @@ def test_the_foreign_key_protects_a_job_that_is_published_meanwhile(
         assert uow.jobs.get(job_id).version == 1
 
 
-def test_a_version_is_deleted_but_its_number_is_not_given_again(store: Store, add_job: Any):
+def test_the_number_of_a_deleted_version_is_not_reused(store: Store, add_job: Any):
     with store.begin() as uow:
         made = [ended(uow, add_job, 0, JobState.SUCCEEDED) for _ in range(2)]
         for number, job_id in enumerate(made, 1):
@@ -231,7 +231,7 @@ def test_a_version_is_deleted_but_its_number_is_not_given_again(store: Store, ad
         delete_version(store, "digits", 2)
 
 
-def test_a_version_that_a_job_learns_from_is_not_deleted(store: Store, add_job: Any):
+def test_a_version_that_is_the_teacher_of_a_job_is_not_deleted(store: Store, add_job: Any):
     with store.begin() as uow:
         publish(uow, None, 1, "faces")
         job = add_job(uow, spec={"teacher": {"model": "faces@1"}})
@@ -243,7 +243,7 @@ def test_a_version_that_a_job_learns_from_is_not_deleted(store: Store, add_job: 
     delete_version(store, "faces", 1)
 
 
-def test_cleaning_goes_on_beside_its_caller_one_at_a_time(
+def test_cleaning_runs_in_the_background_one_run_at_a_time(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ):
     begun, go_on, done = threading.Semaphore(0), threading.Semaphore(0), threading.Semaphore(0)

@@ -1,4 +1,4 @@
-"""Use cases of training jobs, on both databases, with a queue that only remembers."""
+"""Use cases of training jobs, on both databases, with a queue that only records its calls."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_submitted_job_is_stored_and_queued(store, queue, dataset):
     assert event_types(store, job) == ["job_queued"]
 
 
-def test_a_job_is_not_lost_when_the_queue_is_away(store, queue, dataset):
+def test_a_job_is_stored_when_the_queue_is_unavailable(store, queue, dataset):
     queue.away = True
     job, created = submit(store, queue, dataset)
     assert created
@@ -149,14 +149,14 @@ def test_the_same_idempotency_key_gives_the_same_job(store, queue, dataset):
     assert other.id != first.id
 
 
-def test_an_idempotency_key_with_another_body_is_refused(store, queue, dataset):
+def test_an_idempotency_key_with_another_body_is_rejected(store, queue, dataset):
     submit(store, queue, dataset, idempotency_key="k")
     with pytest.raises(Unprocessable) as refused:
         submit(store, queue, dataset, idempotency_key="k", body_digest="another")
     assert refused.value.reason == "idempotency_key_reused"
 
 
-def test_twin_requests_with_one_key_make_one_job(store, queue, dataset):
+def test_concurrent_requests_with_one_idempotency_key_create_one_job(store, queue, dataset):
     barrier = threading.Barrier(4)
     made: list[tuple[Job, bool]] = []
 
@@ -191,19 +191,19 @@ def test_unknown_classes_are_named(store, queue, dataset):
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "é", "x" * 101, "a@b"])
-def test_a_bad_model_name_is_refused(store, queue, dataset, name):
+def test_an_invalid_model_name_is_rejected(store, queue, dataset, name):
     with pytest.raises(InvalidRequest) as refused:
         submit(store, queue, dataset, model=name)
     assert refused.value.faults[0].field == "model"
 
 
-def test_a_single_class_is_refused(store, queue):
+def test_a_single_class_is_rejected(store, queue):
     with pytest.raises(InvalidRequest) as refused:
         submit(store, queue, add_dataset(store, ("only",)))
     assert refused.value.reason == "single_class"
 
 
-def test_a_test_share_too_small_for_the_classes_is_refused(store, queue, dataset):
+def test_a_test_part_too_small_for_the_classes_is_rejected(store, queue, dataset):
     spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.02}})
     with pytest.raises(InvalidRequest) as refused:
         submit(store, queue, dataset, spec=spec)
@@ -230,7 +230,7 @@ def test_jobs_are_shed_when_too_many_wait(store, queue, dataset):
     assert shed.value.retry_after > 0
 
 
-def test_a_queued_job_is_cancelled_at_once(store, queue, dataset):
+def test_a_queued_job_is_cancelled_immediately(store, queue, dataset):
     job, _ = submit(store, queue, dataset)
     assert cancel_job(store, queue, job.id).state is JobState.CANCELLED
     assert queue.cancelled == [job.workflow_id]
@@ -246,14 +246,14 @@ def test_a_running_job_waits_for_its_worker(store, queue, dataset):
     assert event_types(store, job).count("job_cancelling") == 1
 
 
-def test_a_running_job_without_any_worker_alive_is_cancelled_at_once(store, queue, dataset):
+def test_a_running_job_without_live_workers_is_cancelled_immediately(store, queue, dataset):
     job, _ = submit(store, queue, dataset)
     set_state(store, job, JobState.RUNNING)
     add_worker(store, time.time() - 60)
     assert cancel_job(store, queue, job.id).state is JobState.CANCELLED
 
 
-def test_a_cancel_is_stored_though_the_queue_is_away(store, queue, dataset):
+def test_a_cancellation_is_stored_when_the_queue_is_unavailable(store, queue, dataset):
     job, _ = submit(store, queue, dataset)
     queue.away = True
     assert cancel_job(store, queue, job.id).state is JobState.CANCELLED
@@ -303,7 +303,7 @@ def test_only_an_ended_job_with_something_missing_is_retried(store, queue, datas
     assert conflict.value.reason == "job_not_retriable"
 
 
-def test_a_job_whose_data_are_gone_is_not_retried(store, queue, dataset):
+def test_a_job_without_its_data_set_is_not_retried(store, queue, dataset):
     test = add_dataset(store, ("a", "b"))
     job, _ = submit(store, queue, dataset)
     other, _ = submit(
@@ -343,7 +343,7 @@ def test_events_come_in_pages(store, queue, dataset):
         job_events(store, "job_0")
 
 
-def test_students_still_to_come_are_pending(store, queue, dataset):
+def test_untrained_students_are_pending(store, queue, dataset):
     spec = TrainingSpec.model_validate({"classes": ["c", "a"], "evaluation": {"baselines": ["svm"]}})
     job, _ = submit(store, queue, dataset, spec=spec)
     set_state(store, job, JobState.RUNNING)
@@ -366,7 +366,7 @@ def test_students_still_to_come_are_pending(store, queue, dataset):
     assert [(row.label, row.method) for row in only] == [("a", "svm"), ("c", "svm")]
 
 
-def test_an_ended_job_lists_what_it_has(store, queue, dataset):
+def test_an_ended_job_lists_its_students(store, queue, dataset):
     job, _ = submit(store, queue, dataset)
     set_state(store, job, JobState.RUNNING)
     add_student(store, job, 1, "gsvm", StudentState.SUCCEEDED)
@@ -399,7 +399,7 @@ def test_the_end_is_estimated_from_the_pace_of_the_students_of_this_attempt():
         {"provenance": {"students_since": 150.0}},
     ],
 )
-def test_nobody_guesses_an_end_without_a_pace(values):
+def test_without_finished_students_there_is_no_estimate(values):
     begun = {"provenance": {"students_since": 100.0, "done_before": 1}}
     assert estimated_finish(a_job(**(begun | values)), 150.0) is None
 
@@ -434,7 +434,7 @@ def test_a_trace_is_that_of_its_student(store, queue, dataset):
         ({"tuning": {"folds": 16}}, "hyperparameters.tuning.folds", "too_many_folds"),
     ],
 )
-def test_what_does_not_suit_the_data_set_is_refused(store, queue, spec, field, code):
+def test_hyperparameters_that_do_not_suit_the_data_set_are_rejected(store, queue, spec, field, code):
     odd = add_dataset(store, rows=20, summary={"sparse": True})
     wanted = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.25}} | spec)
     with pytest.raises(Unprocessable) as refused:
@@ -443,7 +443,7 @@ def test_what_does_not_suit_the_data_set_is_refused(store, queue, spec, field, c
     assert [fault.field for fault in refused.value.faults] == [field]
 
 
-def test_a_job_that_moves_while_it_is_cancelled_is_judged_again(store, queue, dataset, monkeypatch):
+def test_a_job_that_changes_state_during_cancellation_is_checked_again(store, queue, dataset, monkeypatch):
     job, _ = submit(store, queue, dataset)
     add_worker(store, time.time())
     move = Jobs.move
