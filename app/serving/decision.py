@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,9 @@ from core.packed.evaluation import Output, evaluate, rows_for
 from core.packed.student import finite_scores
 
 Floats = NDArray[np.float64]
+
+MAX_CLASSES: Final = 256
+"""Largest number of classes in one query."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from app.domain.errors import InvalidRequest, TooLarge
 from app.http.types import Body
+from app.serving.decision import MAX_CLASSES
 from app.serving.open_inference.paths import ParsedPath, check_label
 from app.serving.open_inference.tensors import DTYPES, Array, Tensor
 
@@ -31,9 +32,6 @@ ROWS: Final = "x"
 """Name of the numeric input in the metadata; requests may use any other name."""
 
 OUTPUTS: Final = (*DEFAULT_OUTPUTS, "gate", "rejection")
-
-MAX_CLASSES: Final = 256
-"""Largest number of distinct classes in one request."""
 
 Parameters = dict[str, Any]
 _UNSUPPORTED: Final = ("shared_memory_region", "classification")

@@ -15,6 +15,7 @@ from app.domain.errors import InputFault, InvalidRequest, NotFound, TooLarge
 from app.domain.names import MAX_CLASS_NAME, is_class_label
 from app.http.decompression import decompress
 from app.http.types import Body
+from app.serving.decision import MAX_CLASSES
 from app.serving.query.negotiation import MediaType, RequestFormat
 from app.serving.query.rows import (
     Block,
@@ -30,8 +31,6 @@ from app.serving.query.tensors import read_tensor
 from core.data.checks import row_blocks
 from core.errors import InvalidProblem
 
-MAX_CLASSES: Final = 256
-"""Largest number of classes in one query."""
 MAX_SCORES: Final = 2_000_000
 """Largest number of scores, rows times classes, in one answer."""
 

@@ -1,4 +1,4 @@
-"""The full teacher over HTTP."""
+"""Predictions of the whole teacher over HTTP."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Check = Callable[..., dict[str, Any]]
 PATH = "/v1/models/pets:predict"
 
 
-def test_one_row_gets_its_class(client, pets):
+def test_one_row_is_classified(client, pets):
     answer = client.post(PATH, json={"x": [0.5, 3, 1]}).json()
     assert answer == {"label": "dog", "model": "pets", "version": 1}
     assert client.post("/v1/models/pets@1:predict", json={"x": [-9, -9, -9]}).json()["label"] == "日本"
 
 
-def test_many_rows_get_their_classes_and_scores(client, pets):
+def test_many_rows_are_classified_with_scores(client, pets):
     body = {"rows": [[2, 0, 1], {"indices": [2], "values": [5]}], "scores": True}
     answer = client.post(PATH, json=body).json()
     assert [result["label"] for result in answer["results"]] == ["cat", "größe/1:x"]
     assert answer["results"][0]["scores"] == {"cat": 2.0, "dog": 0.0, "größe/1:x": 1.0, "日本": -3.0}
 
 
-def test_a_target_is_decided_with_as_few_classes_as_it_takes(client, pets):
+def test_a_target_is_decided_with_as_few_classes_as_possible(client, pets):
     answer = client.post(PATH, json={"rows": [[9, 0, 0], [1, 2, 3], [1, 0, 3]], "target": "cat"}).json()
     assert [(r["match"], r["classes_evaluated"]) for r in answer["results"]] == [
         (True, 4),
@@ -38,7 +38,7 @@ def test_a_target_is_decided_with_as_few_classes_as_it_takes(client, pets):
     assert (one["match"], one["classes_evaluated"]) == (True, 4)
 
 
-def test_what_cannot_be_asked_is_refused(client, pets, problem: Check):
+def test_invalid_predictions_are_refused(client, pets, problem: Check):
     problem(client.post(PATH, json={"x": [1, 2, 3], "target": "bird"}), 404, "class_not_found")
     problem(client.post("/v1/models/cats:predict", json={"x": [1]}), 404, "model_not_found")
     problem(client.post("/v1/models/pets@9:predict", json={"x": [1]}), 404, "version_not_found")
@@ -57,18 +57,18 @@ def test_what_cannot_be_asked_is_refused(client, pets, problem: Check):
         ('{"x": [1, 2, 3], "scores": "yes"}', "wrong_type", (None, None)),
     ],
 )
-def test_bad_rows_are_named(client, pets, problem: Check, body: str, code: str, place: tuple[Any, Any]):
+def test_errors_name_bad_rows(client, pets, problem: Check, body: str, code: str, place: tuple[Any, Any]):
     [fault, *_] = problem(client.post(PATH, content=body), 400, code)["errors"]
     assert (fault["row"], fault["column"]) == place
 
 
-def test_limits_hold(make_client, pets, problem: Check):
+def test_limits_are_enforced(make_client, pets, problem: Check):
     client = make_client(max_query_rows=3, max_query_bytes=2000)
     problem(client.post(PATH, json={"rows": [[1, 2, 3]] * 4}), 413, "too_many_rows")
     problem(client.post(PATH, json={"x": [1.5] * 1000}), 413, "body_too_large")
 
 
-def test_too_many_scores_are_not_written_out(client, pets, problem: Check, monkeypatch: pytest.MonkeyPatch):
+def test_too_many_scores_are_refused(client, pets, problem: Check, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.serving.query.predict.MAX_SCORES", 7)
     body = {"rows": [[1, 2, 3]] * 2, "scores": True}
     problem(client.post(PATH, json=body), 413, "too_many_scores")

@@ -1,4 +1,4 @@
-"""Queries to one class over HTTP: answers, errors that name the input, and no database access when warm."""
+"""Queries of one class over HTTP: correct answers, precise errors, and no SQL when warm."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def counted_statements(client: Any) -> Iterator[list[str]]:
         sa.event.remove(engine, "before_cursor_execute", note)
 
 
-def test_one_row_is_decided(client, pets):
+def test_one_row_gets_a_decision(client, pets):
     assert client.post(CAT, json={"x": [0.25, -1, 7]}).json() == {
         "match": True,
         "score": 0.25,
@@ -53,7 +53,7 @@ def test_one_row_is_decided(client, pets):
     assert client.post(CAT, json={"x": [0, 0, 0]}).json()["match"] is True, "the threshold itself is a yes"
 
 
-def test_many_rows_are_decided_in_order(client, pets):
+def test_many_rows_get_decisions_in_order(client, pets):
     body = {"rows": [[1, 0, 0], [-2, 0, 0], {"indices": [0, 2], "values": [3, 9]}]}
     answer = client.post(CAT, json=body).json()
     assert [(r["match"], r["score"], r["threshold"]) for r in answer["results"]] == [
@@ -64,13 +64,13 @@ def test_many_rows_are_decided_in_order(client, pets):
     assert (answer["model"], answer["version"]) == ("pets", 1)
 
 
-def test_a_sparse_row_is_the_row_with_zeros(client, pets):
+def test_a_sparse_row_equals_the_row_with_zeros(client, pets):
     answer = client.post(CAT, json={"x": {"indices": [0, 1], "values": [1.5, 4]}}).json()
     assert answer["score"] == 1.5
 
 
 @pytest.mark.parametrize("encoded", [True, False])
-def test_class_names_may_hold_anything(client, pets, encoded: bool):
+def test_class_names_may_contain_any_character(client, pets, encoded: bool):
     label = "größe/1:x"
     path = f"/v1/models/pets/classes/{quote(label, safe='') if encoded else label}:query"
     assert client.post(path, json={"x": [0, 0, 5]}).json()["score"] == 5.0
@@ -105,12 +105,12 @@ def test_a_version_can_be_named(client, pets, publish_again):
         ("/v1/models/pets/classes:query", "model_not_found"),
     ],
 )
-def test_what_is_not_there_is_404(client, pets, problem: Check, path: str, code: str):
+def test_unknown_names_get_404(client, pets, problem: Check, path: str, code: str):
     for _ in range(2):
         problem(client.post(path, json={"x": [1, 2, 3]}), 404, code)
 
 
-def test_only_post_asks(client, pets, problem: Check):
+def test_other_methods_than_post_are_refused(client, pets, problem: Check):
     response = client.get(CAT)
     problem(response, 405, "method_not_allowed")
     assert response.headers["allow"] == "POST"
@@ -151,7 +151,7 @@ def test_only_post_asks(client, pets, problem: Check):
         ('{"y": [1]}', "wrong_body", "body", None, None),
     ],
 )
-def test_bad_input_is_named_by_field_row_and_column(
+def test_an_error_names_field_row_and_column_of_bad_input(
     client, pets, problem: Check, body: str, code: str, field: str, row: int | None, column: int | None
 ):
     document = problem(client.post(CAT, content=body), 400, code)
@@ -166,20 +166,20 @@ def test_bad_input_is_named_by_field_row_and_column(
     "body",
     ["", " ", "hello", "[1, 2, 3]", "{", '{"x": [1, 2', '{"x": [01]}', "[" * 100_000, '{"x": "\xff"}', "nan"],
 )
-def test_what_is_no_json_object_is_refused(client, pets, body: str):
+def test_bodies_other_than_json_objects_are_refused(client, pets, body: str):
     response = client.post(CAT, content=body.encode("latin-1"))
     assert response.status_code == 400
     assert response.json()["code"] in {"empty", "malformed_json", "wrong_body", "wrong_shape"}
 
 
-def test_all_bad_values_are_told_up_to_ten(client, pets, problem: Check):
+def test_up_to_ten_bad_values_are_reported(client, pets, problem: Check):
     rows = [[1, "a", None]] * 8
     document = problem(client.post(CAT, json={"rows": rows}), 400, "not_numeric")
     places = [(fault["row"], fault["column"]) for fault in document["errors"]]
     assert places == [(i, j) for i in range(5) for j in (1, 2)]
 
 
-def test_limits_hold(make_client, pets, problem: Check):
+def test_limits_are_enforced(make_client, pets, problem: Check):
     client = make_client(max_query_rows=3, max_query_bytes=2000)
     problem(client.post(CAT, json={"rows": [[1, 2, 3]] * 4}), 413, "too_many_rows")
     problem(client.post(CAT, json={"x": [1.5] * 1000}), 413, "body_too_large")
@@ -193,7 +193,7 @@ def test_limits_hold(make_client, pets, problem: Check):
     problem(client.post(CAT, content=b'{"x": [1, 2, 3]}', headers=headers), 400, "truncated_upload")
 
 
-def test_a_body_in_pieces_is_put_together(client, pets):
+def test_a_body_in_pieces_is_concatenated(client, pets):
     async def pieces():
         for piece in (b'{"x": ', b"[1, 2", b", 3]}"):
             yield piece
@@ -202,7 +202,7 @@ def test_a_body_in_pieces_is_put_together(client, pets):
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 7])
-def test_a_warm_query_is_the_same_in_however_many_messages(client, pets, pieces: int):
+def test_the_answer_does_not_depend_on_the_number_of_messages(client, pets, pieces: int):
     body = b'{"x": [1.5, 2, 3]}'
     step = -(-len(body) // pieces)
     parts = [body[at : at + step] for at in range(0, len(body), step)]
@@ -233,7 +233,7 @@ def test_a_warm_query_is_the_same_in_however_many_messages(client, pets, pieces:
     assert json.loads(answer["body"])["score"] == 1.5
 
 
-def test_queries_beyond_the_limit_in_flight_are_shed(make_client, pets, problem: Check):
+def test_queries_beyond_the_limit_in_flight_get_429(make_client, pets, problem: Check):
     client = make_client(max_inflight_queries=1)
     client.app.query_handler.pipeline.inflight = 1
     response = client.post(CAT, json={"x": [1, 2, 3]})
@@ -244,7 +244,7 @@ def test_queries_beyond_the_limit_in_flight_are_shed(make_client, pets, problem:
     assert client.app.query_handler.pipeline.inflight == 0
 
 
-def test_a_warm_query_runs_no_statement(client, pets):
+def test_a_warm_query_runs_no_sql(client, pets):
     client.post(CAT, json={"x": [1, 2, 3]})
     # What was published is seen: the refresher has no more to read than the clock.
     client.refresh()
@@ -257,7 +257,7 @@ def test_a_warm_query_runs_no_statement(client, pets):
     assert [s for s in statements if "registry_clock" not in s and not s.startswith("BEGIN")] == []
 
 
-def test_a_large_batch_is_decided_in_another_thread(client, pets, monkeypatch: pytest.MonkeyPatch):
+def test_a_large_batch_is_evaluated_in_a_thread(client, pets, monkeypatch: pytest.MonkeyPatch):
     threads: list[str] = []
 
     def watch(name: str) -> None:
@@ -278,7 +278,7 @@ def test_a_large_batch_is_decided_in_another_thread(client, pets, monkeypatch: p
     np.testing.assert_array_equal([result["score"] for result in answer["results"]], rows[:, 0])
 
 
-def test_a_bad_value_far_down_a_large_batch_is_named(client, pets, problem: Check):
+def test_an_error_names_a_bad_value_far_down_a_large_batch(client, pets, problem: Check):
     body = json.dumps({"rows": [[1.5, 2.5, 3.5]] * 20_000}).replace("3.5]]}", "NaN]]}")
     [fault] = problem(client.post(CAT, content=body), 400, "not_finite")["errors"]
     assert (fault["row"], fault["column"]) == (19_999, 2)
@@ -288,7 +288,7 @@ def test_a_bad_value_far_down_a_large_batch_is_named(client, pets, problem: Chec
     assert "row 19999" in fault["message"]
 
 
-def test_many_requests_at_once_are_all_answered(client, pets):
+def test_concurrent_requests_are_all_answered(client, pets):
     async def ask() -> list[int]:
         client_ = client._http
         requests = [client_.post(CAT, json={"x": [i, 2, 3]}) for i in range(100)]
@@ -297,7 +297,7 @@ def test_many_requests_at_once_are_all_answered(client, pets):
     assert client.run(ask()) == list(range(100))
 
 
-def test_an_unexpected_error_is_a_500_that_shows_nothing(
+def test_an_unexpected_error_is_a_500_without_details(
     client, pets, problem: Check, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     def fail(*_arguments: Any) -> None:
@@ -311,7 +311,7 @@ def test_an_unexpected_error_is_a_500_that_shows_nothing(
     assert "swordfish" in caplog.text
 
 
-def test_a_damaged_student_is_503_and_another_is_served(client, pets, store: Store, problem: Check):
+def test_a_damaged_student_gets_503_and_others_are_served(client, pets, store: Store, problem: Check):
     with store.engine.begin() as connection:
         digest = "(SELECT digest FROM job_students WHERE label = 'cat')"
         harm = sa.text(f"UPDATE blob_chunks SET data = :data WHERE digest = {digest}")
@@ -320,7 +320,7 @@ def test_a_damaged_student_is_503_and_another_is_served(client, pets, store: Sto
     assert client.post("/v1/models/pets/classes/dog:query", json={"x": [1, 2, 3]}).status_code == 200
 
 
-def test_answers_never_hold_nan(client, pets):
+def test_answers_never_contain_nan(client, pets):
     for value in ("1e100", "-1e100", "1e-320", "0.1e-400"):
         answer = client.post(CAT, content=f'{{"x": [{value}, {value}, {value}]}}')
         assert answer.status_code in {200, 400}
@@ -339,11 +339,11 @@ def test_answers_never_hold_nan(client, pets):
         (b"/v1/models/a%3Aquery", ParsedPath("a", "a", None)),
     ],
 )
-def test_a_path_is_taken_apart(path: bytes, expected: ParsedPath):
+def test_paths_are_parsed(path: bytes, expected: ParsedPath):
     assert parse_query_path(path) == expected
 
 
-def test_only_query_paths_pass_by_the_framework():
+def test_only_query_paths_bypass_the_framework():
     assert QueryHandler.matches({"type": "http", "raw_path": b"/v1/models/a/classes/b%3aquery"})
     assert not QueryHandler.matches({"type": "http", "raw_path": b"/v1/models/a:predict"})
     assert not QueryHandler.matches({"type": "http", "raw_path": b"/other/a:query"})

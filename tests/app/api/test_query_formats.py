@@ -73,7 +73,7 @@ def sea(store: Store) -> dict[str, PackedStudent]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_raw_tensor_of_many_rows_is_answered_as_json_is(client, pets, dtype: str):
+def test_a_raw_tensor_of_many_rows_gets_the_answer_of_json(client, pets, dtype: str):
     answer = client.post(CAT, **tensor(ROWS, dtype)).json()
     given = ROWS.astype(dtype).astype(float).tolist()
     assert answer == client.post(CAT, json={"rows": given}).json()
@@ -87,7 +87,7 @@ def test_a_raw_tensor_of_one_axis_is_one_row(client, pets):
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 @pytest.mark.parametrize("dtype", ["<f4", "<f8", ">f4", ">f8", "<f2", "i1", "<i4", ">i8", "u1", "<u8", "?"])
 @pytest.mark.filterwarnings("ignore:Stored array in format:UserWarning")
-def test_an_npy_body_is_answered_as_json_is(client, pets, dtype: str, version: tuple[int, int]):
+def test_an_npy_body_gets_the_answer_of_json(client, pets, dtype: str, version: tuple[int, int]):
     table = np.array([[1, 0, 1], [0, 0, 1]]).astype(dtype)
     expected = client.post(CAT, json={"rows": table.astype(float).tolist()}).json()
     assert client.post(CAT, **npy(table, version=version)).json() == expected
@@ -99,7 +99,7 @@ def test_an_npy_body_in_fortran_order_keeps_its_rows(client, pets):
     assert client.post(CAT, **npy(ROWS[2])).json()["score"] == ROWS[2, 0]
 
 
-def test_scores_come_raw_when_asked_for(client, pets):
+def test_scores_are_raw_on_request(client, pets):
     response = client.post(CAT, **tensor(ROWS, accept="application/octet-stream"))
     assert response.headers["content-type"] == "application/octet-stream"
     np.testing.assert_array_equal(np.frombuffer(response.content, "<f8"), ROWS[:, 0].astype("f4"))
@@ -117,7 +117,7 @@ def test_scores_come_raw_when_asked_for(client, pets):
     assert np.frombuffer(one.content, "<f8").tolist() == [4.0]
 
 
-def test_scores_come_as_npy_when_that_is_liked_better(client, pets):
+def test_scores_are_npy_if_accept_prefers_it(client, pets):
     accept = "application/json;q=0.4, application/x-npy;q=0.9, text/html;q=x, application/octet-stream;q=0.8"
     response = client.post(CAT, json={"rows": ROWS.tolist()}, headers={"accept": accept})
     assert response.headers["content-type"] == "application/x-npy"
@@ -140,7 +140,7 @@ def test_scores_come_as_npy_when_that_is_liked_better(client, pets):
         ({"x-tensor-shape": "1,9"}, "wrong_columns", "rows"),
     ],
 )
-def test_a_tensor_unlike_its_headers_is_refused(
+def test_a_tensor_that_does_not_match_its_headers_is_refused(
     client, pets, problem: Check, change: dict[str, str], code: str, field: str
 ):
     asked = tensor(ROWS)
@@ -165,7 +165,7 @@ def test_a_tensor_without_rows_is_refused(client, pets, problem: Check):
     ("value", "code"),
     [(np.nan, "not_finite"), (np.inf, "not_finite"), (-np.inf, "not_finite"), (1e150, "too_large")],
 )
-def test_a_bad_number_in_a_tensor_is_named(
+def test_an_error_names_a_bad_number_in_a_tensor(
     client, pets, problem: Check, write: Callable[..., dict[str, Any]], value: float, code: str
 ):
     table = np.ones((40_000, 3))
@@ -180,7 +180,7 @@ def test_a_bad_number_in_a_tensor_is_named(
     assert (fault["field"], fault["row"], fault["column"]) == ("x", 0, 2)
 
 
-def test_an_npy_body_is_never_unpickled_nor_believed(client, pets, problem: Check):
+def test_an_untrusted_npy_header_is_checked_and_never_unpickled(client, pets, problem: Check):
     good = npy(ROWS)["content"]
     stream = io.BytesIO()
     np.save(stream, np.array([{"a": 1}], dtype=object), allow_pickle=True)
@@ -200,7 +200,7 @@ def test_an_npy_body_is_never_unpickled_nor_believed(client, pets, problem: Chec
         problem(client.post(CAT, content=body, headers={"content-type": "application/x-npy"}), 400, code)
 
 
-def test_a_long_double_beyond_float64_is_refused_not_warned_about(client, pets, problem: Check):
+def test_a_long_double_beyond_float64_is_refused_without_warning(client, pets, problem: Check):
     table = np.full((1, 3), np.longdouble("1e4000"))
     problem(client.post(CAT, **npy(table)), 400, "not_finite")
 
@@ -209,7 +209,7 @@ def test_a_long_double_beyond_float64_is_refused_not_warned_about(client, pets, 
     ("encoding", "pack"),
     [("gzip", gzip.compress), ("x-gzip", gzip.compress), ("deflate", zlib.compress), ("identity", bytes)],
 )
-def test_packed_bodies_are_unpacked(client, pets, encoding: str, pack: Callable[[bytes], bytes]):
+def test_compressed_bodies_are_decompressed(client, pets, encoding: str, pack: Callable[[bytes], bytes]):
     headers = {"content-encoding": encoding}
     assert client.post(CAT, content=pack(b'{"x": [3, 2, 1]}'), headers=headers).json()["score"] == 3.0
     asked = tensor(ROWS, "float64")
@@ -217,7 +217,7 @@ def test_packed_bodies_are_unpacked(client, pets, encoding: str, pack: Callable[
     assert [r["score"] for r in response.json()["results"]] == ROWS[:, 0].tolist()
 
 
-def test_a_bomb_is_refused_at_the_limit(make_client, pets, problem: Check):
+def test_a_decompression_bomb_is_refused_at_the_limit(make_client, pets, problem: Check):
     client = make_client(max_query_bytes=4 * 1024**2)
     headers = {"content-encoding": "gzip"}
     problem(
@@ -230,7 +230,7 @@ def test_a_bomb_is_refused_at_the_limit(make_client, pets, problem: Check):
 
 
 @pytest.mark.parametrize("how", ["body", "query string"])
-def test_the_gate_and_the_rejection_are_given_on_request(client, sea, how: str):
+def test_gate_and_rejection_are_included_on_request(client, sea, how: str):
     x = [0.5, -0.25, 1.0]
     body, params = ({"explain": True}, {}) if how == "body" else ({}, {"explain": "true"})
     student = sea["seal"]
@@ -246,7 +246,7 @@ def test_the_gate_and_the_rejection_are_given_on_request(client, sea, how: str):
     assert [many[0][name] for name in names] == pytest.approx([answer[name] for name in names], rel=1e-12)
 
 
-def test_a_probability_is_given_where_there_is_one(client, sea):
+def test_calibrated_students_include_a_probability(client, sea):
     assert "probability" in client.post(SEAL, json={"x": [1, 2, 3]}).json()
     rows = client.post(SEAL, json={"rows": ROWS.tolist()}).json()["results"]
     expected = sea["seal"].probabilities(ROWS)
@@ -290,7 +290,7 @@ def test_a_sparse_row_is_the_row_with_zeros_for_every_map(client, sea, explain: 
         assert scores[0] == pytest.approx(scores[1], rel=1e-12)
 
 
-def test_several_classes_answer_in_the_order_asked(client, sea):
+def test_several_classes_are_answered_in_their_order(client, sea):
     body = {"classes": ["crab", "seal", "orca"], "x": [0.5, -0.25, 1.0]}
     answer = client.post("/v1/models/sea:query", json=body).json()
     assert (answer["model"], answer["version"]) == ("sea", 1)
@@ -333,7 +333,7 @@ def test_classes_can_be_named_in_the_query_string(client, pets):
     assert client.post(f"{PETS}?class=dog", json=sparse).json()["classes"][0]["score"] == 7.0
 
 
-def test_unknown_classes_are_named_together(client, pets, problem: Check):
+def test_one_error_names_all_unknown_classes(client, pets, problem: Check):
     body = {"classes": ["cat", "bird", "dog", "newt"], "x": [1, 2, 3]}
     document = problem(client.post(PETS, json=body), 404, "class_not_found")
     assert "'bird', 'newt'" in document["detail"]
@@ -360,21 +360,19 @@ def test_unknown_classes_are_named_together(client, pets, problem: Check):
         ({"classes": ["cat", "dog"], "x": [1, 2, 3], "explain": 1}, 400, "wrong_type"),
     ],
 )
-def test_what_several_classes_cannot_be_asked(
+def test_invalid_queries_of_several_classes_are_refused(
     client, pets, problem: Check, body: dict[str, Any], status: int, code: str
 ):
     problem(client.post(PETS, json=body), status, code)
 
 
-def test_a_query_string_that_makes_no_sense_is_refused(client, pets, problem: Check):
+def test_an_invalid_query_string_is_refused(client, pets, problem: Check):
     problem(client.post(f"{CAT}?explain=perhaps", json={"x": [1, 2, 3]}), 400, "bad_parameter")
     problem(client.post(f"{CAT}?class=%ff", json={"x": [1, 2, 3]}), 400, "bad_parameter")
     problem(client.post(CAT + "?" + "a&" * 1001, json={"x": [1, 2, 3]}), 400, "bad_parameter")
 
 
-def test_a_key_limited_to_models_asks_these_only_in_every_form(
-    client, pets, sea, store: Store, problem: Check
-):
+def test_a_key_limited_to_models_can_query_only_these(client, pets, sea, store: Store, problem: Check):
     _, text = create_key(store, "reader", {"query"}, {"pets"})
     client.refresh()
     headers = {"authorization": f"Bearer {text}"}
@@ -386,7 +384,7 @@ def test_a_key_limited_to_models_asks_these_only_in_every_form(
         problem(client.post(PETS, json=body), 401, "key_required")
 
 
-def test_large_questions_are_decided_in_a_thread(client, sea, pets):
+def test_large_queries_are_evaluated_in_a_thread(client, sea, pets):
     rows = np.random.default_rng(0).normal(size=(4000, 3))
     asked = tensor(rows, "float64", accept="application/octet-stream")
     response = client.post("/v1/models/sea:query?class=seal&class=orca", **asked)
@@ -398,7 +396,7 @@ def test_large_questions_are_decided_in_a_thread(client, sea, pets):
     np.testing.assert_array_equal(np.frombuffer(response.content), rows[:, 0])
 
 
-def test_classes_of_a_version_that_moves_meanwhile_are_all_of_one_version(
+def test_several_classes_are_of_one_version_even_if_the_alias_moves(
     client, pets, publish_again, monkeypatch: pytest.MonkeyPatch
 ):
     cache = client.context.cache
@@ -421,7 +419,7 @@ def test_classes_of_a_version_that_moves_meanwhile_are_all_of_one_version(
     assert [entry["score"] for entry in answer["classes"]] == [-1.0, -2.0]
 
 
-def test_the_teacher_takes_the_same_forms(client, pets, problem: Check):
+def test_the_teacher_accepts_the_same_formats(client, pets, problem: Check):
     path = "/v1/models/pets:predict"
     labels = [r["label"] for r in client.post(path, json={"rows": ROWS.tolist()}).json()["results"]]
     for asked in (tensor(ROWS), npy(ROWS)):
@@ -438,7 +436,7 @@ def test_the_teacher_takes_the_same_forms(client, pets, problem: Check):
     assert (fault["field"], fault["row"], fault["column"]) == ("rows", 1, 1)
 
 
-def test_a_sum_beyond_float64_is_refused_in_every_form(client, store: Store, problem: Check):
+def test_a_sum_beyond_float64_is_refused_in_every_format(client, store: Store, problem: Check):
     huge = linear_student("a", [1e300, 1e300])
     opposed = PackedStudent(
         LinearBasis(2), LinearForm(np.array([1e308, 0.0]), 0.0, np.array([-1e308, 0.0]), 0.0), 0.0, "b"
@@ -458,7 +456,7 @@ def test_a_sum_beyond_float64_is_refused_in_every_form(client, store: Store, pro
         problem(client.post(path, json={"rows": [[1.0, 0.0]], "explain": True}), 400, "out_of_range")
 
 
-def test_the_description_of_the_api_tells_every_form(client):
+def test_the_openapi_document_describes_every_format(client):
     paths = client.get("/openapi.json").json()["paths"]
     forms = {"application/json", "application/octet-stream", "application/x-npy"}
     for path in ("/v1/models/{model}/classes/{class}:query", "/v1/models/{model}:query"):

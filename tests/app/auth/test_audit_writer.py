@@ -1,4 +1,4 @@
-"""What is kept for the books is written later, and survives a database that is away."""
+"""The background writer of the audit log, also while the database fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def authenticator(sqlite_store: Store) -> Authenticator:
     return authenticator
 
 
-def test_refusals_of_a_moment_are_one_row_for_each_caller_and_address(sqlite_store: Store):
+def test_denials_become_one_row_for_each_caller_and_address(sqlite_store: Store):
     key, text = create_key(sqlite_store, "camera", {"query"})
     authenticator = Authenticator(Settings())
     authenticator.replace(list_keys(sqlite_store))
@@ -55,7 +55,7 @@ def test_refusals_of_a_moment_are_one_row_for_each_caller_and_address(sqlite_sto
     assert found["unknown", "192.0.2.2"].object == f"GET /x/stms_{key.id}_***"
 
 
-def test_however_many_addresses_there_are_the_rows_are_few(sqlite_store: Store):
+def test_the_number_of_rows_is_bounded_for_any_number_of_addresses(sqlite_store: Store):
     denials = DenialCounts()
     for number in range(1000):
         denials.add(AuditContext(address=f"192.0.2.{number}"), "GET /", f"code_{number}")
@@ -69,7 +69,7 @@ def test_however_many_addresses_there_are_the_rows_are_few(sqlite_store: Store):
     assert max(len(row.details["codes"]) for row in rows) <= 17
 
 
-def test_what_could_not_be_written_is_written_with_what_comes_next(sqlite_store: Store, monkeypatch, caplog):
+def test_failed_writes_are_repeated_with_the_next_one(sqlite_store: Store, monkeypatch, caplog):
     key, text = create_key(sqlite_store, "camera", {"query"})
     authenticator = Authenticator(Settings())
     authenticator.replace(list_keys(sqlite_store))
@@ -100,7 +100,7 @@ def test_what_could_not_be_written_is_written_with_what_comes_next(sqlite_store:
     assert "student.load of pets is not in the audit log" in caplog.text
 
 
-def test_it_writes_by_itself_and_at_its_end(sqlite_store: Store, monkeypatch):
+def test_the_background_task_writes_periodically_and_when_it_stops(sqlite_store: Store, monkeypatch):
     monkeypatch.setattr(module, "_SECONDS", 0.05)
     monkeypatch.setattr(module, "USAGE_SECONDS", 0.1)
     key, text = create_key(sqlite_store, "camera", {"query"})
@@ -131,7 +131,7 @@ def test_a_long_path_is_cut():
     assert len(request_line(scope(path="/" + "a" * 5000))) == len("GET ") + 400
 
 
-def test_what_was_taken_and_what_came_since_are_one():
+def test_restored_counts_are_added_to_newer_ones():
     denials = DenialCounts()
     denials.add(AuditContext(address="a"), "GET /", "one", 2)
     taken = denials.take()
@@ -142,7 +142,7 @@ def test_what_was_taken_and_what_came_since_are_one():
     assert counts == {"a": {"one": 5}, "b": {"two": 1}}
 
 
-def test_a_database_that_hangs_does_not_hold_up_the_end(sqlite_store: Store, monkeypatch, caplog):
+def test_a_hanging_database_does_not_delay_the_stop(sqlite_store: Store, monkeypatch, caplog):
     monkeypatch.setattr(module, "_STOP_SECONDS", 0.1)
     let_go = threading.Event()
     monkeypatch.setattr(module, "write_denials", lambda *_: let_go.wait(30))

@@ -41,7 +41,7 @@ def test_loopback_is_recognised(host: str, expected: bool):
     assert is_loopback(host) is expected
 
 
-def test_listening_to_the_world_needs_a_living_key(sqlite_store: Store):
+def test_listening_beyond_loopback_requires_a_valid_key(sqlite_store: Store):
     world = Settings(host="0.0.0.0")
     check_binding(Settings(), sqlite_store)
     with pytest.raises(InsecureBinding, match="stms keys create"):
@@ -68,7 +68,7 @@ def test_a_cached_header_is_not_checked_again(sqlite_store: Store, monkeypatch: 
     assert authenticator.identify(bearer(text)) == key
 
 
-def test_a_remembered_header_is_forgotten_with_its_key(sqlite_store: Store):
+def test_a_new_snapshot_clears_cached_headers(sqlite_store: Store):
     key, text = create_key(sqlite_store, "one", {"query"})
     create_key(sqlite_store, "two", {"query"})
     authenticator = Authenticator(Settings())
@@ -81,7 +81,7 @@ def test_a_remembered_header_is_forgotten_with_its_key(sqlite_store: Store):
         authenticator.identify(bearer(text))
 
 
-def test_only_cached_and_short_headers_are_remembered_and_not_too_many(
+def test_only_valid_short_headers_are_cached_and_not_too_many(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ):
     _, text = create_key(sqlite_store, "one", {"query"})
@@ -100,7 +100,7 @@ def test_only_cached_and_short_headers_are_remembered_and_not_too_many(
     assert len(authenticator._cached) == 1
 
 
-def test_the_nameless_caller_of_an_open_server_is_not_remembered(sqlite_store: Store):
+def test_headers_of_anonymous_callers_are_not_cached(sqlite_store: Store):
     authenticator = Authenticator(Settings())
     authenticator.replace([])
     assert authenticator.identify(bearer("stms_whatever")) is ANONYMOUS
@@ -115,7 +115,7 @@ def asked(text: str | None, client: str = "192.0.2.1") -> dict[str, object]:
     return {"headers": [] if text is None else [*bearer(text).items()], "client": (client, 1)}
 
 
-def test_who_is_admitted_is_the_actor_of_what_is_under_way(sqlite_store: Store):
+def test_an_authenticated_caller_is_the_actor_of_the_audit_context(sqlite_store: Store):
     key, text = create_key(sqlite_store, "one", {"train"})
     authenticator = Authenticator(Settings())
     authenticator.replace(list_keys(sqlite_store))
@@ -128,7 +128,7 @@ def test_who_is_admitted_is_the_actor_of_what_is_under_way(sqlite_store: Store):
         authenticator.authenticate(asked(text), "admin")
 
 
-def test_a_key_that_asks_too_often_waits_and_others_do_not(sqlite_store: Store):
+def test_the_rate_limit_of_a_key_does_not_affect_others(sqlite_store: Store):
     _, text = create_key(sqlite_store, "busy", {"query"}, rate_limit=0.001, rate_burst=3)
     _, other = create_key(sqlite_store, "other", {"query"})
     authenticator = Authenticator(Settings())
@@ -142,7 +142,7 @@ def test_a_key_that_asks_too_often_waits_and_others_do_not(sqlite_store: Store):
         authenticator.authenticate(asked(other), "query")
 
 
-def test_anonymous_callers_are_counted_by_address():
+def test_anonymous_callers_are_limited_by_address():
     authenticator = Authenticator(Settings(rate_limit=0.001, trusted_proxies="10.0.0.1"))
     authenticator.replace([])
     authenticator.authenticate(asked(None), "query")
@@ -155,7 +155,7 @@ def test_anonymous_callers_are_counted_by_address():
         authenticator.authenticate(behind, "query")
 
 
-def test_guessing_is_slowed_down_and_the_right_key_is_not(sqlite_store: Store):
+def test_wrong_keys_are_limited_and_valid_keys_are_not(sqlite_store: Store):
     _, text = create_key(sqlite_store, "one", {"query"})
     authenticator = Authenticator(Settings(auth_failure_rate=0.001))
     authenticator.replace(list_keys(sqlite_store))
@@ -173,7 +173,7 @@ def test_guessing_is_slowed_down_and_the_right_key_is_not(sqlite_store: Store):
         authenticator.authenticate(asked(wrong, "192.0.2.9"), "query")
 
 
-def test_a_remembered_header_is_cached_no_longer_than_its_key(sqlite_store: Store, monkeypatch):
+def test_a_cached_header_expires_with_its_key(sqlite_store: Store, monkeypatch):
     ends = time.time() + 100
     _, text = create_key(sqlite_store, "short", {"query"}, expires_at=ends)
     authenticator = Authenticator(Settings())
@@ -187,7 +187,7 @@ def test_a_remembered_header_is_cached_no_longer_than_its_key(sqlite_store: Stor
     assert caught.value.reason == "expired_key"
 
 
-def test_the_old_text_of_a_rotated_key_is_cached_for_the_overlap(sqlite_store: Store, monkeypatch):
+def test_the_old_text_of_a_rotated_key_is_valid_during_the_overlap(sqlite_store: Store, monkeypatch):
     key, old = create_key(sqlite_store, "one", {"query"})
     rotated, new = rotate_key(sqlite_store, key.id, 50)
     authenticator = Authenticator(Settings())
@@ -200,7 +200,7 @@ def test_the_old_text_of_a_rotated_key_is_cached_for_the_overlap(sqlite_store: S
             authenticator.identify(bearer(old))
 
 
-def test_uses_of_keys_are_seen_without_the_warm_path(sqlite_store: Store):
+def test_key_usage_is_recorded_without_cost_for_warm_queries(sqlite_store: Store):
     key, text = create_key(sqlite_store, "one", {"query"})
     authenticator = Authenticator(Settings())
     authenticator.replace(list_keys(sqlite_store))
@@ -216,7 +216,7 @@ def test_uses_of_keys_are_seen_without_the_warm_path(sqlite_store: Store):
     assert set(authenticator.drain_usage()) == {key.id}
 
 
-def test_an_expired_key_does_not_open_the_world(sqlite_store: Store, monkeypatch):
+def test_an_expired_key_does_not_allow_listening_beyond_loopback(sqlite_store: Store, monkeypatch):
     ends = time.time() + 100
     create_key(sqlite_store, "root", {"admin"}, expires_at=ends)
     world = Settings(host="0.0.0.0")

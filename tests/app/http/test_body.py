@@ -1,4 +1,4 @@
-"""Bodies in one message or in many, against the length that was declared and the limit."""
+"""Reading of bodies in one message or many, against their declared length and the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packed bodies: what comes out is what went in, never more than allowed, and damage is seen."""
+"""Decompression of bodies: round trips, limits and damaged data."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ LIMIT = 1 << 22
 
 @given(st.binary(max_size=3000), st.sampled_from([gzip.compress, zlib.compress]), st.integers(0, 9))
 @settings(max_examples=60, deadline=None)
-def test_unpacking_undoes_packing(data: bytes, pack: object, level: int):
+def test_decompression_inverts_compression(data: bytes, pack: object, level: int):
     packed = pack(data, level) if pack is zlib.compress else gzip.compress(data, level)
     assert decompress(packed, LIMIT) == data
     assert decompress(bytearray(packed), LIMIT) == data
 
 
-def test_large_bodies_are_unpacked_whole():
+def test_large_bodies_are_decompressed_completely():
     data = bytes(range(256)) * 4096
     assert decompress(gzip.compress(data), LIMIT) == data
 
 
-def test_several_members_follow_each_other():
+def test_several_gzip_members_are_concatenated():
     assert (
         decompress(gzip.compress(b"one ") + gzip.compress(b"") + gzip.compress(b"two"), LIMIT) == b"one two"
     )
@@ -38,13 +38,13 @@ def test_several_members_follow_each_other():
 
 @given(st.integers(1, 60))
 @settings(max_examples=30, deadline=None)
-def test_a_body_cut_off_is_refused(cut: int):
+def test_a_truncated_body_is_refused(cut: int):
     packed = gzip.compress(bytes(range(100)))
     with pytest.raises(InvalidRequest, match="Content-Encoding"):
         decompress(packed[:-cut], LIMIT)
 
 
-def test_what_follows_the_end_is_refused():
+def test_trailing_bytes_are_refused():
     with pytest.raises(InvalidRequest):
         decompress(gzip.compress(b"{}") + b"more", LIMIT)
     with pytest.raises(InvalidRequest):
@@ -53,7 +53,7 @@ def test_what_follows_the_end_is_refused():
 
 @given(st.binary(max_size=200))
 @settings(max_examples=200, deadline=None)
-def test_any_bytes_are_unpacked_or_refused(data: bytes):
+def test_any_bytes_are_decompressed_or_refused(data: bytes):
     with contextlib.suppress(ServiceError):
         assert len(decompress(b"\x1f\x8b\x08\x00" + data, 1000)) <= 1000
 
@@ -71,7 +71,7 @@ def test_a_bomb_costs_no_more_memory_than_the_limit():
     assert peak < 2 * LIMIT
 
 
-def test_the_ratio_is_bounded_beyond_a_free_amount():
+def test_the_compression_ratio_is_bounded_for_large_outputs():
     assert len(decompress(zlib.compress(bytes(FREE_BYTES)), 1 << 30)) == FREE_BYTES
     packed = zlib.compress(bytes(2 * FREE_BYTES))
     assert len(packed) * MAX_RATIO < 2 * FREE_BYTES

@@ -1,4 +1,4 @@
-"""The model cache: one load for many waiters, never a half-moved reference, a budget that holds."""
+"""The model cache: single-flight loads, atomic moves of references, and its budget."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def run(shelf: Shelf, story: Callable[[ModelCache], Coroutine[Any, Any, Any]], b
     return asyncio.run(main())
 
 
-def test_a_student_is_read_once_and_then_found_without_waiting(shelf: Shelf):
+def test_a_student_is_loaded_once(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         assert cache.get("pets", "cat") is None
         loaded = await cache.student("pets", "cat")
@@ -117,7 +117,7 @@ def test_a_student_is_read_once_and_then_found_without_waiting(shelf: Shelf):
     run(shelf, story)
 
 
-def test_references_to_one_version_share_what_is_loaded(shelf: Shelf):
+def test_references_to_one_version_share_its_students(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         assert await cache.student("pets", "cat") is await cache.student("pets@1", "cat")
         assert shelf.reads == ["pets", (1, "cat"), "pets@1"]
@@ -137,7 +137,7 @@ def test_misses_at_the_same_time_load_once(shelf: Shelf):
     run(shelf, story)
 
 
-def test_a_waiter_that_goes_away_does_not_stop_the_load(shelf: Shelf):
+def test_a_cancelled_caller_does_not_cancel_the_load(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         shelf.gate.clear()
         first, second = (asyncio.create_task(cache.student("pets", "cat")) for _ in range(2))
@@ -150,7 +150,7 @@ def test_a_waiter_that_goes_away_does_not_stop_the_load(shelf: Shelf):
     run(shelf, story)
 
 
-def test_the_unknown_is_remembered_for_a_while(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
+def test_unknown_names_are_cached_for_a_second(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
     async def story(cache: ModelCache) -> None:
         for _ in range(3):
             with pytest.raises(NotFound):
@@ -172,7 +172,7 @@ def test_the_unknown_is_remembered_for_a_while(shelf: Shelf, monkeypatch: pytest
     run(shelf, story)
 
 
-def test_what_is_remembered_as_unknown_is_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
+def test_the_cache_of_unknown_names_is_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cache_module, "_MAX_MISSING", 3)
 
     async def story(cache: ModelCache) -> None:
@@ -184,7 +184,7 @@ def test_what_is_remembered_as_unknown_is_bounded(shelf: Shelf, monkeypatch: pyt
     run(shelf, story)
 
 
-def test_a_failed_load_is_not_remembered(shelf: Shelf):
+def test_a_failed_load_is_retried(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         shelf.error = Unavailable("The database is down.")
         with pytest.raises(Unavailable):
@@ -195,7 +195,7 @@ def test_a_failed_load_is_not_remembered(shelf: Shelf):
     run(shelf, story)
 
 
-def test_a_moved_reference_is_loaded_before_it_is_seen(shelf: Shelf):
+def test_a_moved_reference_is_preloaded_before_queries_use_it(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         for label in ("cat", "dog"):
             await cache.student("pets", label)
@@ -220,7 +220,7 @@ def test_a_moved_reference_is_loaded_before_it_is_seen(shelf: Shelf):
     run(shelf, story)
 
 
-def test_a_load_that_fails_leaves_the_old_version_in_place(shelf: Shelf):
+def test_a_failed_preload_keeps_the_old_version(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         await cache.student("pets", "cat")
         shelf.publish(2)
@@ -235,7 +235,7 @@ def test_a_load_that_fails_leaves_the_old_version_in_place(shelf: Shelf):
     run(shelf, story)
 
 
-def test_a_class_that_the_new_version_lacks_is_gone_with_the_move(shelf: Shelf):
+def test_a_class_missing_in_the_new_version_is_unknown_after_the_move(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         await cache.student("pets", "cat")
         await cache.student("pets", "fox")
@@ -250,7 +250,7 @@ def test_a_class_that_the_new_version_lacks_is_gone_with_the_move(shelf: Shelf):
     run(shelf, story)
 
 
-def test_a_fixed_version_stays_what_it_is_until_it_is_deleted(shelf: Shelf):
+def test_a_version_number_resolves_until_it_is_deleted(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         await cache.student("pets@1", "cat")
         shelf.publish(2)
@@ -267,7 +267,7 @@ def test_a_fixed_version_stays_what_it_is_until_it_is_deleted(shelf: Shelf):
     run(shelf, story)
 
 
-def test_a_reference_that_is_gone_is_forgotten(shelf: Shelf):
+def test_a_deleted_reference_is_unknown(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         await cache.student("pets", "cat")
         del shelf.versions[1]
@@ -278,7 +278,7 @@ def test_a_reference_that_is_gone_is_forgotten(shelf: Shelf):
     run(shelf, story)
 
 
-def test_a_move_during_the_first_look_is_not_missed(shelf: Shelf):
+def test_a_move_during_the_first_resolution_is_not_missed(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         # resolve() reads version 1 and stands still before it hands it over; meanwhile the alias moves.
         real, looked, go_on = shelf.resolve, threading.Event(), threading.Event()
@@ -301,7 +301,7 @@ def test_a_move_during_the_first_look_is_not_missed(shelf: Shelf):
     run(shelf, story)
 
 
-def test_the_budget_lets_the_least_recently_used_go(shelf: Shelf):
+def test_the_budget_evicts_the_least_recently_used(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         await cache.student("pets", "cat")
         await cache.student("pets", "dog")
@@ -325,7 +325,7 @@ def test_a_value_larger_than_the_budget_is_kept_alone():
     assert list(lru.newest_first()) == ["b", "c"]
 
 
-def test_a_shared_part_is_counted_once_as_long_as_someone_needs_it():
+def test_a_shared_part_is_counted_once_while_in_use():
     lru: LruCache[str, int] = LruCache(100)
     lru.put("a", 1, 5, Part("map", 50))
     lru.put("b", 2, 5, Part("map", 50))
@@ -352,7 +352,7 @@ def test_students_on_one_map_count_it_once(shelf: Shelf):
     run(shelf, story)
 
 
-def test_what_is_at_hand_is_loaded_without_a_thread(shelf: Shelf):
+def test_local_students_are_loaded_without_a_thread(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         await cache.student("pets", "cat")
         assert cache.get("pets", "dog") is None
@@ -380,7 +380,7 @@ def test_the_classes_of_a_head_are_found_in_its_table(shelf: Shelf):
     run(shelf, story)
 
 
-def test_a_move_that_takes_long_goes_on_behind(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
+def test_a_slow_move_continues_in_the_background(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cache_module, "MOVE_SECONDS", 0.05)
 
     async def story(cache: ModelCache) -> None:
@@ -407,7 +407,7 @@ def test_a_move_that_takes_long_goes_on_behind(shelf: Shelf, monkeypatch: pytest
     run(shelf, story)
 
 
-def test_a_move_behind_that_fails_is_tried_again(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_background_move_is_retried(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cache_module, "MOVE_SECONDS", 0.0)
 
     async def story(cache: ModelCache) -> None:
@@ -433,7 +433,7 @@ def test_a_move_behind_that_fails_is_tried_again(shelf: Shelf, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("then", ["back", "on", "gone"])
-def test_a_move_is_given_up_when_the_alias_points_elsewhere(
+def test_a_move_is_cancelled_when_the_alias_moves_again(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, then: str
 ):
     monkeypatch.setattr(cache_module, "MOVE_SECONDS", 0.0)
@@ -469,7 +469,7 @@ def test_a_move_is_given_up_when_the_alias_points_elsewhere(
     run(shelf, story)
 
 
-def test_closing_gives_up_the_moves_under_way(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
+def test_closing_cancels_running_moves(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cache_module, "MOVE_SECONDS", 0.0)
 
     async def story(cache: ModelCache) -> None:

@@ -1,4 +1,4 @@
-"""Decisions on arrays, held against each student asked alone."""
+"""Decisions of several students and rows, compared with those of each student alone."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ X = RNG.normal(size=(50, D))
 
 
 @pytest.mark.parametrize("explain", [False, True])
-def test_deciding_together_is_deciding_alone(explain: bool):
+def test_students_decided_together_decide_as_alone(explain: bool):
     together = decide_all(STUDENTS, X, explain=explain)
     for one, found in zip(STUDENTS, together, strict=True):
         np.testing.assert_allclose(found.scores, one.scores(X), rtol=1e-12, atol=1e-13)
@@ -68,7 +68,7 @@ def test_deciding_together_is_deciding_alone(explain: bool):
             np.testing.assert_allclose(found.rejection, one.rejection(X), rtol=1e-9, atol=1e-12)
 
 
-def test_one_row_is_decided_as_many_are():
+def test_a_single_row_gets_the_same_decision_as_in_a_batch():
     for x in X[:5]:
         rows = decide_all(STUDENTS, x[np.newaxis], explain=True)
         for given in (x, x.tolist(), x.astype(np.float64)):
@@ -91,7 +91,7 @@ def test_students_of_equal_maps_share_one_pass(monkeypatch: pytest.MonkeyPatch):
     assert len(passes) == 1
 
 
-def test_float32_rows_are_decided_as_the_same_rows_in_float64():
+def test_float32_rows_get_the_scores_of_the_same_rows_in_float64():
     narrow = X.astype(np.float32)
     for one in STUDENTS:
         found = decide(one, narrow, explain=True)
@@ -100,7 +100,7 @@ def test_float32_rows_are_decided_as_the_same_rows_in_float64():
         np.testing.assert_array_equal(found.gate, expected.gate)
 
 
-def test_a_bad_number_is_named_wherever_it_stands():
+def test_an_error_names_row_and_column_of_a_bad_number():
     tall = np.zeros((70_000, D), np.float32)
     tall[66_000, 4] = np.nan
     for one in STUDENTS[:4]:

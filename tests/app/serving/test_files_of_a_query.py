@@ -1,4 +1,4 @@
-"""A warm query passes few files: traced from the bytes on the connection to the written response."""
+"""The number of files that a warm query passes, from the bytes received to the response written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading published models from the database, and saying so when what is there cannot be used."""
+"""Loading of published models from the database, and errors for damaged ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def files(tmp_path: Path) -> BlobCache:
     return BlobCache(tmp_path / "cache", 2**30)
 
 
-def test_what_was_published_is_read(source: DatabaseSource, store: Store):
+def test_published_models_are_loaded(source: DatabaseSource, store: Store):
     before = source.revision()
     student, teacher = linear_student("cat", [1.0, 2.0]), linear_teacher(["cat", "dog"], [[1, 2], [0, 1]])
     publish(store, "pets", {"cat": student}, teacher)
@@ -50,7 +50,7 @@ def test_what_was_published_is_read(source: DatabaseSource, store: Store):
         source.student(version, "dog")
 
 
-def test_a_package_that_is_none_is_unavailable(source: DatabaseSource, store: Store):
+def test_an_invalid_package_is_unavailable(source: DatabaseSource, store: Store):
     student, teacher = linear_student("cat", [1.0]), linear_teacher(["cat", "dog"], [[1], [0]])
     version = publish(store, "pets", {"cat": student}, teacher)
     with store.begin() as uow:
@@ -65,7 +65,7 @@ def test_a_package_that_is_none_is_unavailable(source: DatabaseSource, store: St
         source.teacher(dataclasses.replace(version, teacher_digest=digest))
 
 
-def test_a_student_is_never_read_as_a_teacher():
+def test_a_student_is_not_accepted_as_a_teacher():
     with pytest.raises(ValueError, match="package"):
         PackedTeacher.from_bytes(linear_student("cat", [1.0]).to_bytes())
     with pytest.raises(ValueError, match="package"):
@@ -98,7 +98,7 @@ def test_kernel_students_of_one_model_share_their_landmarks(source: DatabaseSour
     assert max(sizes) < landmarks.nbytes + 2 * 50 * 8 + 2048, "the landmarks are not counted with each"
 
 
-def test_landmarks_go_when_no_student_needs_them(source: DatabaseSource, store: Store):
+def test_landmarks_are_freed_with_their_last_student(source: DatabaseSource, store: Store):
     student = kernel_student("cat", np.ones((5, 2)))
     version = publish(store, "pets", {"cat": student}, linear_teacher(["cat", "dog"], np.eye(2)))
     kept = source.student(version, "cat")[0]
@@ -135,7 +135,7 @@ def faces(store: Store, files: BlobCache, tmp_path: Path) -> Callable[..., Model
     return imported
 
 
-def test_a_head_is_opened_once_and_then_at_hand(source: DatabaseSource, faces: Callable[..., ModelVersion]):
+def test_an_open_head_is_reused_without_waiting(source: DatabaseSource, faces: Callable[..., ModelVersion]):
     version = faces()
     assert source.get_if_local(version, "c3") is None
     student, size = source.student(version, "c3")
@@ -151,7 +151,7 @@ def test_a_head_is_opened_once_and_then_at_hand(source: DatabaseSource, faces: C
     assert source.teacher(version)[0] is head
 
 
-def test_the_head_used_longest_ago_is_closed_first(
+def test_the_least_recently_used_head_is_closed_first(
     source: DatabaseSource, faces: Callable[..., ModelVersion], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(source_module, "_MAX_HEADS", 2)
@@ -177,7 +177,7 @@ def test_a_damaged_row_is_fetched_again(
     assert again.student(version, "c1500")[0].digest == expected
 
 
-def test_a_head_that_is_none_is_unavailable(
+def test_an_invalid_head_is_unavailable(
     source: DatabaseSource, store: Store, faces: Callable[..., ModelVersion], monkeypatch: pytest.MonkeyPatch
 ):
     version = faces()

@@ -1,4 +1,4 @@
-"""Following the registry: keys and references change when its clock moves, and not without."""
+"""Polling of the registry: keys and references are updated if and only if its revision changes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class World:
         self.refresher = Refresher(self.registry, self.authenticator, self.cache, seconds=seconds)  # type: ignore[arg-type]
 
 
-def test_nothing_is_read_while_the_clock_stands():
+def test_nothing_is_read_while_the_revision_is_unchanged():
     async def story() -> None:
         world = World()
         for _ in range(3):
@@ -68,7 +68,7 @@ def test_nothing_is_read_while_the_clock_stands():
     asyncio.run(story())
 
 
-def test_new_keys_are_known_after_the_clock_moved():
+def test_new_keys_are_accepted_after_a_new_revision():
     async def story() -> None:
         world = World()
         with pytest.raises(Unavailable):
@@ -85,7 +85,7 @@ def test_new_keys_are_known_after_the_clock_moved():
     asyncio.run(story())
 
 
-def test_a_refresh_that_failed_half_way_is_done_again():
+def test_a_partly_failed_refresh_is_repeated():
     async def story() -> None:
         world = World()
         world.cache.failures = 1
@@ -99,7 +99,7 @@ def test_a_refresh_that_failed_half_way_is_done_again():
     asyncio.run(story())
 
 
-def test_a_move_that_has_not_ended_is_looked_at_again():
+def test_an_unfinished_move_is_polled_again():
     async def story() -> None:
         world = World()
         await world.refresher.refresh()
@@ -114,11 +114,11 @@ def test_a_move_that_has_not_ended_is_looked_at_again():
     asyncio.run(story())
 
 
-def test_the_registry_is_asked_more_often_than_once_a_second():
+def test_the_default_poll_interval_is_below_a_second():
     assert Settings().refresh_seconds <= 0.5
 
 
-def test_a_database_that_is_down_is_reported_once_and_asked_again(caplog: pytest.LogCaptureFixture):
+def test_a_database_failure_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture):
     async def story() -> None:
         world = World(seconds=0.005)
         await world.refresher.start()

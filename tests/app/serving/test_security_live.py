@@ -1,4 +1,4 @@
-"""Several server processes as they are started in earnest: limits, keys and logs hold over all of them."""
+"""Limits, keys and logs of several real server processes."""
 
 from __future__ import annotations
 

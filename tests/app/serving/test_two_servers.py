@@ -70,9 +70,7 @@ def _version(client: httpx.Client, name: str = "c7") -> int:
     return int(answer["version"])
 
 
-def test_a_moved_alias_is_followed_by_every_server_within_a_second(
-    servers: list[httpx.Client], tmp_path: Path
-):
+def test_every_server_follows_a_moved_alias_within_a_second(servers: list[httpx.Client], tmp_path: Path):
     first, second = servers
     for number in (1, 2):
         assert _send(first, np.full((300, 2), float(number)), "live" if number == 1 else "") == number

@@ -1,4 +1,4 @@
-"""A server in this process over a fresh database, and a model of four classes to ask."""
+"""A server in this process over a fresh database, with a model of four classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is sent: no 5xx, no NaN out, and a right answer to what is right."""
+"""Random requests: no 5xx, no NaN in answers, and correct answers to valid requests."""
 
 from __future__ import annotations
 

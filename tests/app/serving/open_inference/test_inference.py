@@ -1,4 +1,4 @@
-"""Inference over the protocol: right answers in every form of data, and every fault a clear 4xx."""
+"""Inference over the protocol: correct answers in every encoding, and a precise 4xx for every fault."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def test_the_answer_names_model_version_and_request(client, pets):
     assert "id" not in client.post(CAT, json=request()).json()
 
 
-def test_a_calibrated_student_answers_probabilities_too(client, calibrated):
+def test_a_calibrated_student_returns_probabilities(client, calibrated):
     found = outputs(client.post(CAT, json=request()))
     assert list(found) == ["match", "score", "probability", "threshold"]
     np.testing.assert_allclose(found["probability"], [1 / (1 + math.exp(-2 * s)) for s in (1.0, 0.25)])
 
 
-def test_only_the_outputs_asked_for_are_answered_in_the_order_asked(client, calibrated):
+def test_requested_outputs_are_returned_in_their_order(client, calibrated):
     wanted = [{"name": name} for name in ("rejection", "score", "gate")]
     found = outputs(client.post(CAT, json=request(outputs=wanted)))
     assert list(found) == ["rejection", "score", "gate"]
@@ -129,7 +129,7 @@ def test_model_version_and_class_can_be_named_in_every_way(standing, path: str, 
 
 
 @pytest.mark.parametrize("safe", ["", "/"])
-def test_class_names_may_hold_anything(client, pets, safe: str):
+def test_class_names_may_contain_any_character(client, pets, safe: str):
     name = quote("pets:größe/1:x", safe=safe)
     for path in (f"/v2/models/{name}/infer", f"/v2/models/{name}/versions/1/infer"):
         answer = client.post(path, json=request())
@@ -137,7 +137,7 @@ def test_class_names_may_hold_anything(client, pets, safe: str):
         assert answer.json()["model_name"] == "pets:größe/1:x"
 
 
-def test_a_version_and_an_alias_are_where_they_were_pointed(client, publish_pets):
+def test_versions_and_aliases_resolve_to_their_version(client, publish_pets):
     publish_pets()
     publish_pets(sign=-1.0)
     scores = {
@@ -151,7 +151,7 @@ def test_a_version_and_an_alias_are_where_they_were_pointed(client, publish_pets
 
 @pytest.mark.parametrize("form", ["list", "nested", "binary"])
 @pytest.mark.parametrize("shape", [(1,), (2,), (2, 1)])
-def test_classes_may_be_named_in_an_input_one_for_each_row(standing, form: str, shape: tuple):
+def test_an_input_may_name_one_class_per_row(standing, form: str, shape: tuple):
     labels = ["cat", "日本"][: shape[0]]
     given = tensor([[label] for label in labels] if form == "nested" else labels, "BYTES", shape, "class")
     document = {"inputs": [tensor(ROWS), given], "outputs": [{"name": "score"}, {"name": "match"}]}
@@ -180,7 +180,7 @@ def test_every_datatype_gives_the_same_answer_in_every_form(standing, datatype: 
     assert outputs(answer)["score"] == table[:, 0].astype(float).tolist()
 
 
-def test_a_number_means_what_its_datatype_holds_of_it(client, pets):
+def test_numbers_are_rounded_to_their_datatype(client, pets):
     flat = [0.1, 0, 0]
     scores = [
         outputs(client.post(CAT, json=request(flat, datatype, (1, 3))))["score"][0]
@@ -212,7 +212,7 @@ def test_a_small_body_with_much_work_is_decided_in_a_thread(client, pets, monkey
     assert outputs(client.post(CAT, json=request()))["score"] == [1.0, 0.25]
 
 
-def test_binary_outputs_are_given_where_they_are_asked_for(client, pets):
+def test_outputs_are_binary_on_request(client, pets):
     everything = client.post(CAT, json=request(parameters={"binary_data_output": True}))
     assert everything.headers["content-type"] == "application/octet-stream"
     expected = {"match": [True, False], "score": [1.0, 0.25], "threshold": [0.5, 0.5]}
@@ -253,7 +253,7 @@ def test_the_content_type_of_a_request_does_not_matter(standing, content_type: s
 
 
 @pytest.mark.parametrize(("name", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_compressed_requests_are_unpacked(client, pets, refused, name: str, pack: Callable):
+def test_compressed_requests_are_decompressed(client, pets, refused, name: str, pack: Callable):
     body, headers = binary(request(), np.array(ROWS).tobytes())
     headers["content-encoding"] = name
     assert outputs(client.post(CAT, content=pack(body), headers=headers))["score"] == [1.0, 0.25]
@@ -262,7 +262,7 @@ def test_compressed_requests_are_unpacked(client, pets, refused, name: str, pack
     refused(client.post(CAT, content=b"no such thing", headers=headers), 400, "Content-Encoding")
 
 
-def test_a_body_that_unpacks_beyond_the_limit_is_refused(make_client, pets, refused):
+def test_a_body_that_decompresses_beyond_the_limit_is_refused(make_client, pets, refused):
     client = make_client(max_query_bytes=2000)
     bomb = zlib.compress(b" " * 1_000_000)
     refused(client.post(CAT, content=bomb, headers={"content-encoding": "deflate"}), 413, "2000")
@@ -367,7 +367,7 @@ FAULTS: list[tuple[Any, int, str]] = [
 
 
 @pytest.mark.parametrize(("document", "status", "words"), FAULTS, ids=range(len(FAULTS)))
-def test_bad_requests_are_refused_with_what_is_wrong(standing, refused, document, status: int, words: str):
+def test_bad_requests_are_refused_with_a_precise_error(standing, refused, document, status: int, words: str):
     refused(standing.post(CAT, content=json.dumps(document).encode()), status, words)
 
 
@@ -385,7 +385,7 @@ def test_bad_requests_are_refused_with_what_is_wrong(standing, refused, document
         (json.dumps(request(id="\ud800")).encode(), "not JSON"),
     ],
 )
-def test_what_is_no_json_is_refused(standing, refused, body: bytes, words: str):
+def test_invalid_json_is_refused(standing, refused, body: bytes, words: str):
     refused(standing.post(CAT, content=body), 400, words)
 
 
@@ -428,7 +428,7 @@ def test_too_many_different_classes_are_refused(client, pets, refused):
         (lambda body, head: (body[: body.index(b"}]}") + 3], {}), "ends before"),
     ],
 )
-def test_binary_data_must_fit_their_description(standing, refused, edit: Callable, words: str):
+def test_binary_data_must_match_their_description(standing, refused, edit: Callable, words: str):
     body, headers = edit(*binary(request(), np.array(ROWS).tobytes()))
     refused(standing.post(CAT, content=body, headers=headers), 400, words)
 
@@ -436,7 +436,7 @@ def test_binary_data_must_fit_their_description(standing, refused, edit: Callabl
 @pytest.mark.parametrize(
     ("size", "data"), [("a", b""), (-1, b""), (True, b"x"), (40, b"12345678" * 5), (49, b"1" * 49)]
 )
-def test_binary_sizes_must_be_those_of_the_shape(standing, refused, size: Any, data: bytes):
+def test_binary_sizes_must_match_the_shape(standing, refused, size: Any, data: bytes):
     document = {"inputs": [tensor(None, parameters={"binary_data_size": size})]}
     del document["inputs"][0]["data"]
     head = json.dumps(document).encode()
@@ -453,7 +453,7 @@ def test_binary_sizes_must_be_those_of_the_shape(standing, refused, size: Any, d
         (b"\x03\x00\x00\x00cat" * 2, "2 texts"),
     ],
 )
-def test_binary_texts_must_be_whole(standing, refused, packed: bytes, words: str):
+def test_truncated_binary_texts_are_refused(standing, refused, packed: bytes, words: str):
     document = {"inputs": [tensor(ROWS), tensor(None, "BYTES", (1,), "class")]}
     body, headers = binary(document, np.array(ROWS).tobytes(), packed)
     refused(standing.post("/v2/models/pets/infer", content=body, headers=headers), 400, words)
@@ -480,7 +480,7 @@ def test_bad_numbers_are_named_by_row_and_column(standing, refused, value, words
     refused(standing.post("/v2/models/pets/infer", content=body, headers=headers), 400, words)
 
 
-def test_a_score_beyond_the_numbers_is_refused_by_its_row(client, publish_pets, refused):
+def test_an_error_names_the_row_of_a_score_beyond_float64(client, publish_pets, refused):
     publish_pets(coef=np.full(3, 1e300))
     rows = [[0, 0, 0], [1e99, 1e99, 1e99]]
     refused(client.post(CAT, json=request(rows)), 400, "Row 1 ", "no finite score")
@@ -505,17 +505,17 @@ def test_a_score_beyond_the_numbers_is_refused_by_its_row(client, publish_pets, 
         "/v2/repository/models//load",
     ],
 )
-def test_what_is_not_there_is_404(standing, refused, path: str):
+def test_unknown_names_get_404(standing, refused, path: str):
     refused(standing.post(path, json=request()), 404)
 
 
-def test_a_class_in_the_request_that_is_not_there_is_404(client, pets, refused):
+def test_an_unknown_class_in_the_request_gets_404(client, pets, refused):
     for label in ("bird", "", "a\0b"):
         document = request(parameters={"class": label})
         refused(client.post("/v2/models/pets/infer", json=document), 404, "pets")
 
 
-def test_a_path_that_only_begins_like_the_protocol_is_not_its(client):
+def test_paths_that_only_begin_with_v2_are_not_handled(client):
     assert client.get("/v2x").headers["content-type"] == "application/problem+json"
 
 
@@ -535,7 +535,7 @@ def test_rows_beyond_the_limit_are_refused(make_client, pets, refused):
     refused(client.post(CAT, content=np.array(ROWS).tobytes(), headers=headers), 413, "at most 1")
 
 
-def test_requests_beyond_the_limit_in_flight_are_shed(make_client, pets, refused):
+def test_requests_beyond_the_limit_in_flight_get_429(make_client, pets, refused):
     client = make_client(max_inflight_queries=1)
     client.app.query_handler.pipeline.inflight = 1
     response = client.post(CAT, json=request())
@@ -547,7 +547,7 @@ def test_requests_beyond_the_limit_in_flight_are_shed(make_client, pets, refused
     assert client.app.query_handler.pipeline.inflight == 0
 
 
-def test_bodies_beyond_the_memory_for_them_are_shed(client, pets, refused):
+def test_bodies_beyond_the_byte_budget_get_429(client, pets, refused):
     budget = client.app.query_handler.pipeline.byte_budget
     budget.reserved = client.context.settings.max_inflight_bytes
     document = request([0.125] * 30_000, shape=(10_000, 3))
@@ -557,7 +557,7 @@ def test_bodies_beyond_the_memory_for_them_are_shed(client, pets, refused):
     assert budget.reserved == 0
 
 
-def test_an_unexpected_error_shows_nothing_of_the_inside(client, pets, refused, monkeypatch, caplog):
+def test_an_unexpected_error_reveals_no_details(client, pets, refused, monkeypatch, caplog):
     def fail(*_arguments: Any) -> None:
         raise RuntimeError("secret")
 

@@ -25,7 +25,7 @@ def loaded(client: Any) -> set[tuple]:
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v2/"])
-def test_the_server_says_what_it_is(client, path: str):
+def test_server_metadata_name_program_version_and_extensions(client, path: str):
     response = client.get(path)
     assert response.headers["content-type"] == "application/json"
     document = response.json()
@@ -34,7 +34,7 @@ def test_the_server_says_what_it_is(client, path: str):
     assert "binary_tensor_data" in document["extensions"]
 
 
-def test_health_is_that_of_the_service(client, monkeypatch):
+def test_health_equals_that_of_the_service(client, monkeypatch):
     assert client.get("/v2/health/live").json() == {"live": True}
     ready = client.get("/v2/health/ready")
     assert (ready.status_code, ready.json()) == (200, {"ready": True, "live": True})
@@ -43,7 +43,7 @@ def test_health_is_that_of_the_service(client, monkeypatch):
     assert (ready.status_code, ready.json()) == (503, {"ready": False, "live": True})
 
 
-def test_metadata_name_inputs_outputs_and_classes(client, publish_pets):
+def test_metadata_contain_inputs_outputs_and_classes(client, publish_pets):
     publish_pets()
     publish_pets()
     document = client.get("/v2/models/pets").json()
@@ -64,7 +64,7 @@ def test_metadata_name_inputs_outputs_and_classes(client, publish_pets):
     assert '"pets:CLASS"' in document["parameters"]["class"]
 
 
-def test_metadata_of_one_class_need_no_class(client, calibrated):
+def test_metadata_of_a_student_have_no_class_input(client, calibrated):
     for path in ("/v2/models/pets:cat", "/v2/models/pets:cat/versions/1", "/v2/models/pets@latest:cat"):
         document = client.get(path).json()
         assert [given["name"] for given in document["inputs"]] == ["x"]
@@ -73,7 +73,7 @@ def test_metadata_of_one_class_need_no_class(client, calibrated):
     assert "probability" in [output["name"] for output in client.get("/v2/models/pets").json()["outputs"]]
 
 
-def test_metadata_name_a_bounded_number_of_classes(client, pets, monkeypatch):
+def test_metadata_contain_a_bounded_number_of_classes(client, pets, monkeypatch):
     monkeypatch.setattr(repository, "MAX_NAMED", 2)
     parameters = client.get("/v2/models/pets").json()["parameters"]
     assert (parameters["classes"], parameters["class_count"]) == (["cat", "dog"], 4)
@@ -103,7 +103,7 @@ def test_classes_that_are_too_many_to_list_are_read_from_their_table(client, pub
         "/v2/models/pets/config",
     ],
 )
-def test_what_is_not_there_is_404(client, pets, path: str):
+def test_unknown_names_get_404(client, pets, path: str):
     response = client.get(path)
     assert response.status_code == 404
     assert list(response.json()) == ["error"]
@@ -142,7 +142,7 @@ def test_a_body_that_is_no_object_is_refused(client, pets, operation: str, body:
     assert list(response.json()) == ["error"]
 
 
-def test_load_warms_and_unload_frees(client, pets):
+def test_load_fills_the_cache_and_unload_empties_it(client, pets):
     assert client.post("/v2/repository/models/pets/load").json() == {}
     assert loaded(client) == {("pets", 1, label) for label in pets.classes}
     assert client.post("/v2/repository/models/pets:cat/unload", json={"parameters": {}}).json() == {}
@@ -174,7 +174,7 @@ def test_load_is_bounded(client, pets, monkeypatch):
     assert len(loaded(client)) == 2
 
 
-def test_load_passes_over_classes_without_a_student(client, store, pets):
+def test_load_skips_classes_without_a_student(client, store, pets):
     with store.engine.begin() as connection:
         gone = job_students.c.label == "cat"
         connection.execute(sa.update(job_students).where(gone).values(digest=None))
@@ -197,13 +197,13 @@ def test_load_fails_when_students_cannot_be_read(client, pets, monkeypatch):
     assert response.json() == {"error": "The database cannot be reached."}
 
 
-def test_load_takes_no_options_that_would_change_the_model(client, pets):
+def test_load_refuses_parameters(client, pets):
     response = client.post("/v2/repository/models/pets/load", json={"parameters": {"config": "{}"}})
     assert response.status_code == 400
 
 
 @pytest.mark.parametrize("operation", ["load", "unload"])
-def test_what_does_not_exist_cannot_be_loaded_or_unloaded(client, pets, operation: str):
+def test_unknown_models_cannot_be_loaded_or_unloaded(client, pets, operation: str):
     for name in ("cats", "pets@9"):
         assert client.post(f"/v2/repository/models/{name}/{operation}").status_code == 404
 
@@ -234,7 +234,7 @@ def test_statistics_count_requests_rows_and_time(client, publish_pets):
     assert client.get("/v2/models/pets/stats").json()["model_stats"] == [second]
 
 
-def test_statistics_remember_a_bounded_number_of_versions(monkeypatch):
+def test_statistics_keep_a_bounded_number_of_versions(monkeypatch):
     monkeypatch.setattr("app.serving.open_inference.statistics._MAX_ENTRIES", 2)
     statistics = Statistics()
     for version in (1, 2, 3):
@@ -242,7 +242,7 @@ def test_statistics_remember_a_bounded_number_of_versions(monkeypatch):
     assert statistics.known() == [("pets", 2), ("pets", 3)]
 
 
-def test_all_classes_of_a_request_are_asked_of_one_version(client, publish_pets):
+def test_all_classes_of_a_request_use_one_version(client, publish_pets):
     publish_pets()
     publish_pets(sign=-1.0, calibration=SigmoidCalibration(1.0, 0.0))
     document = {
@@ -268,7 +268,7 @@ def test_inferences_count_in_the_metrics_of_queries(client, pets):
     assert 'stms_query_rows_total{model="pets"} 1.0' in text
 
 
-def test_keys_are_asked_for_and_limited_to_their_models(client, store, publish_pets, pets):
+def test_keys_are_required_and_limited_to_their_models(client, store, publish_pets, pets):
     secrets = {
         name: create_key(store, name, {scope}, models)[1]
         for name, scope, models in (

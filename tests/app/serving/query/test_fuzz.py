@@ -1,4 +1,4 @@
-"""Any body in any form is answered with finite numbers or refused with a reason, and memory stays flat."""
+"""Random bodies in every format get finite numbers or an error, and memory stays constant."""
 
 from __future__ import annotations
 
@@ -113,12 +113,12 @@ def ask(body: bytes, headers: dict[bytes, bytes], query: bytes) -> None:
     """Both routes; raises for anything but an answer of finite numbers or a ServiceError with a reason."""
     for several in (False, True):
         try:
-            manner = negotiate(headers, query)
+            format_ = negotiate(headers, query)
             if several:
-                question = parse_classes(body, manner, LIMITS)
-                found, rows, described = answer_classes(STUDENTS, question, manner)
+                request = parse_classes(body, format_, LIMITS)
+                found, rows, described = answer_classes(STUDENTS, request, format_)
             else:
-                found, rows, described = answer_class(STUDENTS[0], body, manner, LIMITS)
+                found, rows, described = answer_class(STUDENTS[0], body, format_, LIMITS)
         except ServiceError as error:
             problem_of(error).body("id", "/")
             continue
@@ -146,13 +146,13 @@ def numbers_in(value: Any) -> list[float]:
 
 @given(PACKED, HEADERS, QUERIES)
 @settings(max_examples=600, deadline=None)
-def test_any_body_in_any_form_is_answered_or_refused_with_a_reason(
+def test_any_body_in_any_format_is_answered_or_refused(
     body: bytes, headers: dict[bytes, bytes], query: bytes
 ):
     ask(body, headers, query)
 
 
-def test_memory_stays_flat_over_many_bodies_good_and_bad():
+def test_memory_stays_constant_over_many_bodies():
     generator = random.Random(3)
     good = [
         (json.dumps({"rows": [[1, 2, 3]] * 40}).encode(), {}),

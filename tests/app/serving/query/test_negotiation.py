@@ -1,4 +1,4 @@
-"""What headers and query string say of a query."""
+"""Content negotiation from headers and query string."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.serving.query.negotiation import DEFAULT_FORMAT, MediaType, negotiate
         {b"content-type": b"application/x-www-form-urlencoded", b"accept": b"*/*"},
     ],
 )
-def test_what_nearly_every_query_is_costs_no_reading(headers: dict[bytes, bytes]):
+def test_usual_headers_give_the_default_format(headers: dict[bytes, bytes]):
     assert negotiate(headers, b"") is DEFAULT_FORMAT
 
 
@@ -31,7 +31,7 @@ def test_what_nearly_every_query_is_costs_no_reading(headers: dict[bytes, bytes]
         (b"", MediaType.JSON),
     ],
 )
-def test_the_content_type_says_how_rows_are_written(kind: bytes, form: MediaType):
+def test_the_content_type_selects_the_format_of_rows(kind: bytes, form: MediaType):
     assert negotiate({b"content-type": kind}, b"").body is form
 
 
@@ -49,23 +49,23 @@ def test_the_content_type_says_how_rows_are_written(kind: bytes, form: MediaType
         (b",;,", MediaType.JSON),
     ],
 )
-def test_accept_chooses_what_it_likes_best(accept: bytes, form: MediaType):
+def test_accept_selects_the_format_with_the_largest_weight(accept: bytes, form: MediaType):
     assert negotiate({b"accept": accept}, b"").answer is form
 
 
-def test_the_query_string_asks_for_reasons_and_names_classes():
-    manner = negotiate({}, b"class=a&explain=true&class=%C3%A9+b&other=1")
-    assert (manner.explain, manner.classes) == (True, ("a", "é b"))
+def test_the_query_string_sets_explain_and_classes():
+    format_ = negotiate({}, b"class=a&explain=true&class=%C3%A9+b&other=1")
+    assert (format_.explain, format_.classes) == (True, ("a", "é b"))
     assert not negotiate({}, b"explain=true&explain=false").explain
 
 
 @pytest.mark.parametrize("query", [b"explain=1", b"class=%ff", b"a&" * 1001, b"class=\xff"])
-def test_a_query_string_that_makes_no_sense_is_refused(query: bytes):
+def test_an_invalid_query_string_is_refused(query: bytes):
     with pytest.raises(InvalidRequest):
         negotiate({}, query)
 
 
-def test_only_known_encodings_are_taken():
+def test_unknown_content_encodings_are_refused():
     assert negotiate({b"content-encoding": b" GZIP "}, b"").encoding == b"gzip"
     assert negotiate({b"content-encoding": b"identity"}, b"").encoding is None
     with pytest.raises(UnsupportedFormat):
@@ -73,8 +73,8 @@ def test_only_known_encodings_are_taken():
 
 
 def test_shape_and_type_of_a_tensor_are_read():
-    manner = negotiate({b"x-tensor-shape": b" 40 , 3", b"x-tensor-dtype": b" Float32 "}, b"")
-    assert (manner.shape, manner.dtype) == ((40, 3), np.float32)
+    format_ = negotiate({b"x-tensor-shape": b" 40 , 3", b"x-tensor-dtype": b" Float32 "}, b"")
+    assert (format_.shape, format_.dtype) == ((40, 3), np.float32)
     assert negotiate({b"x-tensor-shape": b"7"}, b"").shape == (7,)
 
 
@@ -85,7 +85,7 @@ def test_shape_and_type_of_a_tensor_are_read():
         *((b"x-tensor-dtype", value) for value in (b"", b"int8", b">f8")),
     ],
 )
-def test_headers_of_a_tensor_are_checked_beside_json_too(name: bytes, value: bytes):
+def test_tensor_headers_are_checked_for_json_bodies_too(name: bytes, value: bytes):
     with pytest.raises(InvalidRequest) as refusal:
         negotiate({name: value}, b"")
     assert refusal.value.reason == "bad_header"

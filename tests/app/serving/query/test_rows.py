@@ -1,4 +1,4 @@
-"""Decoding of query bodies, held against Python's own JSON reader and NumPy."""
+"""Decoding of query bodies, compared with the json module and NumPy."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def answer(served: ServableStudent, data: bytes) -> tuple[bytes, int]:
 
 @given(st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=1, max_size=30))
 @settings(max_examples=100, deadline=None)
-def test_rows_are_read_as_pythons_reader_reads_them(rows: list[list[float]]):
+def test_rows_are_decoded_as_by_the_json_module(rows: list[list[float]]):
     body = decode(DECODER, json.dumps({"rows": rows}).encode(), 100)
     assert body.rows is not None
     tables = [table for _, table in dense_blocks(body.rows, 3)]
     np.testing.assert_array_equal(np.vstack(tables), np.array(rows, dtype=float))
 
 
-def test_rows_are_read_in_blocks_of_bounded_size():
+def test_rows_are_decoded_in_blocks_of_bounded_size():
     columns = 1 << 20
     rows = [{"indices": [i], "values": [i + 1]} for i in range(5)]
     body = decode(DECODER, json.dumps({"rows": rows}).encode(), 100)
@@ -81,7 +81,7 @@ def test_the_row_of_a_fault_is_counted_over_all_blocks():
     assert caught.value.faults[0].row == 4
 
 
-def test_entries_of_the_same_place_add_up_in_every_form():
+def test_entries_of_the_same_column_are_summed():
     sparse = {"indices": [0, 2, 0], "values": [1, 4, 2]}
     one = json.loads(answer(SERVED, json.dumps({"x": sparse}).encode())[0])
     many = json.loads(answer(SERVED, json.dumps({"rows": [sparse]}).encode())[0])
@@ -114,7 +114,7 @@ JSON = st.recursive(
 
 @given(st.one_of(st.binary(max_size=60), JSON.map(lambda value: json.dumps(value).encode())))
 @settings(max_examples=400, deadline=None)
-def test_any_body_is_answered_or_refused_with_a_reason(data: bytes):
+def test_any_body_is_answered_or_refused(data: bytes):
     try:
         body, _ = answer(SERVED, data)
     except ServiceError as error:
@@ -130,7 +130,7 @@ def test_any_body_is_answered_or_refused_with_a_reason(data: bytes):
     st.sampled_from(["NaN", "Infinity", "-Infinity", "1e400", "true", "null", '"a"', "[1]", "{}"]), st.data()
 )
 @settings(max_examples=100, deadline=None)
-def test_a_bad_value_is_found_where_it_is(bad: str, data: st.DataObject):
+def test_an_error_names_row_and_column_of_a_bad_value(bad: str, data: st.DataObject):
     n = data.draw(st.integers(1, 8))
     row, column = data.draw(st.integers(0, n - 1)), data.draw(st.integers(0, 2))
     cells = [["0.5"] * 3 for _ in range(n)]
@@ -152,14 +152,14 @@ def test_scores_beyond_float64_are_refused_with_their_row():
     assert caught.value.reason == "out_of_range"
 
 
-def test_whole_numbers_may_be_written_with_a_point():
+def test_column_indices_may_be_integral_floats():
     body = decode(DECODER, b'{"x": {"indices": [0, 2.0], "values": [1, 4]}}', 10)
     assert body.x is not None
     np.testing.assert_array_equal(dense_row(body.x, 3), [1, 0, 4])
 
 
 @pytest.mark.parametrize("text", ['{"x": %s}', '{"rows": [%s]}'])
-def test_a_column_that_is_no_whole_number_is_named(text: str):
+def test_fractional_column_indices_are_refused(text: str):
     with pytest.raises(InvalidRequest) as caught:
         answer(SERVED, (text % '{"indices": [0, 1.5], "values": [1, 4]}').encode())
     [fault] = caught.value.faults
@@ -180,7 +180,7 @@ def test_a_column_that_is_no_whole_number_is_named(text: str):
         b'{"x": [' + b"1," * 1_100_000 + b"1]}",
     ],
 )
-def test_a_body_that_would_become_far_too_many_objects_is_refused_as_text(body: bytes):
+def test_a_body_with_far_too_many_parts_is_refused_undecoded(body: bytes):
     with pytest.raises(TooLarge) as caught:
         decode(DECODER, body, 1000)
     assert caught.value.reason == "too_many_parts"
@@ -189,7 +189,7 @@ def test_a_body_that_would_become_far_too_many_objects_is_refused_as_text(body: 
 @pytest.mark.parametrize(
     "row", [b"[1,2,3]", b'{"indices":[0,1,2],"values":[1,2,3]}', b"[" + b"1," * 99_999 + b"1]"]
 )
-def test_as_many_parts_as_rows_may_have_are_read(row: bytes):
+def test_bodies_within_the_limit_of_rows_are_decoded(row: bytes):
     count = min(100_000, 15_000_000 // len(row))
     body = decode(DECODER, b'{"rows":[' + b",".join([row] * count) + b"]}", 100_000)
     assert body.rows is not None
