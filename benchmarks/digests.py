@@ -20,7 +20,8 @@ Prints a table of what differs. The last line is one JSON object with the counts
 422, such as a feature map that does not exist yet) and ``seconds``. The exit code is 1 if something differs,
 is missing, or did not train.
 
-Commits are unpacked into ``~/.cache/stms-digests``, where numba's compiled kernels stay for the next run.
+Commits are unpacked into ``~/.cache/stms-digests``, where numba's compiled kernels stay for the next run; what is
+not used for a day is deleted.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from benchmarks.processes import free_port, running, two_cores, wait_until_it_an
 Json = dict[str, Any]
 ROOT: Final = Path(__file__).resolve().parents[1]
 REFUSED: Final = "refused"
-_KEPT_CHECKOUTS = 6
+_UNUSED_SECONDS = 24 * 3600.0
 _ALL_JOBS_SECONDS = 900.0
 _NUMBERS = ("state", "objective", "gap", "iterations", "status", "threshold", "metrics")
 
@@ -226,13 +227,18 @@ def checkout(version: str) -> Path:
     folder = cache / commit
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        for old in sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime)[: -_KEPT_CHECKOUTS + 1]:
-            shutil.rmtree(old, ignore_errors=True)
+        for old in cache.iterdir():
+            if old.stat().st_mtime < time.time() - _UNUSED_SECONDS:
+                shutil.rmtree(old, ignore_errors=True)
         archive = subprocess.run([*git, "archive", commit], check=True, capture_output=True).stdout
         with tempfile.TemporaryDirectory(dir=cache) as temporary:
             with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
                 tar.extractall(Path(temporary) / commit, filter="data")
-            (Path(temporary) / commit).rename(folder)
+            try:
+                (Path(temporary) / commit).rename(folder)
+            except OSError:
+                if not folder.exists():  # otherwise another run has unpacked the same commit meanwhile
+                    raise
     os.utime(folder)
     return folder
 
