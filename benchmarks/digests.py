@@ -16,12 +16,12 @@ teacher and of every packed student is compared, and with it the numbers the API
 processor's rounding, so only two runs on one machine compare.
 
 Prints a table of what differs. The last line is one JSON object with the counts ``jobs``, ``artifacts``,
-``equal``, ``different``, ``missing`` (in one version only), ``refused`` (jobs that both versions answer with
-422, such as a feature map that does not exist yet) and ``seconds``. The exit code is 1 if something differs,
-is missing, or did not train.
+``equal``, ``different``, ``missing`` (in one version only) and ``failed`` (jobs that did not succeed), the
+list ``refused`` (jobs that both versions answer with 422, such as an unknown kind of feature map) and
+``seconds``. The exit code is 1 if something differs, is missing or failed, or if nothing was compared.
 
-Commits are unpacked into ``~/.cache/stms-digests``, where numba's compiled kernels stay for the next run; what is
-not used for a day is deleted.
+Commits are unpacked into ``~/.cache/stms-digests``, where numba's compiled kernels stay for the next run.
+Checkouts that were not used for a day are deleted.
 """
 
 from __future__ import annotations
