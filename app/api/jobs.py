@@ -77,11 +77,11 @@ def list_jobs(
     after: After = None,
 ) -> Page[JobView]:
     """All jobs, newest first."""
-    found, has_more = training.list_jobs(context.store, limit=limit, after=after, states=status or ())
+    jobs, has_more = training.list_jobs(context.store, limit=limit, after=after, states=status or ())
     if has_more:
-        link_next(request, response, found[-1].id)
-    workers = training.workers_of(context.store, found)
-    return Page(data=[_view(job, workers[job.id]) for job in found], has_more=has_more)
+        link_next(request, response, jobs[-1].id)
+    workers = training.workers_of(context.store, jobs)
+    return Page(data=[_view(job, workers[job.id]) for job in jobs], has_more=has_more)
 
 
 @router.get("/{job_id}", response_model=JobView)
@@ -128,10 +128,10 @@ def events(
     seen = last_seen if after is None else after
     if "text/event-stream" in request.headers.get("accept", ""):
         return _stream(request, context, job_id, max(seen, 0))
-    found, has_more = training.job_events(context.store, job_id, after=max(seen, 0), limit=limit)
+    page, has_more = training.job_events(context.store, job_id, after=max(seen, 0), limit=limit)
     if has_more:
-        link_next(request, response, found[-1].seq)
-    return Page[EventView](data=[EventView.of(event) for event in found], has_more=has_more)
+        link_next(request, response, page[-1].seq)
+    return Page[EventView](data=[EventView.of(event) for event in page], has_more=has_more)
 
 
 @router.get("/{job_id}/students")
@@ -205,8 +205,8 @@ def _stream(request: Request, context: AppContext, job_id: str, after: int) -> R
     def read(seen: int) -> tuple[Sequence[Event], bool]:
         # The state is read first: a job that has ended stores no further events.
         ended = training.get_job(context.store, job_id).state.ended
-        found, has_more = training.job_events(context.store, job_id, after=seen)
-        return found, ended and not has_more
+        page, has_more = training.job_events(context.store, job_id, after=seen)
+        return page, ended and not has_more
 
     first = read(after)
     if first == ([], True):

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 import httpx
 
-from app.client.results import Decision, Decisions, Json
+from app.client.errors import Json
+from app.client.results import Decision, Decisions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

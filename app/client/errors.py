@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
 from time import time
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 
-Json = dict[str, Any]
+Json: TypeAlias = dict[str, Any]
 
 
 class StmsError(Exception):

@@ -12,9 +12,9 @@ import httpx
 
 from app.client import calls
 from app.client.calls import Call, Row, Rows
-from app.client.errors import JobNotSucceeded, NotFound, StmsError, problem_of, unreachable
+from app.client.errors import JobNotSucceeded, Json, NotFound, StmsError, problem_of, unreachable
 from app.client.events import ENDED, EventCursor, EventReader
-from app.client.results import Decision, Decisions, JobEvent, Json
+from app.client.results import Decision, Decisions, JobEvent
 from app.client.retries import Retry
 from app.client.transport import (
     STREAM_TIMEOUT,

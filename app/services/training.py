@@ -162,8 +162,8 @@ def workers_of(store: Store, jobs: Sequence[Job]) -> dict[str, Sequence[str]]:
     """Names of the workers that are working on each job."""
     running = [job.id for job in jobs if job.state in {JobState.RUNNING, JobState.CANCELLING}]
     with store.read() as uow:
-        found = uow.units.workers_of(running) if running else {}
-    return {job.id: found.get(job.id, ()) for job in jobs}
+        workers = uow.units.workers_of(running) if running else {}
+    return {job.id: workers.get(job.id, ()) for job in jobs}
 
 
 def list_jobs(
@@ -180,8 +180,8 @@ def job_events(
     """Events with numbers above ``after``, oldest first; and whether more follow. Raises NotFound."""
     with store.read() as uow:
         uow.jobs.get(job_id)
-        found = uow.events.after(job_id, after, limit=limit + 1)
-    return found[:limit], len(found) > limit
+        events = uow.events.after(job_id, after, limit=limit + 1)
+    return events[:limit], len(events) > limit
 
 
 def job_students(
@@ -206,9 +206,9 @@ def job_students(
             pending = StudentRow(job_id, target, dataset.classes[target], name, StudentState.PENDING)
             rows.setdefault((target, name), pending)
     shown = set(coming[:limit])
-    found = [rows[pair] for pair in sorted(rows) if pair[0] in shown]
+    page = [rows[pair] for pair in sorted(rows) if pair[0] in shown]
     # No row at all means that the job does not train this method, for any class.
-    return found, bool(found) and len(coming) > limit
+    return page, bool(page) and len(coming) > limit
 
 
 def student_trace(store: Store, job_id: str, class_index: int, method: str) -> Json:
