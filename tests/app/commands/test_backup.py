@@ -117,7 +117,7 @@ def test_a_damaged_database_is_replaced(settings: Settings, tmp_path: Path):
 
 @contextmanager
 def writing(settings: Settings) -> Iterator[list[int]]:
-    """Somebody who counts in both databases, first in that of the jobs, all the time."""
+    """A writer that increments a counter in both databases continuously, first in that of the jobs."""
     stop, written = threading.Event(), [0]
 
     def write() -> None:
@@ -162,7 +162,7 @@ def test_both_files_are_of_one_moment_while_the_service_writes(settings: Setting
 
 
 def clock_at_first(folder: Path) -> int:
-    """Ticks of the registry before anybody counted: those of the model."""
+    """The registry's revision before the counters start: increments by the model."""
     with closing(sqlite3.connect(folder / "stms.sqlite")) as connection:
         now = connection.execute("SELECT revision FROM registry_clock").fetchone()[0]
     with closing(sqlite3.connect(folder / "jobs.sqlite")) as connection:

@@ -1,4 +1,4 @@
-"""`stms ping`: the truth about servers and workers, as health checks are told it."""
+"""`stms ping`: the state of servers and workers, as health checks see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuning from the command line: a job that searches, and what it tells of its search."""
+"""Tuning from the command line: a job with a search, and the output about its search."""
 
 from __future__ import annotations
 

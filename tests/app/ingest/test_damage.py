@@ -1,4 +1,4 @@
-"""Whatever happens to a file on its way, the user gets data or a clear error."""
+"""Damaged files of every format give either valid data or a clear error."""
 
 from __future__ import annotations
 

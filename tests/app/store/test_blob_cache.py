@@ -249,7 +249,7 @@ def test_what_was_written_is_read_again_in_pieces(files: BlobCache):
 
 
 class FullDisk:
-    """A disk with room for so many bytes, in the place of `_write_all`."""
+    """Replacement for `_write_all`: a disk with a limited number of free bytes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         self.room = room

@@ -1,4 +1,4 @@
-"""Errors of the databases themselves, made on purpose, as the callers of the service are told of them."""
+"""Real database errors, provoked on purpose, and the errors that callers of the store get."""
 
 from __future__ import annotations
 

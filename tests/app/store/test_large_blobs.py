@@ -1,4 +1,4 @@
-"""Blobs stored step by step: there for nobody until they are whole, resumed after a crash, collected."""
+"""Large blobs: invisible until complete, resumed after a crash, deleted in several transactions."""
 
 from __future__ import annotations
 
