@@ -26,15 +26,16 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, cpu_count, delayed
 
-from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
 from core.data.dataset import LabelledData
 from core.data.scaling_kind import Scaling
 from core.features.spec import FeatureSpec
 from core.model_selection.metrics import binary_metrics
 from core.packed import PackedStudent, PackedTeacher
+from core.run import Run
 from core.solvers.threads import one_blas_thread
+from core.students.compact import Compact
 from core.training.config import TrainingConfig
-from core.training.evaluation import Examination
+from core.training.evaluation import Evaluator
 from core.training.pipeline import TrainedStudent, prepare, train_student
 
 SIZES = (25, 50, 100, 200, 400)
@@ -105,21 +106,21 @@ def measure(name: str, task: Task) -> dict[str, dict[str, float]]:
     targets = [data.classes.index(label) for label in task.classes or data.classes]
     started = time.monotonic()
     preparation = prepare(data, TrainingConfig(features=task.features))
-    rows = CompactRows.of(preparation, data)
+    Compact().prepare(preparation.examples, Run())
     print(f"{name}: {data.n} rows, {len(targets)} classes, teacher in {time.monotonic() - started:.0f} s")
-    examination = Examination.of(preparation, test)
+    examination = Evaluator.of(preparation, test)
 
     def each(fit: Callable[[int], Any]) -> list[Any]:
         with one_blas_thread():
             return list(Parallel(n_jobs=cpu_count(), prefer="threads")(delayed(fit)(one) for one in targets))
 
     full: list[TrainedStudent] = each(lambda target: train_student(preparation, target))
-    compact: dict[int, list[TrainedCompact]] = {}
+    compact: dict[int, list[TrainedStudent]] = {}
     training: dict[int, float] = {}
     for size in SIZES:
         started = time.monotonic()
-        spec = CompactSpec(n_landmarks=size, steps=task.steps)
-        compact[size] = each(lambda target, spec=spec: train_compact_student(rows, target, spec))
+        spec = Compact(n_landmarks=size, steps=task.steps)
+        compact[size] = each(lambda target, spec=spec: train_student(preparation, target, spec))
         training[size] = time.monotonic() - started
         print(f"  {size} landmarks in {training[size]:.0f} s", flush=True)
     seconds = query_seconds(
@@ -130,21 +131,24 @@ def measure(name: str, task: Task) -> dict[str, dict[str, float]]:
     figures = {
         "teacher": _figure([examination.teacher(target).metrics.f1 for target in targets], 1.0),
         "full_student": _figure(
-            [examination.student(one.target, one.fitted, one.packed.threshold).metrics.f1 for one in full],
+            [
+                examination.student(one.target, one.method, one.fitted, one.packed.threshold).metrics.f1
+                for one in full
+            ],
             seconds["full_student"] / seconds["teacher"],
         ),
     }
     for size, some in compact.items():
         found = _figure([_f1(one, test) for one in some], seconds[str(size)] / seconds["teacher"])
-        found["relative_cost"] = round(some[0].relative_cost, 4)
-        found["gate_r2"] = round(statistics.mean(one.fitted.gate_r2 for one in some), 3)
+        found["relative_cost"] = round(some[0].fitted.facts()["relative_cost"], 4)
+        found["gate_r2"] = round(statistics.mean(one.packed.metadata["gate_r2"] for one in some), 3)
         found["training_seconds"] = round(training[size], 1)
         figures[str(size)] = found
     show(figures, seconds["teacher"])
     return figures
 
 
-def _f1(trained: TrainedCompact, test: LabelledData) -> float | None:
+def _f1(trained: TrainedStudent, test: LabelledData) -> float | None:
     scores = trained.packed.scores(test.X)
     return binary_metrics(test.y == trained.target, scores >= trained.packed.threshold, scores).f1
 

@@ -44,7 +44,7 @@ from core.solvers.solution import Solution
 from core.solvers.threads import one_blas_thread
 from core.students.difficulty import ScoreRanks, difficulty_degrees
 from core.teachers.linear import LinearTeacher
-from core.training.config import TrainingConfig
+from core.teachers.ssvm import SSVM
 from core.types import FloatArray, IntArray
 
 T = TypeVar("T")
@@ -265,7 +265,7 @@ def compare_sizes(timed: Any) -> dict[str, Any]:
     for n in SIZES:
 
         def fit(n: int = n) -> None:
-            bound = TrainingConfig().teacher_C / n
+            bound = SSVM().C / n
             teacher = solve_crammer_singer(CrammerSingerProblem(X[:n], y[:n], 5, bound), tolerance=TOLERANCE)
             solve_dual_cd(gated(X[:n], y[:n], X[:n] @ teacher.value.T, 0), tolerance=TOLERANCE)
 
@@ -296,7 +296,7 @@ def probe_memory(file: Path) -> float:
     problem = CrammerSingerProblem(features, y, K, TEACHER_CS[0] / len(y))
     with one_blas_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
         teacher = solve_crammer_singer(problem, tolerance=TOLERANCE)
-        scores = LinearTeacher(teacher.value).scores(features)
+        scores = LinearTeacher(teacher.value).feature_scores(features)
         ranks = ScoreRanks.of(scores)
         del problem, teacher  # a student needs the scores only
         fits = pool.map(

@@ -17,20 +17,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import numpy as np
 
 from core.data.dataset import LabelledData
 from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
-from core.model_selection.folds import TuningFolds, make_folds
-from core.model_selection.grid import PAPER_GRID
+from core.model_selection.folds import Folds, make_folds, task_of_features
 from core.model_selection.options import Strategy
-from core.model_selection.results import Tuned
+from core.model_selection.results import SearchResult
 from core.model_selection.search import tune_student
 from core.run import Run
-from core.students.spec import Method
+from core.students.gated import GATED, Method
+from core.students.grid import PAPER_GRID
+from core.teachers.ssvm import SSVM
 
 T = TypeVar("T")
 
@@ -66,31 +67,36 @@ def timed(work: Callable[[], T]) -> tuple[T, Cost]:
     return result, Cost(time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def folds_of(name: str, n_threads: int | None) -> TuningFolds:
+def folds_of(name: str, n_threads: int | None) -> Folds:
     """Features of the training rows, ten folds, and the teacher's C."""
     with np.load(data_folder() / f"{name}.npz", allow_pickle=False) as arrays:
         data = LabelledData.from_arrays(arrays["X_train"].astype(np.float64), arrays["y_train"])
     features = fit_feature_map(data.X, FEATURES[name], 0).transform(data.X)
-    return make_folds(features, data.y, data.classes, teacher_Cs=PAPER_GRID.C, run=Run(n_threads=n_threads))
+    return make_folds(
+        task_of_features(features, data.y, data.K),
+        data.classes,
+        [SSVM(C) for C in PAPER_GRID.C],
+        run=Run(n_threads=n_threads),
+    )
 
 
 def search_all(
-    folds: TuningFolds, strategy: Strategy, n_threads: int | None
-) -> dict[tuple[int, Method], Tuned]:
+    folds: Folds, strategy: Strategy, n_threads: int | None
+) -> dict[tuple[int, Method], SearchResult]:
     """Every class and method."""
     return {
         (target, method): tune_student(
-            folds, target, method, PAPER_GRID, strategy=strategy, run=Run(n_threads=n_threads)
+            folds, target, GATED[method]().grid(PAPER_GRID), strategy=strategy, run=Run(n_threads=n_threads)
         )
         for target in range(len(folds.classes))
-        for method in get_args(Method)
+        for method in GATED
     }
 
 
-def distance(exhaustive: Tuned, halving: Tuned) -> float:
+def distance(exhaustive: SearchResult, halving: SearchResult) -> float:
     """How far below the best score the point of halving is, in standard errors of the best."""
-    chosen = (halving.spec.C, halving.spec.margin, halving.spec.difficulty_floor)
-    score = next(p.score for p in exhaustive.trace if (p.C, p.margin, p.floor) == chosen)
+    chosen = halving.spec.params()
+    score = next(point.score for point in exhaustive.trace if point.params == chosen)
     below = exhaustive.score - score
     if below <= 0.0:
         return 0.0
@@ -105,8 +111,8 @@ def run(name: str, n_threads: int | None) -> dict[str, Any]:
     away = {key: distance(best[key], found[key]) for key in best}
     fits = folds.n_folds * sum(len(tuned.trace) for tuned in best.values())
     print(
-        f"{name}: n {len(folds.labels)}, m {folds.features.shape[1]}, {len(folds.classes)} classes,"
-        f" teacher C {folds.teacher.C:g}; rare classes: {', '.join(folds.rare_classes) or 'none'}"
+        f"{name}: n {len(folds.labels)}, m {folds.single.shape[1]}, {len(folds.classes)} classes,"
+        f" teacher {folds.teacher.spec.params()}; rare classes: {', '.join(folds.rare_classes) or 'none'}"
     )
     print(f"  features, folds, teachers {shared.wall:7.1f} s, {shared.cpu:7.1f} s of processor")
     print(
@@ -114,7 +120,7 @@ def run(name: str, n_threads: int | None) -> dict[str, Any]:
         f" {fits} fits, {1e3 * exhaustive.cpu / fits:.2f} ms each"
     )
     print(f"  halving                   {halving.wall:7.1f} s, {halving.cpu:7.1f} s of processor")
-    for method in get_args(Method):
+    for method in GATED:
         keys = [key for key in best if key[1] == method]
         means = [100 * float(np.mean([tuned[key].score for key in keys])) for tuned in (best, found)]
         print(

@@ -10,18 +10,23 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 from joblib import Parallel, delayed
 
-from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
 from core.data.dataset import LabelledData
 from core.model_selection.metrics import binary_metrics
 from core.model_selection.setting import some_rows
+from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
+from core.students.compact import Compact
+from core.students.compact_student import CompactStudent
+from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
-from core.training.evaluation import Examination
+from core.training.evaluation import Evaluator
 from core.training.preparation import Preparation, data_digest, prepare
+from core.training.student_training import TrainedStudent, train_student
 from experiments.data import Split
 from experiments.plans import CurvePlan, Effort
 from experiments.stats import bootstrap, interval, over_classes, rounded
@@ -74,7 +79,7 @@ class CompactCurve(Work):
     def make(self, name: str) -> Record:
         if name != TEACHER:
             return self._points([name])[0]
-        evaluator = Examination.of(self._preparation, self._test)
+        evaluator = Evaluator.of(self._preparation, self._test)
         return {
             "plan": self._plan.as_dict(),
             "classes": list(self._train.classes),
@@ -86,39 +91,36 @@ class CompactCurve(Work):
     @cached_property
     def _preparation(self) -> Preparation:
         plan = self._plan
-        config = TrainingConfig(features=plan.features, teacher_C=plan.teacher_C, seed=self._effort.seed)
+        config = TrainingConfig(features=plan.features, teacher=SSVM(plan.teacher_C), seed=self._effort.seed)
         return prepare(self._train, config)
-
-    @cached_property
-    def _rows(self) -> CompactRows:
-        return CompactRows.of(self._preparation, self._train)
 
     def _points(self, names: Sequence[str]) -> list[Record]:
         """Train in parallel, then measure one by one, so that nothing of ours runs beside the timing."""
-        rows = self._rows
+        Compact().prepare(self._preparation.examples, CoreRun(self._effort.seed))
         with one_blas_thread():
             pool = Parallel(n_jobs=self._effort.n_threads, prefer="threads")
-            students = pool(delayed(self._fit)(rows, name) for name in names)
+            students = pool(delayed(self._fit)(name) for name in names)
         return [self._measured(student) for student in students]
 
-    def _fit(self, rows: CompactRows, name: str) -> TrainedCompact:
+    def _fit(self, name: str) -> TrainedStudent:
         _, size, _, code = name.split("-")
-        spec = CompactSpec(n_landmarks=int(size), steps=self._plan.steps)
-        return train_compact_student(rows, int(code), spec)
+        spec = Compact(n_landmarks=int(size), steps=self._plan.steps)
+        return train_student(self._preparation, int(code), spec)
 
-    def _measured(self, student: TrainedCompact) -> Record:
+    def _measured(self, student: TrainedStudent) -> Record:
+        fitted = cast(CompactStudent, student.fitted)
         packed, truth = student.packed, self._test.y == student.target
         score = packed.scores(self._test.X)
         decision = score >= packed.threshold
         teacher, effort = self._preparation.packed_teacher(), self._effort
         return {
             "label": student.label,
-            "landmarks": student.n_landmarks,
+            "landmarks": fitted.n_landmarks,
             "metrics": binary_metrics(truth, decision, score).as_dict(),
             "replicates": {"f1": rounded(bootstrap(truth, decision, score, effort.replicates)["f1"])},
             "seconds_per_query": measure_against_teacher(teacher, packed, self._test.X, seed=effort.seed),
-            "relative_cost": student.relative_cost,
-            "gate_r2": student.fitted.gate_r2,
+            "relative_cost": fitted.relative_cost,
+            "gate_r2": fitted.fitted.gate_r2,
             "training_seconds": round(student.seconds, 3),
         }
 

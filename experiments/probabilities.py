@@ -12,14 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from core.model_selection.calibration import fit_calibration, reliability
-from core.model_selection.grid import Grid
 from core.model_selection.metrics import binary_metrics
 from core.model_selection.options import CalibrationKind
 from core.model_selection.search import tune_student
 from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
-from core.students.fitting import fit_student
-from core.students.spec import Method, StudentSpec
+from core.students.gated import GSVM, Method
+from core.students.grid import Grid
 from experiments.plans import GridName
 from experiments.protocol import Protocol
 from experiments.stats import student_name
@@ -45,10 +44,10 @@ def chosen_point(student: Record) -> dict[str, float]:
     return {name: float(student["chosen"][name]) for name in ("C", "margin", "floor")}
 
 
-def chosen_spec(student: Record, tolerance: float) -> StudentSpec:
+def chosen_spec(student: Record, tolerance: float) -> GSVM:
     """The student of a record. tolerance: of its plan. Raises InvalidProblem for values out of bounds."""
     C, margin, floor = chosen_point(student).values()
-    return StudentSpec(METHOD, C, margin, floor, tolerance=tolerance)
+    return GSVM(C, margin, floor, tolerance=tolerance)
 
 
 class Probabilities(Work):
@@ -72,23 +71,20 @@ class Probabilities(Work):
         tuned = tune_student(
             protocol.folds,
             code,
-            METHOD,
-            Grid(C=(point["C"],), margins=(point["margin"],), floors=(point["floor"],)),
+            GSVM().grid(Grid(C=(point["C"],), margins=(point["margin"],), floors=(point["floor"],))),
             strategy="exhaustive",
             metric=protocol.plan.metric,
             run=protocol.core_run,
         )
         preparation, evaluator = protocol.preparation, protocol.evaluator
         with one_blas_thread():
-            lesson = preparation.lesson(code, floor=point["floor"])
-            spec = chosen_spec(student, protocol.plan.tolerance)
-            fitted = fit_student(preparation.features, lesson, spec, CoreRun(protocol.effort.seed))
-            score = fitted.scores(evaluator.features)
-        positives, truth = int(lesson.positive.sum()), evaluator.labels == code
-        enough = min(positives, len(lesson.positive) - positives) >= ISOTONIC_NEEDS
+            problem, spec = preparation.problem(code), chosen_spec(student, protocol.plan.tolerance)
+            score = spec.fit(problem, CoreRun(protocol.effort.seed)).scores(evaluator.examples)
+        positives, truth = int(problem.positive.sum()), evaluator.labels == code
+        enough = min(positives, len(problem.positive) - positives) >= ISOTONIC_NEEDS
         measured: dict[str, Record | None] = dict.fromkeys(KINDS)
         for kind in KINDS if enough else KINDS[:1]:
-            calibration = fit_calibration(lesson.positive, tuned.held_out_scores, kind)
+            calibration = fit_calibration(problem.positive, tuned.held_out_scores, kind)
             measured[kind] = reliability(truth, calibration.probabilities(score)).as_dict()
         f1 = binary_metrics(truth, score >= student["chosen"]["threshold"], score).f1
         return {

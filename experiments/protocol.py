@@ -12,18 +12,18 @@ import numpy as np
 
 from core.features.spec import FeatureSpec
 from core.model_selection.class_thresholds import class_thresholds
-from core.model_selection.folds import TuningFolds, make_folds
+from core.model_selection.folds import Folds, make_folds
 from core.model_selection.joint import JointlyTuned, tune_jointly
 from core.model_selection.metrics import binary_metrics, roc
-from core.model_selection.results import Tuned
+from core.model_selection.results import SearchResult
 from core.model_selection.search import tune_student
 from core.model_selection.setting import Report, choose_setting, folds_of
 from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
-from core.students.fitting import fit_student
-from core.students.spec import Method, StudentSpec
+from core.students.gated import GATED, Method
+from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
-from core.training.evaluation import Examination
+from core.training.evaluation import Evaluator
 from core.training.preparation import Preparation, data_digest, prepare
 from core.types import BoolArray, FloatArray, IntArray
 from experiments.data import Split
@@ -91,27 +91,23 @@ class Protocol(Work):
         """Map and teacher, fitted to the training part."""
         setting = self.needed("setting")
         features = FeatureSpec(**setting["features"])
-        config = TrainingConfig(features=features, teacher_C=setting["teacher_C"], seed=self.effort.seed)
+        config = TrainingConfig(features=features, teacher=SSVM(setting["teacher_C"]), seed=self.effort.seed)
         return prepare(self.data.train, config)
 
     @cached_property
-    def evaluator(self) -> Examination:
+    def evaluator(self) -> Evaluator:
         """The test part."""
-        return Examination.of(self.preparation, self.data.test)
+        return Evaluator.of(self.preparation, self.data.test)
 
     @cached_property
-    def folds(self) -> TuningFolds:
+    def folds(self) -> Folds:
         """The folds that the students are tuned on, with their teachers."""
         preparation, config = self.preparation, self.preparation.config
         return make_folds(
-            preparation.features,
-            preparation.labels,
+            preparation.task,
             preparation.classes,
-            teacher_Cs=(config.teacher_C,),
+            (config.teacher,),
             fold_of=folds_of(preparation.labels, self._groups, self.plan.folds, config.seed),
-            tolerance=config.teacher_tolerance,
-            max_epochs=config.teacher_max_epochs,
-            warm_start=preparation.teacher,
             run=self.core_run,
         )
 
@@ -127,13 +123,10 @@ class Protocol(Work):
             chosen = {**tuned["chosen"], "threshold": tuned["thresholds"][target]}
         else:
             chosen = {**self._tune_class(target, method), "threshold": 0.0}
-        spec = StudentSpec(
-            method, chosen["C"], chosen["margin"], chosen["floor"], tolerance=self.plan.tolerance
-        )
-        lesson = self.preparation.lesson(target, floor=spec.difficulty_floor)
+        spec = GATED[method](chosen["C"], chosen["margin"], chosen["floor"], tolerance=self.plan.tolerance)
         with one_blas_thread():
-            fitted = fit_student(self.preparation.features, lesson, spec, CoreRun(self.effort.seed))
-            score = fitted.scores(self.evaluator.features)
+            fitted = spec.fit(self.preparation.problem(target), CoreRun(self.effort.seed))
+            score = fitted.scores(self.evaluator.examples)
         return {
             **self._measured(target, score >= chosen["threshold"], score),
             "classes_evaluated": 1.0,
@@ -147,8 +140,7 @@ class Protocol(Work):
         tuned = tune_student(
             self.folds,
             target,
-            method,
-            plan.grid,
+            GATED[method]().grid(plan.grid),
             strategy=plan.strategy_of(self.run.split),
             metric=plan.metric,
             threshold_rule="zero",
@@ -159,7 +151,7 @@ class Protocol(Work):
     def _tune_jointly(self, method: Method) -> Record:
         """One point for all classes, and the threshold of each."""
         data = self.data.train
-        tuned = tune_jointly(self.folds, range(data.K), method, self.plan.grid, run=self.core_run)
+        tuned = tune_jointly(self.folds, range(data.K), GATED[method]().grid(self.plan.grid), self.core_run)
         truth = data.y == np.array(tuned.targets)[:, None]
         thresholds = class_thresholds(truth, tuned.held_out_scores, self.folds.fold_of)
         trace = [point.as_dict() for point in tuned.trace]
@@ -177,11 +169,9 @@ class Protocol(Work):
         }
 
 
-def _chosen(tuned: Tuned | JointlyTuned) -> Record:
+def _chosen(tuned: SearchResult | JointlyTuned) -> Record:
     return {
-        "C": tuned.spec.C,
-        "margin": tuned.spec.margin,
-        "floor": tuned.spec.difficulty_floor,
+        **tuned.spec.params(),
         "cv_score": tuned.score,
         "cv_standard_error": tuned.standard_error,
         "points": len(tuned.trace),

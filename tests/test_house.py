@@ -26,7 +26,6 @@ TRAINING_MODULES = {
     "core.features",
     "core.model_selection",
     "core.training",
-    "core.compact",
     "core.estimators",
     "app.jobs",
 }
@@ -34,11 +33,16 @@ DECLARATIONS = {
     "core.features",
     "core.features.spec",
     "core.model_selection",
-    "core.model_selection.grid",
     "core.model_selection.options",
     "core.model_selection.tuning_spec",
     "core.students",
-    "core.students.spec",
+    "core.students.base",
+    "core.students.compact",
+    "core.students.gated",
+    "core.students.grid",
+    "core.teachers",
+    "core.teachers.base",
+    "core.teachers.ssvm",
     "core.training",
     "core.training.config",
 }
@@ -58,14 +62,14 @@ APP_LAYERS = (
 """From the bottom up: a package imports only packages of lower layers."""
 CORE_LAYERS = (
     {"core.types", "core.errors"},
-    {"core.parameters", "core.run"},
+    {"core.parameters", "core.registry", "core.run"},
     {"core.data"},
     {"core.solvers", "core.packed"},
     {"core.features"},
     {"core.teachers", "core.students"},
+    {"core.learners"},
     {"core.model_selection"},
     {"core.training"},
-    {"core.compact"},
     {"core.estimators"},
 )
 ONE_PLACE = {

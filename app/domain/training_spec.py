@@ -7,21 +7,23 @@ how they are grouped, and adds what only the service knows: imported teachers, t
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from app.domain.names import AliasName, Reference
 from app.domain.parameter_fields import AsJson, SpecModel, declared, model_of
 from core.features.spec import FeatureSpec
-from core.model_selection.grid import OPEN_GRID, PAPER_GRID, Grid
 from core.model_selection.options import CalibrationRule, ThresholdRule
 from core.model_selection.tuning_spec import TuningSpec
-from core.students.spec import CompactSpec, Method, StudentSpec
+from core.parameters import parameters_of
+from core.students.compact import Compact as CompactSpec
+from core.students.gated import GATED, GSVM, GatedSpec, Method
+from core.students.grid import Grid
+from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 
 ServedMethod: TypeAlias = Literal["gsvm", "gsvm0", "svm", "compact"]
-_GRIDS = {"paper": PAPER_GRID, "open": OPEN_GRID}
 
 
 def _either(*schemas: dict[str, Any]) -> ConfigDict:
@@ -35,15 +37,46 @@ def _absent(*names: str) -> dict[str, Any]:
 
 
 Features: TypeAlias = Annotated[FeatureSpec, AsJson(FeatureSpec, model_of(FeatureSpec, "FeatureParameters"))]
-Student: TypeAlias = Annotated[StudentSpec, AsJson(StudentSpec, model_of(StudentSpec, "StudentParameters"))]
+
+
+class _StudentAsJson(AsJson):
+    """A gated SVM: the kind is a field in JSON."""
+
+    def _read(self, values: SpecModel) -> GatedSpec:
+        fields = {name: getattr(values, name) for name in type(values).model_fields}
+        return GATED[fields.pop("method")](**fields)
+
+
+def _student_to_json(spec: GatedSpec) -> dict[str, Any]:
+    return {"method": spec.name, **asdict(spec)}
+
+
+_METHOD_FIELD = Field(
+    "gsvm", description="gsvm: with difficulty; gsvm0: without (d = 1); svm: no teacher, the margin is 1."
+)
+Student: TypeAlias = Annotated[
+    GatedSpec,
+    _StudentAsJson(
+        GatedSpec,
+        model_of(GatedSpec, "StudentParameters", fields={"method": (Method, _METHOD_FIELD)}),
+        _student_to_json,
+    ),
+]
 
 _ONE_BUDGET = _either(
     _absent("relative_cost", "max_f1_loss"),
     _absent("n_landmarks", "max_f1_loss"),
     _absent("n_landmarks", "relative_cost"),
 )
+
+
+def _compact_to_json(spec: CompactSpec) -> dict[str, Any]:
+    return {one.name: getattr(spec, one.name) for one in parameters_of(CompactSpec)}
+
+
 Compact: TypeAlias = Annotated[
-    CompactSpec, AsJson(CompactSpec, model_of(CompactSpec, "CompactParameters", config=_ONE_BUDGET))
+    CompactSpec,
+    AsJson(CompactSpec, model_of(CompactSpec, "CompactParameters", config=_ONE_BUDGET), _compact_to_json),
 ]
 
 
@@ -58,30 +91,13 @@ _GridChoice: TypeAlias = Annotated[
 ]
 
 
-class _TuningAsJson(AsJson):
-    """A grid of core has a name in JSON."""
-
-    def _read(self, values: SpecModel) -> TuningSpec:
-        fields = {name: getattr(values, name) for name in type(values).model_fields}
-        return TuningSpec(**fields | {"grid": _GRIDS.get(fields["grid"], fields["grid"])})
-
-
-def _tuning_to_json(spec: TuningSpec) -> dict[str, Any]:
-    names = {grid: name for name, grid in _GRIDS.items()}
-    return asdict(spec) | {"grid": names.get(spec.grid) or asdict(spec.grid)}
-
-
 _GRID_FIELD = Field(
     "paper",
     description="Points to try: the paper's 560 (C ≤ 1e3), 126 up to C = 1e6, or a grid of one's own.",
 )
 Tuning: TypeAlias = Annotated[
     TuningSpec,
-    _TuningAsJson(
-        TuningSpec,
-        model_of(TuningSpec, "TuningParameters", fields={"grid": (_GridChoice, _GRID_FIELD)}),
-        _tuning_to_json,
-    ),
+    AsJson(TuningSpec, model_of(TuningSpec, "TuningParameters", fields={"grid": (_GridChoice, _GRID_FIELD)})),
 ]
 
 
@@ -93,9 +109,9 @@ class TeacherParameters(SpecModel):
         description="An imported head (`name`, `name@alias`, `name@3`) instead of a teacher that is trained;"
         " needs linear features.",
     )
-    C: float = declared(TrainingConfig, "teacher_C")
-    tolerance: float = declared(TrainingConfig, "teacher_tolerance")
-    max_epochs: int = declared(TrainingConfig, "teacher_max_epochs")
+    C: float = declared(SSVM, "C")
+    tolerance: float = declared(SSVM, "tolerance")
+    max_epochs: int = declared(SSVM, "max_epochs")
 
 
 class CalibrationParameters(SpecModel):
@@ -156,7 +172,7 @@ class TrainingSpec(SpecModel):
 
     features: Features = FeatureSpec()
     teacher: TeacherParameters = TeacherParameters()
-    student: Student = StudentSpec()
+    student: Student = GSVM()
     compact: Compact | None = Field(
         None,
         description="null: students on the teacher's features; {}: compact students, 100 landmarks each.",
@@ -177,7 +193,7 @@ class TrainingSpec(SpecModel):
     @property
     def served_method(self) -> ServedMethod:
         """The method of the students that answer queries."""
-        return self.student.method if self.compact is None else "compact"
+        return cast(ServedMethod, self.student.name if self.compact is None else "compact")
 
     @model_validator(mode="after")
     def _linear_with_a_head(self) -> TrainingSpec:

@@ -49,20 +49,19 @@ def _seconds(processes: int, rows: int, features: Mapping[str, Any], students: i
 
 
 def _fit(rows: int, features: dict[str, Any], students: int, begin: Barrier, took: Queue[float]) -> None:
-    from core import FeatureSpec, LabelledData, StudentSpec, TrainingConfig
+    from core import GSVM, SSVM, FeatureSpec, LabelledData, Run, TrainingConfig
     from core.solvers.threads import one_blas_thread
-    from core.students.fitting import fit_student
     from core.training.preparation import prepare
 
     with np.load(data_folder() / "letter.npz", allow_pickle=False) as data:
         train = LabelledData.from_arrays(data["X_train"][:rows], data["y_train"][:rows])
     C = GRIDS["open grid"]
-    made = prepare(train, TrainingConfig(features=FeatureSpec(**features), teacher_C=C[0]))
-    spec = StudentSpec(C=C[1])
+    made = prepare(train, TrainingConfig(features=FeatureSpec(**features), teacher=SSVM(C[0])))
+    spec = GSVM(C=C[1])
     with one_blas_thread():
-        fit_student(made.features, made.lesson(0), spec)
+        spec.fit(made.problem(0), Run())
         begin.wait(_WAIT_SECONDS)
         started = time.perf_counter()
         for target in range(students):
-            fit_student(made.features, made.lesson(target), spec)
+            spec.fit(made.problem(target), Run())
         took.put(time.perf_counter() - started)

@@ -8,7 +8,7 @@ dense or CSR.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -18,6 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
+from core.data.bounds import refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.estimators.base import (
     Estimator,
@@ -26,14 +27,17 @@ from core.estimators.base import (
     iterations_of,
     labelled_data,
 )
+from core.features.examples import Examples
 from core.features.spec import FeatureKind
 from core.model_selection.options import CalibrationRule, ThresholdRule
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
 from core.run import Run
-from core.students.spec import Method, Solver, StudentSpec
+from core.students.gated import GATED, GatedSpec, Method, Solver
+from core.teachers.linear import LinearTeacher
+from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
-from core.training.pipeline import TrainedStudent, prepare, train, train_student
+from core.training.pipeline import prepare, train, train_student
 from core.types import FloatArray
 
 
@@ -74,15 +78,16 @@ class StructuralSVMClassifier(Estimator):
         self.classes_, codes = classes_of(labels)
         config = TrainingConfig(
             features=self._feature_spec(),
-            teacher_C=self.C,
-            teacher_tolerance=self.tolerance,
-            teacher_max_epochs=self.max_epochs,
+            teacher=SSVM(self.C, self.tolerance, self.max_epochs),
             seed=self._seed(),
         )
         preparation = prepare(labelled_data(rows, codes, self.classes_), config)
         self.feature_map_ = preparation.feature_map
-        self._teacher = preparation.teacher
-        self.coef_ = preparation.teacher.weights
+        teacher = preparation.teacher
+        if not isinstance(teacher, LinearTeacher):
+            raise TypeError(f"the structural SVM is linear, not a {type(teacher).__name__}")
+        self._teacher = teacher
+        self.coef_ = teacher.weights
         self.packed_: PackedTeacher = preparation.packed_teacher()
         self.n_iter_ = iterations_of(preparation)
         return self
@@ -99,7 +104,7 @@ class StructuralSVMClassifier(Estimator):
 
     def _teacher_scores(self, X: ArrayLike) -> FloatArray:
         features = self._mapped(X)
-        return self._teacher.scores(features)
+        return self._teacher.feature_scores(features)
 
 
 class _StudentEstimator(Estimator):
@@ -121,15 +126,16 @@ class _StudentEstimator(Estimator):
     def _config(self) -> TrainingConfig:
         return TrainingConfig(
             features=self._feature_spec(),
-            teacher_C=self.teacher_C,
-            student=StudentSpec(
-                self.method,
-                self.C,
-                self.margin,
-                self.difficulty_floor,
-                self.solver,
-                self.tolerance,
-                self.max_epochs,
+            teacher=SSVM(self.teacher_C),
+            students=(
+                _spec_class(self.method)(
+                    self.C,
+                    self.margin,
+                    self.difficulty_floor,
+                    self.solver,
+                    self.tolerance,
+                    self.max_epochs,
+                ),
             ),
             tuning=self.tuning,
             threshold=self.threshold,
@@ -137,6 +143,12 @@ class _StudentEstimator(Estimator):
             calibration=self.calibration,
             seed=self._seed(),
         )
+
+
+def _spec_class(method: str) -> type[GatedSpec]:
+    """Raises InvalidProblem for an unknown method."""
+    refuse(unknown_choice("student.method", method, GATED))
+    return GATED[cast(Method, method)]
 
 
 def _is_calibrated(estimator: _StudentEstimator) -> bool:
@@ -227,7 +239,7 @@ class GatedSVMClassifier(_StudentEstimator):
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """v·φ(x) less the decision threshold, (n,): at least 0 where the student says yes."""
         features = self._mapped(X)
-        return self._fitted.scores(features) - self.student_.threshold
+        return self._fitted.scores(Examples.of_features(features)) - self.student_.threshold
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The student's answers, (n,), of ``classes_``."""
@@ -241,7 +253,7 @@ class GatedSVMClassifier(_StudentEstimator):
         Raises InvalidProblem where ``"auto"`` met no held-out scores to calibrate with.
         """
         features = self._mapped(X)
-        yes = self.student_.calibrated().probabilities(self._fitted.scores(features))
+        yes = self.student_.calibrated().probabilities(self._fitted.scores(Examples.of_features(features)))
         return np.stack([1.0 - yes, yes], axis=1)
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
@@ -323,15 +335,15 @@ class STMSClassifier(_StudentEstimator):
         n_threads = effective_n_jobs(self.n_jobs)
         model = train(labelled_data(rows, codes, self.classes_), self._config(), run=Run(n_threads=n_threads))
         self.feature_map_ = model.preparation.feature_map
-        self._trained = [one for one in model.trained if isinstance(one, TrainedStudent)]
+        self._trained = [*model.trained]
         self.students_: dict[str, PackedStudent] = model.students
         self.packed_teacher_: PackedTeacher = model.teacher
         return self
 
     def student_scores(self, X: ArrayLike) -> FloatArray:
         """Each student's v·φ(x) less its threshold, (n, K), also with two classes."""
-        features = self._mapped(X)
-        columns = [one.fitted.scores(features) - one.packed.threshold for one in self._trained]
+        examples = Examples.of_features(self._mapped(X))
+        columns = [one.fitted.scores(examples) - one.packed.threshold for one in self._trained]
         return np.stack(columns, axis=1)
 
     def decision_function(self, X: ArrayLike) -> FloatArray:

@@ -1,95 +1,133 @@
-"""Folds made once for all classes, methods and points, with a teacher for each fold.
+"""Folds shared by all classes and methods of a run, with one teacher per fold.
 
-The feature map is not fitted anew in each fold: it does not look at labels. The teacher is, so that gate and
-difficulty of a held-out row come from a teacher that has not seen it.
+The feature map is not fitted anew in each fold, as it does not depend on labels. The teacher is, so that gate
+and difficulty of a held-out row come from a teacher that was not fitted to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 
-from core.data.bounds import not_whole, out_of_bounds, refuse
+from core.data.bounds import not_whole, refuse
 from core.errors import Fault, InvalidProblem
+from core.features.examples import Examples
 from core.run import Run
 from core.solvers.jit import as_rows, row_norms2
 from core.solvers.threads import one_blas_thread
+from core.students.base import Problem
 from core.students.difficulty import ScoreRanks
-from core.teachers.ssvm import LinearTeacher, fit_ssvm
+from core.students.folds import Fold
+from core.teachers.base import Task, Teacher, TeacherSpec
 from core.types import FloatArray, IntArray, Matrix
 
 
 @dataclass(frozen=True, slots=True)
 class TeacherPoint:
-    """A teacher's C, its accuracy on held-out rows in [0, 1], and the standard error of it over the folds."""
+    """A teacher's hyper-parameters, its accuracy on held-out rows in [0, 1], and its standard error."""
 
-    C: float
+    params: dict[str, Any]
     accuracy: float
     standard_error: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TunedTeacher:
-    """The best C, its teachers (one a fold, without dual variables), and how every C did."""
+    """The best specification, its teachers (one per fold), and how every specification did."""
 
-    C: float
-    teachers: tuple[LinearTeacher, ...]
+    spec: TeacherSpec
+    teachers: tuple[Teacher, ...]
     trace: tuple[TeacherPoint, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TuningFolds:
-    """All that the searches for every class share.
+class Folds:
+    """What cross-validation of the students of several classes shares.
 
-    features: Φ, (n, m), float32: half the memory traffic, and sums stay float64. norms: ‖φ_i‖², (n,).
-    labels: codes, (n,). classes: K names. fold_of: the fold that each row is held out in, (n,).
-    teacher: the tuned C with one teacher a fold. scores: S of all rows by each of them, (folds, n, K), or of
-        the classes ``targets`` only, (folds, n, len(targets)).
-    ranks: the two largest of each row, one a fold, of all classes.
+    task: the training rows. classes: K names. fold_of: the fold that each row is held out in, (n,).
+    teacher: the teachers, one per fold, each fitted to the rows of the other folds.
+    scores: S of all rows by each of them, (folds, n, K), or of the classes ``targets`` only,
+        (folds, n, len(targets)).
+    ranks: the two largest scores of each row among all classes, one ScoreRanks per fold.
+    single: Φ in float32, (n, m): half the memory traffic, and sums stay float64. norms: ‖φ_i‖², (n,).
+    teacher_cost: multiplications of a query to the packed teacher.
     """
 
-    features: Matrix
-    norms: FloatArray
-    labels: IntArray
+    task: Task
     classes: tuple[str, ...]
     fold_of: IntArray
     teacher: TunedTeacher
     scores: FloatArray
     ranks: tuple[ScoreRanks, ...]
+    single: Matrix
+    norms: FloatArray
     targets: tuple[int, ...] | None = None
+    teacher_cost: int = 0
 
     @classmethod
     def of(
         cls,
-        features: Matrix,
-        labels: IntArray,
+        task: Task,
         classes: tuple[str, ...],
         fold_of: IntArray,
         teacher: TunedTeacher,
         *,
         targets: Sequence[int] | None = None,
+        teacher_cost: int = 0,
         run: Run = Run(),
-    ) -> TuningFolds:
+    ) -> Folds:
         """Score every row with the teacher of each fold.
 
         targets: keep the scores of these class codes only; by default of all. Raises Cancelled.
         """
         kept = None if targets is None else sorted(set(targets))
         width = len(classes) if kept is None else len(kept)
-        scores = np.empty((len(teacher.teachers), len(labels), width))
+        scores = np.empty((len(teacher.teachers), len(task.labels), width))
         ranks = []
         with one_blas_thread():
             for fold, one in enumerate(teacher.teachers):
-                of_all = one.scores(features, run)
+                of_all = one.scores(task.examples, run)
                 ranks.append(ScoreRanks.of(of_all))
                 scores[fold] = of_all if kept is None else of_all[:, kept]
-        slim = features.astype(np.float32, copy=False)
-        norms = row_norms2(as_rows(slim), len(labels))
-        shown = None if kept is None else tuple(kept)
-        return cls(slim, norms, labels, classes, fold_of, teacher, scores, tuple(ranks), shown)
+        single = task.examples.features.astype(np.float32, copy=False)
+        return cls(
+            task=task,
+            classes=classes,
+            fold_of=fold_of,
+            teacher=teacher,
+            scores=scores,
+            ranks=tuple(ranks),
+            single=single,
+            norms=row_norms2(as_rows(single), len(task.labels)),
+            targets=None if kept is None else tuple(kept),
+            teacher_cost=teacher_cost,
+        )
+
+    @property
+    def labels(self) -> IntArray:
+        """Class codes, (n,)."""
+        return self.task.labels
+
+    @property
+    def n_folds(self) -> int:
+        """How many folds there are."""
+        return len(self.ranks)
+
+    def fold(self, number: int, target: int) -> Fold:
+        """One fold for class code ``target``. Raises InvalidProblem for a class that was left out."""
+        problem = Problem(
+            positive=self.labels == target,
+            examples=self.task.examples,
+            gate=self.class_scores(number, target),
+            gate_weights=self.teacher.teachers[number].gate_weights(target),
+            rival=self.ranks[number].rival(target),
+            teacher_cost=self.teacher_cost,
+        )
+        return Fold(number, target, problem, self.fold_of != number, self.single, self.norms)
 
     def class_scores(self, fold: int, target: int) -> FloatArray:
         """S^y of all rows by the teacher of ``fold``, (n,). Raises InvalidProblem for a class left out."""
@@ -99,10 +137,19 @@ class TuningFolds:
         column = target if self.targets is None else self.targets.index(target)
         return np.ascontiguousarray(self.scores[fold, :, column])
 
-    @property
-    def n_folds(self) -> int:
-        """How many folds there are."""
-        return len(self.ranks)
+    def check_class(self, target: int) -> tuple[IntArray, IntArray]:
+        """Examples of the class, and of the rest, in each fold, (folds,) both.
+
+        Raises InvalidProblem unless both are in at least two folds: each fold's student needs both sides.
+        """
+        truth = self.labels == target
+        positives = np.bincount(self.fold_of[truth], minlength=self.n_folds)
+        negatives = np.bincount(self.fold_of[~truth], minlength=self.n_folds)
+        if min(np.count_nonzero(positives), np.count_nonzero(negatives)) < 2:
+            name = self.classes[target]
+            message = f"class {name!r} needs examples of it, and of the rest, in at least two folds"
+            raise InvalidProblem(Fault("labels", "class_too_small", message))
+        return positives, negatives
 
     @property
     def rare_classes(self) -> tuple[str, ...]:
@@ -114,12 +161,10 @@ class TuningFolds:
 def fold_assignment(labels: IntArray, n_folds: int, seed: int = 0) -> IntArray:
     """The fold of each row, (n,), in [0, n_folds): shuffled, stratified, sizes equal to within one row.
 
-    The rows of a class are dealt out in turn, so their numbers in the folds differ by at most one, and a
-    class with fewer rows than folds has them in as many folds. Raises InvalidProblem: folds out of [2, n], or
-    a class with a single row, which a fold would leave without any to train on.
+    The rows of a class go to the folds in turn, so their numbers in the folds differ by at most one, and a
+    class with fewer rows than folds has them in as many folds. Raises InvalidProblem for folds out of [2, n].
     """
     refuse(not_whole("folds", n_folds, 2, len(labels)), not_whole("seed", seed, 0, 2**32 - 1))
-    refuse_lone_rows(labels)
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     dealt = shuffled[np.argsort(labels[shuffled], kind="stable")]
     fold_of = np.empty(len(labels), dtype=np.int64)
@@ -127,114 +172,91 @@ def fold_assignment(labels: IntArray, n_folds: int, seed: int = 0) -> IntArray:
     return fold_of
 
 
-def refuse_lone_rows(labels: IntArray, classes: Sequence[str] | None = None) -> None:
+def refuse_lone_rows(labels: IntArray, classes: Sequence[str]) -> None:
     """Raises InvalidProblem that names a class with a single row: folds need two of each."""
     lone = np.flatnonzero(np.bincount(labels) == 1)
     if lone.size:
-        code = int(lone[0])
-        name = f"class code {code}" if classes is None else f"class {classes[code]!r}"
-        message = f"{name} has one training row only; folds need two of each class"
+        message = f"class {classes[int(lone[0])]!r} has one training row only; folds need two of each class"
         raise InvalidProblem(Fault("labels", "class_too_small", message))
 
 
 def tune_teacher(
-    features: Matrix,
-    labels: IntArray,
-    n_classes: int,
+    task: Task,
+    specs: Sequence[TeacherSpec],
     fold_of: IntArray,
-    Cs: Sequence[float],
-    *,
-    tolerance: float = 1e-3,
-    max_epochs: int = 5000,
-    warm_start: LinearTeacher | None = None,
     run: Run = Run(),
 ) -> TunedTeacher:
-    """The C with the best multi-class accuracy on held-out rows; of equal ones the smallest.
+    """The specification with the best multi-class accuracy on held-out rows; of equal ones the first.
 
-    In each fold the teachers are fitted along rising C, each from the dual of the one before; the first from
-    ``warm_start``, a teacher fitted to all rows, whose dual is cut down to the fold's.
-    run: reports stage ``"tuning_teacher"`` in folds. Raises InvalidProblem, Cancelled.
+    In each fold the teachers are fitted in the order of ``specs``, each from the one before. The first
+    starts from zero: the dual variables of a teacher of all rows depend on the labels of the held-out rows,
+    and so would, within the tolerance, the fold's teacher.
+    run: folds are fitted in its threads; reports stage ``"tuning_teacher"`` in folds.
+
+    Raises InvalidProblem, Cancelled.
     """
-    if len(Cs) == 0:
-        raise InvalidProblem(Fault("teacher_C", "empty", "at least one C of the teacher is needed"))
-    refuse(*(out_of_bounds("teacher_C", C, 0.0, 1e12, open_low=True) for C in Cs))
-    rising = sorted({float(C) for C in Cs})
+    if len(specs) == 0:
+        raise InvalidProblem(Fault("teacher", "empty", "at least one specification of the teacher is needed"))
     n_folds = int(fold_of.max()) + 1
 
-    def path(fold: int) -> tuple[list[LinearTeacher], list[float]]:
+    def path(fold: int) -> tuple[list[Teacher], list[float]]:
         run.check_cancel()
-        train, held_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
-        rows, last = features[train], _restricted(warm_start, train)
+        rows, held_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+        training = task.take(rows)
+        last: Teacher | None = None
         teachers, accuracies = [], []
-        for C in rising:
-            last = fit_ssvm(
-                rows,
-                labels[train],
-                n_classes,
-                C=C,
-                tolerance=tolerance,
-                max_epochs=max_epochs,
-                warm_start=last,
-                run=run.silent(),
-            )
-            teachers.append(replace(last, dual=None))
-            predicted = last.scores(features[held_out], run).argmax(axis=1)
-            accuracies.append(float(np.mean(predicted == labels[held_out])))
+        for spec in specs:
+            last = spec.fit(training, run.silent(), last)
+            teachers.append(last.without_solver_state())
+            predicted = last.scores(task.examples.take(held_out), run).argmax(axis=1)
+            accuracies.append(float(np.mean(predicted == task.labels[held_out])))
         return teachers, accuracies
 
     paths = []
     with one_blas_thread():
         pool = Parallel(n_jobs=run.threads, prefer="threads", return_as="generator")
-        for done, found in enumerate(pool(delayed(path)(fold) for fold in range(n_folds)), 1):
-            paths.append(found)
+        for done, one in enumerate(pool(delayed(path)(fold) for fold in range(n_folds)), 1):
+            paths.append(one)
             run.report("tuning_teacher", done, n_folds)
     accuracy = np.array([accuracies for _, accuracies in paths])
     means, errors = accuracy.mean(axis=0), accuracy.std(axis=0, ddof=1) / np.sqrt(n_folds)
     best = int(np.argmax(means))
     trace = tuple(
-        TeacherPoint(C, float(mean), float(error))
-        for C, mean, error in zip(rising, means, errors, strict=True)
+        TeacherPoint(spec.params(), float(mean), float(error))
+        for spec, mean, error in zip(specs, means, errors, strict=True)
     )
-    return TunedTeacher(rising[best], tuple(teachers[best] for teachers, _ in paths), trace)
+    return TunedTeacher(specs[best], tuple(teachers[best] for teachers, _ in paths), trace)
 
 
 def make_folds(
-    features: Matrix,
-    labels: IntArray,
+    task: Task,
     classes: tuple[str, ...],
+    specs: Sequence[TeacherSpec],
     *,
-    teacher_Cs: Sequence[float],
     n_folds: int = 10,
     fold_of: IntArray | None = None,
-    tolerance: float = 1e-3,
-    max_epochs: int = 5000,
-    warm_start: LinearTeacher | None = None,
     run: Run = Run(),
-) -> TuningFolds:
-    """Deal out the rows, fit the folds' teachers and score every row with each.
+) -> Folds:
+    """Assign the rows to folds, fit the folds' teachers and score every row with each.
 
-    features: Φ of the training rows, (n, m). teacher_Cs: values to choose the teacher's C from, or the one C
-    that it shall have. fold_of: the caller's own folds, (n,), numbered from 0, e.g. one a speaker; by default
-    ``n_folds`` stratified ones. The other arguments as in ``tune_teacher``.
+    specs: specifications to choose the teacher from, or the one that it shall have. fold_of: the caller's own
+    folds, (n,), numbered from 0, e.g. one per speaker; by default ``n_folds`` stratified ones. The other
+    arguments as in ``tune_teacher``.
 
     Raises InvalidProblem, also when a class is in one fold only; Cancelled.
     """
     if fold_of is None:
-        fold_of = fold_assignment(labels, n_folds, run.seed)
+        refuse_lone_rows(task.labels, classes)
+        fold_of = fold_assignment(task.labels, n_folds, run.seed)
     else:
-        _check_folds(labels, classes, fold_of)
-    teacher = tune_teacher(
-        features,
-        labels,
-        len(classes),
-        fold_of,
-        teacher_Cs,
-        tolerance=tolerance,
-        max_epochs=max_epochs,
-        warm_start=warm_start,
-        run=run,
-    )
-    return TuningFolds.of(features, labels, classes, fold_of, teacher, run=run)
+        _check_folds(task.labels, classes, fold_of)
+    teacher = tune_teacher(task, specs, fold_of, run)
+    return Folds.of(task, classes, fold_of, teacher, run=run)
+
+
+def task_of_features(features: Matrix, labels: IntArray, n_classes: int) -> Task:
+    """A task of which only the features Φ (n, m) are known."""
+    return Task(Examples.of_features(features), labels, n_classes)
 
 
 def _class_counts(labels: IntArray, fold_of: IntArray, n_classes: int, n_folds: int) -> IntArray:
@@ -258,10 +280,3 @@ def _check_folds(labels: IntArray, classes: tuple[str, ...], fold_of: IntArray) 
     if lone.size:
         message = f"class {classes[lone[0]]!r} must have rows in at least two folds"
         raise InvalidProblem(Fault("fold_of", "class_too_small", message))
-
-
-def _restricted(teacher: LinearTeacher | None, train: IntArray) -> LinearTeacher | None:
-    """The teacher's dual on some of the rows, rescaled from the box [.., C/n] of all rows to theirs."""
-    if teacher is None or teacher.dual is None:
-        return None
-    return replace(teacher, dual=teacher.dual[train] * (len(teacher.dual) / len(train)))

@@ -17,25 +17,24 @@ from numpy.typing import NDArray
 
 from core.data.bounds import not_whole, refuse
 from core.errors import Fault
-from core.model_selection.folds import TuningFolds
-from core.model_selection.grid import OPEN_GRID, Grid
-from core.model_selection.path import Effort, FoldPath, FoldResult
-from core.model_selection.results import Ledger, TracePoint
+from core.model_selection.folds import Folds
+from core.model_selection.results import SearchResults, TracePoint
 from core.model_selection.scoring import HeldOutRows, Measure
-from core.model_selection.search import LOOSE
+from core.model_selection.search import COARSE
 from core.run import Run
 from core.solvers.threads import one_blas_thread
-from core.students.spec import Method, StudentSpec
+from core.students.base import StudentSpec
+from core.students.folds import Budget, FoldResult
 from core.types import BoolArray, FloatArray, IntArray
 
 _MEASURES = (Measure("accuracy"), Measure("f1"), Measure("auc"))
 # The classes and folds that points are dropped on; the last round has all. Two folds were too few where a
 # fold is a speaker: which points went on was luck, and hung on rounding.
-_SCOUTS = 8
-_SCOUTED_FOLDS = 5
+_SCREENING_CLASSES = 8
+_SCREENING_FOLDS = 5
 _SURVIVORS = 16
 # The best of many points lie closer together than a gap of 1e-3 can tell apart.
-_EXACT = Effort(tolerance=1e-4)
+_FINE = Budget(tolerance=1e-4)
 # An error rate that counts as none.
 _PERFECT = 1e-6
 _FEWEST = 4
@@ -61,10 +60,8 @@ class JointlyTuned:
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, without the held-out scores."""
         return {
-            "method": self.spec.method,
-            "C": self.spec.C,
-            "margin": self.spec.margin,
-            "floor": self.spec.difficulty_floor,
+            "method": self.spec.name,
+            **self.spec.params(),
             "score": self.score,
             "standard_error": self.standard_error,
             "trace": [point.as_dict() for point in self.trace],
@@ -72,19 +69,17 @@ class JointlyTuned:
 
 
 def tune_jointly(
-    folds: TuningFolds,
+    folds: Folds,
     targets: Sequence[int],
-    method: Method = "gsvm",
-    grid: Grid = OPEN_GRID,
-    *,
+    points: Sequence[StudentSpec],
     run: Run = Run(),
 ) -> JointlyTuned:
-    """The point of ``grid`` that serves the classes ``targets`` best.
+    """The one of ``points`` that serves the classes ``targets`` best.
 
     Its score is the ``overall_score`` of accuracy, F and AUC, means over classes.
 
     All points are measured loosely on up to five folds and eight classes; the best sixteenth on all folds and
-    classes, exactly. Of equal points the one with the smallest C is taken. run: reports stage
+    classes, exactly. Of equal points the first is taken. run: reports stage
     ``"tuning"`` in fits.
 
     Raises InvalidProblem: arguments out of bounds, a class that is in one fold only. Cancelled.
@@ -93,7 +88,7 @@ def tune_jointly(
         *(not_whole("targets", target, 0, len(folds.classes) - 1) for target in targets),
         None if targets else Fault("targets", "empty", "targets must name at least one class"),
     )
-    search = _JointSearch(folds, tuple(targets), method, grid, run)
+    search = _JointSearch(folds, tuple(targets), tuple(points), run)
     return search.outcome()
 
 
@@ -109,41 +104,40 @@ def overall_score(means: FloatArray) -> FloatArray:
 class _JointSearch:
     def __init__(
         self,
-        folds: TuningFolds,
+        folds: Folds,
         targets: tuple[int, ...],
-        method: Method,
-        grid: Grid,
+        points: tuple[StudentSpec, ...],
         run: Run,
     ) -> None:
-        self.folds, self.targets, self.method = folds, targets, method
+        self.folds, self.targets, self.points = folds, targets, points
         self.run = run
-        self.points = grid.points(method)
         self.rng = np.random.default_rng(run.seed)
-        self.ledger = Ledger(self.points)
+        self.results = SearchResults(self.points)
         self.done, self.total = 0, 0
 
     def outcome(self) -> JointlyTuned:
         everything = np.arange(len(self.points))
         finalists = min(len(everything), max(_FEWEST, -(-len(everything) // _SURVIVORS)))
-        scouts = tuple(sorted(self.rng.permutation(self.targets)[:_SCOUTS].tolist()))
-        few = min(_SCOUTED_FOLDS, self.folds.n_folds)
+        screening = tuple(sorted(self.rng.permutation(self.targets)[:_SCREENING_CLASSES].tolist()))
+        few = min(_SCREENING_FOLDS, self.folds.n_folds)
         screened = finalists < len(everything)
         self.total = finalists * len(self.targets) * self.folds.n_folds
         if screened:
-            self.total += len(everything) * len(scouts) * few
-            self._measure(everything, scouts, self._fullest(scouts)[:few], LOOSE)
-        alive = np.sort(np.argsort(-self.ledger.score, kind="stable")[:finalists]) if screened else everything
-        values = self._measure(alive, self.targets, np.arange(self.folds.n_folds), _EXACT)
-        C = np.array([self.points[index].C for index in alive])
-        best = int(np.lexsort((alive, C, -self.ledger.score[alive]))[0])
+            self.total += len(everything) * len(screening) * few
+            self._measure(everything, screening, self._fullest(screening)[:few], COARSE)
+        alive = (
+            np.sort(np.argsort(-self.results.score, kind="stable")[:finalists]) if screened else everything
+        )
+        values = self._measure(alive, self.targets, np.arange(self.folds.n_folds), _FINE)
+        best = int(np.lexsort((alive, -self.results.score[alive]))[0])
         chosen = alive[best]
         return JointlyTuned(
-            spec=StudentSpec(self.method, *self.points[chosen]),
+            spec=self.points[chosen],
             targets=self.targets,
             held_out_scores=values[:, best].astype(np.float64),
-            score=float(self.ledger.score[chosen]),
-            standard_error=float(self.ledger.error[chosen]),
-            trace=self.ledger.trace(),
+            score=float(self.results.score[chosen]),
+            standard_error=float(self.results.error[chosen]),
+            trace=self.results.trace(),
         )
 
     def _fullest(self, targets: tuple[int, ...]) -> NDArray[np.intp]:
@@ -159,27 +153,27 @@ class _JointSearch:
         alive: NDArray[np.intp],
         targets: tuple[int, ...],
         some_folds: NDArray[np.intp],
-        effort: Effort,
+        budget: Budget,
     ) -> NDArray[np.float32]:
         """Fit and score points on folds and classes; the held-out scores, (targets, points, n)."""
         points = [self.points[index] for index in alive]
         values = np.full((len(targets), len(alive), len(self.folds.labels)), np.nan, dtype=np.float32)
 
-        def walk(place: int, fold: int) -> tuple[int, FoldPath, FoldResult]:
-            path = FoldPath(self.folds, fold, targets[place], self.method, self.run)
-            return place, path, path.walk(points, effort)
+        def walk(place: int, number: int) -> tuple[int, IntArray, FoldResult]:
+            fold = self.folds.fold(number, targets[place])
+            return place, fold.held_out, type(points[0]).walk(points, fold, budget, self.run)
 
         jobs = [(place, int(fold)) for place in range(len(targets)) for fold in some_folds]
-        self.ledger.gap[alive] = 0.0
+        self.results.gap[alive] = 0.0
         with one_blas_thread():
             pool = Parallel(n_jobs=self.run.threads, prefer="threads", return_as="generator")
-            for place, path, result in pool(delayed(walk)(*job) for job in jobs):
-                values[place][:, path.held_out] = result.scores
-                self.ledger.add_fits(alive, result.gaps, result.seconds)
+            for place, held_out, result in pool(delayed(walk)(*job) for job in jobs):
+                values[place][:, held_out] = result.scores
+                self.results.add_fits(alive, result.gaps, result.seconds)
                 self.done += len(points)
                 self.run.report("tuning", self.done, self.total)
         self._rate(alive, targets, values)
-        self.ledger.folds[alive] = len(some_folds)
+        self.results.folds[alive] = len(some_folds)
         return values
 
     def _rate(self, alive: NDArray[np.intp], targets: tuple[int, ...], values: NDArray[np.float32]) -> None:
@@ -195,9 +189,9 @@ class _JointSearch:
                 means[kind] += score / len(present)
                 # Not that of a mean of independent numbers: classes share their folds, so errors add up.
                 errors[kind] += error / len(present)
-        self.ledger.score[alive] = overall_score(means)
+        self.results.score[alive] = overall_score(means)
         wrong = np.maximum(1.0 - means, _PERFECT)
-        self.ledger.error[alive] = (1.0 - self.ledger.score[alive]) * (errors / wrong).mean(axis=0)
+        self.results.error[alive] = (1.0 - self.results.score[alive]) * (errors / wrong).mean(axis=0)
 
 
 def _missing_somewhere(truth: BoolArray, fold_of: IntArray) -> bool:

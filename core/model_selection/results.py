@@ -1,4 +1,4 @@
-"""What a search tells: every point it tried, and the one it chose."""
+"""Search results: all evaluated points and the selected one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from core.model_selection.grid import Point
 from core.model_selection.options import Metric, Strategy
-from core.students.spec import StudentSpec
+from core.students.base import MetadataValue, StudentSpec
 from core.types import FloatArray, IntArray
 
 
@@ -17,29 +16,29 @@ from core.types import FloatArray, IntArray
 class TracePoint:
     """One point as it was last measured.
 
-    folds: how many it was measured on. score: the metric, in [0, 1]. standard_error: of it, over the folds.
+    params: its hyper-parameters, JSON-ready. folds: how many it was measured on.
+    score: the metric, in [0, 1]. standard_error: of it, over the folds.
     gap: largest relative duality gap of its fits. seconds: wall time of its fits, together.
     """
 
-    C: float
-    margin: float
-    floor: float
+    params: dict[str, Any]
     folds: int
     score: float
     standard_error: float
     gap: float
     seconds: float
 
-    def as_dict(self) -> dict[str, float | int]:
-        """JSON-ready, field by field."""
-        return asdict(self)
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready: hyper-parameters and measures side by side."""
+        measures = asdict(self)
+        return {**measures.pop("params"), **measures}
 
 
 @dataclass(slots=True, eq=False)
-class Ledger:
+class SearchResults:
     """What is known so far of each of the points of a search; arrays are (points,), see ``TracePoint``."""
 
-    points: tuple[Point, ...]
+    points: tuple[StudentSpec, ...]
     score: FloatArray = field(init=False)
     error: FloatArray = field(init=False)
     gap: FloatArray = field(init=False)
@@ -61,21 +60,21 @@ class Ledger:
         """All points, in the order of the grid."""
         numbers = (self.folds, self.score, self.error, self.gap, self.seconds)
         columns = zip(*(column.tolist() for column in numbers), strict=True)
-        return tuple(TracePoint(*point, *row) for point, row in zip(self.points, columns, strict=True))
+        return tuple(
+            TracePoint(point.params(), *row) for point, row in zip(self.points, columns, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tuned:
+class SearchResult:
     """The outcome of a search for one class and method.
 
-    spec: the chosen hyper-parameters. threshold: by the rule asked for, on all held-out scores of the choice.
-    held_out_scores: of every training row by the student and teacher that have not seen it, (n,); what a
-        calibration is fitted to.
+    spec: the chosen hyper-parameters. held_out_scores: of every training row by a student, and a teacher,
+    that were not fitted to it, (n,).
     score, standard_error: cross-validated, of the choice. trace: every point tried, in the order of the grid.
     """
 
     spec: StudentSpec
-    threshold: float
     held_out_scores: FloatArray
     score: float
     standard_error: float
@@ -89,11 +88,8 @@ class Tuned:
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, without the held-out scores."""
         return {
-            "method": self.spec.method,
-            "C": self.spec.C,
-            "margin": self.spec.margin,
-            "floor": self.spec.difficulty_floor,
-            "threshold": self.threshold,
+            "method": self.spec.name,
+            **self.spec.params(),
             "score": self.score,
             "standard_error": self.standard_error,
             "trace": [point.as_dict() for point in self.trace],
@@ -104,12 +100,12 @@ class Tuned:
 class SearchReport:
     """What a trained student keeps of the search for its hyper-parameters.
 
-    chosen: C, ε and ϵ. score, standard_error: cross-validated, of the choice.
+    chosen: the hyper-parameters. score, standard_error: cross-validated, of the choice.
     metric, strategy, folds: how it was searched. points: every point tried, in the order of the grid.
     seconds: wall time of the search.
     """
 
-    chosen: Point
+    chosen: dict[str, Any]
     score: float
     standard_error: float
     metric: Metric
@@ -121,7 +117,7 @@ class SearchReport:
     def summary(self) -> dict[str, Any]:
         """JSON-ready, with the number of points in place of the points."""
         return {
-            **self.chosen._asdict(),
+            **self.chosen,
             "score": self.score,
             "standard_error": self.standard_error,
             "metric": self.metric,
@@ -131,6 +127,16 @@ class SearchReport:
             "seconds": self.seconds,
         }
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready: ``chosen`` is the summary, ``points`` are all points."""
-        return {"chosen": self.summary(), "points": [point.as_dict() for point in self.points]}
+    def trace(self) -> list[dict[str, Any]]:
+        """All points, JSON-ready."""
+        return [point.as_dict() for point in self.points]
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """What the packed student says about the search."""
+        return {
+            "tuning_strategy": self.strategy,
+            "tuning_metric": self.metric,
+            "tuning_points": len(self.points),
+            "tuning_score": self.score,
+            "tuning_standard_error": self.standard_error,
+        }

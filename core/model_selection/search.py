@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import get_args
 
@@ -12,21 +12,19 @@ from numpy.typing import NDArray
 
 from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
-from core.model_selection.folds import TuningFolds
-from core.model_selection.grid import PAPER_GRID, Grid
+from core.model_selection.folds import Folds
 from core.model_selection.options import Metric, Strategy, ThresholdRule
-from core.model_selection.path import Effort, FoldPath, FoldResult
-from core.model_selection.results import Ledger, Tuned
+from core.model_selection.results import SearchResult, SearchResults
 from core.model_selection.scoring import HeldOutRows, Measure
-from core.model_selection.threshold import choose_threshold
 from core.run import Run
 from core.solvers.threads import one_blas_thread
-from core.students.spec import Method, StudentSpec
+from core.students.base import StudentSpec
+from core.students.folds import Budget, FoldResult
 from core.types import IntArray
 
-EXACT = Effort()
+FINE = Budget()
 # Enough to rank: a relative gap of 1e-2 changes one decision in a thousand.
-LOOSE = Effort(tolerance=1e-2, max_epochs=100, finish=0)
+COARSE = Budget(tolerance=1e-2, max_epochs=100, finish=0)
 # Successive halving: the share of the folds that a point has been measured on by the end of each rung but the
 # last; and one in how many points goes on from there. The last rung is exact and has all folds.
 _RUNGS = (0.2, 0.4, 0.7)
@@ -41,30 +39,32 @@ _POSITIVES = 25
 
 
 def tune_student(
-    folds: TuningFolds,
+    folds: Folds,
     target: int,
-    method: Method = "gsvm",
-    grid: Grid = PAPER_GRID,
+    points: Sequence[StudentSpec],
     *,
     strategy: Strategy = "halving",
     metric: Metric = "f1",
     threshold_rule: ThresholdRule = "zero",
     budget: float = 0.01,
     run: Run = Run(),
-) -> Tuned:
-    """The point of ``grid`` with the best cross-validated score for class code ``target``.
+) -> SearchResult:
+    """The point with the best cross-validated score for class code ``target``.
+
+    points: specifications of one class, as ``StudentSpec.grid`` gives them.
 
     strategy: ``"exhaustive"`` measures every point on every fold. ``"halving"`` measures all points on a few
         folds, loosely, keeps the best quarter, and so on; what is left in the end is measured as
         ``"exhaustive"`` measures all.
     metric, threshold_rule, budget: what is maximised, see ``core.model_selection.scoring``. Of equal points
-        the one with the best AUC is taken, then the one with the smallest C.
+        the one with the best AUC is taken, then the first.
     run: folds are fitted in its threads; reports stage ``"tuning"`` in fits.
 
     Raises InvalidProblem: arguments out of bounds, a class or a rest that is in one fold only, more than 1e9
     points × rows. Cancelled.
     """
     refuse(
+        None if points else Fault("points", "empty", "at least one point is needed"),
         unknown_choice("strategy", strategy, get_args(Strategy)),
         unknown_choice("metric", metric, get_args(Metric)),
         unknown_choice("threshold", threshold_rule, get_args(ThresholdRule)),
@@ -72,7 +72,7 @@ def tune_student(
         not_whole("target", target, 0, len(folds.classes) - 1),
     )
     measure = Measure(metric, threshold_rule, budget)
-    search = _Search(folds, target, method, grid, measure, run)
+    search = _Search(folds, target, tuple(points), measure, run)
     plan = search.plan(strategy)
     total, done = sum(count * len(new) for count, new, _ in plan), 0
     alive = np.arange(len(search.points))
@@ -91,23 +91,17 @@ class _Search:
 
     def __init__(
         self,
-        folds: TuningFolds,
+        folds: Folds,
         target: int,
-        method: Method,
-        grid: Grid,
+        points: tuple[StudentSpec, ...],
         measure: Measure,
         run: Run,
     ) -> None:
-        self.folds, self.target, self.method, self.measure = folds, target, method, measure
+        self.folds, self.target, self.points, self.measure = folds, target, points, measure
         self.run = run
-        self.points = grid.points(method)
         self.truth = folds.labels == target
-        self.positives = positives = np.bincount(folds.fold_of[self.truth], minlength=folds.n_folds)
-        negatives = np.bincount(folds.fold_of[~self.truth], minlength=folds.n_folds)
-        if min(np.count_nonzero(positives), np.count_nonzero(negatives)) < 2:
-            name = folds.classes[target]
-            message = f"tuning class {name!r} needs examples of it, and of the rest, in at least two folds"
-            raise InvalidProblem(Fault("labels", "class_too_small", message))
+        positives, negatives = folds.check_class(target)
+        self.positives = positives
         self.pooled = bool((positives == 0).any() or (negatives == 0).any())
         # Folds that hold the class come first, so that a rare class is seen by the first rung.
         self.fold_order = np.argsort(-positives, kind="stable")
@@ -119,12 +113,12 @@ class _Search:
             )
             raise InvalidProblem(Fault("tuning.grid", "too_large", message))
         self.values = np.full((P, len(self.truth)), np.nan, dtype=np.float32)
-        self.ledger, self.auc = Ledger(self.points), np.zeros(P)
+        self.results, self.auc = SearchResults(self.points), np.zeros(P)
 
-    def plan(self, strategy: Strategy) -> list[tuple[int, NDArray[np.intp], Effort]]:
+    def plan(self, strategy: Strategy) -> list[tuple[int, NDArray[np.intp], Budget]]:
         """Rungs: how many of the best points so far are fitted, on which folds, and how exactly."""
         count, k = len(self.points), self.folds.n_folds
-        rungs: list[tuple[int, NDArray[np.intp], Effort]] = []
+        rungs: list[tuple[int, NDArray[np.intp], Budget]] = []
         if strategy == "halving":
             seen = np.cumsum(self.positives[self.fold_order])
             enough = min(1 + int(np.searchsorted(seen, _POSITIVES)), ceil(_RUNGS[-1] * k))
@@ -133,24 +127,24 @@ class _Search:
                 stop = max(2, ceil(share * k), enough)
                 if count <= _FEWEST or not start < stop < k:
                     continue
-                rungs.append((count, self.fold_order[start:stop], LOOSE))
+                rungs.append((count, self.fold_order[start:stop], COARSE))
                 count, start = max(_FEWEST, ceil(count / _SURVIVORS)), stop
-        return [*rungs, (count, self.fold_order, EXACT)]
+        return [*rungs, (count, self.fold_order, FINE)]
 
-    def fit(self, alive: IntArray, new_folds: NDArray[np.intp], effort: Effort) -> Iterator[int]:
+    def fit(self, alive: IntArray, new_folds: NDArray[np.intp], budget: Budget) -> Iterator[int]:
         """Fit the points on the folds, several at a time; yields the number of fits after each fold."""
         points = [self.points[index] for index in alive]
 
-        def walk(fold: int) -> tuple[FoldPath, FoldResult]:
-            path = FoldPath(self.folds, fold, self.target, self.method, self.run)
-            return path, path.walk(points, effort)
+        def walk(number: int) -> tuple[IntArray, FoldResult]:
+            fold = self.folds.fold(number, self.target)
+            return fold.held_out, type(points[0]).walk(points, fold, budget, self.run)
 
-        if effort is EXACT:
-            self.ledger.gap[alive] = 0.0
+        if budget is FINE:
+            self.results.gap[alive] = 0.0
         pool = Parallel(n_jobs=self.run.threads, prefer="threads", return_as="generator")
-        for path, result in pool(delayed(walk)(int(fold)) for fold in new_folds):
-            self.values[np.ix_(alive, path.held_out)] = result.scores
-            self.ledger.add_fits(alive, result.gaps, result.seconds)
+        for held_out, result in pool(delayed(walk)(int(fold)) for fold in new_folds):
+            self.values[np.ix_(alive, held_out)] = result.scores
+            self.results.add_fits(alive, result.gaps, result.seconds)
             yield len(points)
 
     def rate(self, alive: IntArray) -> None:
@@ -163,31 +157,28 @@ class _Search:
             self.run.check_cancel()
             values = self.values[np.ix_(some, seen)]
             found = rows.scores_of(values, self.measure, self.run)
-            self.ledger.score[some], self.ledger.error[some] = found
+            self.results.score[some], self.results.error[some] = found
             self.auc[some], _ = rows.scores_of(values, Measure("auc"))
-        self.ledger.folds[alive] = len(np.unique(rows.fold_of))
+        self.results.folds[alive] = len(np.unique(rows.fold_of))
 
     def best(self, alive: NDArray[np.intp]) -> NDArray[np.intp]:
         """The points from best to worst: by score, then AUC; equal ones in random order.
 
-        Where many points are perfect on the few folds of a rung, those that go on are thus from everywhere.
+        Ties are broken at random so that survivors cover the grid.
         """
         luck = np.random.default_rng(self.run.seed).permutation(len(self.points))
-        return alive[np.lexsort((luck[alive], -self.auc[alive], -self.ledger.score[alive]))]
+        return alive[np.lexsort((luck[alive], -self.auc[alive], -self.results.score[alive]))]
 
     def choice(self, alive: NDArray[np.intp]) -> int:
-        """The best point; of equal ones that with the smallest C, then the first of the grid."""
-        C = [self.points[index].C for index in alive]
-        return int(alive[np.lexsort((alive, C, -self.auc[alive], -self.ledger.score[alive]))[0]])
+        """The best point; of equal ones the first, which has the smallest C in the grids of gated SVMs."""
+        return int(alive[np.lexsort((alive, -self.auc[alive], -self.results.score[alive]))[0]])
 
-    def outcome(self, chosen: int) -> Tuned:
-        point, scores = self.points[chosen], self.values[chosen].astype(np.float64)
-        rule, budget = self.measure.rule, self.measure.budget
-        return Tuned(
-            spec=StudentSpec(self.method, *point),
-            threshold=choose_threshold(self.truth, scores, rule, budget),
-            held_out_scores=scores,
-            score=float(self.ledger.score[chosen]),
-            standard_error=float(self.ledger.error[chosen]),
-            trace=self.ledger.trace(),
+    def outcome(self, chosen: int) -> SearchResult:
+        """The chosen point with its held-out scores."""
+        return SearchResult(
+            spec=self.points[chosen],
+            held_out_scores=self.values[chosen].astype(np.float64),
+            score=float(self.results.score[chosen]),
+            standard_error=float(self.results.error[chosen]),
+            trace=self.results.trace(),
         )

@@ -16,6 +16,7 @@ from joblib import Parallel, delayed
 from core.data.dataset import LabelledData
 from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
+from core.features.examples import Examples
 from core.features.maps import fit_feature_map, scale_rule
 from core.features.spec import FeatureSpec
 from core.model_selection.folds import fold_assignment
@@ -24,7 +25,9 @@ from core.model_selection.metrics import binary_metrics
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.difficulty import ScoreRanks
-from core.teachers.ssvm import LinearTeacher, fit_ssvm
+from core.teachers.base import Task
+from core.teachers.linear import LinearTeacher
+from core.teachers.ssvm import SSVM
 from core.types import BoolArray, FloatArray, IntArray, Matrix
 
 Report = Callable[[str], None]
@@ -138,7 +141,9 @@ def _judge(
             teachers = Parallel(n_jobs=run.n_threads or -1, prefer="threads")(
                 delayed(one.fit)(C) for one in fits
             )
-            scores = [one.scores(features[rows]) for one, rows in zip(teachers, held_out, strict=True)]
+            scores = [
+                one.feature_scores(features[rows]) for one, rows in zip(teachers, held_out, strict=True)
+            ]
             candidates.append(Candidate(spec, C, _judged(data.y[order], np.concatenate(scores))))
             if len(candidates) > 2 and _best(candidates) not in candidates[-2:]:
                 break
@@ -149,15 +154,12 @@ class _Fold:
     """The training rows of one fold; each teacher starts from the one before."""
 
     def __init__(self, features: Matrix, data: LabelledData, training: BoolArray, seed: int) -> None:
-        self._features, self._labels = features[training], data.y[training]
-        self._K, self._run = data.K, Run(seed)
+        self._task = Task(Examples.of_features(features[training]), data.y[training], data.K)
+        self._run = Run(seed)
         self._last: LinearTeacher | None = None
 
     def fit(self, C: float) -> LinearTeacher:
-        self._last = fit_ssvm(
-            self._features, self._labels, self._K, C=C, tolerance=_TOLERANCE, max_epochs=_MAX_EPOCHS,
-            warm_start=self._last, run=self._run,
-        )  # fmt: skip
+        self._last = SSVM(C, _TOLERANCE, _MAX_EPOCHS).fit(self._task, self._run, self._last)
         return self._last
 
 

@@ -1,4 +1,4 @@
-"""Where the decision is cut: at 0 as in the paper, or at a threshold chosen on held-out scores."""
+"""The decision threshold: 0 as in the paper, or chosen on held-out scores."""
 
 from __future__ import annotations
 
@@ -6,56 +6,11 @@ from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
-from sklearn.model_selection import StratifiedKFold
 
-from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
+from core.data.bounds import out_of_bounds, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.model_selection.options import ThresholdRule
-from core.run import Run
-from core.students.base import Lesson
-from core.students.fitting import fit_student
-from core.students.spec import StudentSpec
-from core.types import BoolArray, FloatArray, IntArray, Matrix
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HeldOut:
-    """scores: of each example by a student that did not train on it, (n,). folds: how many there were."""
-
-    scores: FloatArray
-    folds: int
-
-
-def held_out_scores(
-    features: Matrix,
-    lesson: Lesson,
-    spec: StudentSpec,
-    *,
-    folds: int = 5,
-    run: Run = Run(),
-) -> HeldOut:
-    """Score every example with a student fitted, from zero, to the other folds.
-
-    The student is held out; the teacher is not: gate and difficulty come from the one teacher, which has seen
-    all rows. A threshold chosen on these scores is therefore a little optimistic about the gate, and not
-    about the student.
-
-    The folds are stratified and shuffled by the seed of ``run``. A class with fewer than ``folds``
-    examples is cut into as many folds as it has examples: ``HeldOut.folds`` is their number.
-
-    Raises InvalidProblem when the class, or the rest, has fewer than two examples; Cancelled.
-    """
-    refuse(not_whole("folds", folds, 2, 1000))
-    smaller = int(min(lesson.positive.sum(), (~lesson.positive).sum()))
-    if smaller < 2:
-        message = "held-out scores need at least two examples of the class and two of the rest"
-        raise InvalidProblem(Fault("labels", "class_too_small", message))
-    splitter = StratifiedKFold(min(folds, smaller), shuffle=True, random_state=run.seed)
-    scores = np.empty(len(lesson.positive))
-    for train, held_out in splitter.split(np.zeros(len(scores)), lesson.positive):
-        student = fit_student(features[train], lesson.take(train), spec, run.silent())
-        scores[held_out] = student.scores(features[held_out])
-    return HeldOut(scores, splitter.get_n_splits())
+from core.types import BoolArray, FloatArray, IntArray
 
 
 def choose_threshold(

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
-from core.errors import Fault
-from core.model_selection.grid import PAPER_GRID, Grid
 from core.model_selection.options import Metric, Strategy
 from core.parameters import Doc, Ge, Le, check_parameters
+from core.students.grid import Grid
 
 
 @dataclass(frozen=True, slots=True)
 class TuningSpec:
-    """A search for C, ε and ϵ of every student by cross-validation.
+    """A search for the hyper-parameters of every student by cross-validation. Raises InvalidProblem.
 
-    Raises InvalidProblem naming every wrong field.
+    grid: the points to try, ``"paper"``, ``"open"`` or a ``Grid``; see ``StudentSpec.grid``.
     """
 
-    grid: Grid = field(default_factory=lambda: PAPER_GRID)
+    grid: str | Grid = "paper"
     strategy: Annotated[Strategy, Doc("Drop poor points early, or measure every point on every fold.")] = (
         "halving"
     )
@@ -26,6 +25,4 @@ class TuningSpec:
     metric: Annotated[Metric, Doc("What is maximised, at the threshold that threshold.rule chooses.")] = "f1"
 
     def __post_init__(self) -> None:
-        is_grid = isinstance(self.grid, Grid)
-        no_grid = None if is_grid else Fault("tuning.grid", "no_grid", "grid must be a Grid")
-        check_parameters(self, "tuning", no_grid)
+        check_parameters(self, "tuning")

@@ -32,19 +32,19 @@ _MESSAGES = {
 class Summary:
     """The numbers of a Solution without its arrays: what is stored and shown.
 
-    gap: primal minus dual objective; relative_gap: over the primal objective's size.
-    iterations: as the solver counts them. status: value of a Status.
+    gap: primal minus dual objective; relative_gap: over the primal objective's size. None where the problem
+    is not convex. iterations: as the solver counts them. status: value of a Status; None without a gap.
     seconds: wall time, the one field that a repeated run does not repeat.
     """
 
     objective: float
-    gap: float
-    relative_gap: float
+    gap: float | None
+    relative_gap: float | None
     iterations: int
     seconds: float
-    status: str
+    status: str | None
 
-    def as_dict(self) -> dict[str, float | int | str]:
+    def as_dict(self) -> dict[str, float | int | str | None]:
         """JSON-ready, field by field."""
         return asdict(self)
 

@@ -1,78 +1,207 @@
-"""What all students share: what they learn from, and what a fit gives."""
+"""The protocol of students: what is fitted, to what, and what a fitted student can do.
+
+A new student is one module: a frozen dataclass that derives from ``StudentSpec``, whose annotated fields are
+its hyper-parameters (``core.parameters``), a class that derives from ``Student``, and one line in
+``core.learners``. The module of the specification imports NumPy at most; solvers are imported inside ``fit``.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from core.run import Run
-from core.solvers.dual_cd import solve_dual_cd
-from core.solvers.gated_hinge import GatedHingeProblem
-from core.solvers.mm_irls import solve_mm_irls
-from core.solvers.products import project
-from core.solvers.solution import Solution
-from core.students.spec import StudentSpec
-from core.types import BoolArray, FloatArray, IntArray, Matrix
+if TYPE_CHECKING:
+    from core.features.examples import Examples
+    from core.packed import PackedMap
+    from core.packed.forms import Form
+    from core.run import Run
+    from core.solvers.solution import Summary
+    from core.students.folds import Budget, Fold, FoldResult
+    from core.types import BoolArray, FloatArray, IntArray
+
+Need: TypeAlias = Literal["gate_weights", "dense"]
+"""``"gate_weights"``: the teacher's score must be linear in φ. ``"dense"``: raw rows must not be sparse."""
+
+MetadataValue: TypeAlias = str | float | int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lesson:
-    """What one student learns from: the truth about its class, and the teacher's view of it.
+class Problem:
+    """What one student learns from: the truth about its class, and the teacher's scores.
 
-    positive: true where the example is of the class, (n,).
-    gate: the teacher's score S^y, (n,). gate_weights: w_y with S^y = Φ w_y, (m,).
-    difficulty: d in (0, 1], (n,).
+    positive: true where the example is of the class, (n,). gate: the teacher's score S^y, (n,).
+    gate_weights: w_y with S^y = Φ w_y, (m,); None for a teacher that is not linear in φ.
+    rival: r, the largest score of another class, (n,).
+    teacher_cost: multiplications of a query to the packed teacher.
     """
 
     positive: BoolArray
+    examples: Examples
     gate: FloatArray
-    gate_weights: FloatArray
-    difficulty: FloatArray
+    gate_weights: FloatArray | None
+    rival: FloatArray
+    teacher_cost: int = 0
 
     @property
     def signs(self) -> FloatArray:
         """z, +1 for the class and −1 for the rest, (n,)."""
         return np.where(self.positive, 1.0, -1.0)
 
-    def take(self, rows: IntArray) -> Lesson:
-        """The same lesson on some of the examples."""
-        return Lesson(self.positive[rows], self.gate[rows], self.gate_weights, self.difficulty[rows])
+    def difficulty(self, floor: float) -> FloatArray:
+        """d of Eq. (11), in [floor, 1], (n,). floor: ϵ in (0, 1]."""
+        from core.students.difficulty import degrees_of_class
+
+        return degrees_of_class(self.gate, self.positive, self.rival, floor)
+
+    def take(self, rows: IntArray) -> Problem:
+        """The same problem on some of the rows."""
+        return Problem(
+            self.positive[rows],
+            self.examples.take(rows),
+            self.gate[rows],
+            self.gate_weights,
+            self.rival[rows],
+            self.teacher_cost,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FittedStudent:
-    """A student in feature space: it says yes where v·φ(x) >= threshold.
+class Decision:
+    """A decision function for queries: a form on the basis values of a map.
 
-    decision: v = w_y − θ, (m,). gate_weights: w_y, (m,); zeros for the baseline, which has no gate.
+    A threshold, a calibration and a label are added by ``core.training``.
     """
 
-    decision: FloatArray
-    gate_weights: FloatArray
-    solution: Solution
+    map: PackedMap
+    form: Form
+
+
+class Student(ABC):
+    """A fitted student of one class.
+
+    summary: how its fit ended.
+    """
+
+    summary: Summary
+
+    @abstractmethod
+    def scores(self, examples: Examples) -> FloatArray:
+        """Scores (n,), float64: the larger, the more likely an example of the class."""
+
+    @abstractmethod
+    def pack(self) -> Decision:
+        """The decision function for queries."""
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """What the packed student says about its fit."""
+        summary = self.summary
+        return {"objective": summary.objective}
+
+    def facts(self) -> dict[str, Any]:
+        """What the fit found out beside the decision, JSON-ready, e.g. a number of landmarks."""
+        return {}
+
+
+class HeldOutScorer(Protocol):
+    """Cross-validation of one class, for specifications that choose a hyper-parameter of their own by it."""
+
+    n_rows: int
+
+    def scores(self, spec: StudentSpec) -> FloatArray:
+        """Score of each row by a student, and a teacher, that were not fitted to it, (n,)."""
+        ...
+
+    def f1(self, scores: FloatArray) -> float:
+        """F of held-out scores (n,) at the threshold that the run's rule chooses."""
+        ...
+
+
+class Report(Protocol):
+    """How hyper-parameters were chosen."""
+
+    def summary(self) -> dict[str, Any]:
+        """The choice and its score, JSON-ready."""
+        ...
+
+    def trace(self) -> list[dict[str, Any]]:
+        """Every point that was tried, JSON-ready."""
+        ...
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """What the packed student says about the choice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Hyper-parameters chosen by cross-validation.
+
+    spec: the choice. held_out_scores: of every training row, by students with these hyper-parameters, (n,).
+    """
+
     spec: StudentSpec
-
-    def scores(self, features: Matrix) -> FloatArray:
-        """v·φ, shape (n,): acceptance minus rejection, Eq. (4) holds where it is at least 0."""
-        return project(features, self.decision, Run())
+    held_out_scores: FloatArray
+    report: Report
 
 
-def solve(
-    problem: GatedHingeProblem,
-    spec: StudentSpec,
-    run: Run = Run(),
-) -> Solution:
-    """Solve a student's problem with the solver its spec names. Raises Cancelled."""
-    if spec.solver == "mm_irls":
-        return solve_mm_irls(
-            problem,
-            tolerance=spec.tolerance,
-            max_iterations=spec.max_epochs,
-            run=run,
-        )
-    return solve_dual_cd(
-        problem,
-        tolerance=spec.tolerance,
-        max_epochs=spec.max_epochs,
-        run=run,
-    )
+class StudentSpec(ABC):
+    """Hyper-parameters of a student: the fields of a frozen dataclass.
+
+    name: key in ``core.learners.STUDENTS`` and in the API. needs: what the data and the teacher must offer.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    @abstractmethod
+    def fit(self, problem: Problem, run: Run) -> Student:
+        """Fit the student; the same arguments give the same bits. Raises InvalidProblem, Cancelled."""
+
+    def prepare(self, examples: Examples, run: Run) -> None:
+        """Compute what all students of this specification share, before the first fit.
+
+        It goes to ``examples.shared``.
+        """
+        del examples, run
+
+    def grid(self, choice: Any) -> tuple[Self, ...]:
+        """The points that a search tries; none if there is nothing to search for.
+
+        choice: ``"paper"``, ``"open"`` or a ``Grid``. Fields that are not searched keep their values.
+        """
+        del choice
+        return ()
+
+    @classmethod
+    def walk(cls, specs: Sequence[Self], fold: Fold, budget: Budget, run: Run) -> FoldResult:
+        """Held-out scores of several points in one fold. The default fits each point alone.
+
+        budget: how exactly to solve; the default leaves that to the specifications. Raises Cancelled.
+        """
+        from core.students.folds import fit_each
+
+        del budget
+        return fit_each(specs, fold, run)
+
+    @property
+    def selects(self) -> bool:
+        """Whether ``select`` chooses a hyper-parameter, for which it needs held-out scores."""
+        return False
+
+    def select(self, scorer: HeldOutScorer, run: Run) -> Selection | None:
+        """Choose hyper-parameters that are left open, by cross-validation of one class."""
+        del scorer, run
+        return None
+
+    def params(self) -> dict[str, Any]:
+        """The hyper-parameters that a search shows of each point, JSON-ready."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """What the packed student says about its hyper-parameters."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, value in values.items() if isinstance(value, str | float | int)}

@@ -1,226 +1,177 @@
-"""Compact student: gate and rejection on a few RBF landmarks of its own, cheaper than the teacher's features.
-
-Gate g(x) ≈ S^y(x) and rejection r(x) are linear in the kernel values of p landmarks that are tuned for this
-class alone, and as in Eq. (4) the answer is yes where g(x) ≥ r(x). They are learnt together:
-
-    min  Σ_i d_i⁻¹ E_η [1 − z_i (g − r)(x_i + η)]²_+ / Σ_i d_i⁻¹  +  (μ/n) Σ_i E_η (S_i − g(x_i + η))² / var S
-
-over the landmarks, a scale for each column, and the coefficients of g and r: the loss of Eq. (12) squared, at
-ε = 1, plus the distillation of the gate. Landmarks serve both terms.
-
-What the teacher does: (1) its difficulty d weighs the loss, Eq. (11); (2) the first landmarks are centres of
-the class and centres of the other rows that it scores highest for the class; (3) the distilled gate shapes
-landmarks and scales. What it does not do: unlike in Eq. (12) nothing pulls the decision to the gate (‖r‖² is
-not penalised), because on a few landmarks that costs F. The decision v = g − r is thus free, and gate and
-rejection are shown as they are. After the descent g is fitted once more, by ridge regression on all rows.
-"""
+"""Compact students, with few landmarks of their own instead of the teacher's features: hyper-parameters."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import solve
-
-from core.data.checks import row_blocks
 from core.errors import Fault, InvalidProblem
-from core.features.landmarks import choose_landmarks
-from core.run import Run
-from core.solvers.rbf_network import Network, NetworkProblem, descend, rbf_values
-from core.solvers.threads import one_blas_thread
-from core.students.base import Lesson
-from core.students.spec import CompactSpec
-from core.types import BoolArray, FloatArray
+from core.parameters import Doc, Ge, Gt, Le, check_parameters
+from core.students.base import HeldOutScorer, MetadataValue, Need, Selection, StudentSpec
+from core.students.gated import GSVM
 
-Floats = NDArray[np.float64]
-Singles = NDArray[np.float32]
+if TYPE_CHECKING:
+    from core.features.examples import Examples
+    from core.run import Run
+    from core.students.base import Problem
+    from core.students.compact_student import CompactStudent
 
-_WIDTH = 2.0
-"""First scale of the columns: few landmarks start better from a kernel narrower than the teacher's."""
-
-_RIDGE = 1e-3
-_FREE = 1e-9
-"""Ridge of the constant: next to nothing, but enough to keep the system definite."""
-
-_NEWTON_STEPS = 15
-_START_ROWS = 20_000
-"""Rows that the first coefficients are fitted to at most."""
-
-_HARD_PER_LANDMARK = 5
-_NEIGHBOUR_SAMPLE = 500
+MAX_LANDMARKS = 1000
+DEFAULT_LANDMARKS = 100
+SIZES = (12, 25, 50, 100, 200, 400)
+"""Numbers of landmarks tried, rising, for a budget of F."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FittedCompact:
-    """score(x) = coef·k(x) + intercept = g(x) − r(x), gate g(x) = gate_coef·k(x) + gate_intercept.
+@dataclass(frozen=True, slots=True)
+class Compact(StudentSpec):
+    """Students with few landmarks of their own, cheaper to ask than the teacher's features; dense rows only.
 
-    k_j(x) = exp(−‖scale∘x − l_j‖²) of rows x scaled for the kernel. landmarks: l (p, d). scale: (d,).
-    loss: Σ d_i⁻¹ [1 − z_i score_i]²_+ / Σ d_i⁻¹ on the training rows, without jitter.
-    gate_r2: share of the variance of S^y that the gate explains on the training rows, at most 1.
+    It distils the teacher's score, so that it needs no teacher that is linear in the features. Difficulty and
+    gate shape its landmarks, but nothing pulls its decision to the gate: see ``core.students.landmark_fit``.
+
+    One budget at most; without any it is 100 landmarks. reference: the full student that ``max_f1_loss``
+    compares with. Raises InvalidProblem naming every wrong field.
     """
 
-    landmarks: Floats
-    scale: Floats
-    coef: Floats
-    intercept: float
-    gate_coef: Floats
-    gate_intercept: float
-    loss: float
-    gate_r2: float
+    name: ClassVar[str] = "compact"
+    needs: ClassVar[frozenset[Need]] = frozenset({"dense"})
 
-    def scores(self, rows: FloatArray) -> Floats:
-        """score of rows (n, d) scaled for the kernel, shape (n,)."""
-        scores = np.empty(len(rows))
-        with one_blas_thread():
-            for block in row_blocks(len(rows), max(self.landmarks.shape)):
-                values = rbf_values(rows[block].astype(np.float64) * self.scale, self.landmarks)
-                scores[block] = values @ self.coef + self.intercept
-        return scores
+    n_landmarks: Annotated[
+        int | None, Ge(1), Le(MAX_LANDMARKS), Doc("Budget: this many landmarks a student.")
+    ] = None
+    relative_cost: Annotated[
+        float | None, Gt(0), Le(1), Doc("Budget: the cost of a query as a share of the teacher's.")
+    ] = None
+    max_f1_loss: Annotated[
+        float | None,
+        Ge(0),
+        Le(100),
+        Doc("Budget: the fewest landmarks at most so many points of held-out F below the full student's."),
+    ] = None
+    difficulty_floor: Annotated[
+        float, Gt(0), Le(1), Doc("ϵ of Eq. 11: the difficulty of the easiest examples; 1 makes all equal.")
+    ] = 0.3
+    gate_weight: Annotated[
+        float, Ge(0), Le(1e3), Doc("μ: weight of the distillation of the gate beside the loss.")
+    ] = 0.02
+    jitter: Annotated[
+        float,
+        Ge(0),
+        Le(1e3),
+        Doc("σ: noise on each column, as a multiple of the distance between neighbours."),
+    ] = 0.6
+    steps: Annotated[int, Ge(1), Le(1_000_000), Doc("Steps of the descent.")] = 3000
+    reference: StudentSpec = field(default_factory=GSVM)
+
+    def __post_init__(self) -> None:
+        budgets = list(self._budgets())
+        message = f"only one budget may be set, not {' and '.join(budgets)}"
+        too_many = Fault("compact", "two_budgets", message) if len(budgets) > 1 else None
+        check_parameters(self, "compact", too_many)
+
+    def prepare(self, examples: Examples, run: Run) -> None:
+        """Scale the rows for the kernel. run: reports stage ``"compact_rows"`` in rows."""
+        from core.students.compact_student import KernelRows
+
+        KernelRows.shared(examples, run)
+
+    def fit(self, problem: Problem, run: Run) -> CompactStudent:
+        """Fit with the landmarks that the budget allows. run: reports stage ``"student"`` in steps."""
+        from core.students.compact_student import fit_compact
+
+        return fit_compact(self, problem, self.affordable(problem), run)
+
+    def affordable(self, problem: Problem) -> int:
+        """Landmarks that the number or the relative cost allows. Raises InvalidProblem if it is none."""
+        if self.relative_cost is None:
+            return DEFAULT_LANDMARKS if self.n_landmarks is None else self.n_landmarks
+        per_landmark = int(problem.examples.all_X.shape[1]) + 1
+        size = int(self.relative_cost * problem.teacher_cost) // per_landmark
+        if size < 1:
+            message = (
+                f"a relative cost of {self.relative_cost:g} does not allow one landmark:"
+                f" the least is {per_landmark / problem.teacher_cost:.3g}"
+            )
+            raise InvalidProblem(Fault("compact.relative_cost", "too_small", message))
+        return min(size, MAX_LANDMARKS)
+
+    @property
+    def selects(self) -> bool:
+        """Whether the number of landmarks is chosen by held-out F."""
+        return self.max_f1_loss is not None
+
+    def select(self, scorer: HeldOutScorer, run: Run) -> Selection | None:
+        """The first size whose F is near enough to the full student's; if none is, the one with the best F.
+
+        run: reports stage ``"sizes"`` in sizes tried. Raises InvalidProblem, Cancelled.
+        """
+        if self.max_f1_loss is None:
+            return None
+        sizes = [size for size in SIZES if size <= scorer.n_rows] or [scorer.n_rows]
+        run.report("sizes", 0, len(sizes))
+        full = scorer.f1(scorer.scores(self.reference))
+        tried, met = [], False
+        for done, size in enumerate(sizes, 1):
+            spec = replace(self, n_landmarks=size, max_f1_loss=None)
+            scores = scorer.scores(spec)
+            tried.append((spec, SizePoint(size, scorer.f1(scores)), scores))
+            run.report("sizes", done, len(sizes))
+            met = tried[-1][1].f1 >= full - self.max_f1_loss / 100.0
+            if met:
+                break
+        spec, best, scores = tried[-1] if met else max(tried, key=lambda one: one[1].f1)
+        choice = SizeChoice(
+            full, tuple(point for _, point, _ in tried), met, best.n_landmarks, self.max_f1_loss
+        )
+        return Selection(spec, scores, choice)
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """Budget and hyper-parameters."""
+        return {
+            **{f"budget_{name}": value for name, value in self._budgets().items()},
+            "floor": float(self.difficulty_floor),
+            "gate_weight": float(self.gate_weight),
+            "jitter": float(self.jitter),
+            "steps": int(self.steps),
+        }
+
+    def _budgets(self) -> dict[str, float]:
+        names = ("n_landmarks", "relative_cost", "max_f1_loss")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
-def fit_compact(
-    rows: Singles,
-    lesson: Lesson,
-    n_landmarks: int,
-    spec: CompactSpec,
-    *,
-    neighbour: float,
-    run: Run = Run(),
-) -> FittedCompact:
-    """Fit the problem of the module with at most ``n_landmarks`` landmarks.
+@dataclass(frozen=True, slots=True)
+class SizePoint:
+    """F in [0, 1] on the held-out folds with so many landmarks."""
 
-    Fewer landmarks come back where the rows have fewer different points.
+    n_landmarks: int
+    f1: float
 
-    rows: (n, d) float32, scaled as the kernel exp(−‖x − l‖²) wants them. neighbour: ``neighbour_distance`` of
-    the rows, the unit of the jitter. The same arguments give the same bits. run: reports
-    stage ``"student"`` in steps. Raises InvalidProblem where a side is empty, Cancelled.
+
+@dataclass(frozen=True, slots=True)
+class SizeChoice:
+    """How the number of landmarks was chosen by F.
+
+    full_f1: F of the full student on the same folds. points: sizes tried, rising.
+    met: whether the last of them is within the budget; if not, the size with the best F was taken.
+    n_landmarks: the size taken. max_f1_loss: the budget.
     """
-    positive = lesson.positive
-    if not positive.any() or positive.all():
-        message = "a compact student needs examples of the class and of the rest"
-        raise InvalidProblem(Fault("labels", "single_class", message))
 
-    rng = np.random.default_rng(run.seed)
-    weights = 1.0 / lesson.difficulty
-    centre, spread = float(lesson.gate.mean()), float(lesson.gate.std()) or 1.0
-    problem = NetworkProblem(
-        rows=rows,
-        signs=lesson.signs,
-        targets=(lesson.gate - centre) / spread,
-        weights=weights / weights.mean(),
-        target_weight=spec.gate_weight,
-        jitter=spec.jitter * neighbour / np.sqrt(rows.shape[1]),
-    )
-    with one_blas_thread():
-        run.check_cancel()
-        landmarks = _start_landmarks(rows, positive, lesson.gate, n_landmarks, rng)
-        start = _start(problem, positive, _WIDTH * landmarks, rng, run)
-        network = descend(problem, start, spec.steps, rng, run).astype(np.float64)
-        gate, loss, r2 = _finish(problem, network, run)
-    return FittedCompact(
-        landmarks=network.landmarks.astype(np.float64),
-        scale=np.exp(network.log_scale).astype(np.float64),
-        coef=network.coef.astype(np.float64),
-        intercept=float(network.intercept[0]),
-        gate_coef=spread * gate[:-1],
-        gate_intercept=float(spread * gate[-1] + centre),
-        loss=loss,
-        gate_r2=r2,
-    )
+    full_f1: float
+    points: tuple[SizePoint, ...]
+    met: bool
+    n_landmarks: int
+    max_f1_loss: float
 
+    def summary(self) -> dict[str, Any]:
+        """F of the choice and of the full student, whether the budget is met, and the number of points."""
+        score = next(point.f1 for point in self.points if point.n_landmarks == self.n_landmarks)
+        return {"score": score, "full_score": self.full_f1, "met": self.met, "points": len(self.points)}
 
-def neighbour_distance(rows: Singles, run: Run) -> float:
-    """Median distance from a row to the nearest different row, over a sample of rows; 0 if all are equal."""
-    rng = np.random.default_rng(run.seed)
-    chosen = rng.choice(len(rows), min(len(rows), _NEIGHBOUR_SAMPLE), replace=False)
-    sample = rows[chosen].astype(np.float64)
-    nearest = np.full(len(sample), np.inf)
-    norms = np.einsum("ij,ij->i", sample, sample)
-    for part in row_blocks(len(rows), max(len(sample), rows.shape[1])):
-        run.check_cancel()
-        block = rows[part].astype(np.float64)
-        distances = norms[:, np.newaxis] + np.einsum("ij,ij->i", block, block) - 2.0 * sample @ block.T
-        # What rounding leaves of the distance between equal rows is no distance.
-        distances[distances <= 1e-9 * (1.0 + norms[:, np.newaxis])] = np.inf
-        nearest = np.minimum(nearest, distances.min(axis=1))
-    finite = nearest[np.isfinite(nearest)]
-    return float(np.sqrt(np.median(finite))) if len(finite) else 0.0
+    def trace(self) -> list[dict[str, Any]]:
+        """All points, JSON-ready."""
+        return [{"n_landmarks": point.n_landmarks, "f1": point.f1} for point in self.points]
 
-
-def _start_landmarks(
-    rows: Singles, positive: BoolArray, gate: FloatArray, n_landmarks: int, rng: np.random.Generator
-) -> Floats:
-    """At most p centres: half of the class, half of the other rows with the highest gate."""
-    n_positive = min((n_landmarks + 1) // 2, int(positive.sum()))
-    n_negative = n_landmarks - n_positive
-    negatives = np.flatnonzero(~positive)
-    n_hard = max(_HARD_PER_LANDMARK * n_negative, 2 * int(positive.sum()))
-    hard = negatives[np.argsort(-gate[negatives], kind="stable")[:n_hard]]
-    parts = [choose_landmarks(rows[positive], n_positive, rng)]
-    if n_negative:
-        parts.append(choose_landmarks(rows[hard], n_negative, rng))
-    return np.vstack(parts)
-
-
-def _start(
-    problem: NetworkProblem,
-    positive: BoolArray,
-    landmarks: Floats,
-    rng: np.random.Generator,
-    run: Run,
-) -> Network:
-    """Coefficients for the first landmarks, fitted to all rows or a sample in which the class is half."""
-    own, rest = np.flatnonzero(positive), np.flatnonzero(~positive)
-    n_own = min(len(own), max(_START_ROWS // 2, _START_ROWS - len(rest)))
-    n_rest = min(len(rest), _START_ROWS - n_own)
-    chosen = np.concatenate([rng.choice(own, n_own, replace=False), rng.choice(rest, n_rest, replace=False)])
-    chosen.sort()
-    stands_for = np.where(positive[chosen], len(own) / n_own, len(rest) / n_rest)
-    values = rbf_values(_WIDTH * problem.rows[chosen].astype(np.float64), landmarks)
-    basis = np.hstack([values, np.ones((len(chosen), 1))])
-    coef = _squared_hinge(basis, problem.signs[chosen], stands_for * problem.weights[chosen], run)
-    gate = _ridge((basis.T * stands_for) @ basis, (basis.T * stands_for) @ problem.targets[chosen])
-    log_scale = np.full(landmarks.shape[1], np.log(_WIDTH))
-    return Network(landmarks, log_scale, coef[:-1], coef[-1:], gate[:-1], gate[-1:])
-
-
-def _squared_hinge(basis: Floats, signs: FloatArray, weights: FloatArray, run: Run) -> Floats:
-    """min_a ridge ‖a‖² + Σ_i w_i [1 − z_i a·k_i]²_+ by Newton steps; the last column is the constant."""
-    coef = np.zeros(basis.shape[1])
-    active = np.zeros(len(basis), dtype=bool)
-    for _ in range(_NEWTON_STEPS):
-        run.check_cancel()
-        inside = signs * (basis @ coef) < 1.0
-        if np.array_equal(inside, active):
-            break
-        active = inside
-        weighted = basis[active].T * weights[active]
-        coef = _ridge(weighted @ basis[active], weighted @ signs[active])
-    return coef
-
-
-def _ridge(gram: Floats, moments: Floats) -> Floats:
-    """min_a ridge ‖a‖² + aᵀ gram a − 2 a·moments, the last weight almost free."""
-    penalty = np.full(len(gram), _RIDGE)
-    penalty[-1] = _FREE
-    return np.asarray(solve(gram + np.diag(penalty), moments, assume_a="pos"), dtype=np.float64)
-
-
-def _finish(problem: NetworkProblem, network: Network, run: Run) -> tuple[Floats, float, float]:
-    """Ridge fit of the gate on the tuned landmarks (p + 1,), the loss of the decision, and the gate's R²."""
-    n, p = len(problem.rows), len(network.coef)
-    gram, moments, loss = np.zeros((p + 1, p + 1)), np.zeros(p + 1), 0.0
-    for block in row_blocks(n, max(network.landmarks.shape)):
-        run.check_cancel()
-        values = network.values(problem.rows[block].astype(np.float64))
-        basis = np.hstack([values, np.ones((len(values), 1))])
-        gram += basis.T @ basis
-        moments += basis.T @ problem.targets[block]
-        margins = problem.signs[block] * (values @ network.coef + network.intercept)
-        loss += float(problem.weights[block] @ np.maximum(1.0 - margins, 0.0) ** 2)
-    gate = _ridge(gram, moments)
-    total = float(problem.targets @ problem.targets)
-    left = total - 2.0 * gate @ moments + gate @ gram @ gate
-    r2 = 1.0 - float(left) / total if total > 0.0 else 1.0
-    return gate, loss / float(problem.weights.sum()), r2
+    def metadata(self) -> dict[str, MetadataValue]:
+        """The budget."""
+        return {"budget_max_f1_loss": self.max_f1_loss}

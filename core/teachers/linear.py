@@ -1,19 +1,29 @@
-"""A teacher that is linear in the features: one weight vector a class, whoever learnt it."""
+"""A teacher that is linear in the features: one weight vector per class, however it was obtained."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from core.errors import Fault, InvalidProblem
+from core.packed import PackedTeacher
+from core.packed.codec import Arrays, take_array
+from core.packed.maps import frozen_array
 from core.run import Run
 from core.solvers.products import project
 from core.solvers.solution import Summary
+from core.teachers.base import Teacher
 from core.types import FloatArray, IntArray, Matrix
+
+if TYPE_CHECKING:
+    from core.features.examples import Examples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LinearTeacher:
+class LinearTeacher(Teacher):
     """Scores S = Φ Wᵀ, Eq. (3); the class with the largest is the answer, Eq. (2).
 
     weights: W, shape (K, m), in the features' order, the constant last.
@@ -27,18 +37,42 @@ class LinearTeacher:
     dual: FloatArray | None = None
     C: float | None = None
 
-    def scores(self, features: Matrix, run: Run = Run()) -> FloatArray:
-        """S, shape (n, K), float64, for features Φ (n, m); with cancel checks between blocks of rows."""
+    @classmethod
+    def restore(
+        cls, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None, C: float | None = None
+    ) -> LinearTeacher:
+        """The teacher with these ``arrays``. Raises InvalidPackage, InvalidProblem."""
+        weights = frozen_array(take_array(arrays, "weights"), "weights", (n_classes, n_features))
+        return cls(weights, summary, C=C)
+
+    def scores(self, examples: Examples, run: Run = Run()) -> FloatArray:
+        """S, shape (n, K), with cancel checks between blocks of rows."""
+        return self.feature_scores(examples.features, run)
+
+    def feature_scores(self, features: Matrix, run: Run = Run()) -> FloatArray:
+        """S of features Φ (n, m), shape (n, K), float64."""
         return project(features, self.weights, run)
 
-    def class_score(self, features: Matrix, target: int) -> FloatArray:
-        """S^y of one class, shape (n,): the gate of its student."""
-        return project(features, self.weights[target], Run())
+    def gate_weights(self, target: int) -> FloatArray:
+        """w_y, (m,)."""
+        weights: FloatArray = self.weights[target]
+        return weights
 
-    def predict(self, features: Matrix) -> IntArray:
-        """Class codes, shape (n,); the first of equal scores wins."""
-        codes: IntArray = self.scores(features).argmax(axis=1)
-        return codes
+    def pack(
+        self, examples: Examples, classes: tuple[str, ...], metadata: Mapping[str, Any]
+    ) -> PackedTeacher:
+        """The teacher on the basis of the feature map."""
+        if examples.feature_map is None:
+            raise InvalidProblem(Fault("features", "no_map", "features without a map cannot be packed"))
+        return PackedTeacher(*examples.feature_map.fold(self.weights), classes, metadata)
+
+    def arrays(self) -> Arrays:
+        """W."""
+        return {"weights": self.weights}
+
+    def without_solver_state(self) -> LinearTeacher:
+        """The same weights without the dual."""
+        return replace(self, dual=None)
 
 
 def classes_evaluated(scores: FloatArray, target: int) -> IntArray:

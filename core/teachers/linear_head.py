@@ -1,16 +1,22 @@
-"""A teacher from outside: the last layer of a network, one row of weights and one bias a class."""
+"""An imported teacher: the last layer of a network, one row of weights and one bias per class."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
 from core.errors import Fault, InvalidProblem
 from core.features.maps import FeatureMap, LinearMap
 from core.packed.maps import Floats, frozen_array
+from core.teachers.base import Task, Teacher, TeacherSpec
 from core.teachers.linear import LinearTeacher
+
+if TYPE_CHECKING:
+    from core.packed.codec import Arrays
+    from core.run import Run
+    from core.solvers.solution import Summary
 
 
 @final
@@ -18,9 +24,8 @@ from core.teachers.linear import LinearTeacher
 class LinearHead:
     """S^c(x) = w_c·x + b_c on raw columns.
 
-    weights: (K, d), bias: (K,), of the K classes of the data, in order.
-    Of a head with more classes the rows of the others are left out: what the students learn to tell apart is
-    what the data has. Raises InvalidProblem where shapes do not fit or numbers are not finite.
+    weights: (K, d), bias: (K,), of the K classes of the data, in order. Of a head with more classes the rows
+    of the others are left out. Raises InvalidProblem where shapes do not fit or numbers are not finite.
     """
 
     weights: Floats
@@ -38,7 +43,7 @@ class LinearHead:
         Raises InvalidProblem for features that are not linear, or of another number of columns.
         """
         if not isinstance(feature_map, LinearMap):
-            message = "A teacher from outside is linear in the columns: it needs linear features."
+            message = "An imported teacher is linear in the columns: it needs linear features."
             raise InvalidProblem(Fault("features.kind", "not_linear", message))
         if feature_map.n_columns != self.weights.shape[1]:
             message = f"The teacher has {self.weights.shape[1]} columns, the data {feature_map.n_columns}."
@@ -46,3 +51,48 @@ class LinearHead:
         standardisation = feature_map.standardisation
         constant = self.bias + self.weights @ standardisation.shift
         return LinearTeacher(np.column_stack([self.weights / standardisation.scale, constant]))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ImportedHead(TeacherSpec):
+    """A linear head in place of a fitted teacher.
+
+    It is the teacher of every fold, too: it is unknown which rows it was trained on. If these rows were
+    among them, held-out scores are those of rows that the teacher has seen, and thresholds, calibrations and
+    searches based on them are optimistic. The packed teacher says so: ``seen_rows`` is ``unknown``.
+
+    reference: its name, for the record. head: None where the weights are not needed because the teacher is
+    restored.
+    """
+
+    name: ClassVar[str] = "imported"
+
+    reference: str
+    head: LinearHead | None = field(default=None, compare=False, repr=False)
+
+    def fit(self, task: Task, run: Run, start: Teacher | None = None) -> LinearTeacher:
+        """The head's weights on the features of the task; nothing is fitted."""
+        del run, start
+        feature_map = task.examples.feature_map
+        if self.head is None or feature_map is None:
+            message = f"the weights of the imported teacher {self.reference!r} are missing"
+            raise InvalidProblem(Fault("teacher", "no_head", message))
+        if len(self.head.weights) != task.n_classes:
+            message = f"the teacher has {len(self.head.weights)} classes, the data {task.n_classes}"
+            raise InvalidProblem(Fault("teacher", "wrong_classes", message))
+        return self.head.on(feature_map)
+
+    def restore(
+        self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None
+    ) -> LinearTeacher:
+        """The teacher with these weights."""
+        return LinearTeacher.restore(arrays, n_classes, n_features, summary)
+
+    def params(self) -> dict[str, str]:
+        """The reference."""
+        return {"reference": self.reference}
+
+    def metadata(self) -> dict[str, str | float | int]:
+        """The reference, and that it is unknown whether the head was trained on these rows."""
+        return {"method": self.reference, "seen_rows": "unknown"}

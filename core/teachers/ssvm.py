@@ -2,50 +2,63 @@
 
 from __future__ import annotations
 
-from core.data.bounds import not_whole, out_of_bounds, refuse
-from core.run import Run
-from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
-from core.teachers.linear import LinearTeacher
-from core.types import IntArray, Matrix
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-__all__ = ["LinearTeacher", "fit_ssvm"]
+from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
+from core.teachers.base import Task, Teacher, TeacherSpec
+
+if TYPE_CHECKING:
+    from core.packed.codec import Arrays
+    from core.run import Run
+    from core.solvers.solution import Summary
+    from core.teachers.linear import LinearTeacher
 
 
-def fit_ssvm(
-    features: Matrix,
-    labels: IntArray,
-    n_classes: int,
-    *,
-    C: float = 1000.0,
-    tolerance: float = 1e-3,
-    max_epochs: int = 5000,
-    warm_start: LinearTeacher | None = None,
-    run: Run = Run(),
-) -> LinearTeacher:
-    """Fit Eq. (1): min_W ½‖W‖² + (C/n) Σ_i max_k (Δ(k, y_i) + w_k·φ_i − w_{y_i}·φ_i).
+@dataclass(frozen=True, slots=True)
+class SSVM(TeacherSpec):
+    """The multiclass structural SVM (Eq. 1). Raises InvalidProblem naming every wrong field."""
 
-    features: Φ, (n, m), dense or CSR. labels: class codes 0..n_classes-1, (n,).
-    tolerance: relative duality gap to stop at; max_epochs: passes over the examples at most.
-    warm_start: a teacher fitted to the same rows, usually at another C; ignored when it carries no dual
-        variables.
+    name: ClassVar[str] = "ssvm"
 
-    Raises InvalidProblem, Cancelled.
-    """
-    refuse(
-        out_of_bounds("C", C, 0.0, 1e12, open_low=True),
-        out_of_bounds("tolerance", tolerance, 0.0, 1.0, open_low=True, open_high=True),
-        not_whole("max_epochs", max_epochs, 1, 2**31 - 1),
-    )
-    initial_dual = None
-    if warm_start is not None and warm_start.dual is not None and warm_start.C is not None:
-        # The dual box is [.., C/n]: scaled by the ratio, a solution stays feasible and its bound variables
-        # bound.
-        initial_dual = warm_start.dual * (C / warm_start.C)
-    solution = solve_crammer_singer(
-        CrammerSingerProblem(features, labels, n_classes, C / features.shape[0]),
-        tolerance=tolerance,
-        max_epochs=max_epochs,
-        initial_dual=initial_dual,
-        run=run,
-    )
-    return LinearTeacher(solution.value, solution.summary(), solution.dual, C)
+    C: Annotated[float, Ge(1e-6), Le(1e8), Doc("Loss weight; the loss of one example weighs C/n.")] = 3e4
+    tolerance: Annotated[float, Gt(0), Lt(1), Doc("Stop at this relative duality gap.")] = 1e-3
+    max_epochs: Annotated[int, Ge(1), Le(100_000), Doc("At most this many passes over the examples.")] = 5000
+
+    def __post_init__(self) -> None:
+        check_parameters(self, "teacher")
+
+    def fit(self, task: Task, run: Run, start: Teacher | None = None) -> LinearTeacher:
+        """Fit Eq. (1): min_W ½‖W‖² + (C/n) Σ_i max_k (Δ(k, y_i) + w_k·φ_i − w_{y_i}·φ_i).
+
+        start: a linear teacher of the same rows, usually at another C; ignored without dual variables.
+        """
+        from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
+        from core.teachers.linear import LinearTeacher
+
+        features = task.examples.features
+        initial_dual = None
+        if isinstance(start, LinearTeacher) and start.dual is not None and start.C is not None:
+            # The dual box is [.., C/n]. Scaling by the ratio keeps a solution feasible, and what is at the
+            # bound stays there.
+            initial_dual = start.dual * (self.C / start.C)
+        solution = solve_crammer_singer(
+            CrammerSingerProblem(features, task.labels, task.n_classes, self.C / features.shape[0]),
+            tolerance=self.tolerance,
+            max_epochs=self.max_epochs,
+            initial_dual=initial_dual,
+            run=run,
+        )
+        return LinearTeacher(solution.value, solution.summary(), solution.dual, self.C)
+
+    def restore(
+        self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None
+    ) -> LinearTeacher:
+        """The teacher with these weights."""
+        from core.teachers.linear import LinearTeacher
+
+        return LinearTeacher.restore(arrays, n_classes, n_features, summary, self.C)
+
+    def metadata(self) -> dict[str, str | float | int]:
+        """Name and C."""
+        return {"method": self.name, "C": float(self.C)}

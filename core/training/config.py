@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, get_args
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
+from core.errors import Fault, InvalidProblem
 from core.features.spec import FeatureSpec
 from core.model_selection.options import CalibrationKind, CalibrationRule, ThresholdRule
 from core.model_selection.tuning_spec import TuningSpec
-from core.packed.calibration import Calibration
-from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
-from core.students.spec import CompactSpec, Method, StudentSpec
-from core.types import BoolArray, FloatArray
+from core.parameters import Doc, Ge, Le, Lt, check_parameters
+from core.students.base import StudentSpec
+from core.students.gated import GSVM
+from core.teachers.base import TeacherSpec
+from core.teachers.ssvm import SSVM
 
-SSVM = "ssvm"
-"""Name of the teacher that is trained (Eq. 1)."""
+if TYPE_CHECKING:
+    from core.packed.calibration import Calibration
+    from core.types import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
     """What ``train`` and ``prepare`` do. Raises InvalidProblem naming every wrong field.
 
-    features: the map φ. student: of every class. comparisons: further methods trained beside it with the same
-        hyper-parameters, to be measured only.
-    compact: budget of compact students, which are then trained in place of ``student``; a method of
-        ``comparisons`` may be the full student beside them.
-    tuning: search for the C, ε and ϵ of every full student; None takes those of ``student``.
-    teacher: ``"ssvm"`` is trained; any other name is that of an imported teacher, an argument of ``prepare``.
+    features: the map φ. teacher: one for all students. students: fitted for every class; the first is
+        shipped, the others are trained beside it to be measured only. No two have the same name.
+    tuning: search for the hyper-parameters of every student that has a grid; None takes those given.
     """
 
     features: FeatureSpec = field(default_factory=FeatureSpec)
-    teacher_C: Annotated[  # noqa: N815
-        float, Ge(1e-6), Le(1e8), Doc("Loss weight; the loss of one example weighs C/n.")
-    ] = 3e4
-    teacher_tolerance: Annotated[float, Gt(0), Lt(1), Doc("Stop at this relative duality gap.")] = 1e-3
-    teacher_max_epochs: Annotated[
-        int, Ge(1), Le(100_000), Doc("At most this many passes over the examples.")
-    ] = 5000
-    student: StudentSpec = field(default_factory=StudentSpec)
-    comparisons: Annotated[
-        tuple[Method, ...], Doc("Methods trained beside the student's own, for comparison only.")
-    ] = ()
-    compact: CompactSpec | None = None
+    teacher: TeacherSpec = field(default_factory=SSVM)
+    students: tuple[StudentSpec, ...] = (GSVM(),)
     tuning: TuningSpec | None = None
     threshold: Annotated[
         ThresholdRule, Doc("0 as in the paper, or chosen on held-out folds for this metric.")
@@ -59,25 +49,43 @@ class TrainingConfig:
     seed: Annotated[
         int, Ge(0), Le(2**32 - 1), Doc("Of all that is random; the same seed repeats the run.")
     ] = 0
-    teacher: str = SSVM
 
     def __post_init__(self) -> None:
-        check_parameters(self, "")
+        names = [spec.name for spec in self.students]
+        message = "students must hold at least one specification, and no two of the same name"
+        wrong = Fault("students", "duplicate" if names else "empty", message)
+        check_parameters(self, "", None if names and len(set(names)) == len(names) else wrong)
 
-    def specs(self) -> tuple[StudentSpec | CompactSpec, ...]:
-        """The spec of what is shipped first, then one for each other method to compare with."""
-        shipped = self.student if self.compact is None else self.compact
-        others = dict.fromkeys(method for method in self.comparisons if method != shipped.method)
-        return (shipped, *(replace(self.student, method=method) for method in others))
+    def student(self, name: str) -> StudentSpec:
+        """The specification of that name. Raises InvalidProblem."""
+        for spec in self.students:
+            if spec.name == name:
+                return spec
+        raise InvalidProblem(Fault("method", "unknown_choice", f"the run has no student {name!r}"))
 
     @property
-    def needs_held_out(self) -> bool:
-        """Whether threshold or calibration need held-out scores."""
+    def wants_held_out(self) -> bool:
+        """Whether threshold or calibration need held-out scores of every student."""
         return self.threshold != "zero" or self.calibration in get_args(CalibrationKind)
+
+    @property
+    def needs_folds(self) -> bool:
+        """Whether a search, a threshold, a calibration or a student's own budget needs folds."""
+        selects = any(spec.selects for spec in self.students)
+        return self.tuning is not None or self.wants_held_out or selects
+
+    def holds_out(self, spec: StudentSpec) -> bool:
+        """Whether a student needs folds: for a search, its own budget, its threshold or its calibration."""
+        searched = self.tuning is not None and bool(spec.grid(self.tuning.grid))
+        return searched or spec.selects or self.wants_held_out
+
+    @property
+    def n_folds(self) -> int:
+        """Folds of the run: those of the search, if there is one."""
+        return self.folds if self.tuning is None else self.tuning.folds
 
     def settle(self, positive: BoolArray, held_out: FloatArray | None) -> tuple[float, Calibration | None]:
         """Threshold and calibration from the truth (n,) and held-out scores (n,); 0 and None without any."""
-        # Imported here because a configuration is also read by processes that must not load scikit-learn.
         from core.model_selection.calibration import fit_calibration
         from core.model_selection.threshold import choose_threshold
 
@@ -90,14 +98,10 @@ class TrainingConfig:
         return threshold, fit_calibration(positive, held_out, kind)
 
     def recipe(self) -> dict[str, Any]:
-        """What map and teacher depend on, JSON-ready: equal recipes on equal data give equal preparations."""
-        folds = {} if self.tuning is None else {"tuning_folds": int(self.tuning.folds)}
+        """What map and teachers depend on, JSON-ready; equal on equal data for equal preparations."""
         return {
             "features": asdict(self.features),
-            "teacher": self.teacher,
-            "teacher_C": float(self.teacher_C),
-            "teacher_tolerance": float(self.teacher_tolerance),
-            "teacher_max_epochs": int(self.teacher_max_epochs),
+            "teacher": {"name": self.teacher.name, **self.teacher.params()},
             "seed": int(self.seed),
-            **folds,
+            "folds": int(self.n_folds) if self.needs_folds else 0,
         }

@@ -9,12 +9,13 @@ import numpy as np
 
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
+from core.features.examples import Examples
 from core.model_selection.calibration import Reliability, reliability
 from core.model_selection.metrics import BinaryMetrics, MeanMetrics, binary_metrics, mean_metrics
-from core.packed import PackedStudent
 from core.packed.calibration import Calibration
+from core.run import Run
 from core.solvers.threads import one_blas_thread
-from core.students.base import FittedStudent
+from core.students.base import Student
 from core.students.difficulty import ScoreRanks
 from core.teachers.linear import classes_evaluated
 from core.training.preparation import Preparation
@@ -75,30 +76,35 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Examination:
+class Evaluator:
     """A test part, mapped and scored by the teacher once for all students.
 
-    features: Φ of the test rows, (n, m). labels: true codes, (n,). scores: the teacher's S, (n, K).
-    X: the raw rows, (n, d), for students that do not share the teacher's features.
+    examples: the test rows, raw and mapped. labels: true codes, (n,). scores: the teacher's S, (n, K).
     """
 
-    features: Matrix
+    examples: Examples
     labels: IntArray
     classes: tuple[str, ...]
     scores: FloatArray
     ranks: ScoreRanks
-    X: Matrix
 
     @classmethod
-    def of(cls, preparation: Preparation, test: LabelledData) -> Examination:
+    def of(cls, preparation: Preparation, test: LabelledData) -> Evaluator:
         """Map and score ``test``. Raises InvalidProblem unless it has the classes and columns of training."""
         if test.classes != preparation.classes:
             message = "the test part must be coded with the classes of the training part"
             raise InvalidProblem(Fault("test", "other_classes", message))
         with one_blas_thread():
-            features = preparation.feature_map.transform(test.X)
-            scores = preparation.teacher.scores(features)
-        return cls(features, test.y, test.classes, scores, ScoreRanks.of(scores), test.X)
+            feature_map = preparation.feature_map
+            features = feature_map.transform(test.X)
+            examples = Examples(test.X, features, feature_map, preparation.config.features)
+            scores = preparation.teacher.scores(examples, Run())
+        return cls(examples, test.y, test.classes, scores, ScoreRanks.of(scores))
+
+    @property
+    def features(self) -> Matrix:
+        """Φ of the test rows, (n, m)."""
+        return self.examples.features
 
     def teacher(self, target: int) -> ClassResult:
         """The teacher as a binary classifier of class code ``target``.
@@ -115,25 +121,16 @@ class Examination:
         return ClassResult(self.classes[target], TEACHER, metrics, cost)
 
     def student(
-        self, target: int, fitted: FittedStudent, threshold: float, calibration: Calibration | None = None
+        self,
+        target: int,
+        method: str,
+        fitted: Student,
+        threshold: float,
+        calibration: Calibration | None = None,
     ) -> ClassResult:
-        """A student of class code ``target``, which says yes where its score reaches the threshold."""
+        """A student of class code ``target``, which answers yes where its score reaches the threshold."""
         with one_blas_thread():
-            score = fitted.scores(self.features)
-        return self._measured(target, fitted.spec.method, score, threshold, calibration)
-
-    def packed_student(self, target: int, packed: PackedStudent, method: str) -> ClassResult:
-        """A student of class code ``target`` as it is shipped, asked with raw rows."""
-        with one_blas_thread():
-            if isinstance(self.X, np.ndarray):
-                score = packed.scores(self.X)
-            else:
-                score = packed.scores_sparse(self.X.indices, self.X.data, self.X.indptr)
-        return self._measured(target, method, score, packed.threshold, packed.calibration)
-
-    def _measured(
-        self, target: int, method: str, score: FloatArray, threshold: float, calibration: Calibration | None
-    ) -> ClassResult:
+            score = fitted.scores(self.examples)
         truth = self.labels == target
         metrics = binary_metrics(truth=truth, decision=score >= threshold, score=score)
         trust = None if calibration is None else reliability(truth, calibration.probabilities(score))

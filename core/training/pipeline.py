@@ -1,4 +1,4 @@
-"""The whole flow on one page: data → features → teacher → scores → difficulty → students → packed model.
+"""The whole flow on one page: data → features → teacher → scores → students → packed model.
 
 ``train`` does it all in one process. The same steps one by one, for a service that spreads the classes over
 processes: ``prepare``, ``Preparation.to_bytes`` and ``from_bytes``, ``train_student``, ``evaluate``.
@@ -10,27 +10,24 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from joblib import Parallel, delayed
 
-from core.compact import CompactRows, TrainedCompact, train_compact_student
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.packed import PackedStudent, PackedTeacher
 from core.run import Run
 from core.solvers.threads import one_blas_thread
-from core.students.spec import StudentSpec
 from core.training.config import TrainingConfig
-from core.training.evaluation import ClassResult, Evaluation, Examination
+from core.training.evaluation import ClassResult, Evaluation, Evaluator
 from core.training.preparation import Preparation, prepare
-from core.training.student_training import TrainedStudent, train_student, tuning_batches, tuning_folds
+from core.training.student_training import TrainedStudent, class_batches, train_student
 from core.types import Progress, ProgressCallback
 
 __all__ = [
     "Evaluation",
-    "Examination",
+    "Evaluator",
     "Preparation",
     "TrainedModel",
     "TrainedStudent",
@@ -47,7 +44,7 @@ class TrainedModel:
     """What ``train`` gives.
 
     teacher, students: packed, the students by the names of their classes.
-    trained: every student that was fitted, full or compact, the compared methods too.
+    trained: every student that was fitted, the compared methods too.
     evaluation: on the test part; None without one.
     seconds: wall time of the stages ``"features"``, ``"teacher"``, ``"scores"``, ``"students"``.
     """
@@ -55,7 +52,7 @@ class TrainedModel:
     teacher: PackedTeacher
     students: dict[str, PackedStudent]
     preparation: Preparation
-    trained: tuple[TrainedStudent | TrainedCompact, ...]
+    trained: tuple[TrainedStudent, ...]
     evaluation: Evaluation | None
     seconds: dict[str, float]
 
@@ -70,15 +67,15 @@ class TrainedModel:
         }
 
 
-def measure(examination: Examination, student: TrainedStudent | TrainedCompact) -> ClassResult:
-    """Measure one student: a full one in the features that are there, a compact one on its own landmarks."""
+def measure(evaluator: Evaluator, student: TrainedStudent) -> ClassResult:
+    """Measure one student on a test part."""
     packed = student.packed
-    if isinstance(student, TrainedCompact):
-        return examination.packed_student(student.target, packed, student.method)
-    return examination.student(student.target, student.fitted, packed.threshold, packed.calibration)
+    return evaluator.student(
+        student.target, student.method, student.fitted, packed.threshold, packed.calibration
+    )
 
 
-def evaluate(examination: Examination, students: Iterable[TrainedStudent | TrainedCompact]) -> Evaluation:
+def evaluate(evaluator: Evaluator, students: Iterable[TrainedStudent]) -> Evaluation:
     """Measure students and, for each of their classes, the teacher as a binary classifier, on a test part.
 
     A class without examples in the test part has None for F and AUC, and the reason.
@@ -86,8 +83,8 @@ def evaluate(examination: Examination, students: Iterable[TrainedStudent | Train
     trained = list(students)
     targets = dict.fromkeys(student.target for student in trained)
     return Evaluation(
-        tuple(examination.teacher(target) for target in targets)
-        + tuple(measure(examination, one) for one in trained)
+        tuple(evaluator.teacher(target) for target in targets)
+        + tuple(measure(evaluator, one) for one in trained)
     )
 
 
@@ -111,12 +108,12 @@ def train(
     """
     config = TrainingConfig() if config is None else config
     targets = _targets(data.classes, classes)
-    preparation = prepare(data, config, run=run)
+    preparation = prepare(data, config, run)
     started = time.perf_counter()
-    trained = _train_all(preparation, data, targets, run)
+    trained = _train_all(preparation, targets, run)
     seconds = {**preparation.seconds, "students": time.perf_counter() - started}
-    evaluation = None if test is None else evaluate(Examination.of(preparation, test), trained)
-    shipped = config.specs()[0].method
+    evaluation = None if test is None else evaluate(Evaluator.of(preparation, test), trained)
+    shipped = config.students[0].name
     return TrainedModel(
         teacher=preparation.packed_teacher(),
         students={one.label: one.packed for one in trained if one.method == shipped},
@@ -127,29 +124,21 @@ def train(
     )
 
 
-def _train_all(
-    preparation: Preparation,
-    data: LabelledData,
-    targets: Sequence[int],
-    run: Run,
-) -> list[TrainedStudent | TrainedCompact]:
-    """Every student of the targets, class by class, by as many threads as there may be."""
+def _train_all(preparation: Preparation, targets: Sequence[int], run: Run) -> list[TrainedStudent]:
+    """Every student of the targets, class by class, in the threads of ``run``."""
     config = preparation.config
-    full = [spec for spec in config.specs() if isinstance(spec, StudentSpec)]
-    told = _Told(run, len(targets), len(targets) * len(full))
-    compact = None
-    if config.compact is not None:
-        rows = CompactRows.of(preparation, data, run)
-        compact = partial(train_compact_student, rows, spec=config.compact, run=run.silent())
+    tuning = config.tuning
+    searched = [] if tuning is None else [spec for spec in config.students if spec.grid(tuning.grid)]
+    progress = _Progress(run, len(targets), len(targets) * len(searched))
+    for spec in config.students:
+        spec.prepare(preparation.examples, run.with_seed(config.seed))
 
-    def train_batch(batch: Sequence[int]) -> Iterator[list[TrainedStudent | TrainedCompact]]:
-        folds = None
-        if config.tuning is not None and full:
-            folds = tuning_folds(preparation, batch, run)
+    def train_batch(batch: Sequence[int]) -> Iterator[list[TrainedStudent]]:
+        holds_out = any(config.holds_out(spec) for spec in config.students)
+        folds = preparation.folds(batch, run.silent()) if holds_out else None
 
-        def train_class(target: int) -> list[TrainedStudent | TrainedCompact]:
-            shipped_first: list[TrainedStudent | TrainedCompact] = [compact(target)] if compact else []
-            return shipped_first + [
+        def train_class(target: int) -> list[TrainedStudent]:
+            return [
                 train_student(
                     preparation,
                     target,
@@ -159,27 +148,27 @@ def _train_all(
                     run=replace(
                         run,
                         n_threads=max(1, run.threads // len(batch)),
-                        progress=told.of_search((target, spec.method)),
+                        progress=progress.of_search((target, spec.name)),
                     ),
                 )
-                for spec in full
+                for spec in config.students
             ]
 
         # Threads: the solvers release the GIL, so that Φ and S are shared and never copied.
         pool = Parallel(n_jobs=run.threads, prefer="threads", return_as="generator")
         yield from pool(delayed(train_class)(target) for target in batch)
 
-    trained: list[TrainedStudent | TrainedCompact] = []
+    trained: list[TrainedStudent] = []
     with one_blas_thread():
-        for batch in tuning_batches(preparation, targets):
+        for batch in class_batches(preparation, targets):
             for students in train_batch(batch):
                 trained += students
-                told.class_done(students[0])
+                progress.class_done(students[0])
     return trained
 
 
-class _Told:
-    """Progress of students that are trained at the same time, told by one of their threads at a time."""
+class _Progress:
+    """Progress of students that are trained at the same time, reported by one of their threads at a time."""
 
     def __init__(self, run: Run, n_classes: int, n_searches: int) -> None:
         self._run, self._n_classes, self._n_searches = run, n_classes, n_searches
@@ -188,7 +177,7 @@ class _Told:
         self._done = 0
 
     def of_search(self, which: tuple[int, str]) -> ProgressCallback | None:
-        """The callback of one student, of which only the search is told on."""
+        """The callback of one student, of which only the search is reported."""
         if self._run.progress is None:
             return None
 
@@ -201,13 +190,12 @@ class _Told:
 
         return report
 
-    def class_done(self, first: TrainedStudent | TrainedCompact) -> None:
-        """One more class; with objective and gap of its first student, where that has any."""
+    def class_done(self, first: TrainedStudent) -> None:
+        """One more class; with objective and gap of its first student."""
         with self._lock:
             self._done += 1
-            own = first.summary if isinstance(first, TrainedStudent) else None
-            objective, gap = (None, None) if own is None else (own.objective, own.gap)
-            self._run.report("student", self._done, self._n_classes, objective, gap)
+            own = first.summary
+            self._run.report("student", self._done, self._n_classes, own.objective, own.gap)
 
 
 def _targets(known: tuple[str, ...], wanted: Sequence[str] | None) -> list[int]:

@@ -1,4 +1,4 @@
-"""All that the students of one model share: feature map, features, teacher, scores.
+"""All that the students of one model share: feature map, features, teacher, scores, teachers of the folds.
 
 A preparation is made once, and can be stored without its features: another process that has the same data
 makes them again, bit for bit, and trains other classes.
@@ -7,32 +7,34 @@ makes them again, bit for bit, and trains other classes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import numpy as np
+import scipy.sparse as sp
 
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidPackage, InvalidProblem
+from core.features.examples import Examples
 from core.features.maps import FeatureMap, feature_map_from_bytes, fit_feature_map
-from core.model_selection.folds import fold_assignment, refuse_lone_rows, tune_teacher
+from core.model_selection.folds import Folds, TunedTeacher, fold_assignment, refuse_lone_rows, tune_teacher
 from core.packed import PackedTeacher
-from core.packed.codec import Buffer, Header, decode, encode, package_errors, take_array
-from core.packed.maps import frozen_array
+from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take_array
 from core.run import Run
 from core.solvers.solution import Summary
 from core.solvers.threads import one_blas_thread
-from core.students.base import Lesson
-from core.students.difficulty import ScoreRanks, difficulty_degrees
-from core.teachers.linear_head import LinearHead
-from core.teachers.ssvm import LinearTeacher, fit_ssvm
-from core.training.config import SSVM, TrainingConfig
+from core.students.base import Problem
+from core.students.cost import query_cost
+from core.students.difficulty import ScoreRanks
+from core.teachers.base import Task, Teacher
+from core.training.config import TrainingConfig
 from core.training.stages import Stages
 from core.types import FloatArray, IntArray, Matrix
 
-_FORMAT = "stms.preparation.1"
+_FORMAT = "stms.preparation.2"
+_EARLIER_FORMAT = "stms.preparation.1"
 _ROWS_AT_ONCE = 4096
 
 
@@ -40,26 +42,48 @@ _ROWS_AT_ONCE = 4096
 class Preparation:
     """The common part of all students.
 
-    feature_map: φ. features: Φ, (n, m). labels: codes, (n,). classes: K names. teacher: W.
-    scores: S = Φ Wᵀ, (n, K). ranks: the two largest of each row. config: what it was made with.
+    task: the training rows, raw and mapped, with their class codes. classes: K names. teacher: of all rows.
+    scores: S, (n, K). ranks: the two largest of each row. config: what it was made with.
     data_digest: SHA-256 of the data. seconds: wall time by stage.
-    fold_teachers: one a fold, fitted to the rows of the other folds; none unless the configuration tunes.
+    fold_teachers: one per fold, fitted to the rows of the other folds; none unless the configuration needs
+        held-out scores.
     """
 
-    feature_map: FeatureMap
-    features: Matrix
-    labels: IntArray
+    task: Task
     classes: tuple[str, ...]
-    teacher: LinearTeacher
+    teacher: Teacher
     scores: FloatArray
     ranks: ScoreRanks
     config: TrainingConfig
     data_digest: str
     seconds: dict[str, float]
-    fold_teachers: tuple[LinearTeacher, ...] = ()
+    fold_teachers: tuple[Teacher, ...] = ()
 
-    def lesson(self, target: int, *, floor: float = 0.3) -> Lesson:
-        """What the student of class code ``target`` learns from; floor is ϵ of Eq. (11).
+    @property
+    def examples(self) -> Examples:
+        """The training rows."""
+        return self.task.examples
+
+    @property
+    def features(self) -> Matrix:
+        """Φ, (n, m)."""
+        return self.task.examples.features
+
+    @property
+    def labels(self) -> IntArray:
+        """Class codes, (n,)."""
+        return self.task.labels
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """φ."""
+        fitted = self.task.examples.feature_map
+        if fitted is None:
+            raise InvalidProblem(Fault("features", "no_map", "the preparation has no feature map"))
+        return fitted
+
+    def problem(self, target: int) -> Problem:
+        """What the student of class code ``target`` learns from.
 
         Raises InvalidProblem for an unknown class or one without examples, or of nothing but examples.
         """
@@ -71,26 +95,51 @@ class Preparation:
             who = "every" if positive.any() else "no"
             message = f"{who} example is of class {self.classes[target]!r}; both sides are needed"
             raise InvalidProblem(Fault("target", "single_class", message))
-        return Lesson(
+        return Problem(
             positive=positive,
+            examples=self.examples,
             gate=np.ascontiguousarray(self.scores[:, target]),
-            gate_weights=self.teacher.weights[target],
-            difficulty=difficulty_degrees(self.scores, self.labels, target, floor=floor, ranks=self.ranks),
+            gate_weights=self.teacher.gate_weights(target),
+            rival=self.ranks.rival(target),
+            teacher_cost=self.teacher_cost,
         )
+
+    @property
+    def teacher_cost(self) -> int:
+        """Multiplications of a query to the packed teacher."""
+        return query_cost(self.packed_teacher().map, len(self.classes))
 
     def packed_teacher(self) -> PackedTeacher:
         """The teacher with its map, ready for queries."""
-        basis, coef, intercept = self.feature_map.fold(self.teacher.weights)
-        metadata: dict[str, str | float | int] = {
-            "method": self.config.teacher,
-            "C": float(self.config.teacher_C),
+        metadata = {
+            **self.config.teacher.metadata(),
             "seed": int(self.config.seed),
             "data_digest": self.data_digest,
         }
-        return PackedTeacher(basis, coef, intercept, self.classes, metadata)
+        return self.teacher.pack(self.examples, self.classes, metadata)
+
+    def folds(self, targets: Sequence[int] | None = None, run: Run = Run()) -> Folds:
+        """The folds with their teachers, for searches and held-out scores of several students.
+
+        targets: class codes that they shall serve; by default all. Memory: a float32 copy of the features,
+        and folds × rows × targets scores; let go of it when the students are trained.
+
+        Raises InvalidProblem for a configuration that needs no folds, Cancelled.
+        """
+        if not self.fold_teachers:
+            raise InvalidProblem(Fault("folds", "missing", "the preparation was made without folds"))
+        return Folds.of(
+            self.task,
+            self.classes,
+            _fold_of(self.task, self.config),
+            TunedTeacher(self.config.teacher, self.fold_teachers, ()),
+            targets=targets,
+            teacher_cost=self.teacher_cost,
+            run=run,
+        )
 
     def to_bytes(self) -> bytes:
-        """Map and teacher as safetensors, for ``from_bytes``; features and scores are not stored.
+        """Map and teachers as safetensors, for ``from_bytes``; features and scores are not stored.
 
         Nor is the time that the teacher took, so a repeated run gives the same bytes.
         """
@@ -101,29 +150,30 @@ class Preparation:
             "data": self.data_digest,
             "summary": None if summary is None else replace(summary, seconds=0.0).as_dict(),
         }
-        arrays = {
-            "feature_map": np.frombuffer(self.feature_map.to_bytes(), dtype=np.uint8),
-            "weights": self.teacher.weights,
-        }
-        if self.fold_teachers:
-            arrays["fold_weights"] = np.vstack([teacher.weights for teacher in self.fold_teachers])
+        arrays = {"feature_map": np.frombuffer(self.feature_map.to_bytes(), dtype=np.uint8)}
+        for prefix, teacher in (("teacher", self.teacher), *_numbered(self.fold_teachers)):
+            arrays |= {f"{prefix}.{name}": array for name, array in teacher.arrays().items()}
         return encode(header, arrays)
+
+    @staticmethod
+    def is_outdated(stored: Buffer) -> bool:
+        """Whether bytes are a preparation of an earlier version, which has to be made again."""
+        try:
+            decode(stored, _EARLIER_FORMAT)
+        except InvalidPackage:
+            return False
+        return True
 
     @classmethod
     def from_bytes(
-        cls,
-        stored: Buffer,
-        data: LabelledData,
-        config: TrainingConfig,
-        *,
-        run: Run = Run(),
+        cls, stored: Buffer, data: LabelledData, config: TrainingConfig, run: Run = Run()
     ) -> Preparation:
         """The preparation that ``to_bytes`` stored, features and scores made again: the same bits.
 
         ``config`` may differ from the stored one in what concerns students only.
 
-        Raises InvalidPackage for bytes that are not a preparation, InvalidProblem when they belong to other
-        data or to another configuration, Cancelled.
+        Raises InvalidPackage for bytes that are not a preparation of this version, InvalidProblem when they
+        belong to other data or to another configuration, Cancelled.
         """
         header, arrays = decode(stored, _FORMAT)
         digest = data_digest(data)
@@ -131,126 +181,100 @@ class Preparation:
             message = "the stored preparation was made from other data"
             raise InvalidProblem(Fault("data", "other_data", message))
         if header.get("recipe") != config.recipe():
-            message = "the stored preparation was made with other features, teacher or seed"
+            message = "the stored preparation was made with other features, teacher, folds or seed"
             raise InvalidProblem(Fault("config", "other_config", message))
         feature_map = feature_map_from_bytes(take_array(arrays, "feature_map").tobytes())
-        shape = (data.K, feature_map.n_features_out)
-        fold_weights: Iterable[FloatArray] = ()
+        spec, size = config.teacher, feature_map.n_features_out
         with package_errors("teacher"):
-            weights = frozen_array(take_array(arrays, "weights"), "weights", shape)
-            if config.tuning is not None:
-                folds, (K, m) = config.tuning.folds, shape
-                stacked = frozen_array(take_array(arrays, "fold_weights"), "fold_weights", (folds * K, m))
-                fold_weights = stacked.reshape(folds, K, m)
-        teacher = LinearTeacher(weights, _summary(header), C=config.teacher_C)
-        fold_teachers = tuple(LinearTeacher(each, C=config.teacher_C) for each in fold_weights)
+            teacher = spec.restore(_of(arrays, "teacher"), data.K, size, _summary(header))
+            fold_teachers = tuple(
+                spec.restore(_of(arrays, f"fold{fold}"), data.K, size, None)
+                for fold in range(_n_folds(config, data.n))
+            )
         stages = Stages(run)
         with one_blas_thread():
-            features = _transform(feature_map, data.X, stages)
-            restored = _with_scores(feature_map, features, data, teacher, config, digest, stages)
+            task = _task(data, feature_map, config, stages)
+            restored = _with_scores(task, data.classes, teacher, config, digest, stages)
         return replace(restored, fold_teachers=fold_teachers)
 
 
-def prepare(
-    data: LabelledData,
-    config: TrainingConfig | None = None,
-    *,
-    head: LinearHead | None = None,
-    warm_start: LinearTeacher | None = None,
-    run: Run = Run(),
-) -> Preparation:
+def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run = Run()) -> Preparation:
     """Fit the feature map and the teacher, and score the training rows (Algorithm 2, line 1).
 
-    Where the configuration tunes, also a teacher for each of its folds, from the dual of the one of all rows.
-    head: the teacher, where ``config.teacher`` names one from outside; nothing is fitted then, for folds
-        neither, as it has not seen the rows.
-    warm_start: a teacher fitted to the same data and features, e.g. at another C.
+    Where the configuration needs held-out scores, a teacher is fitted for each fold, too.
     run: fold teachers are fitted in its threads; reports stages ``"features"``, ``"teacher"``, ``"scores"``
-        and ``"tuning_teacher"`` (in folds).
+        and ``"tuning_teacher"`` (in folds). The seed is the configuration's.
 
-    Raises InvalidProblem, also where tuning meets a class with one row; Cancelled.
+    Raises InvalidProblem, also where a search meets a class with one row, or where data or teacher do not
+    offer what a student needs; Cancelled.
     """
     config = TrainingConfig() if config is None else config
     run = run.with_seed(config.seed)
     stages = Stages(run)
-    if (head is None) != (config.teacher == SSVM):
-        message = f"the configuration's teacher is {config.teacher!r}; give its head, and only then"
-        raise InvalidProblem(Fault("teacher", "other_teacher", message))
     if config.tuning is not None:
         refuse_lone_rows(data.y, data.classes)
+    if sp.issparse(data.X) and any("dense" in spec.needs for spec in config.students):
+        names = ", ".join(spec.name for spec in config.students if "dense" in spec.needs)
+        raise InvalidProblem(Fault("X", "sparse", f"students of kind {names} need dense rows"))
     with one_blas_thread():
         stages.begin("features", data.n)
-        feature_map = fit_feature_map(data.X, config.features, config.seed)
-        features = _transform(feature_map, data.X, stages)
-        if head is not None:
-            given = _given(head, feature_map, data)
-            found = _with_scores(feature_map, features, data, given, config, data_digest(data), stages)
-            folds = 0 if config.tuning is None else config.tuning.folds
-            return replace(found, fold_teachers=(given,) * folds)
-        stages.begin("teacher", config.teacher_max_epochs)
-        teacher = fit_ssvm(
-            features,
-            data.y,
-            data.K,
-            C=config.teacher_C,
-            tolerance=config.teacher_tolerance,
-            max_epochs=config.teacher_max_epochs,
-            warm_start=warm_start,
-            run=run.stage("teacher"),
-        )
-        preparation = _with_scores(feature_map, features, data, teacher, config, data_digest(data), stages)
-        if config.tuning is None:
-            return preparation
-        stages.begin("tuning_teacher", config.tuning.folds)
-        fold_teachers = _fold_teachers(preparation, config.tuning.folds, run)
-        seconds = preparation.seconds | stages.end()
-        return replace(preparation, fold_teachers=fold_teachers, seconds=seconds)
+        task = _task(data, fit_feature_map(data.X, config.features, config.seed), config, stages)
+        stages.begin("teacher", 1)
+        teacher = config.teacher.fit(task, run.stage("teacher"))
+        if teacher.gate_weights(0) is None and any("gate_weights" in spec.needs for spec in config.students):
+            message = (
+                f"the teacher {config.teacher.name} is not linear in the features, as a student needs it"
+            )
+            raise InvalidProblem(Fault("teacher", "no_gate", message))
+        made = _with_scores(task, data.classes, teacher, config, data_digest(data), stages)
+        if not config.needs_folds:
+            return made
+        stages.begin("tuning_teacher", _n_folds(config, data.n))
+        tuned = tune_teacher(task, (config.teacher,), _fold_of(task, config), run)
+        return replace(made, fold_teachers=tuned.teachers, seconds=made.seconds | stages.end())
 
 
-def _fold_teachers(
-    preparation: Preparation,
-    folds: int,
-    run: Run,
-) -> tuple[LinearTeacher, ...]:
-    """The teacher of each fold at the configured C, started from the dual of the teacher of all rows."""
-    config = preparation.config
-    return tune_teacher(
-        preparation.features,
-        preparation.labels,
-        len(preparation.classes),
-        fold_assignment(preparation.labels, folds, config.seed),
-        (config.teacher_C,),
-        tolerance=config.teacher_tolerance,
-        max_epochs=config.teacher_max_epochs,
-        warm_start=preparation.teacher,
-        run=run,
-    ).teachers
+def _fold_of(task: Task, config: TrainingConfig) -> IntArray:
+    return fold_assignment(task.labels, _n_folds(config, len(task.labels)), config.seed)
 
 
-def _given(head: LinearHead, feature_map: FeatureMap, data: LabelledData) -> LinearTeacher:
-    if len(head.weights) != data.K:
-        message = f"the teacher has {len(head.weights)} classes, the data {data.K}"
-        raise InvalidProblem(Fault("teacher", "wrong_classes", message))
-    return head.on(feature_map)
+def _n_folds(config: TrainingConfig, n: int) -> int:
+    """Folds of n rows: a search insists on its number, held-out scores take as many as there are rows."""
+    if not config.needs_folds:
+        return 0
+    return config.n_folds if config.tuning is not None else min(config.n_folds, n)
+
+
+def _numbered(teachers: Sequence[Teacher]) -> list[tuple[str, Teacher]]:
+    return [(f"fold{number}", teacher) for number, teacher in enumerate(teachers)]
+
+
+def _of(arrays: Arrays, prefix: str) -> Arrays:
+    """The arrays stored under a prefix, without it."""
+    start = f"{prefix}."
+    return {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
 
 
 def _with_scores(
-    feature_map: FeatureMap,
-    features: Matrix,
-    data: LabelledData,
-    teacher: LinearTeacher,
+    task: Task,
+    classes: tuple[str, ...],
+    teacher: Teacher,
     config: TrainingConfig,
     digest: str,
     stages: Stages,
 ) -> Preparation:
-    stages.begin("scores", data.n)
-    scores = teacher.scores(features, stages.run)
+    n = len(task.labels)
+    stages.begin("scores", n)
+    scores = teacher.scores(task.examples, stages.run)
     ranks = ScoreRanks.of(scores)
-    stages.run.report("scores", data.n, data.n)
+    stages.run.report("scores", n, n)
     seconds = stages.end()
-    return Preparation(
-        feature_map, features, data.y, data.classes, teacher, scores, ranks, config, digest, seconds
-    )
+    return Preparation(task, classes, teacher, scores, ranks, config, digest, seconds)
+
+
+def _task(data: LabelledData, feature_map: FeatureMap, config: TrainingConfig, stages: Stages) -> Task:
+    features = _transform(feature_map, data.X, stages)
+    return Task(Examples(data.X, features, feature_map, config.features), data.y, data.K)
 
 
 def _transform(feature_map: FeatureMap, X: Matrix, stages: Stages) -> Matrix:

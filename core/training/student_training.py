@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from core.errors import Fault, InvalidProblem
-from core.model_selection.folds import TunedTeacher, TuningFolds, fold_assignment
-from core.model_selection.grid import Point
+from core.model_selection.folds import Folds
+from core.model_selection.held_out import HeldOutF1, held_out_scores
 from core.model_selection.results import SearchReport
 from core.model_selection.search import tune_student
-from core.model_selection.threshold import HeldOut, held_out_scores
-from core.model_selection.tuning_spec import TuningSpec
-from core.packed import LinearForm, PackedStudent
+from core.packed import PackedStudent
 from core.packed.calibration import Calibration
 from core.run import Run
 from core.solvers.solution import Summary
 from core.solvers.threads import one_blas_thread
-from core.students.base import FittedStudent
-from core.students.fitting import fit_student
-from core.students.spec import StudentSpec
+from core.students.base import Report, Selection, Student, StudentSpec
+from core.training.config import TrainingConfig
 from core.training.preparation import Preparation
 
 _FOLD_SCORE_BYTES = 512 * 1024**2
@@ -31,24 +25,39 @@ _FOLD_SCORE_BYTES = 512 * 1024**2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedStudent:
-    """One student: as it is shipped (``packed``), and in feature space (``fitted``) for measuring.
+    """One student: as it is shipped (``packed``), and as it was fitted, for measuring.
 
-    target, label: code and name of its class. summary: how its solver ended. seconds: wall time, search,
-        threshold and calibration included. search: for its hyper-parameters; None where they were given.
+    target, label: code and name of its class. spec: its hyper-parameters. seconds: wall time, search,
+    threshold and calibration included. search: how hyper-parameters were chosen; None where they were given.
     """
 
     target: int
     label: str
     packed: PackedStudent
-    fitted: FittedStudent
-    summary: Summary
+    fitted: Student
+    spec: StudentSpec
     seconds: float
-    search: SearchReport | None = None
+    search: Report | None = None
 
     @property
     def method(self) -> str:
-        """``"gsvm"``, ``"gsvm0"`` or ``"svm"``."""
-        return self.fitted.spec.method
+        """Name of the kind of student, e.g. ``"gsvm"``."""
+        return self.spec.name
+
+    @property
+    def summary(self) -> Summary:
+        """How its fit ended."""
+        return self.fitted.summary
+
+    @property
+    def chosen(self) -> dict[str, Any] | None:
+        """What the search or the fit chose, JSON-ready; None if everything was given."""
+        return {**self.fitted.facts(), **({} if self.search is None else self.search.summary())} or None
+
+    @property
+    def trace(self) -> dict[str, Any] | None:
+        """The search, JSON-ready: ``chosen`` and all ``points``; None without one."""
+        return None if self.search is None else {"chosen": self.chosen, "points": self.search.trace()}
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, without the arrays and the points of the search."""
@@ -59,44 +68,18 @@ class TrainedStudent:
             "threshold": self.packed.threshold,
             "calibration": None if calibration is None else calibration.kind,
             "digest": self.packed.digest,
-            "chosen": None if self.search is None else self.search.summary(),
+            "chosen": self.chosen,
             "training_seconds": self.seconds,
             **self.summary.as_dict(),
         }
 
 
-def tuning_folds(
-    preparation: Preparation,
-    targets: Sequence[int] | None = None,
-    run: Run = Run(),
-) -> TuningFolds:
-    """What the searches for several students share; ``train_student`` makes its own unless it is given this.
-
-    targets: class codes that it shall serve; by default all. Memory: a float32 copy of the features, and
-    folds × rows × targets scores; let go of it when the searches are done.
-
-    Raises InvalidProblem for a preparation whose configuration does not tune, Cancelled.
-    """
-    config = preparation.config
-    if config.tuning is None:
-        raise InvalidProblem(Fault("tuning", "missing", "the preparation was made without tuning"))
-    return TuningFolds.of(
-        preparation.features,
-        preparation.labels,
-        preparation.classes,
-        fold_assignment(preparation.labels, config.tuning.folds, config.seed),
-        TunedTeacher(config.teacher_C, preparation.fold_teachers, ()),
-        targets=targets,
-        run=run,
-    )
-
-
-def tuning_batches(preparation: Preparation, targets: Sequence[int]) -> list[Sequence[int]]:
-    """Class codes in groups, the ``tuning_folds`` of each with at most half a gigabyte of scores."""
-    tuning = preparation.config.tuning
-    if tuning is None:
+def class_batches(preparation: Preparation, targets: Sequence[int]) -> list[Sequence[int]]:
+    """Class codes in groups, for each of which the scores of ``Preparation.folds`` take half a gigabyte."""
+    folds = len(preparation.fold_teachers)
+    if not folds:
         return [targets]
-    size = max(1, _FOLD_SCORE_BYTES // (8 * tuning.folds * len(preparation.labels)))
+    size = max(1, _FOLD_SCORE_BYTES // (8 * folds * len(preparation.labels)))
     return [targets[start : start + size] for start in range(0, len(targets), size)]
 
 
@@ -105,132 +88,103 @@ def train_student(
     target: int,
     spec: StudentSpec | None = None,
     *,
-    folds: TuningFolds | None = None,
+    folds: Folds | None = None,
     run: Run = Run(),
 ) -> TrainedStudent:
     """Train and pack the student of class code ``target``; the same arguments give the same bytes.
 
-    spec: by default the configured student's. A configuration that tunes takes C, ε and ϵ from the search for
-        this class and method instead. Threshold rule, budget, calibration, folds and seed are the
-        configuration's.
-    folds: ``tuning_folds`` that are at hand already; the result is the same without.
-    run: folds of a search are fitted in its threads; reports stages ``"tuning"`` (in fits) and ``"student"``.
+    spec: by default the configuration's first student. A configuration that tunes takes hyper-parameters from
+        the search for this class and method instead. Threshold rule, budget, calibration, folds and seed are
+        the configuration's.
+    folds: ``Preparation.folds``, if there are some already; the result is the same without.
+    run: folds of a search are fitted in its threads; reports stages ``"tuning"`` (in fits), ``"student"`` and
+        those of the student.
 
-    Safe to call from several threads at once.
-
-    Raises InvalidProblem, Cancelled.
+    Safe to call from several threads at once. Raises InvalidProblem, Cancelled.
     """
     config = preparation.config
-    spec = config.student if spec is None else spec
     run = run.with_seed(config.seed)
+    spec = config.students[0] if spec is None else spec
     started = time.perf_counter()
-    search, held_out = None, None
     with one_blas_thread():
-        if config.tuning is not None:
-            if folds is None:
-                folds = tuning_folds(preparation, [target], run)
-            search, held_out = _search(preparation, config.tuning, folds, target, spec, run)
-            C, margin, floor = search.chosen
-            spec = replace(spec, C=C, margin=margin, difficulty_floor=floor)
-        lesson = preparation.lesson(target, floor=spec.difficulty_floor)
-        fitted = fit_student(preparation.features, lesson, spec, run.stage("student"))
-        if held_out is None and config.needs_held_out:
-            held_out = held_out_scores(
-                preparation.features,
-                lesson,
-                spec,
-                folds=config.folds,
-                run=run,
-            )
-        threshold, calibration = config.settle(lesson.positive, None if held_out is None else held_out.scores)
-        n_folds = 0 if held_out is None else held_out.folds
-        packed = _pack(preparation, target, fitted, threshold, calibration, n_folds, search)
-    return TrainedStudent(
-        target=target,
-        label=packed.label,
-        packed=packed,
-        fitted=fitted,
-        summary=fitted.solution.summary(),
-        seconds=time.perf_counter() - started,
-        search=search,
-    )
+        problem = preparation.problem(target)
+        if not config.holds_out(spec):
+            folds = None
+        elif folds is None:
+            folds = preparation.folds([target], run)
+        selection = None if folds is None else _selection(config, folds, target, spec, run)
+        fitted_spec = spec if selection is None else selection.spec
+        fitted = fitted_spec.fit(problem, run.stage("student"))
+        held_out = None if selection is None else selection.held_out_scores
+        if held_out is None and config.wants_held_out and folds is not None:
+            held_out = held_out_scores(folds, target, spec, run)
+        threshold, calibration = config.settle(problem.positive, held_out)
+        n_folds = 0 if held_out is None else len(preparation.fold_teachers)
+        report = None if selection is None else selection.report
+        packed = _pack(preparation, target, fitted_spec, fitted, threshold, calibration, n_folds, report)
+    seconds = time.perf_counter() - started
+    return TrainedStudent(target, packed.label, packed, fitted, fitted_spec, seconds, report)
 
 
-def _search(
-    preparation: Preparation,
-    tuning: TuningSpec,
-    folds: TuningFolds,
-    target: int,
-    spec: StudentSpec,
-    run: Run,
-) -> tuple[SearchReport, HeldOut]:
-    """The search of one student, and the held-out scores of its choice."""
-    config = preparation.config
+def _selection(
+    config: TrainingConfig, folds: Folds, target: int, spec: StudentSpec, run: Run
+) -> Selection | None:
+    """Hyper-parameters by a search, or as the student itself chooses them; None if all are given."""
+    if spec.selects:
+        return spec.select(HeldOutF1(folds, target, config.threshold, config.budget, run), run)
+    points = () if config.tuning is None else spec.grid(config.tuning.grid)
+    if config.tuning is None or not points:
+        return None
     started = time.perf_counter()
-    tuned = tune_student(
+    result = tune_student(
         folds,
         target,
-        spec.method,
-        tuning.grid,
-        strategy=tuning.strategy,
-        metric=tuning.metric,
+        points,
+        strategy=config.tuning.strategy,
+        metric=config.tuning.metric,
         threshold_rule=config.threshold,
         budget=config.budget,
         run=run,
     )
     report = SearchReport(
-        chosen=Point(tuned.spec.C, tuned.spec.margin, tuned.spec.difficulty_floor),
-        score=tuned.score,
-        standard_error=tuned.standard_error,
-        metric=tuning.metric,
-        strategy=tuning.strategy,
-        folds=tuning.folds,
-        points=tuned.trace,
+        chosen=result.spec.params(),
+        score=result.score,
+        standard_error=result.standard_error,
+        metric=config.tuning.metric,
+        strategy=config.tuning.strategy,
+        folds=folds.n_folds,
+        points=result.trace,
         seconds=time.perf_counter() - started,
     )
-    return report, HeldOut(tuned.held_out_scores, tuning.folds)
+    return Selection(result.spec, result.held_out_scores, report)
 
 
 def _pack(
     preparation: Preparation,
     target: int,
-    fitted: FittedStudent,
+    spec: StudentSpec,
+    fitted: Student,
     threshold: float,
     calibration: Calibration | None,
     folds: int,
-    search: SearchReport | None,
+    report: Report | None,
 ) -> PackedStudent:
-    """Fold decision and gate into the map's basis. The metadata say how to make the same student again."""
-    config, spec, solution = preparation.config, fitted.spec, fitted.solution
-    basis, coef, intercept = preparation.feature_map.fold(np.stack([fitted.decision, fitted.gate_weights]))
+    """The student for queries. The metadata say how to make the same student again."""
+    config, decision = preparation.config, fitted.pack()
     metadata: dict[str, str | float | int] = {
-        "method": spec.method,
-        "C": float(spec.C),
-        "margin": float(spec.margin),
-        "floor": float(spec.difficulty_floor),
-        "solver": spec.solver,
-        "tolerance": float(spec.tolerance),
-        "max_epochs": int(spec.max_epochs),
+        "method": spec.name,
+        **spec.metadata(),
         "seed": int(config.seed),
         "threshold_rule": config.threshold,
         "threshold_folds": folds,
         "calibration": "none" if calibration is None else calibration.kind,
-        "objective": solution.objective,
-        "relative_gap": solution.relative_gap,
-        "status": solution.status.value,
+        **fitted.metadata(),
         "data_digest": preparation.data_digest,
+        **({} if report is None else report.metadata()),
     }
-    if search is not None:
-        metadata |= {
-            "tuning_strategy": search.strategy,
-            "tuning_metric": search.metric,
-            "tuning_points": len(search.points),
-            "tuning_score": search.score,
-            "tuning_standard_error": search.standard_error,
-        }
     return PackedStudent(
-        map=basis,
-        form=LinearForm(coef[0], float(intercept[0]), coef[1], float(intercept[1])),
+        map=decision.map,
+        form=decision.form,
         threshold=threshold,
         label=preparation.classes[target],
         metadata=metadata,

@@ -12,10 +12,10 @@ import pytest
 
 from core.errors import Fault, InvalidProblem
 from core.features.spec import FeatureSpec
-from core.model_selection.grid import Grid
+from core.learners import STUDENTS, TEACHERS
 from core.model_selection.tuning_spec import TuningSpec
 from core.parameters import Doc, Ge, Gt, Le, Lt, MaxLen, MinLen, check_parameters, parameters_of
-from core.students.spec import CompactSpec, StudentSpec
+from core.students.grid import Grid
 from core.training.config import TrainingConfig
 
 
@@ -121,21 +121,24 @@ def test_a_declaration_that_cannot_be_read_is_a_mistake_of_the_programmer(kind: 
         parameters_of(Wrong)
 
 
-@pytest.mark.parametrize("spec", [FeatureSpec, StudentSpec, CompactSpec, TuningSpec, Grid, TrainingConfig])
+@pytest.mark.parametrize(
+    "spec", [FeatureSpec, TuningSpec, Grid, TrainingConfig, *STUDENTS.values(), *TEACHERS.values()]
+)
 def test_every_hyper_parameter_is_described_and_its_default_is_allowed(spec: type):
     for parameter in parameters_of(spec):
         assert parameter.description.endswith("."), parameter.name
         assert not list(parameter.faults(parameter.default, ""))
 
 
-@pytest.mark.parametrize("spec", [FeatureSpec, StudentSpec, CompactSpec, Grid])
+@pytest.mark.parametrize("spec", [FeatureSpec, Grid, *STUDENTS.values(), *TEACHERS.values()])
 def test_every_field_of_a_spec_is_a_declared_hyper_parameter(spec: type):
-    assert [parameter.name for parameter in parameters_of(spec)] == [field.name for field in fields(spec)]
+    declared = [field.name for field in fields(spec) if field.name != "reference"]
+    assert [parameter.name for parameter in parameters_of(spec)] == declared
 
 
 def test_the_declarations_are_read_without_the_libraries_of_training():
     code = (
-        "import sys, core.parameters, core.training.config\n"
+        "import sys, core.learners, core.parameters, core.training.config\n"
         "print({'numba', 'scipy', 'sklearn', 'joblib'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from core.features.spec import FeatureSpec
-from core.model_selection.grid import Grid
+from core.students.grid import Grid
 from experiments import reproduce as reproduce_module
 from experiments.compact import TEACHER, point_name, run_of
 from experiments.paper import METHODS

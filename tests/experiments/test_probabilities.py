@@ -77,18 +77,17 @@ def test_the_brier_score_is_that_of_scikit_learn(folder: Path, made: Store):
     list(one.steps())
     room, student = one._protocol, made.read(RUN.key(student_name(1, "gsvm")))
     assert student is not None
-    from core.model_selection.grid import Grid
     from core.model_selection.search import tune_student
-    from core.students.fitting import fit_student
+    from core.run import Run
+    from core.students.gated import GSVM
+    from core.students.grid import Grid
 
     spec = module.chosen_spec(student, small("vowel", "open").tolerance)
     grid = Grid(C=(spec.C,), margins=(spec.margin,), floors=(spec.difficulty_floor,))
-    held_out = tune_student(room.folds, 1, "gsvm", grid, strategy="exhaustive").held_out_scores
+    held_out = tune_student(room.folds, 1, GSVM().grid(grid), strategy="exhaustive").held_out_scores
     calibration = fit_calibration(room.preparation.labels == 1, held_out)
-    fitted = fit_student(
-        room.preparation.features, room.preparation.lesson(1, floor=spec.difficulty_floor), spec
-    )
-    probability = calibration.probabilities(fitted.scores(room.evaluator.features))
+    fitted = spec.fit(room.preparation.problem(1), Run())
+    probability = calibration.probabilities(fitted.scores(room.evaluator.examples))
     record = made.read(RUN.key(record_name(1)))
     assert record is not None
     expected = brier_score_loss(room.evaluator.labels == 1, probability)

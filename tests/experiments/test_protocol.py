@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.training.evaluation import Examination
+from core.training.evaluation import Evaluator
 from experiments.data import Split, load
 from experiments.protocol import Protocol
 from experiments.store import NeedsProtocol, Run, Store
@@ -109,7 +109,7 @@ def test_the_teachers_cost_is_that_of_remark_2(folder: Path, tmp_path: Path):
     store = Store(tmp_path / "work.jsonl")
     one = protocol(folder, store)
     list(one.steps())
-    assert isinstance(one.evaluator, Examination)
+    assert isinstance(one.evaluator, Evaluator)
     record = store.read(Run("vowel", "open", 0).key("class-000-teacher"))
     assert record is not None
     assert 2.0 <= record["classes_evaluated"] <= 3.0

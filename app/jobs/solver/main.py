@@ -108,12 +108,19 @@ class CommandHandler:
         self._answers.send("prepared", report | headers, *(transfer.data or b"" for transfer in transfers))
 
     def restore(self, command: Json) -> None:
-        from app.jobs.solver.session import TrainingSession
+        from app.jobs.solver.session import TrainingSession, load_head
         from app.store.blob_cache import open_blob
+        from core.training.preparation import Preparation
 
         digest = command["preparation_digest"]
         stored = self._files.with_refetch(lambda: open_blob(self._store, self._files, digest).whole(), digest)
-        self._session = TrainingSession.restored(stored, self._parts(), self._spec, self._answers.progress)
+        parts = self._parts()
+        if Preparation.is_outdated(stored):  # the job was started by an earlier version
+            head = load_head(self._store, self._files, self._spec, parts[0])
+            session = TrainingSession.prepared(parts, self._spec, self._threads, self._answers.progress, head)
+        else:
+            session = TrainingSession.restored(stored, parts, self._spec, self._answers.progress)
+        self._session = session
         self._answers.send("restored")
 
     def train(self, command: Json) -> None:

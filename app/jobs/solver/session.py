@@ -6,7 +6,6 @@ import dataclasses
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -18,41 +17,50 @@ from app.services.datasets import load_dataset
 from app.services.imported_teacher import teacher_rows
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
-from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
-from core.model_selection.folds import TuningFolds
+from core.learners import STUDENTS
+from core.model_selection.folds import Folds
 from core.packed.codec import Buffer
 from core.run import Run
-from core.teachers.linear_head import LinearHead
-from core.training.config import SSVM, TrainingConfig
-from core.training.evaluation import ClassResult, Examination
+from core.students.base import StudentSpec
+from core.teachers.linear_head import ImportedHead, LinearHead
+from core.teachers.ssvm import SSVM
+from core.training.config import TrainingConfig
+from core.training.evaluation import ClassResult, Evaluator
 from core.training.pipeline import measure
 from core.training.preparation import Preparation, prepare
-from core.training.student_training import TrainedStudent, train_student, tuning_batches, tuning_folds
+from core.training.student_training import TrainedStudent, class_batches, train_student
 from core.types import IntArray, ProgressCallback
 
-COMPACT: Final = "compact"
 
+def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingConfig:
+    """The configuration of core for a TrainingSpec. Raises InvalidProblem.
 
-def config_of(spec: TrainingSpec) -> TrainingConfig:
-    """The configuration of core for a TrainingSpec. Raises InvalidProblem."""
+    head: weights of the imported teacher, where it is not restored.
+    """
+    model, teacher = spec.teacher.model, spec.teacher
     return TrainingConfig(
         features=spec.features,
-        teacher_C=spec.teacher.C,
-        teacher_tolerance=spec.teacher.tolerance,
-        teacher_max_epochs=spec.teacher.max_epochs,
-        student=spec.student,
-        comparisons=spec.evaluation.baselines,
-        compact=spec.compact,
+        teacher=SSVM(teacher.C, teacher.tolerance, teacher.max_epochs)
+        if model is None
+        else ImportedHead(model, head),
+        students=_students(spec),
         tuning=spec.tuning,
         threshold=spec.threshold.rule,
         budget=spec.threshold.max_false_positive_rate,
         calibration=spec.calibration.kind,
         folds=spec.threshold.folds,
         seed=spec.seed,
-        teacher=spec.teacher.model or SSVM,
     )
+
+
+def _students(spec: TrainingSpec) -> tuple[StudentSpec, ...]:
+    """The student that is shipped, and the others to compare with, at the same hyper-parameters."""
+    full = spec.student
+    shipped = full if spec.compact is None else dataclasses.replace(spec.compact, reference=full)
+    others = dict.fromkeys(name for name in spec.evaluation.baselines if name != shipped.name)
+    return (shipped, *(STUDENTS[name](**dataclasses.asdict(full)) for name in others))
 
 
 def load_parts(
@@ -101,11 +109,10 @@ def load_head(store: Store, files: BlobCache, spec: TrainingSpec, data: Labelled
 class BatchContext:
     """Data that the students of a batch share.
 
-    folds: for tuned students. rows: scaled, for compact students. n_threads: for the search of one student.
+    folds: for searches and held-out scores. n_threads: for the search of one student.
     """
 
-    folds: TuningFolds | None
-    rows: CompactRows | None
+    folds: Folds | None
     n_threads: int
 
 
@@ -128,7 +135,7 @@ class TrainingSession:
     config: TrainingConfig
     data: LabelledData
     preparation: Preparation
-    examination: Examination | None
+    evaluator: Evaluator | None
 
     @classmethod
     def prepared(
@@ -140,8 +147,8 @@ class TrainingSession:
         head: LinearHead | None = None,
     ) -> TrainingSession:
         """Fit features and teacher. head: an imported teacher, which is not fitted. Raises InvalidProblem."""
-        config = config_of(spec)
-        made = prepare(parts[0], config, head=head, run=Run(n_threads=n_threads, progress=progress))
+        config = config_of(spec, head)
+        made = prepare(parts[0], config, Run(n_threads=n_threads, progress=progress))
         return cls._of(config, parts, made)
 
     @classmethod
@@ -154,9 +161,8 @@ class TrainingSession:
     ) -> TrainingSession:
         """Recompute features and scores from a stored preparation. Raises InvalidProblem, InvalidPackage."""
         config = config_of(spec)
-        return cls._of(
-            config, parts, Preparation.from_bytes(stored, parts[0], config, run=Run(progress=progress))
-        )
+        made = Preparation.from_bytes(stored, parts[0], config, Run(progress=progress))
+        return cls._of(config, parts, made)
 
     @classmethod
     def _of(
@@ -166,14 +172,12 @@ class TrainingSession:
         preparation: Preparation,
     ) -> TrainingSession:
         data, test = parts
-        return cls(config, data, preparation, None if test is None else Examination.of(preparation, test))
+        return cls(config, data, preparation, None if test is None else Evaluator.of(preparation, test))
 
     def teacher_report(self, targets: Sequence[int]) -> Json:
         """Summary of the teacher's fit and its metrics as a binary classifier of each target; JSON-ready."""
         summary = self.preparation.teacher.summary
-        measured = (
-            [] if self.examination is None else [self.examination.teacher(target) for target in targets]
-        )
+        measured = [] if self.evaluator is None else [self.evaluator.teacher(target) for target in targets]
         return {
             "summary": {} if summary is None else summary.as_dict(),
             "seconds": self.preparation.seconds,
@@ -193,7 +197,7 @@ class TrainingSession:
         if not all(0 <= target <= last for target in targets):
             message = f"class codes must lie in 0 to {last}, not {targets}"
             raise InvalidProblem(Fault("target", "unknown_class", message))
-        groups = [set(group) for group in tuning_batches(self.preparation, targets)]
+        groups = [set(group) for group in class_batches(self.preparation, targets)]
         return [[pair for pair in pairs if pair[0] in group] for group in groups]
 
     def context(
@@ -201,15 +205,16 @@ class TrainingSession:
     ) -> BatchContext:
         """The shared data of a batch. Release it before the next batch's is computed.
 
-        Raises InvalidProblem for compact students on sparse rows.
+        Raises InvalidProblem.
         """
-        compact = {pair for pair in batch if pair[1] == COMPACT}
-        rows = CompactRows.of(self.preparation, self.data, run=Run(progress=progress)) if compact else None
-        searched = sorted({target for target, _ in set(batch) - compact})
-        folds = None
-        if self.config.tuning is not None and searched:
-            folds = tuning_folds(self.preparation, searched)
-        return BatchContext(folds, rows, max(1, n_threads // len(batch)))
+        run = Run(self.config.seed, progress=progress)
+        names = {name for _, name in batch}
+        specs = {spec.name: spec for spec in self.config.students if spec.name in names}
+        for spec in specs.values():
+            spec.prepare(self.preparation.examples, run)
+        targets = [target for target, name in batch if name in specs and self.config.holds_out(specs[name])]
+        folds = self.preparation.folds(targets) if targets else None
+        return BatchContext(folds, max(1, n_threads // len(batch)))
 
     def student(
         self, target: int, method: str, context: BatchContext, progress: ProgressCallback
@@ -218,58 +223,33 @@ class TrainingSession:
 
         Raises InvalidProblem.
         """
-        spec = next(spec for spec in self.config.specs() if spec.method == method)
-        if isinstance(spec, CompactSpec):
-            rows = context.rows or CompactRows.of(self.preparation, self.data, run=Run(progress=progress))
-            return self._compact(target, spec, rows, progress)
         trained = train_student(
             self.preparation,
             target,
-            spec,
+            self.config.student(method),
             folds=context.folds,
             run=Run(n_threads=context.n_threads, progress=progress),
         )
-        search = trained.search
+        summary = trained.summary
         row = {
-            "objective": trained.summary.objective,
-            "gap": trained.summary.relative_gap,
-            "iterations": trained.summary.iterations,
-            "status": trained.summary.status,
-            "chosen": None if search is None else search.summary(),
+            "objective": summary.objective,
+            "gap": summary.relative_gap,
+            "iterations": summary.iterations,
+            "status": summary.status,
+            "chosen": trained.chosen,
         }
-        return self._artifact(trained, row, None if search is None else search.as_dict())
+        return self._artifact(trained, row)
 
-    def _compact(
-        self, target: int, spec: CompactSpec, rows: CompactRows, progress: ProgressCallback
-    ) -> StudentArtifact:
-        trained = train_compact_student(rows, target, spec, run=Run(progress=progress))
-        chosen: Json = {"n_landmarks": trained.n_landmarks, "relative_cost": trained.relative_cost}
-        trace, choice = None, trained.choice
-        if choice is not None:
-            points = [dataclasses.asdict(point) for point in choice.points]
-            score = next(point.f1 for point in choice.points if point.n_landmarks == choice.n_landmarks)
-            chosen |= {"score": score, "full_score": choice.full_f1, "met": choice.met, "points": len(points)}
-            trace = {"chosen": chosen, "points": points}
-        row = {
-            "objective": trained.fitted.loss,
-            "gap": None,
-            "iterations": spec.steps,
-            "status": None,
-            "chosen": chosen,
-        }
-        return self._artifact(trained, row, trace)
-
-    def _artifact(
-        self, trained: TrainedStudent | TrainedCompact, row: Json, trace: Json | None
-    ) -> StudentArtifact:
+    def _artifact(self, trained: TrainedStudent, row: Json) -> StudentArtifact:
         packed = trained.packed
         calibration = {} if packed.calibration is None else {"calibration": packed.calibration.kind}
-        measured = {} if self.examination is None else _metrics(measure(self.examination, trained))
+        measured = {} if self.evaluator is None else _metrics(measure(self.evaluator, trained))
         row |= {
             "seconds": trained.seconds,
             "threshold": packed.threshold,
             "metrics": calibration | measured,
         }
+        trace = trained.trace
         compressed = None if trace is None else zlib.compress(msgspec.json.encode(trace))
         return StudentArtifact(row, packed.to_bytes(), compressed)
 

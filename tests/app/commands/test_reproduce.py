@@ -89,7 +89,7 @@ def test_the_command_makes_results_and_tells_how_far_it_is(run, tmp_path: Path, 
     def tiny(data_set, grid):
         from dataclasses import replace
 
-        from core.model_selection.grid import Grid
+        from core.students.grid import Grid
 
         plan = plans.plan_for(data_set, grid)
         search = replace(

@@ -13,8 +13,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from core.errors import InvalidProblem
 from core.estimators.classifiers import GatedSVMClassifier, STMSClassifier, StructuralSVMClassifier
-from core.model_selection.grid import Grid
 from core.model_selection.tuning_spec import TuningSpec
+from core.students.grid import Grid
 
 
 # The default C is meant for thousands of rows; on the checks' few it makes every fit ten times as long.
@@ -153,7 +153,7 @@ def test_the_estimators_work_in_pipelines_and_searches(iris):
 @pytest.mark.parametrize(
     ("estimator", "field"),
     [
-        (StructuralSVMClassifier(C=0.0), "teacher_C"),
+        (StructuralSVMClassifier(C=0.0), "teacher.C"),
         (StructuralSVMClassifier(n_components=0), "features.n_components"),
         (StructuralSVMClassifier(scaling="robust"), "features.scaling"),
         (GatedSVMClassifier(target_class="lily"), "target_class"),

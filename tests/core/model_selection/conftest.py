@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.model_selection.folds import TuningFolds, make_folds
-from core.model_selection.grid import Grid
+from core.model_selection.folds import Folds, make_folds, task_of_features
+from core.students.grid import Grid
+from core.teachers.ssvm import SSVM
+
+NAMES = ("a", "b", "c", "rare")
 
 
 def overlapping(n: int = 160, d: int = 5, *, seed: int = 0):
@@ -19,11 +22,15 @@ def overlapping(n: int = 160, d: int = 5, *, seed: int = 0):
 
 
 @pytest.fixture(scope="session")
-def folds() -> TuningFolds:
+def folds() -> Folds:
     features, codes = overlapping()
-    return make_folds(
-        features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0, 100.0), n_folds=5, tolerance=1e-6
-    )
+    return folds_of(features, codes, (1.0, 100.0), n_folds=5, tolerance=1e-6)
+
+
+def folds_of(features, codes, Cs, *, tolerance=1e-3, **arguments) -> Folds:
+    """Folds of four classes; the teacher's C is one of ``Cs``."""
+    specs = [SSVM(C, tolerance) for C in Cs]
+    return make_folds(task_of_features(features, codes, 4), NAMES, specs, **arguments)
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,12 @@ import pytest
 import scipy.sparse as sp
 
 from core.errors import Cancelled, InvalidProblem
-from core.model_selection.folds import fold_assignment, make_folds, tune_teacher
+from core.model_selection.folds import fold_assignment, task_of_features, tune_teacher
 from core.run import Run
-from core.teachers.ssvm import fit_ssvm
-from tests.core.model_selection.conftest import overlapping
+from core.students.folds import Budget
+from core.students.gated import GSVM
+from core.teachers.ssvm import SSVM
+from tests.core.model_selection.conftest import folds_of, overlapping
 
 
 def test_folds_are_stratified_and_equal_to_within_one_row():
@@ -30,7 +32,7 @@ def test_the_seed_makes_the_folds():
     assert (fold_assignment(labels, 5, 1) != fold_assignment(labels, 5, 2)).any()
 
 
-@pytest.mark.parametrize(("labels", "n_folds"), [([0, 0, 1], 2), ([0, 0, 1, 1], 5), ([0, 0, 1, 1], 1)])
+@pytest.mark.parametrize(("labels", "n_folds"), [([0, 0, 1, 1], 5), ([0, 0, 1, 1], 1)])
 def test_folds_that_cannot_be_made_are_refused(labels, n_folds):
     with pytest.raises(InvalidProblem):
         fold_assignment(np.array(labels), n_folds)
@@ -40,42 +42,57 @@ def test_no_row_is_scored_by_a_teacher_that_has_seen_it(folds):
     features, codes = overlapping()
     for fold in range(folds.n_folds):
         train = folds.fold_of != fold
-        alone = fit_ssvm(features[train], codes[train], 4, C=folds.teacher.C, tolerance=1e-6)
-        scores = alone.scores(features[~train])
+        alone = folds.teacher.spec.fit(task_of_features(features[train], codes[train], 4), Run())
+        scores = alone.feature_scores(features[~train])
         assert folds.scores[fold][~train] == pytest.approx(scores, abs=0.02)
 
 
 def test_the_teachers_c_is_the_one_with_the_best_held_out_accuracy():
     features, codes = overlapping()
     fold_of = fold_assignment(codes, 5)
-    tuned = tune_teacher(features, codes, 4, fold_of, (1e3, 1e-3, 10.0))
-    assert [point.C for point in tuned.trace] == [1e-3, 10.0, 1e3]
+    specs = [SSVM(C) for C in (1e-3, 10.0, 1e3)]
+    tuned = tune_teacher(task_of_features(features, codes, 4), specs, fold_of)
+    assert [point.params["C"] for point in tuned.trace] == [1e-3, 10.0, 1e3]
     best = max(tuned.trace, key=lambda point: point.accuracy)
-    assert tuned.C == best.C
-    index = [point.C for point in tuned.trace].index(tuned.C)
+    assert tuned.spec.params() == best.params
+    index = tuned.trace.index(best)
     right = [
-        np.mean(teacher.predict(features[fold_of == fold]) == codes[fold_of == fold])
+        np.mean(teacher.feature_scores(features[fold_of == fold]).argmax(axis=1) == codes[fold_of == fold])
         for fold, teacher in enumerate(tuned.teachers)
     ]
     assert tuned.trace[index].accuracy == pytest.approx(np.mean(right))
     assert tuned.trace[index].standard_error == pytest.approx(np.std(right, ddof=1) / np.sqrt(5))
 
 
-def test_a_warm_start_from_all_rows_gives_the_same_teachers():
+def test_a_fold_knows_nothing_of_the_labels_of_its_held_out_rows():
+    """With the labels of its held-out rows permuted a fold gives its students the same bits."""
     features, codes = overlapping()
     fold_of = fold_assignment(codes, 5)
-    full = fit_ssvm(features, codes, 4, C=100.0, tolerance=1e-6)
-    warm = tune_teacher(features, codes, 4, fold_of, (100.0,), tolerance=1e-6, warm_start=full)
-    cold = tune_teacher(features, codes, 4, fold_of, (100.0,), tolerance=1e-6)
-    for one, other in zip(warm.teachers, cold.teachers, strict=True):
-        assert one.weights == pytest.approx(other.weights, abs=2e-2)
-        assert one.dual is None
+    before = folds_of(features, codes, (100.0,), fold_of=fold_of)
+    held_out = np.flatnonzero(fold_of == 2)
+    permuted = codes.copy()
+    permuted[held_out] = np.random.default_rng(0).permutation(codes[held_out])
+    assert (permuted != codes).any()
+    after = folds_of(features, permuted, (100.0,), fold_of=fold_of)
+    one, other = before.teacher.teachers[2], after.teacher.teachers[2]
+    np.testing.assert_array_equal(one.weights, other.weights)
+    for target in range(3):
+        first, second = before.fold(2, target), after.fold(2, target)
+        np.testing.assert_array_equal(first.problem.gate, second.problem.gate)
+        np.testing.assert_array_equal(first.problem.rival, second.problem.rival)
+        training = np.flatnonzero(first.is_training)
+        degrees = [fold.problem.take(training).difficulty(0.3) for fold in (first, second)]
+        np.testing.assert_array_equal(*degrees)
+        scores = [fold.held_out_scores(fold.fit(GSVM(C=10.0), Run())) for fold in (first, second)]
+        np.testing.assert_array_equal(*scores)
+        walked = [GSVM.walk([GSVM(C=10.0)], fold, Budget(), Run()).scores for fold in (first, second)]
+        np.testing.assert_array_equal(*walked)
 
 
 def test_folds_of_the_caller_are_taken_as_they_are():
     features, codes = overlapping()
     groups = np.arange(len(codes)) % 4
-    folds = make_folds(features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0,), fold_of=groups)
+    folds = folds_of(features, codes, (1.0,), fold_of=groups)
     assert folds.n_folds == 4
     assert (folds.fold_of == groups).all()
 
@@ -94,21 +111,20 @@ def test_folds_of_the_caller_are_taken_as_they_are():
 def test_unusable_folds_of_the_caller_are_refused(fold_of):
     features, codes = overlapping()
     with pytest.raises(InvalidProblem):
-        make_folds(features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0,), fold_of=fold_of)
+        folds_of(features, codes, (1.0,), fold_of=fold_of)
 
 
 @pytest.mark.parametrize("Cs", [(), (0.0,), (np.nan,)])
 def test_an_unusable_c_of_the_teacher_is_refused(Cs):
     features, codes = overlapping()
-    with pytest.raises(InvalidProblem, match="C"):
-        make_folds(features, codes, ("a", "b", "c", "rare"), teacher_Cs=Cs, n_folds=5)
+    with pytest.raises(InvalidProblem, match=r"teacher|C"):
+        folds_of(features, codes, Cs, n_folds=5)
 
 
 def test_sparse_features_give_the_scores_of_dense_ones():
     features, codes = overlapping()
-    names = ("a", "b", "c", "rare")
-    dense = make_folds(features, codes, names, teacher_Cs=(1.0,), n_folds=3, tolerance=1e-8)
-    sparse = make_folds(sp.csr_array(features), codes, names, teacher_Cs=(1.0,), n_folds=3, tolerance=1e-8)
+    dense = folds_of(features, codes, (1.0,), n_folds=3, tolerance=1e-8)
+    sparse = folds_of(sp.csr_array(features), codes, (1.0,), n_folds=3, tolerance=1e-8)
     assert sparse.scores == pytest.approx(dense.scores, abs=1e-4)
     assert sparse.norms == pytest.approx(dense.norms)
 
@@ -116,18 +132,15 @@ def test_sparse_features_give_the_scores_of_dense_ones():
 def test_fitting_the_teachers_tells_how_far_it_is_and_can_be_cancelled():
     features, codes = overlapping()
     told = []
-    make_folds(
-        features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0,), n_folds=3, run=Run(progress=told.append)
-    )
+    folds_of(features, codes, (1.0,), n_folds=3, run=Run(progress=told.append))
     assert [(step.stage, step.done, step.total) for step in told] == [
         ("tuning_teacher", done, 3) for done in (1, 2, 3)
     ]
     with pytest.raises(Cancelled):
-        make_folds(
+        folds_of(
             features,
             codes,
-            ("a", "b", "c", "rare"),
-            teacher_Cs=(1.0,),
+            (1.0,),
             n_folds=3,
             run=Run(should_cancel=lambda: True),
         )

@@ -5,55 +5,46 @@ import pytest
 import scipy.sparse as sp
 
 from core.errors import Cancelled
-from core.model_selection import path
-from core.model_selection.grid import PAPER_GRID, Grid, Point
-from core.model_selection.path import Effort, FoldPath
 from core.run import Run
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.jit import as_rows, row_norms2
-from core.students.base import Lesson
-from core.students.difficulty import difficulty_degrees
-from core.students.fitting import fit_student
-from core.students.spec import StudentSpec
+from core.students import path
+from core.students.folds import Budget
+from core.students.gated import GATED, GSVM
+from core.students.grid import PAPER_GRID, Grid
+from core.students.path import FoldPath
 
-TIGHT = Effort(tolerance=1e-8, max_epochs=2000, finish=500)
+TIGHT = Budget(tolerance=1e-8, max_epochs=2000, finish=500)
 
 
-def alone(folds, fold, target, method, point):
+def alone(folds, fold, target, spec):
     """The student that the library fits to the fold's training rows, from zero."""
-    train = folds.fold_of != fold
-    degrees = difficulty_degrees(folds.scores[fold], folds.labels, target, floor=point.floor)
-    lesson = Lesson(
-        positive=(folds.labels == target)[train],
-        gate=folds.scores[fold, train, target],
-        gate_weights=folds.teacher.teachers[fold].weights[target],
-        difficulty=degrees[train],
-    )
-    spec = StudentSpec(method, *point, tolerance=1e-8, max_epochs=5000)
-    return fit_student(folds.features[train], lesson, spec).scores(folds.features[~train])
+    one = folds.fold(fold, target)
+    return one.held_out_scores(one.fit(replace(spec, tolerance=1e-8, max_epochs=5000), Run()))
 
 
 @pytest.mark.parametrize("method", ["gsvm", "gsvm0", "svm"])
 def test_every_point_of_a_walk_is_the_student_fitted_alone(folds, small_grid, method):
-    points = small_grid.points(method)
-    walked = FoldPath(folds, 1, 0, method, run=Run()).walk(points, TIGHT)
+    points = GATED[method]().grid(small_grid)
+    walked = FoldPath(folds.fold(1, 0), Run()).walk(points, TIGHT)
     assert walked.scores.shape == (len(points), int((folds.fold_of == 1).sum()))
     for index, point in enumerate(points):
         if point.margin == 0.0 and point.C == 1000.0:
             continue  # the optimum is close to 0, and a relative gap of 1e-8 out of reach
         assert walked.gaps[index] <= 1e-6
-        assert walked.scores[index] == pytest.approx(alone(folds, 1, 0, method, point), abs=2e-3), point
+        assert walked.scores[index] == pytest.approx(alone(folds, 1, 0, point), abs=2e-3), point
 
 
 def test_the_gap_reported_is_the_solvers(folds):
     """α, θ(α) and the bounds against the problem as the solvers state it."""
-    one = FoldPath(folds, 0, 2, "gsvm", run=Run())
-    point = Point(10.0, 0.5, 0.3)
-    (_, state, task), *_ = one._neighbours([point])
-    _, gap = one._fit(state, task, Effort(tolerance=1e-3))
+    one = FoldPath(folds.fold(0, 2), Run())
+    point = GSVM(10.0, 0.5, 0.3)
+    one._gate = one._fold.problem.gate
+    (_, state, task), *_ = one._neighbours([point.point])
+    _, gap = one._fit(state, task, Budget(tolerance=1e-3))
     rows = folds.fold_of != 0
     problem = GatedHingeProblem(
-        folds.features[rows],
+        folds.single[rows],
         np.where(folds.labels == 2, 1.0, -1.0)[rows],
         task.targets[rows],
         task.bounds[rows],
@@ -67,31 +58,32 @@ def test_the_gap_reported_is_the_solvers(folds):
 
 def test_held_out_rows_take_no_part(folds):
     """Another truth of the held-out rows changes nothing."""
-    points = Grid(C=(10.0,), margins=(0.5,)).points("gsvm")
+    points = GSVM().grid(Grid(C=(10.0,), margins=(0.5,)))
     labels = np.where(folds.fold_of == 0, (folds.labels + 1) % 3, folds.labels)
-    before = FoldPath(folds, 0, 1, "gsvm", run=Run()).walk(points, TIGHT)
-    after = FoldPath(replace(folds, labels=labels), 0, 1, "gsvm", run=Run()).walk(points, TIGHT)
-    assert after.scores == pytest.approx(before.scores, abs=1e-5)
+    before = FoldPath(folds.fold(0, 1), Run()).walk(points, TIGHT)
+    other = replace(folds, task=replace(folds.task, labels=labels))
+    after = FoldPath(other.fold(0, 1), Run()).walk(points, TIGHT)
+    np.testing.assert_array_equal(after.scores, before.scores)
 
 
 def test_where_coordinate_descent_is_not_enough_the_full_solver_goes_on(folds):
-    points = (Point(1e4, 0.1, 0.2), Point(1e4, 0.0, 0.2))
-    short = Effort(tolerance=1e-6, max_epochs=2, finish=0)
-    left = FoldPath(folds, 0, 0, "gsvm", run=Run()).walk(points, short)
-    finished = FoldPath(folds, 0, 0, "gsvm", run=Run()).walk(points, replace(short, finish=500))
+    points = (GSVM(1e4, 0.1, 0.2), GSVM(1e4, 0.0, 0.2))
+    short = Budget(tolerance=1e-6, max_epochs=2, finish=0)
+    left = FoldPath(folds.fold(0, 0), Run()).walk(points, short)
+    finished = FoldPath(folds.fold(0, 0), Run()).walk(points, replace(short, finish=500))
     assert left.gaps[0] > 1e-3
     assert finished.gaps[0] <= 1e-6
-    assert finished.scores[0] == pytest.approx(alone(folds, 0, 0, "gsvm", points[0]), abs=1e-2)
+    assert finished.scores[0] == pytest.approx(alone(folds, 0, 0, points[0]), abs=1e-2)
 
 
 def test_sparse_rows_and_rows_without_features_are_walked_too(folds, small_grid):
-    dense = folds.features.copy()
+    dense = folds.single.copy()
     dense[5] = 0.0
-    dense_folds = replace(folds, features=dense, norms=row_norms2(as_rows(dense), len(dense)))
-    sparse_folds = replace(dense_folds, features=sp.csr_array(dense))
-    points = small_grid.points("svm")
-    one = FoldPath(dense_folds, 0, 0, "svm", run=Run()).walk(points, TIGHT)
-    other = FoldPath(sparse_folds, 0, 0, "svm", run=Run()).walk(points, TIGHT)
+    dense_folds = replace(folds, single=dense, norms=row_norms2(as_rows(dense), len(dense)))
+    sparse_folds = replace(dense_folds, single=sp.csr_array(dense))
+    points = GATED["svm"]().grid(small_grid)
+    one = FoldPath(dense_folds.fold(0, 0), Run()).walk(points, TIGHT)
+    other = FoldPath(sparse_folds.fold(0, 0), Run()).walk(points, TIGHT)
     assert np.isfinite(one.scores).all()
     assert other.scores == pytest.approx(one.scores, abs=1e-3)
 
@@ -105,23 +97,23 @@ def test_a_walk_costs_far_fewer_epochs_than_fits_from_zero(folds, monkeypatch):
         sweep(*arguments)
 
     monkeypatch.setattr(path, "sweep", counted)
-    points = PAPER_GRID.points("gsvm0")
-    FoldPath(folds, 0, 0, "gsvm0", run=Run()).walk(points, Effort())
+    points = GATED["gsvm0"]().grid(PAPER_GRID)
+    FoldPath(folds.fold(0, 0), Run()).walk(points, Budget())
     together = sum(work)
     work.clear()
     for point in points:
-        FoldPath(folds, 0, 0, "gsvm0", run=Run()).walk([point], Effort())
+        FoldPath(folds.fold(0, 0), Run()).walk([point], Budget())
     assert together < 0.5 * sum(work)
 
 
 def test_the_kernels_run_as_plain_python_too(folds, monkeypatch):
-    points = (Point(1.0, 0.5, 0.3),)
-    compiled = FoldPath(folds, 0, 0, "gsvm", run=Run()).walk(points, TIGHT)
+    points = (GSVM(1.0, 0.5, 0.3),)
+    compiled = FoldPath(folds.fold(0, 0), Run()).walk(points, TIGHT)
     for name in ("sweep", "_project"):
         kernel = getattr(path, name)
         monkeypatch.setattr(path, name, getattr(kernel, "py_func", kernel))
     effort = replace(TIGHT, tolerance=1e-4)
-    plain = FoldPath(folds, 0, 0, "gsvm", run=Run()).walk(points, effort)
+    plain = FoldPath(folds.fold(0, 0), Run()).walk(points, effort)
     assert plain.scores == pytest.approx(compiled.scores, abs=2e-2)
 
 
@@ -133,7 +125,7 @@ def test_a_walk_can_be_cancelled(folds, small_grid):
         return len(asked) > 5
 
     with pytest.raises(Cancelled):
-        FoldPath(folds, 0, 0, "gsvm", Run(should_cancel=soon)).walk(small_grid.points("gsvm"), TIGHT)
+        FoldPath(folds.fold(0, 0), Run(should_cancel=soon)).walk(GATED["gsvm"]().grid(small_grid), TIGHT)
     assert len(asked) == 6
 
 
@@ -141,20 +133,20 @@ def test_a_walk_can_be_cancelled(folds, small_grid):
 def test_a_walk_in_small_pieces_looks_for_a_cancel_often_and_gives_the_same(
     folds, small_grid, monkeypatch, sparse
 ):
-    features = sp.csr_array(folds.features) if sparse else folds.features
-    given = replace(folds, features=features)
-    points = small_grid.points("gsvm")
+    features = sp.csr_array(folds.single) if sparse else folds.single
+    given = replace(folds, single=features)
+    points = GATED["gsvm"]().grid(small_grid)
     looks = []
 
     def look() -> bool:
         looks.append(None)
         return False
 
-    whole = FoldPath(given, 1, 0, "gsvm", Run(should_cancel=look)).walk(points, Effort())
+    whole = FoldPath(given.fold(1, 0), Run(should_cancel=look)).walk(points, Budget())
     seldom = len(looks)
     monkeypatch.setattr(path, "_ENTRIES_AT_ONCE", 60)
-    pieces = FoldPath(given, 1, 0, "gsvm", Run(should_cancel=look)).walk(points, Effort())
+    pieces = FoldPath(given.fold(1, 0), Run(should_cancel=look)).walk(points, Budget())
     assert (pieces.scores == whole.scores).all()
     assert len(looks) - seldom > 3 * seldom
     with pytest.raises(Cancelled):
-        FoldPath(given, 1, 0, "gsvm", Run(should_cancel=lambda: True)).walk(points, Effort())
+        FoldPath(given.fold(1, 0), Run(should_cancel=lambda: True)).walk(points, Budget())

@@ -6,19 +6,18 @@ import pytest
 from sklearn.metrics import f1_score
 
 from core.errors import Cancelled, InvalidProblem
-from core.model_selection.folds import make_folds
-from core.model_selection.grid import PAPER_GRID, Grid
 from core.model_selection.search import tune_student
-from core.model_selection.threshold import choose_threshold
 from core.run import Run
-from tests.core.model_selection.conftest import overlapping
+from core.students.gated import GATED
+from core.students.grid import Grid
+from tests.core.model_selection.conftest import folds_of, overlapping
+
+PAPER = GATED["gsvm"]().grid("paper")
 
 
 @pytest.fixture(scope="module")
 def exhaustive(folds):
-    return {
-        target: tune_student(folds, target, "gsvm", PAPER_GRID, strategy="exhaustive") for target in (0, 3)
-    }
+    return {target: tune_student(folds, target, PAPER, strategy="exhaustive") for target in (0, 3)}
 
 
 def test_exhaustive_takes_the_best_of_all_points(folds, exhaustive):
@@ -26,8 +25,8 @@ def test_exhaustive_takes_the_best_of_all_points(folds, exhaustive):
     assert len(tuned.trace) == 560
     assert all(point.folds == folds.n_folds for point in tuned.trace)
     assert tuned.score == max(point.score for point in tuned.trace)
-    chosen = (tuned.spec.C, tuned.spec.margin, tuned.spec.difficulty_floor)
-    at = next(point for point in tuned.trace if (point.C, point.margin, point.floor) == chosen)
+    chosen = tuned.spec.params()
+    at = next(point for point in tuned.trace if point.params == chosen)
     assert (at.score, at.standard_error) == (tuned.score, tuned.standard_error)
     assert all(point.gap <= 1e-3 for point in tuned.trace)
     assert tuned.seconds > 0.0
@@ -40,42 +39,39 @@ def test_the_score_is_that_of_the_held_out_scores(folds, exhaustive):
         for fold in range(folds.n_folds)
     ]
     assert tuned.score == pytest.approx(np.mean(each))
-    assert tuned.threshold == 0.0
 
 
 def test_halving_comes_within_one_standard_error_of_the_best():
     # Of 160 rows the first rung sees too few for that to be sure.
     features, codes = overlapping(n=400)
-    folds = make_folds(features, codes, ("a", "b", "c", "rare"), teacher_Cs=(1.0, 100.0), n_folds=5)
+    folds = folds_of(features, codes, (1.0, 100.0), n_folds=5)
     for target in (0, 1, 3):
-        best = tune_student(folds, target, "gsvm", PAPER_GRID, strategy="exhaustive")
-        tuned = tune_student(folds, target, "gsvm", PAPER_GRID, strategy="halving")
-        chosen = (tuned.spec.C, tuned.spec.margin, tuned.spec.difficulty_floor)
-        found = next(p for p in best.trace if (p.C, p.margin, p.floor) == chosen)
+        best = tune_student(folds, target, PAPER, strategy="exhaustive")
+        tuned = tune_student(folds, target, PAPER, strategy="halving")
+        chosen = tuned.spec.params()
+        found = next(p for p in best.trace if p.params == chosen)
         assert found.score >= best.score - best.standard_error
         assert sum(p.folds for p in tuned.trace) < 0.9 * sum(p.folds for p in best.trace)
 
 
 def test_halving_drops_points_and_measures_the_last_like_exhaustive(folds, exhaustive):
-    tuned = tune_student(folds, 0, "gsvm", PAPER_GRID, strategy="halving")
+    tuned = tune_student(folds, 0, PAPER, strategy="halving")
     seen = np.bincount([point.folds for point in tuned.trace], minlength=folds.n_folds + 1)
     # 3 folds, which hold 25 positives, then 4, then all 5: a quarter goes on each time
     assert seen[3] == 560 - 140
     assert seen[4] == 140 - 35
     assert seen[5] == 35
     survivor = max((p for p in tuned.trace if p.folds == 5), key=lambda p: p.score)
-    same = next(
-        p
-        for p in exhaustive[0].trace
-        if (p.C, p.margin, p.floor) == (survivor.C, survivor.margin, survivor.floor)
-    )
+    same = next(p for p in exhaustive[0].trace if p.params == survivor.params)
     assert survivor.score == pytest.approx(same.score, abs=0.02)
 
 
 @pytest.mark.parametrize("strategy", ["exhaustive", "halving"])
 def test_the_result_does_not_depend_on_the_threads(folds, small_grid, strategy):
     one, two = (
-        tune_student(folds, 1, "gsvm", small_grid, strategy=strategy, run=Run(n_threads=threads))
+        tune_student(
+            folds, 1, GATED["gsvm"]().grid(small_grid), strategy=strategy, run=Run(n_threads=threads)
+        )
         for threads in (1, 2)
     )
     assert one.spec == two.spec
@@ -84,9 +80,9 @@ def test_the_result_does_not_depend_on_the_threads(folds, small_grid, strategy):
 
 
 def test_few_points_are_all_measured_on_all_folds(folds):
-    tuned = tune_student(folds, 0, "svm", Grid(C=(1.0, 10.0, 100.0)), strategy="halving")
+    tuned = tune_student(folds, 0, GATED["svm"]().grid(Grid(C=(1.0, 10.0, 100.0))), strategy="halving")
     assert [point.folds for point in tuned.trace] == [5, 5, 5]
-    assert tuned.spec.method == "svm"
+    assert tuned.spec.name == "svm"
 
 
 def test_of_equal_points_the_smallest_c_wins(folds):
@@ -95,32 +91,29 @@ def test_of_equal_points_the_smallest_c_wins(folds):
     features = np.where(truth[:, None], 10.0, -10.0) * np.eye(6)[0] + np.eye(6)[5]
     apart = replace(
         folds,
-        features=features.astype(np.float32),
+        single=features.astype(np.float32),
         norms=(features**2).sum(axis=1),
         scores=np.repeat(np.where(truth, 1.0, -1.0)[None, :, None], 4, axis=2)
         * np.array([1.0, 0, 0, 0])
         * np.ones((folds.n_folds, 1, 1)),
     )
-    tuned = tune_student(apart, 0, "gsvm0", Grid(C=(100.0, 1.0, 10.0), margins=(0.5,)), strategy="exhaustive")
+    tuned = tune_student(
+        apart, 0, GATED["gsvm0"]().grid(Grid(C=(100.0, 1.0, 10.0), margins=(0.5,))), strategy="exhaustive"
+    )
     assert tuned.score == 1.0
     assert tuned.spec.C == 1.0
 
 
-def test_the_threshold_is_chosen_on_all_held_out_scores(folds, small_grid):
-    tuned = tune_student(folds, 2, "gsvm", small_grid, strategy="exhaustive", threshold_rule="f1")
-    assert tuned.threshold == choose_threshold(folds.labels == 2, tuned.held_out_scores, "f1")
-
-
 @pytest.mark.parametrize("metric", ["f1", "accuracy", "auc"])
 def test_each_metric_is_maximised_for_a_rare_class_too(folds, small_grid, metric):
-    tuned = tune_student(folds, 3, "gsvm", small_grid, strategy="exhaustive", metric=metric)
+    tuned = tune_student(folds, 3, GATED["gsvm"]().grid(small_grid), strategy="exhaustive", metric=metric)
     assert tuned.score == max(point.score for point in tuned.trace)
     assert np.isfinite([point.score for point in tuned.trace]).all()
     assert np.isfinite([point.standard_error for point in tuned.trace]).all()
 
 
 def test_the_outcome_is_ready_for_json(folds, small_grid):
-    told = json.loads(json.dumps(tune_student(folds, 0, "gsvm", small_grid).as_dict()))
+    told = json.loads(json.dumps(tune_student(folds, 0, GATED["gsvm"]().grid(small_grid)).as_dict()))
     assert told["method"] == "gsvm"
     assert {"C", "margin", "floor", "folds", "score", "standard_error", "gap", "seconds"} == set(
         told["trace"][0]
@@ -129,14 +122,16 @@ def test_the_outcome_is_ready_for_json(folds, small_grid):
 
 def test_progress_counts_fits_up_to_their_number(folds, small_grid):
     told = []
-    tune_student(folds, 0, "gsvm", small_grid, strategy="exhaustive", run=Run(progress=told.append))
+    tune_student(
+        folds, 0, GATED["gsvm"]().grid(small_grid), strategy="exhaustive", run=Run(progress=told.append)
+    )
     assert [step.done for step in told] == [18 * fold for fold in range(1, 6)]
     assert {(step.stage, step.total) for step in told} == {("tuning", 90)}
 
 
 def test_a_search_can_be_cancelled(folds, small_grid):
     with pytest.raises(Cancelled):
-        tune_student(folds, 0, "gsvm", small_grid, run=Run(should_cancel=lambda: True))
+        tune_student(folds, 0, GATED["gsvm"]().grid(small_grid), run=Run(should_cancel=lambda: True))
 
 
 @pytest.mark.parametrize(
@@ -147,12 +142,12 @@ def test_a_search_can_be_cancelled(folds, small_grid):
         ({"threshold_rule": "coin"}, "threshold"),
         ({"budget": 1.0}, "budget"),
         ({"target": 4}, "target"),
-        ({"method": "boosting"}, "method"),
+        ({"points": ()}, "points"),
     ],
 )
 def test_arguments_out_of_bounds_are_refused_by_name(folds, small_grid, arguments, field):
     with pytest.raises(InvalidProblem) as caught:
-        tune_student(folds, **({"target": 0, "method": "gsvm", "grid": small_grid} | arguments))
+        tune_student(folds, **({"target": 0, "points": GATED["gsvm"]().grid(small_grid)} | arguments))
     assert [fault.field for fault in caught.value.faults] == [field]
 
 
@@ -160,12 +155,16 @@ def test_a_class_that_lies_in_one_fold_only_is_refused(folds, small_grid):
     labels = np.where(folds.labels == 3, 2, folds.labels)
     labels[np.flatnonzero(folds.fold_of == 0)[:2]] = 3
     with pytest.raises(InvalidProblem, match="two folds"):
-        tune_student(replace(folds, labels=labels), 3, "gsvm", small_grid)
+        tune_student(
+            replace(folds, task=replace(folds.task, labels=labels)), 3, GATED["gsvm"]().grid(small_grid)
+        )
 
 
 def test_points_rated_a_few_at_a_time_are_rated_the_same(folds, small_grid, monkeypatch):
     def searched() -> list[tuple[float, float]]:
-        tuned = tune_student(folds, 2, "gsvm", small_grid, strategy="exhaustive", threshold_rule="f1")
+        tuned = tune_student(
+            folds, 2, GATED["gsvm"]().grid(small_grid), strategy="exhaustive", threshold_rule="f1"
+        )
         return [(point.score, point.standard_error) for point in tuned.trace]
 
     whole = searched()
@@ -179,8 +178,7 @@ def test_a_search_can_be_cancelled_while_it_rates(folds, small_grid):
         tune_student(
             folds,
             0,
-            "gsvm",
-            small_grid,
+            GATED["gsvm"]().grid(small_grid),
             strategy="exhaustive",
             run=Run(progress=fitted.append, should_cancel=lambda: len(fitted) == folds.n_folds),
         )

@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
-from core.errors import Cancelled, InvalidProblem
-from core.model_selection import threshold
-from core.model_selection.threshold import choose_threshold, held_out_scores
-from core.run import Run
-from core.students.base import Lesson
-from core.students.fitting import fit_student
-from core.students.spec import StudentSpec
+from core.errors import InvalidProblem
+from core.model_selection.threshold import choose_threshold
 
 
 def all_thresholds(scores):
@@ -105,63 +100,3 @@ def test_what_cannot_be_cut_is_refused(truth, scores, rule, budget, code: str):
     with pytest.raises(InvalidProblem) as caught:
         choose_threshold(np.array(truth), np.array(scores), rule, budget)
     assert caught.value.faults[0].code == code
-
-
-@pytest.fixture
-def lesson_and_features():
-    rng = np.random.default_rng(0)
-    n, m = 60, 4
-    features = np.column_stack([rng.normal(size=(n, m - 1)), np.ones(n)])
-    gate_weights = rng.normal(size=m)
-    gate = features @ gate_weights
-    positive = gate + rng.normal(size=n) > 0
-    return Lesson(positive, gate, gate_weights, rng.uniform(0.3, 1.0, size=n)), features
-
-
-SPEC = StudentSpec(C=10.0, tolerance=1e-6)
-
-
-def test_no_student_is_fitted_to_the_rows_that_it_scores(lesson_and_features, monkeypatch):
-    lesson, features = lesson_and_features
-    seen = []
-
-    def spy(rows, part, spec, run):
-        seen.append({row.tobytes() for row in rows})
-        return fit_student(rows, part, spec, run)
-
-    monkeypatch.setattr(threshold, "fit_student", spy)
-    held_out = held_out_scores(features, lesson, SPEC, folds=4)
-    assert held_out.folds == len(seen) == 4
-    for row in features:
-        assert sum(row.tobytes() not in rows for rows in seen) == 1
-
-
-def test_held_out_scores_repeat_and_depend_on_the_seed(lesson_and_features):
-    lesson, features = lesson_and_features
-    first = held_out_scores(features, lesson, SPEC, run=Run(1)).scores
-    assert (first == held_out_scores(features, lesson, SPEC, run=Run(1)).scores).all()
-    assert (first != held_out_scores(features, lesson, SPEC, run=Run(2)).scores).any()
-
-
-def test_a_class_smaller_than_the_folds_gets_as_many_folds_as_examples(lesson_and_features):
-    lesson, features = lesson_and_features
-    positive = np.zeros(60, dtype=bool)
-    positive[[3, 40, 41]] = True
-    rare = Lesson(positive, lesson.gate, lesson.gate_weights, lesson.difficulty)
-    held_out = held_out_scores(features, rare, SPEC, folds=5)
-    assert held_out.folds == 3
-    assert np.isfinite(held_out.scores).all()
-
-
-def test_a_class_of_one_example_cannot_be_held_out(lesson_and_features):
-    lesson, features = lesson_and_features
-    positive = np.arange(60) == 7
-    with pytest.raises(InvalidProblem) as caught:
-        held_out_scores(features, Lesson(positive, lesson.gate, lesson.gate_weights, lesson.difficulty), SPEC)
-    assert caught.value.faults[0].code == "class_too_small"
-
-
-def test_holding_out_can_be_cancelled(lesson_and_features):
-    lesson, features = lesson_and_features
-    with pytest.raises(Cancelled):
-        held_out_scores(features, lesson, SPEC, run=Run(should_cancel=lambda: True))

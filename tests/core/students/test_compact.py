@@ -11,22 +11,31 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import f1_score, r2_score
 
-from core.compact import SIZES, CompactRows, CompactSpec, query_cost, train_compact_student
-from core.compact.course import Course
 from core.data.checks import QUIET
 from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidProblem
 from core.features.spec import FeatureSpec
+from core.model_selection.held_out import held_out_scores
 from core.packed import LinearBasis, PackedStudent, RbfBasis
 from core.run import Run
 from core.solvers.rbf_network import Batch, Network, NetworkProblem, _Sampler, gradient, rbf_values
-from core.students.base import Lesson
-from core.students.compact import _squared_hinge, fit_compact, neighbour_distance
-from core.students.spec import StudentSpec
+from core.students.compact import SIZES, Compact
+from core.students.compact_student import KernelRows
+from core.students.cost import query_cost
+from core.students.gated import GSVM
+from core.students.landmark_fit import _squared_hinge, fit_network, neighbour_distance
+from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
-from core.training.pipeline import prepare
+from core.training.preparation import Preparation, prepare
+from core.training.student_training import TrainedStudent, train_student
+from tests.core.cases import Case
 
-QUICK = CompactSpec(n_landmarks=8, steps=60)
+QUICK = Compact(n_landmarks=8, steps=60)
+BY_F = Compact(max_f1_loss=1.0, reference=GSVM(C=1e4))
+
+
+def train(preparation: Preparation, target: int, spec: Compact, run: Run = Run()) -> TrainedStudent:
+    return train_student(preparation, target, spec, run=run)
 
 
 def rings(n: int = 400, seed: int = 0) -> LabelledData:
@@ -41,7 +50,11 @@ def rings(n: int = 400, seed: int = 0) -> LabelledData:
 
 
 def config(**changes) -> TrainingConfig:
-    settings = {"features": FeatureSpec("nystroem", 40), "teacher_C": 1e4, "student": StudentSpec(C=1e4)}
+    settings = {
+        "features": FeatureSpec("nystroem", 40),
+        "teacher": SSVM(1e4),
+        "students": (Compact(reference=GSVM(C=1e4)),),
+    }
     return TrainingConfig(**{**settings, **changes})
 
 
@@ -51,25 +64,32 @@ def data() -> LabelledData:
 
 
 @pytest.fixture(scope="module")
-def rows(data: LabelledData) -> CompactRows:
-    return CompactRows.of(prepare(data, config()), data)
+def preparation(data: LabelledData) -> Preparation:
+    return prepare(data, config())
 
 
 @pytest.fixture(scope="module")
-def narrow(data: LabelledData) -> CompactRows:
-    """Rows of a kernel so narrow that few landmarks do worse than many."""
+def rows(preparation) -> KernelRows:
+    return KernelRows.shared(preparation.examples, Run())
+
+
+@pytest.fixture(scope="module")
+def narrow(data: LabelledData) -> Preparation:
+    """A kernel so narrow that few landmarks do worse than many."""
     features = FeatureSpec("nystroem", 120, gamma=2.0)
-    return CompactRows.of(prepare(data, config(features=features)), data)
+    return prepare(data, config(features=features, students=(BY_F,)))
 
 
-def lesson_of(positive, gate=None, difficulty=None) -> Lesson:
+def case_of(positive, gate=None, difficulty=None) -> Case:
     n = len(positive)
     gate = np.where(positive, 1.0, -1.0) if gate is None else gate
-    return Lesson(positive, gate, np.zeros(1), np.ones(n) if difficulty is None else difficulty)
+    return Case(positive, gate, np.zeros(1), np.ones(n) if difficulty is None else difficulty)
 
 
-def fit(X, lesson: Lesson, size: int = 6, spec: CompactSpec = QUICK, **more):
-    return fit_compact(X.astype(np.float32), lesson, size, spec, neighbour=0.1, **more)
+def fit(X, case: Case, size: int = 6, spec: Compact = QUICK, **more):
+    return fit_network(
+        X.astype(np.float32), case.positive, case.gate, case.difficulty, size, spec, neighbour=0.1, **more
+    )
 
 
 def objective(network: Network, batch: Batch) -> float:
@@ -147,9 +167,9 @@ def test_the_first_coefficients_minimise_their_squared_hinge():
     np.testing.assert_allclose(slope, 0.0, atol=1e-8)
 
 
-def test_a_packed_score_is_the_sum_over_the_landmarks_written_out(data, rows):
-    trained = train_compact_student(rows, 1, QUICK)
-    fitted, packed = trained.fitted, trained.packed
+def test_a_packed_score_is_the_sum_over_the_landmarks_written_out(data, preparation, rows):
+    trained = train(preparation, 1, QUICK)
+    fitted, packed = trained.fitted.fitted, trained.packed
     x = data.X[7]
     z = (x - rows.shift) * rows.scale * fitted.scale
     k = [np.exp(-np.sum((z - landmark) ** 2)) for landmark in fitted.landmarks]
@@ -158,63 +178,63 @@ def test_a_packed_score_is_the_sum_over_the_landmarks_written_out(data, rows):
     np.testing.assert_allclose(packed.scores(data.X), fitted.scores(rows.rows), atol=1e-4)
     np.testing.assert_allclose(packed.gate(data.X) - packed.rejection(data.X), packed.scores(data.X))
     assert isinstance(packed.map, RbfBasis)
-    assert packed.map.n_basis == trained.n_landmarks == 8
+    assert packed.map.n_basis == trained.fitted.n_landmarks == 8
     assert packed.label == "1"
     again = PackedStudent.from_bytes(packed.to_bytes())
     np.testing.assert_array_equal(again.scores(data.X), packed.scores(data.X))
 
 
-def test_a_compact_student_learns_what_is_not_linear(data, rows):
+def test_a_compact_student_learns_what_is_not_linear(data, preparation):
     test = rings(300, seed=5)
-    trained = train_compact_student(rows, 1, CompactSpec(n_landmarks=24, steps=600))
+    trained = train(preparation, 1, Compact(n_landmarks=24, steps=600))
     assert f1_score(test.y == 1, trained.packed.decide(test.X)) > 0.93
-    teacher = rows.preparation.packed_teacher()
+    teacher = preparation.packed_teacher()
     assert query_cost(trained.packed.map, 1) < 0.5 * query_cost(teacher.map, 3)
 
 
-def test_the_gate_follows_the_teacher_and_says_how_well(data, rows):
-    spec = CompactSpec(n_landmarks=24, steps=600)
-    trained = train_compact_student(rows, 1, spec)
-    gate = rows.preparation.scores[:, 1]
-    assert trained.fitted.gate_r2 == pytest.approx(r2_score(gate, trained.packed.gate(data.X)), abs=1e-4)
-    alone, heavy = (
-        train_compact_student(rows, 1, replace(spec, gate_weight=weight)) for weight in (0.0, 1.0)
+def test_the_gate_follows_the_teacher_and_says_how_well(data, preparation):
+    spec = Compact(n_landmarks=24, steps=600)
+    trained = train(preparation, 1, spec)
+    gate = preparation.scores[:, 1]
+    assert trained.fitted.fitted.gate_r2 == pytest.approx(
+        r2_score(gate, trained.packed.gate(data.X)), abs=1e-4
     )
-    assert alone.fitted.gate_r2 < trained.fitted.gate_r2 < heavy.fitted.gate_r2
-    assert heavy.fitted.gate_r2 > 0.8
+    alone, heavy = (train(preparation, 1, replace(spec, gate_weight=weight)) for weight in (0.0, 1.0))
+    assert alone.fitted.fitted.gate_r2 < trained.fitted.fitted.gate_r2 < heavy.fitted.fitted.gate_r2
+    assert heavy.fitted.fitted.gate_r2 > 0.8
 
 
-def test_the_loss_told_is_that_of_the_training_rows(rows):
-    trained = train_compact_student(rows, 0, QUICK)
-    lesson = rows.preparation.lesson(0, floor=QUICK.difficulty_floor)
-    losses = np.maximum(1.0 - lesson.signs * trained.fitted.scores(rows.rows), 0.0) ** 2
-    assert trained.fitted.loss == pytest.approx(np.average(losses, weights=1.0 / lesson.difficulty), rel=1e-4)
-
-
-def test_difficult_examples_weigh_more_unless_the_floor_is_one(rows):
-    weighted, equal = (
-        train_compact_student(rows, 1, replace(QUICK, difficulty_floor=floor)) for floor in (0.1, 1.0)
+def test_the_loss_told_is_that_of_the_training_rows(preparation, rows):
+    trained = train(preparation, 0, QUICK)
+    lesson = preparation.problem(0)
+    losses = np.maximum(1.0 - lesson.signs * trained.fitted.fitted.scores(rows.rows), 0.0) ** 2
+    assert trained.fitted.fitted.loss == pytest.approx(
+        np.average(losses, weights=1.0 / lesson.difficulty(QUICK.difficulty_floor)), rel=1e-4
     )
+
+
+def test_difficult_examples_weigh_more_unless_the_floor_is_one(preparation):
+    weighted, equal = (train(preparation, 1, replace(QUICK, difficulty_floor=floor)) for floor in (0.1, 1.0))
     assert weighted.packed.digest != equal.packed.digest
-    assert (rows.preparation.lesson(1, floor=1.0).difficulty == 1.0).all()
+    assert (preparation.problem(1).difficulty(1.0) == 1.0).all()
 
 
-def test_the_same_arguments_give_the_same_bytes_and_another_seed_others(data, rows):
-    first, second = (train_compact_student(rows, 2, QUICK).packed for _ in range(2))
+def test_the_same_arguments_give_the_same_bytes_and_another_seed_others(data, preparation):
+    first, second = (train(preparation, 2, QUICK).packed for _ in range(2))
     assert first.to_bytes() == second.to_bytes()
-    other = CompactRows.of(prepare(data, config(seed=1)), data)
-    assert train_compact_student(other, 2, QUICK).packed.digest != first.digest
+    other = prepare(data, config(seed=1))
+    assert train(other, 2, QUICK).packed.digest != first.digest
 
 
-def test_classes_trained_in_threads_give_the_same_bytes(rows):
-    one_by_one = [train_compact_student(rows, target, QUICK).packed.to_bytes() for target in range(3)]
+def test_classes_trained_in_threads_give_the_same_bytes(preparation):
+    one_by_one = [train(preparation, target, QUICK).packed.to_bytes() for target in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        at_once = list(pool.map(lambda target: train_compact_student(rows, target, QUICK).packed, range(3)))
+        at_once = list(pool.map(lambda target: train(preparation, target, QUICK).packed, range(3)))
     assert [packed.to_bytes() for packed in at_once] == one_by_one
 
 
-def test_the_rows_are_scaled_as_the_teachers_kernel_scales_them(data, rows):
-    basis = rows.preparation.feature_map.basis
+def test_the_rows_are_scaled_as_the_teachers_kernel_scales_them(data, preparation, rows):
+    basis = preparation.feature_map.basis
     np.testing.assert_array_equal(rows.shift, basis.shift)
     np.testing.assert_array_equal(rows.scale, basis.scale)
     np.testing.assert_allclose(rows.rows, (data.X - basis.shift) * basis.scale, rtol=1e-5, atol=1e-6)
@@ -222,41 +242,41 @@ def test_the_rows_are_scaled_as_the_teachers_kernel_scales_them(data, rows):
 
 @pytest.mark.parametrize("kind", ["linear", "fourier"])
 def test_other_features_of_the_teacher_will_do(data, kind):
-    rows = CompactRows.of(prepare(data, config(features=FeatureSpec(kind, 40, gamma=0.2))), data)
-    trained = train_compact_student(rows, 0, CompactSpec(n_landmarks=16, steps=300))
+    other = prepare(data, config(features=FeatureSpec(kind, 40, gamma=0.2)))
+    trained = train(other, 0, Compact(n_landmarks=16, steps=300))
     assert f1_score(data.y == 0, trained.packed.decide(data.X)) > 0.9
 
 
 # --- budgets -------------------------------------------------------------------------------------------
 
 
-def test_without_a_budget_there_are_a_hundred_landmarks(rows):
-    assert train_compact_student(rows, 0, CompactSpec(steps=1)).n_landmarks == 100
+def test_without_a_budget_there_are_a_hundred_landmarks(preparation):
+    assert train(preparation, 0, Compact(steps=1)).fitted.n_landmarks == 100
 
 
-def test_a_relative_cost_buys_the_most_landmarks_that_keep_to_it(rows):
-    teacher = rows.preparation.packed_teacher()
+def test_a_relative_cost_buys_the_most_landmarks_that_keep_to_it(preparation):
+    teacher = preparation.packed_teacher()
     full = query_cost(teacher.map, 3)
     assert full == teacher.map.n_basis * (4 + 3)
-    trained = train_compact_student(rows, 0, CompactSpec(relative_cost=0.3, steps=1))
-    assert trained.relative_cost == pytest.approx(query_cost(trained.packed.map, 1) / full)
-    assert trained.relative_cost <= 0.3 < (trained.n_landmarks + 1) * (4 + 1) / full
+    trained = train(preparation, 0, Compact(relative_cost=0.3, steps=1))
+    assert trained.fitted.relative_cost == pytest.approx(query_cost(trained.packed.map, 1) / full)
+    assert trained.fitted.relative_cost <= 0.3 < (trained.fitted.n_landmarks + 1) * (4 + 1) / full
 
 
 def test_a_linear_teacher_costs_its_products_only():
     assert query_cost(LinearBasis(7), 3) == 21
 
 
-def test_a_cost_below_that_of_one_landmark_is_refused(rows):
-    with pytest.raises(InvalidProblem, match="does not buy one landmark") as caught:
-        train_compact_student(rows, 0, CompactSpec(relative_cost=1e-4))
+def test_a_cost_below_that_of_one_landmark_is_refused(preparation):
+    with pytest.raises(InvalidProblem, match="does not allow one landmark") as caught:
+        train(preparation, 0, Compact(relative_cost=1e-4))
     assert caught.value.faults[0].field == "compact.relative_cost"
 
 
 def test_a_budget_of_f_takes_the_first_size_that_is_near_enough(narrow):
-    spec = CompactSpec(max_f1_loss=20.0, steps=150)
-    trained = train_compact_student(narrow, 1, spec)
-    choice = trained.choice
+    spec = replace(BY_F, max_f1_loss=20.0, steps=150)
+    trained = train(narrow, 1, spec)
+    choice = trained.search
     assert choice is not None
     assert choice.met
     assert [point.n_landmarks for point in choice.points] == list(SIZES[: len(choice.points)])
@@ -264,46 +284,34 @@ def test_a_budget_of_f_takes_the_first_size_that_is_near_enough(narrow):
     assert before
     assert last.f1 >= choice.full_f1 - 0.2
     assert all(point.f1 < choice.full_f1 - 0.2 for point in before)
-    assert trained.n_landmarks == last.n_landmarks
-    scores = Course(narrow, 1, spec, Run()).held_out(last.n_landmarks)
-    assert last.f1 == pytest.approx(f1_score(narrow.preparation.labels == 1, scores >= 0.0))
-    told = json.loads(json.dumps(trained.as_dict()))
-    assert told["choice"]["points"][-1]["n_landmarks"] == trained.n_landmarks
+    assert trained.fitted.n_landmarks == last.n_landmarks
+    at_last = Compact(n_landmarks=last.n_landmarks, steps=150)
+    scores = held_out_scores(narrow.folds(), 1, at_last)
+    assert last.f1 == pytest.approx(f1_score(narrow.labels == 1, scores >= 0.0))
+    told = json.loads(json.dumps(trained.trace))
+    assert told["points"][-1]["n_landmarks"] == trained.fitted.n_landmarks
+    assert told["chosen"]["points"] == len(told["points"])
     assert trained.packed.metadata["budget_max_f1_loss"] == 20.0
 
 
 def test_a_budget_of_f_that_no_size_meets_takes_the_best_and_says_so(narrow):
-    trained = train_compact_student(narrow, 1, CompactSpec(max_f1_loss=0.0, steps=20))
-    choice = trained.choice
+    trained = train(narrow, 1, replace(BY_F, max_f1_loss=0.0, steps=20))
+    choice = trained.search
     assert choice is not None
     assert not choice.met
     assert [point.n_landmarks for point in choice.points] == list(SIZES)
     assert all(point.f1 < choice.full_f1 for point in choice.points)
     best = max(choice.points, key=lambda point: point.f1)
-    assert best.n_landmarks // 2 < trained.n_landmarks <= best.n_landmarks
-
-
-def test_held_out_rows_do_not_reach_the_student_that_scores_them(data, rows, monkeypatch):
-    seen = []
-    real = fit_compact
-
-    def watched(part, lesson, *arguments, **keywords):
-        seen.append(len(part))
-        return real(part, lesson, *arguments, **keywords)
-
-    monkeypatch.setattr("core.compact.course.fit_compact", watched)
-    scores = Course(rows, 0, QUICK, Run()).held_out(4)
-    assert seen == [data.n - data.n // 5] * 5
-    assert np.isfinite(scores).all()
+    assert best.n_landmarks // 2 < trained.fitted.n_landmarks <= best.n_landmarks
 
 
 def test_the_configured_threshold_rule_is_used(data):
-    rows = CompactRows.of(prepare(data, config(threshold="fpr", budget=0.01)), data)
-    trained = train_compact_student(rows, 1, QUICK)
+    by_rule = prepare(data, config(threshold="fpr", budget=0.01))
+    trained = train(by_rule, 1, QUICK)
     assert trained.packed.threshold != 0.0
     assert trained.packed.metadata["threshold_folds"] == 5
-    by_f = train_compact_student(rows, 1, CompactSpec(max_f1_loss=100.0, steps=60))
-    assert by_f.n_landmarks == SIZES[0]
+    by_f = train(by_rule, 1, Compact(max_f1_loss=100.0, steps=60))
+    assert by_f.fitted.n_landmarks == SIZES[0]
     assert by_f.packed.threshold != 0.0
 
 
@@ -324,17 +332,18 @@ def test_the_configured_threshold_rule_is_used(data):
 )
 def test_a_spec_out_of_bounds_is_refused_by_name(changes, field):
     with pytest.raises(InvalidProblem) as caught:
-        CompactSpec(**changes)
+        Compact(**changes)
     assert [fault.field for fault in caught.value.faults] == [field]
 
 
 # --- progress and cancel -------------------------------------------------------------------------------
 
 
-def test_progress_is_told_by_stages(data, rows):
+def test_progress_is_told_by_stages(data):
     seen = []
-    CompactRows.of(rows.preparation, data, run=Run(progress=seen.append))
-    train_compact_student(rows, 0, CompactSpec(max_f1_loss=100.0, steps=260), run=Run(progress=seen.append))
+    fresh = prepare(data, config(students=(BY_F,)))
+    BY_F.prepare(fresh.examples, Run(progress=seen.append))
+    train(fresh, 0, replace(BY_F, max_f1_loss=100.0, steps=260), Run(progress=seen.append))
     assert [(one.stage, one.done, one.total) for one in seen] == [
         ("compact_rows", 0, data.n),
         ("compact_rows", data.n, data.n),
@@ -346,7 +355,7 @@ def test_progress_is_told_by_stages(data, rows):
     ]
 
 
-def test_a_cancel_stops_the_descent(rows):
+def test_a_cancel_stops_the_descent(preparation):
     asked = []
 
     def should_cancel() -> bool:
@@ -354,61 +363,52 @@ def test_a_cancel_stops_the_descent(rows):
         return len(asked) > 20
 
     with pytest.raises(Cancelled):
-        train_compact_student(
-            rows, 0, CompactSpec(n_landmarks=8, steps=1_000_000), run=Run(should_cancel=should_cancel)
-        )
+        train(preparation, 0, Compact(n_landmarks=8, steps=1_000_000), Run(should_cancel=should_cancel))
 
 
-def test_a_cancel_stops_the_choice_of_a_size_and_the_scaling(data, rows):
+def test_a_cancel_stops_the_choice_of_a_size_and_the_scaling(data, narrow):
     with pytest.raises(Cancelled):
-        train_compact_student(rows, 0, CompactSpec(max_f1_loss=1.0), run=Run(should_cancel=lambda: True))
+        train(narrow, 0, BY_F, Run(should_cancel=lambda: True))
     with pytest.raises(Cancelled):
-        CompactRows.of(rows.preparation, data, run=Run(should_cancel=lambda: True))
+        BY_F.prepare(prepare(data, config()).examples, Run(should_cancel=lambda: True))
 
 
 # --- degenerate input ----------------------------------------------------------------------------------
 
 
-def test_sparse_rows_are_refused(data, rows):
+def test_sparse_rows_are_refused(data):
     sparse = replace(data, X=sp.csr_array(data.X))
     with pytest.raises(InvalidProblem, match="dense rows") as caught:
-        CompactRows.of(rows.preparation, sparse)
+        prepare(sparse, config(features=FeatureSpec("linear")))
     assert caught.value.faults[0].code == "sparse"
 
 
-def test_other_data_than_the_preparations_are_refused(rows):
-    with pytest.raises(InvalidProblem, match="other data"):
-        CompactRows.of(rows.preparation, rings(seed=3))
-
-
-def test_an_unknown_class_is_refused(rows):
+def test_an_unknown_class_is_refused(preparation):
     with pytest.raises(InvalidProblem, match="outside 0 to 2"):
-        train_compact_student(rows, 3, QUICK)
+        train(preparation, 3, QUICK)
 
 
 @pytest.mark.parametrize("side", [True, False])
 def test_examples_of_one_side_only_are_refused(side):
     with pytest.raises(InvalidProblem, match="of the class and of the rest"):
-        fit(np.zeros((4, 2)), lesson_of(np.full(4, side)))
+        fit(np.zeros((4, 2)), case_of(np.full(4, side)))
 
 
 def test_a_class_of_one_example_has_no_held_out_scores():
     data = rings(60)
     labels = np.where(np.arange(60) == 1, 1, 0)
     single = LabelledData.from_arrays(data.X, labels, min_per_class=1)
-    prepared = CompactRows.of(prepare(single, config()), single)
-    assert train_compact_student(prepared, 1, QUICK).packed.label == "1"
-    with pytest.raises(InvalidProblem, match="at least two examples"):
-        train_compact_student(prepared, 1, CompactSpec(max_f1_loss=1.0))
-    by_rule = CompactRows.of(prepare(single, config(threshold="f1")), single)
-    with pytest.raises(InvalidProblem, match="at least two examples"):
-        train_compact_student(by_rule, 1, QUICK)
+    assert train(prepare(single, config()), 1, QUICK).packed.label == "1"
+    for changes in ({"students": (BY_F,)}, {"threshold": "f1", "students": (QUICK,)}):
+        prepared = prepare(single, config(**changes))
+        with pytest.raises(InvalidProblem, match="at least two folds"):
+            train(prepared, 1, prepared.config.students[0])
 
 
 def test_fewer_rows_than_landmarks_give_fewer_landmarks():
     X = np.array([[0.0, 0.0], [0.0, 1.0], [3.0, 3.0], [3.0, 4.0], [3.0, 4.0]])
     positive = np.array([True, True, False, False, False])
-    fitted = fit(X, lesson_of(positive), size=50, spec=CompactSpec(steps=200))
+    fitted = fit(X, case_of(positive), size=50, spec=Compact(steps=200))
     assert len(fitted.landmarks) == 4
     np.testing.assert_array_equal(fitted.scores(X) >= 0.0, positive)
 
@@ -416,7 +416,7 @@ def test_fewer_rows_than_landmarks_give_fewer_landmarks():
 def test_one_landmark_is_of_the_class():
     X = np.array([[0.0, 0.0], [0.1, 0.0], [3.0, 3.0], [3.0, 4.0]])
     positive = np.array([True, True, False, False])
-    fitted = fit(X, lesson_of(positive), size=1, spec=CompactSpec(steps=300))
+    fitted = fit(X, case_of(positive), size=1, spec=Compact(steps=300))
     assert fitted.landmarks.shape == (1, 2)
     np.testing.assert_array_equal(fitted.scores(X) >= 0.0, positive)
 
@@ -424,7 +424,7 @@ def test_one_landmark_is_of_the_class():
 def test_equal_rows_and_a_constant_gate_give_finite_numbers():
     X = np.ones((6, 3))
     positive = np.arange(6) < 3
-    fitted = fit(X, lesson_of(positive, gate=np.full(6, 2.0)))
+    fitted = fit(X, case_of(positive, gate=np.full(6, 2.0)))
     assert np.isfinite(fitted.scores(X)).all()
     assert fitted.gate_r2 == 1.0
     assert fitted.gate_intercept == pytest.approx(2.0)
@@ -432,11 +432,11 @@ def test_equal_rows_and_a_constant_gate_give_finite_numbers():
 
 
 def test_the_first_coefficients_of_many_rows_come_from_a_sample(monkeypatch):
-    monkeypatch.setattr("core.students.compact._START_ROWS", 40)
+    monkeypatch.setattr("core.students.landmark_fit._START_ROWS", 40)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
     positive = X[:, 0] > 1.0
-    fitted = fit(X, lesson_of(positive), size=10, spec=CompactSpec(steps=300))
+    fitted = fit(X, case_of(positive), size=10, spec=Compact(steps=300))
     assert f1_score(positive, fitted.scores(X) >= 0.0) > 0.9
 
 

@@ -11,13 +11,15 @@ from core.data.scaling_kind import Scaling
 from core.errors import InvalidProblem
 from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
-from core.teachers.linear_head import LinearHead
+from core.teachers.linear_head import ImportedHead, LinearHead
 from core.training.config import TrainingConfig
-from core.training.pipeline import prepare
+from core.training.preparation import Preparation, prepare
 
 RNG = np.random.default_rng(4)
 WEIGHTS, BIAS = RNG.standard_normal((6, 3)), RNG.standard_normal(6)
 X = RNG.standard_normal((50, 3)) * [1.0, 100.0, 0.01] + [5.0, -300.0, 0.0]
+
+HEAD = ImportedHead("net@3", LinearHead(WEIGHTS, BIAS))
 
 
 @pytest.mark.parametrize("scaling", list(Scaling))
@@ -26,7 +28,7 @@ def test_the_scores_are_those_of_the_raw_columns(scaling, make):
     feature_map = fit_feature_map(make(X), FeatureSpec(kind="linear", scaling=scaling), 0)
     teacher = LinearHead(WEIGHTS, BIAS).on(feature_map)
     np.testing.assert_allclose(
-        teacher.scores(feature_map.transform(make(X))), X @ WEIGHTS.T + BIAS, rtol=1e-9, atol=1e-9
+        teacher.feature_scores(feature_map.transform(make(X))), X @ WEIGHTS.T + BIAS, rtol=1e-9, atol=1e-9
     )
     basis, coef, intercept = feature_map.fold(teacher.weights)
     np.testing.assert_allclose(basis.basis(X) @ coef.T + intercept, X @ WEIGHTS.T + BIAS, rtol=1e-9)
@@ -59,27 +61,38 @@ def labelled(K=6):
 
 
 def test_a_given_teacher_is_not_trained_and_scores_as_given():
-    config = TrainingConfig(features=FeatureSpec(kind="linear"), teacher="net@3")
-    preparation = prepare(labelled(), config, head=LinearHead(WEIGHTS, BIAS))
+    config = TrainingConfig(features=FeatureSpec(kind="linear"), teacher=HEAD)
+    preparation = prepare(labelled(), config)
     np.testing.assert_allclose(preparation.scores, X @ WEIGHTS.T + BIAS, rtol=1e-9, atol=1e-9)
     assert preparation.teacher.summary is None
     assert preparation.packed_teacher().metadata["method"] == "net@3"
-    assert config.recipe()["teacher"] == "net@3"
-    assert TrainingConfig().recipe()["teacher"] == "ssvm"
+    assert preparation.packed_teacher().metadata["seen_rows"] == "unknown"
+    assert config.recipe()["teacher"] == {"name": "imported", "reference": "net@3"}
+    assert TrainingConfig().recipe()["teacher"]["name"] == "ssvm"
 
 
-@pytest.mark.parametrize(
-    ("teacher", "head"), [("ssvm", LinearHead(WEIGHTS, BIAS)), ("net@3", None)], ids=["extra", "missing"]
-)
-def test_a_teacher_from_outside_is_given_where_one_is_named_and_only_there(teacher, head):
-    config = TrainingConfig(features=FeatureSpec(kind="linear"), teacher=teacher)
+def test_an_imported_teacher_is_the_teacher_of_every_fold_and_needs_no_weights_to_be_restored():
+    config = TrainingConfig(features=FeatureSpec(kind="linear"), teacher=HEAD, threshold="f1", folds=3)
+    preparation = prepare(labelled(), config)
+    assert len(preparation.fold_teachers) == 3
+    for teacher in preparation.fold_teachers:
+        np.testing.assert_array_equal(teacher.weights, preparation.teacher.weights)
+    without = TrainingConfig(
+        features=FeatureSpec(kind="linear"), teacher=ImportedHead("net@3"), threshold="f1", folds=3
+    )
+    again = Preparation.from_bytes(preparation.to_bytes(), labelled(), without)
+    np.testing.assert_array_equal(again.scores, preparation.scores)
+
+
+def test_a_named_head_without_weights_cannot_be_prepared():
+    config = TrainingConfig(features=FeatureSpec(kind="linear"), teacher=ImportedHead("net@3"))
     with pytest.raises(InvalidProblem) as caught:
-        prepare(labelled(), config, head=head)
-    assert caught.value.faults[0].code == "other_teacher"
+        prepare(labelled(), config)
+    assert caught.value.faults[0].code == "no_head"
 
 
 def test_a_teacher_of_other_classes_than_the_data_is_refused():
-    config = TrainingConfig(features=FeatureSpec(kind="linear"), teacher="net@3")
+    config = TrainingConfig(features=FeatureSpec(kind="linear"), teacher=HEAD)
     with pytest.raises(InvalidProblem) as caught:
-        prepare(labelled(5), config, head=LinearHead(WEIGHTS, BIAS))
+        prepare(labelled(5), config)
     assert caught.value.faults[0].code == "wrong_classes"

@@ -8,10 +8,11 @@ import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
 from core.errors import Cancelled, InvalidProblem
+from core.model_selection.folds import task_of_features
 from core.run import Run
 from core.solvers import crammer_singer
 from core.teachers.linear import LinearTeacher, classes_evaluated
-from core.teachers.ssvm import fit_ssvm
+from core.teachers.ssvm import SSVM
 
 
 def problem(n: int = 150, m: int = 6, K: int = 4, seed: int = 0):
@@ -20,6 +21,10 @@ def problem(n: int = 150, m: int = 6, K: int = 4, seed: int = 0):
     features = rng.normal(size=(K, m))[labels] + rng.normal(size=(n, m))
     features[:, -1] = 1.0
     return features, labels
+
+
+def fit_ssvm(features, labels, n_classes, *, start=None, run=Run(), **fields):
+    return SSVM(**fields).fit(task_of_features(features, labels, n_classes), run, start)
 
 
 def crammer_singer_objective(W, features, labels, C: float) -> float:
@@ -52,16 +57,17 @@ def test_sparse_rows_give_the_same_teacher_as_dense_ones():
     dense = fit_ssvm(features, labels, 4, C=50.0, tolerance=1e-8)
     sparse = fit_ssvm(sp.csr_array(features), labels, 4, C=50.0, tolerance=1e-8)
     np.testing.assert_allclose(sparse.weights, dense.weights, atol=1e-3)
-    np.testing.assert_allclose(sparse.scores(sp.csr_array(features)), sparse.scores(features), atol=1e-12)
+    np.testing.assert_allclose(
+        sparse.feature_scores(sp.csr_array(features)), sparse.feature_scores(features), atol=1e-12
+    )
 
 
-def test_a_class_score_is_a_column_of_the_scores_and_the_prediction_their_argmax():
+def test_scores_are_linear_in_the_features_with_the_gates_weights():
     features, labels = problem()
     teacher = fit_ssvm(features, labels, 4, C=50.0)
-    scores = teacher.scores(features)
+    scores = teacher.feature_scores(features)
     np.testing.assert_allclose(scores, features @ teacher.weights.T, atol=1e-12)
-    np.testing.assert_allclose(teacher.class_score(features, 2), scores[:, 2], atol=1e-12)
-    np.testing.assert_array_equal(teacher.predict(features), scores.argmax(axis=1))
+    np.testing.assert_array_equal(teacher.gate_weights(2), teacher.weights[2])
 
 
 @pytest.mark.parametrize("C", [40.0, 400.0])
@@ -72,7 +78,7 @@ def test_a_warm_start_from_another_c_reaches_the_same_objective_in_fewer_epochs(
     features, labels = problem(n=400)
     neighbour = fit_ssvm(features, labels, 4, C=200.0, tolerance=1e-8)
     cold = fit_ssvm(features, labels, 4, C=C, tolerance=1e-4)
-    warm = fit_ssvm(features, labels, 4, C=C, tolerance=1e-4, warm_start=neighbour)
+    warm = fit_ssvm(features, labels, 4, C=C, tolerance=1e-4, start=neighbour)
     assert cold.summary is not None
     assert warm.summary is not None
     assert warm.summary.objective == pytest.approx(cold.summary.objective, rel=2e-4)
@@ -82,7 +88,7 @@ def test_a_warm_start_from_another_c_reaches_the_same_objective_in_fewer_epochs(
 def test_a_teacher_without_dual_variables_is_no_warm_start_but_no_error():
     features, labels = problem()
     cold = fit_ssvm(features, labels, 4, C=50.0)
-    again = fit_ssvm(features, labels, 4, C=50.0, warm_start=LinearTeacher(cold.weights))
+    again = fit_ssvm(features, labels, 4, C=50.0, start=LinearTeacher(cold.weights))
     np.testing.assert_array_equal(again.weights, cold.weights)
 
 
@@ -101,7 +107,9 @@ def test_parameters_out_of_bounds_are_refused(name: str, value):
     features, labels = problem()
     with pytest.raises(InvalidProblem) as caught:
         fit_ssvm(features, labels, 4, **{name: value})
-    assert [(fault.field, fault.code) for fault in caught.value.faults] == [(name, "out_of_bounds")]
+    assert [(fault.field, fault.code) for fault in caught.value.faults] == [
+        (f"teacher.{name}", "out_of_bounds")
+    ]
 
 
 def test_the_teacher_can_be_cancelled():

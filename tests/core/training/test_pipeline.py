@@ -22,15 +22,15 @@ from core.model_selection.metrics import CLASS_ABSENT
 from core.packed import PackedStudent, PackedTeacher
 from core.packed.codec import decode, encode
 from core.run import Run
-from core.students.spec import StudentSpec
-from core.training.evaluation import Evaluation, Examination
+from core.students.gated import GSVM, GSVM0, SVM
+from core.teachers.ssvm import SSVM
+from core.training.evaluation import Evaluation, Evaluator
 from core.training.pipeline import Preparation, TrainingConfig, evaluate, prepare, train, train_student
 
 ROOT = Path(__file__).parents[3]
 CONFIG = TrainingConfig(
     features=FeatureSpec("nystroem", 40),
-    student=StudentSpec(C=1e3),
-    comparisons=("svm", "gsvm0"),
+    students=(GSVM(C=1e3), SVM(C=1e3), GSVM0(C=1e3)),
     threshold="f1",
     folds=3,
     seed=7,
@@ -56,12 +56,12 @@ def digests(model) -> dict[str, str]:
 def test_packed_students_and_teacher_score_like_the_fitted_ones(training_part, test_part, kind, dtype):
     config = replace(CONFIG, features=FeatureSpec(kind, 30, dtype=dtype), threshold="zero")
     model = train(training_part, config, test=test_part)
-    examination = Examination.of(model.preparation, test_part)
+    examination = Evaluator.of(model.preparation, test_part)
     tolerance = 1e-6 if dtype == "float64" else 1e-2
     X = np.asarray(test_part.X)
     np.testing.assert_allclose(model.teacher.scores(X), examination.scores, atol=tolerance)
     for one in model.trained:
-        expected = one.fitted.scores(examination.features)
+        expected = one.fitted.scores(examination.examples)
         np.testing.assert_allclose(one.packed.scores(X), expected, atol=tolerance)
         gate = examination.scores[:, one.target] if one.method != "svm" else np.zeros(test_part.n)
         np.testing.assert_allclose(one.packed.gate(X), gate, atol=tolerance)
@@ -106,7 +106,7 @@ def test_the_teacher_as_a_binary_classifier_says_yes_where_its_class_wins(model,
 
 
 def test_the_teachers_auc_ranks_by_the_margin_over_the_best_other_class(preparation, test_part):
-    examination = Examination.of(preparation, test_part)
+    examination = Evaluator.of(preparation, test_part)
     S = examination.scores
     margin = S[:, 1] - np.delete(S, 1, axis=1).max(axis=1)
     truth = test_part.y == 1
@@ -117,7 +117,7 @@ def test_the_teachers_auc_ranks_by_the_margin_over_the_best_other_class(preparat
 
 def test_the_report_is_valid_json(model):
     report = json.loads(json.dumps(model.report(), allow_nan=False))
-    assert set(report["seconds"]) == {"features", "teacher", "scores", "students"}
+    assert set(report["seconds"]) == {"features", "teacher", "scores", "tuning_teacher", "students"}
     assert set(report["evaluation"]["means"]) == {"teacher", "gsvm", "svm", "gsvm0"}
     assert report["teacher"]["status"] == "converged"
     assert all(0.0 <= row["relative_gap"] <= 1e-3 for row in report["students"])
@@ -128,7 +128,7 @@ def test_a_class_missing_from_the_test_part_is_none_with_a_reason(model, test_pa
     part = LabelledData.with_codes(
         test_part.X[rows], [test_part.classes[code] for code in test_part.y[rows]], test_part.classes
     )
-    evaluation = evaluate(Examination.of(model.preparation, part), model.trained)
+    evaluation = evaluate(Evaluator.of(model.preparation, part), model.trained)
     absent = [result.metrics for result in evaluation.results if result.label == "class 0"]
     assert {(m.f1, m.auc, m.reason) for m in absent} == {(None, None, CLASS_ABSENT)}
     json.dumps(evaluation.as_dict(), allow_nan=False)
@@ -136,7 +136,7 @@ def test_a_class_missing_from_the_test_part_is_none_with_a_reason(model, test_pa
 
 
 def test_an_evaluation_of_nothing_is_empty(preparation, test_part):
-    assert evaluate(Examination.of(preparation, test_part), []) == Evaluation(())
+    assert evaluate(Evaluator.of(preparation, test_part), []) == Evaluation(())
 
 
 def test_the_number_of_threads_changes_no_bit(training_part, model):
@@ -249,7 +249,7 @@ def test_a_threshold_rule_shifts_the_threshold_and_zero_does_not(preparation, tr
 
 
 def test_a_false_positive_budget_is_roughly_kept_on_new_rows(training_part, test_part):
-    config = replace(CONFIG, threshold="fpr", budget=0.02, comparisons=())
+    config = replace(CONFIG, threshold="fpr", budget=0.02, students=CONFIG.students[:1])
     model = train(training_part, config, test=test_part)
     for result in model.evaluation.results:
         if result.method == "gsvm":
@@ -260,7 +260,7 @@ def test_stages_are_reported_in_order(training_part):
     seen = []
     train(training_part, CONFIG, run=Run(progress=seen.append, n_threads=2))
     stages = list(dict.fromkeys(step.stage for step in seen))
-    assert stages == ["features", "teacher", "scores", "student"]
+    assert stages == ["features", "teacher", "scores", "tuning_teacher", "student"]
     students = [step for step in seen if step.stage == "student"]
     assert [step.done for step in students] == [1, 2, 3, 4]
     assert {step.total for step in students} == {4}
@@ -313,7 +313,7 @@ def test_a_stored_preparation_is_refused_with_other_data(preparation, training_p
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": 8}, {"teacher_C": 1.0}, {"features": FeatureSpec("nystroem", 41)}, {"teacher_tolerance": 0.1}],
+    [{"seed": 8}, {"teacher": SSVM(1.0)}, {"features": FeatureSpec("nystroem", 41)}, {"folds": 4}],
 )
 def test_a_stored_preparation_is_refused_with_another_configuration(preparation, training_part, change):
     with pytest.raises(InvalidProblem) as caught:
@@ -322,22 +322,22 @@ def test_a_stored_preparation_is_refused_with_another_configuration(preparation,
 
 
 def test_a_stored_preparation_serves_students_of_another_kind(preparation, training_part):
-    config = replace(CONFIG, student=StudentSpec("gsvm0", C=10.0), threshold="zero")
+    config = replace(CONFIG, students=(GSVM0(C=10.0),))
     restored = Preparation.from_bytes(preparation.to_bytes(), training_part, config)
     assert train_student(restored, 0).packed.metadata["method"] == "gsvm0"
 
 
 @pytest.mark.parametrize("part", ["weights", "feature_map", "summary", "extra"])
 def test_a_damaged_preparation_is_refused(preparation, training_part, part: str):
-    header, arrays = decode(preparation.to_bytes(), "stms.preparation.1")
+    header, arrays = decode(preparation.to_bytes(), "stms.preparation.2")
     if part == "summary":
         header["summary"] = {"objective": "low"}
     elif part == "weights":
-        arrays["weights"] = np.zeros((2, 2))
+        arrays["teacher.weights"] = np.zeros((2, 2))
     elif part == "feature_map":
         arrays["feature_map"] = arrays["feature_map"][:100].copy()
     else:
-        del arrays["weights"]
+        del arrays["teacher.weights"]
     with pytest.raises(InvalidPackage):
         Preparation.from_bytes(encode(header, arrays), training_part, CONFIG)
 
@@ -345,7 +345,7 @@ def test_a_damaged_preparation_is_refused(preparation, training_part, part: str)
 def test_a_test_part_with_other_classes_is_refused(preparation, test_part):
     other = replace(test_part, classes=("a", "b", "c", "d"))
     with pytest.raises(InvalidProblem) as caught:
-        Examination.of(preparation, other)
+        Evaluator.of(preparation, other)
     assert caught.value.faults[0].code == "other_classes"
 
 
@@ -357,25 +357,27 @@ def test_an_unknown_class_code_is_refused(preparation, target: int):
 
 
 @pytest.mark.parametrize("label", [0, 1])
-def test_a_lesson_needs_both_sides(preparation, label: int):
-    one_sided = replace(preparation, labels=np.full_like(preparation.labels, label))
+def test_a_problem_needs_both_sides(preparation, label: int):
+    one_sided = replace(
+        preparation, task=replace(preparation.task, labels=np.full_like(preparation.labels, label))
+    )
     with pytest.raises(InvalidProblem) as caught:
-        one_sided.lesson(0)
+        one_sided.problem(0)
     assert caught.value.faults[0].code == "single_class"
 
 
-def test_a_warm_start_from_another_c_is_accepted(training_part, preparation):
-    warmer = prepare(training_part, replace(CONFIG, teacher_C=2e4), warm_start=preparation.teacher)
-    assert warmer.teacher.summary.status == "converged"
+def test_a_preparation_of_an_earlier_version_is_recognised(preparation):
+    header, arrays = decode(preparation.to_bytes(), "stms.preparation.2")
+    assert Preparation.is_outdated(encode(header | {"format": "stms.preparation.1"}, arrays))
+    assert not Preparation.is_outdated(preparation.to_bytes())
+    assert not Preparation.is_outdated(b"nothing of the kind")
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("teacher_C", 0.0),
-        ("teacher_tolerance", 1.0),
-        ("teacher_max_epochs", 0),
-        ("comparisons", ("odm",)),
+        ("students", ()),
+        ("students", (GSVM(), GSVM(C=1.0))),
         ("threshold", "best"),
         ("budget", 1.0),
         ("folds", 1),

@@ -9,38 +9,38 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from core.compact import CompactRows, CompactSpec, TrainedCompact, train_compact_student
-from core.compact.course import Course
 from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidPackage, InvalidProblem
 from core.features.spec import FeatureSpec
 from core.model_selection.calibration import fit_calibration, reliability
-from core.model_selection.folds import fold_assignment, make_folds
-from core.model_selection.grid import Grid
+from core.model_selection.folds import make_folds, tune_teacher
+from core.model_selection.held_out import held_out_scores
 from core.model_selection.search import tune_student
-from core.model_selection.threshold import choose_threshold, held_out_scores
+from core.model_selection.threshold import choose_threshold
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent
 from core.packed.codec import decode, encode
 from core.run import Run
-from core.students.spec import StudentSpec
-from core.training.evaluation import Examination
+from core.students.compact import Compact
+from core.students.gated import GSVM, SVM
+from core.students.grid import Grid
+from core.teachers.ssvm import SSVM
+from core.training.evaluation import Evaluator
 from core.training.pipeline import Preparation, TrainingConfig, evaluate, prepare, train, train_student
-from core.training.student_training import tuning_batches, tuning_folds
+from core.training.student_training import class_batches
 
 GRID = Grid(C=(1.0, 100.0, 1e4), margins=(0.3, 1.0), floors=(0.3,))
 CONFIG = TrainingConfig(
     features=FeatureSpec("nystroem", 30),
-    teacher_C=1e3,
-    student=StudentSpec(C=1e3),
-    comparisons=("svm",),
+    teacher=SSVM(1e3),
+    students=(GSVM(C=1e3), SVM(C=1e3)),
     tuning=TuningSpec(GRID, folds=4),
     threshold="f1",
     calibration="sigmoid",
     seed=3,
 )
-PLAIN = replace(CONFIG, tuning=None, comparisons=())
-COMPACT = replace(PLAIN, compact=CompactSpec(n_landmarks=8, steps=150), threshold="zero", folds=3)
+PLAIN = replace(CONFIG, tuning=None, students=(GSVM(C=1e3),))
+COMPACT = replace(PLAIN, students=(Compact(n_landmarks=8, steps=150),), threshold="zero", folds=3)
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +56,9 @@ def model(training_part, test_part):
 @pytest.fixture(scope="module")
 def by_hand(preparation):
     """The search as the library does it without a training run."""
-    folds = make_folds(
-        preparation.features,
-        preparation.labels,
-        preparation.classes,
-        teacher_Cs=(CONFIG.teacher_C,),
-        n_folds=4,
-        run=Run(3),
-        warm_start=preparation.teacher,
-    )
+    folds = make_folds(preparation.task, preparation.classes, (CONFIG.teacher,), n_folds=4, run=Run(3))
     return {
-        target: tune_student(folds, target, "gsvm", GRID, threshold_rule="f1", run=Run(3))
+        target: tune_student(folds, target, GSVM(C=1e3).grid(GRID), threshold_rule="f1", run=Run(3))
         for target in range(len(preparation.classes))
     }
 
@@ -82,21 +74,22 @@ def test_a_run_chooses_what_a_search_by_hand_chooses(model, by_hand):
     for one in model.trained:
         if one.method == "gsvm":
             tuned = by_hand[one.target]
-            assert one.search.chosen == (tuned.spec.C, tuned.spec.margin, tuned.spec.difficulty_floor)
+            assert one.spec == tuned.spec
+            assert one.search.chosen == tuned.spec.params()
             assert (one.search.score, one.search.standard_error) == (tuned.score, tuned.standard_error)
-            assert one.packed.threshold == tuned.threshold
+            truth = model.preparation.labels == one.target
+            assert one.packed.threshold == choose_threshold(truth, tuned.held_out_scores, "f1")
             shown = [replace(point, seconds=0.0) for point in one.search.points]
             assert shown == [replace(point, seconds=0.0) for point in tuned.trace]
 
 
 def test_a_tuned_student_is_the_one_trained_at_the_chosen_point(model, training_part):
     one = next(one for one in model.trained if (one.target, one.method) == (1, "gsvm"))
-    C, margin, floor = one.search.chosen
-    given = replace(PLAIN, student=StudentSpec(C=C, margin=margin, difficulty_floor=floor), threshold="zero")
+    given = replace(PLAIN, students=(one.spec,), threshold="zero")
     alone = train_student(prepare(training_part, given), 1)
     assert (alone.packed.form.coef == one.packed.form.coef).all()
     assert alone.packed.form.intercept == one.packed.form.intercept
-    assert one.packed.metadata["C"] == C
+    assert one.packed.metadata["C"] == one.spec.C
     assert one.packed.metadata["tuning_points"] == 6
     assert one.packed.metadata["tuning_score"] == one.search.score
 
@@ -120,34 +113,37 @@ def test_threads_change_nothing(model, training_part):
 def test_a_student_alone_is_the_one_of_the_whole_run(model, preparation):
     alone = train_student(preparation, 2, run=Run(n_threads=1))
     assert alone.packed.digest == digests(model)["class 2", "gsvm"]
-    shared = train_student(preparation, 2, folds=tuning_folds(preparation))
+    shared = train_student(preparation, 2, folds=preparation.folds())
     assert shared.packed.digest == alone.packed.digest
 
 
 def test_fold_scores_are_held_for_some_classes_at_a_time(model, training_part, preparation, monkeypatch):
     n = training_part.n
     monkeypatch.setattr("core.training.student_training._FOLD_SCORE_BYTES", 8 * 4 * n * 3)
-    assert tuning_batches(preparation, [0, 1, 2, 3]) == [[0, 1, 2], [3]]
-    assert tuning_folds(preparation, [2, 0]).scores.shape == (4, n, 2)
+    assert class_batches(preparation, [0, 1, 2, 3]) == [[0, 1, 2], [3]]
+    assert preparation.folds([2, 0]).scores.shape == (4, n, 2)
     assert digests(train(training_part, CONFIG, run=Run(n_threads=2))) == digests(model)
 
 
 def test_folds_know_the_classes_that_they_serve(preparation):
-    folds = tuning_folds(preparation, [1])
-    whole = tuning_folds(preparation)
+    folds = preparation.folds([1])
+    whole = preparation.folds()
     assert (folds.class_scores(2, 1) == whole.class_scores(2, 1)).all()
     with pytest.raises(InvalidProblem, match="made without class 'class 0'"):
         train_student(preparation, 0, folds=folds)
 
 
-def test_no_fold_teacher_has_seen_its_rows(preparation):
-    """A fold's teacher scores the rows of other folds better than its own."""
-    fold_of = fold_assignment(preparation.labels, 4, 3)
-    right = np.stack(
-        [teacher.predict(preparation.features) == preparation.labels for teacher in preparation.fold_teachers]
-    )
-    own = fold_of == np.arange(4)[:, None]
-    assert right[~own].mean() > right[own].mean()
+def test_labels_of_held_out_rows_do_not_reach_the_teacher_of_their_fold(preparation, training_part):
+    fold_of = preparation.folds().fold_of
+    rows = np.flatnonzero(fold_of == 2)
+    labels = training_part.y.copy()
+    # Swapped within the fold: counts of classes, and with them the folds, stay as they are.
+    labels[rows] = labels[rows][::-1]
+    assert (labels != training_part.y).any()
+    task = replace(preparation.task, labels=labels)
+    again = tune_teacher(task, (CONFIG.teacher,), fold_of, Run(3)).teachers
+    np.testing.assert_array_equal(again[2].weights, preparation.fold_teachers[2].weights)
+    assert (again[1].weights != preparation.fold_teachers[1].weights).any()
 
 
 def test_stages_are_told_one_at_a_time_and_to_the_end(training_part):
@@ -193,15 +189,15 @@ def test_more_folds_than_rows_are_refused(training_part):
 
 
 def test_a_preparation_without_tuning_has_no_folds(training_part):
-    plain = prepare(training_part, PLAIN)
+    plain = prepare(training_part, replace(PLAIN, threshold="zero", calibration="auto"))
     assert plain.fold_teachers == ()
-    with pytest.raises(InvalidProblem, match="without tuning"):
-        tuning_folds(plain)
+    with pytest.raises(InvalidProblem, match="without folds"):
+        plain.folds()
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("strategy", "guess"), ("folds", 1), ("folds", 1001), ("metric", "recall"), ("grid", "paper")],
+    [("strategy", "guess"), ("folds", 1), ("folds", 1001), ("metric", "recall")],
 )
 def test_a_search_that_cannot_be_is_refused_by_name(field, value):
     with pytest.raises(InvalidProblem, match=field):
@@ -221,18 +217,18 @@ def test_a_stored_preparation_gives_the_same_tuned_students(model, preparation, 
     stored = preparation.to_bytes()
     again = Preparation.from_bytes(stored, training_part, CONFIG)
     assert train_student(again, 1).packed.digest == digests(model)["class 1", "gsvm"]
-    for other in (PLAIN, replace(CONFIG, tuning=TuningSpec(GRID, folds=5))):
-        with pytest.raises(InvalidProblem, match="other features, teacher or seed"):
+    for other in (replace(CONFIG, tuning=TuningSpec(GRID, folds=5)),):
+        with pytest.raises(InvalidProblem, match="other features, teacher, folds or seed"):
             Preparation.from_bytes(stored, training_part, other)
     # Grid, strategy and metric are the students' affair.
     Preparation.from_bytes(stored, training_part, replace(CONFIG, tuning=TuningSpec(folds=4, metric="auc")))
 
 
 def test_a_preparation_whose_fold_teachers_are_missing_or_misshapen_is_refused(preparation, training_part):
-    header, arrays = decode(preparation.to_bytes(), "stms.preparation.1")
+    header, arrays = decode(preparation.to_bytes(), "stms.preparation.2")
     wrong = [
-        {name: array for name, array in arrays.items() if name != "fold_weights"},
-        {**arrays, "fold_weights": arrays["fold_weights"][:2]},
+        {name: array for name, array in arrays.items() if name != "fold3.weights"},
+        {**arrays, "fold1.weights": arrays["fold1.weights"][:2]},
     ]
     for damaged in wrong:
         with pytest.raises(InvalidPackage):
@@ -251,9 +247,8 @@ def test_a_tuned_student_is_calibrated_on_the_held_out_scores_of_its_choice(mode
 
 def test_without_a_search_the_calibration_has_held_out_scores_of_its_own(training_part):
     plain = prepare(training_part, replace(PLAIN, threshold="zero", calibration="isotonic"))
-    lesson = plain.lesson(3)
-    held_out = held_out_scores(plain.features, lesson, PLAIN.student, folds=5, run=Run(3))
-    expected = fit_calibration(lesson.positive, held_out.scores, "isotonic")
+    held_out = held_out_scores(plain.folds(), 3, PLAIN.students[0], Run(3))
+    expected = fit_calibration(plain.labels == 3, held_out, "isotonic")
     packed = train_student(plain, 3).packed
     assert (packed.calibration.knots == expected.knots).all()
     assert (packed.calibration.values == expected.values).all()
@@ -302,7 +297,12 @@ def test_probabilities_are_measured_on_the_test_part(model, test_part):
 
 @pytest.fixture(scope="module")
 def compact_model(training_part, test_part):
-    return train(training_part, replace(COMPACT, comparisons=("gsvm",)), test=test_part, run=Run(n_threads=2))
+    return train(
+        training_part,
+        replace(COMPACT, students=(*COMPACT.students, GSVM(C=1e3))),
+        test=test_part,
+        run=Run(n_threads=2),
+    )
 
 
 def test_compact_students_are_shipped_and_the_full_ones_measured_beside_them(compact_model, training_part):
@@ -316,15 +316,13 @@ def test_compact_students_are_shipped_and_the_full_ones_measured_beside_them(com
 
 
 def test_a_compact_student_of_a_run_is_the_one_trained_alone(compact_model, training_part):
-    rows = CompactRows.of(compact_model.preparation, training_part)
-    alone = train_compact_student(rows, 2, COMPACT.compact)
+    alone = train_student(compact_model.preparation, 2, COMPACT.students[0])
     assert compact_model.students["class 2"].digest == alone.packed.digest
 
 
 def test_compact_students_are_calibrated_on_held_out_folds(compact_model, training_part):
-    rows = CompactRows.of(compact_model.preparation, training_part)
-    course = Course(rows, 3, COMPACT.compact, Run())
-    expected = fit_calibration(course.lesson.positive, course.held_out(8))
+    held_out = held_out_scores(compact_model.preparation.folds(), 3, COMPACT.students[0], Run(3))
+    expected = fit_calibration(training_part.y == 3, held_out)
     packed = compact_model.students["class 3"]
     assert packed.calibration == expected
     assert packed.metadata["calibration"] == "sigmoid"
@@ -333,28 +331,23 @@ def test_compact_students_are_calibrated_on_held_out_folds(compact_model, traini
 
 def test_compact_students_are_measured_as_they_answer(compact_model, test_part):
     X = np.asarray(test_part.X)
-    examination = Examination.of(compact_model.preparation, test_part)
-    compact = [one for one in compact_model.trained if isinstance(one, TrainedCompact)]
+    examination = Evaluator.of(compact_model.preparation, test_part)
+    compact = [one for one in compact_model.trained if one.method == "compact"]
     for one, result in zip(compact, evaluate(examination, compact).results[-len(compact) :], strict=True):
         truth = test_part.y == one.target
         assert result.metrics.tp == int((one.packed.decide(X) & truth).sum())
         assert result.reliability.brier == reliability(truth, one.packed.probabilities(X)).brier
-    # The same rows, stored sparsely, are answered the same.
-    as_sparse = replace(examination, X=sp.csr_array(X))
-    assert (
-        evaluate(as_sparse, compact).mean("compact").f1 == evaluate(examination, compact).mean("compact").f1
-    )
 
 
 def test_one_set_of_held_out_scores_serves_threshold_and_calibration(training_part):
-    config = replace(COMPACT, compact=CompactSpec(max_f1_loss=100.0, steps=60), threshold="f1")
-    rows = CompactRows.of(prepare(training_part, config), training_part)
-    chosen = train_compact_student(rows, 3, config.compact)
-    assert chosen.choice.n_landmarks == chosen.choice.points[-1].n_landmarks == 12
-    course = Course(rows, 3, config.compact, Run())
-    held_out = course.held_out(12)
-    assert chosen.packed.calibration == fit_calibration(course.lesson.positive, held_out)
-    assert chosen.packed.threshold == choose_threshold(course.lesson.positive, held_out, "f1")
+    config = replace(COMPACT, students=(Compact(max_f1_loss=100.0, steps=60),), threshold="f1")
+    preparation = prepare(training_part, config)
+    chosen = train_student(preparation, 3)
+    assert chosen.search.n_landmarks == chosen.search.points[-1].n_landmarks == 12
+    held_out = held_out_scores(preparation.folds(), 3, Compact(n_landmarks=12, steps=60), Run(3))
+    truth = training_part.y == 3
+    assert chosen.packed.calibration == fit_calibration(truth, held_out)
+    assert chosen.packed.threshold == choose_threshold(truth, held_out, "f1")
 
 
 def test_compact_runs_are_told_and_threads_change_nothing(compact_model, training_part):
@@ -366,10 +359,11 @@ def test_compact_runs_are_told_and_threads_change_nothing(compact_model, trainin
 
 
 def test_full_students_beside_compact_ones_are_tuned(training_part):
-    config = replace(COMPACT, comparisons=("svm",), tuning=TuningSpec(GRID, folds=3))
+    config = replace(COMPACT, students=(*COMPACT.students, SVM(C=1e3)), tuning=TuningSpec(GRID, folds=3))
     model = train(training_part, config, classes=["class 3"], run=Run(n_threads=2))
     compact, full = model.trained
-    assert isinstance(compact, TrainedCompact)
+    assert compact.method == "compact"
+    assert compact.search is None
     assert len(full.search.points) == 3
 
 
@@ -377,5 +371,5 @@ def test_compact_students_need_dense_rows(training_part):
     dense = np.asarray(training_part.X)
     sparse = LabelledData(sp.csr_array(dense), training_part.y, training_part.classes)
     config = replace(COMPACT, features=FeatureSpec("linear"))
-    with pytest.raises(InvalidProblem, match="compact students need dense rows"):
+    with pytest.raises(InvalidProblem, match="compact need dense rows"):
         train(sparse, config)

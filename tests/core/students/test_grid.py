@@ -1,13 +1,14 @@
 import pytest
 
 from core.errors import InvalidProblem
-from core.model_selection.grid import OPEN_GRID, PAPER_GRID, Grid, Point
+from core.students.gated import GSVM, GSVM0, SVM
+from core.students.grid import OPEN_GRID, PAPER_GRID, Grid
 
 
 def test_the_papers_grid_has_seven_by_sixteen_by_five_points():
-    assert len(PAPER_GRID.points("gsvm")) == 7 * 16 * 5
-    assert len(PAPER_GRID.points("gsvm0")) == 7 * 16
-    assert len(PAPER_GRID.points("svm")) == 7
+    assert len(GSVM().grid("paper")) == 7 * 16 * 5
+    assert len(GSVM0().grid("paper")) == 7 * 16
+    assert len(SVM().grid("paper")) == 7
     assert (min(PAPER_GRID.C), max(PAPER_GRID.C)) == (1e-3, 1e3)
     assert (min(PAPER_GRID.margins), max(PAPER_GRID.margins)) == (0.0, 1.5)
     assert PAPER_GRID.floors == (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -19,9 +20,9 @@ def test_the_open_grid_goes_on_to_a_million():
 
 def test_a_method_gets_only_points_that_differ_for_it():
     grid = Grid(C=(1.0,), margins=(0.0, 1.0), floors=(0.1, 0.3))
-    assert grid.points("svm") == (Point(1.0, 1.0, 1.0),)
-    assert grid.points("gsvm0") == (Point(1.0, 0.0, 1.0), Point(1.0, 1.0, 1.0))
-    assert len(grid.points("gsvm")) == 4
+    assert [spec.point for spec in SVM().grid(grid)] == [(1.0, 1.0, 1.0)]
+    assert [spec.point for spec in GSVM0().grid(grid)] == [(1.0, 0.0, 1.0), (1.0, 1.0, 1.0)]
+    assert len(GSVM().grid(grid)) == 4
 
 
 def test_values_are_sorted_and_kept_once():
@@ -44,6 +45,11 @@ def test_values_out_of_bounds_are_refused_by_name(values, field):
     assert field in {fault.field for fault in caught.value.faults}
 
 
-def test_an_unknown_method_is_refused():
-    with pytest.raises(InvalidProblem, match="method"):
-        PAPER_GRID.points("boosting")
+def test_fields_that_are_not_searched_keep_their_values():
+    assert {spec.tolerance for spec in GSVM(tolerance=1e-5).grid("open")} == {1e-5}
+
+
+@pytest.mark.parametrize("choice", ["fine", 3, None])
+def test_an_unknown_grid_is_refused(choice):
+    with pytest.raises(InvalidProblem, match="grid"):
+        GSVM().grid(choice)

@@ -15,47 +15,20 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from core.model_selection.folds import TuningFolds
-from core.model_selection.grid import Point
 from core.run import Run
 from core.solvers.box_descent import may_move, push_of, sweep
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.jit import Rows, as_rows, compiled, row_dot
 from core.solvers.products import entries_per_row
-from core.students.difficulty import degrees_of_class
-from core.students.spec import Method
+from core.students.folds import Budget, Fold, FoldResult
+from core.students.gated import GatedSpec
 from core.types import FloatArray, IntArray
 
 _MAX_EPOCHS_PER_ROUND = 8
 
 _ENTRIES_AT_ONCE = 20_000_000
 """Entries of Φ gone through between two looks for a cancel: some ten milliseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How exactly to solve: relative duality gap to stop at, and epochs of coordinate descent at most.
-
-    finish: for a fit that has not reached the gap by then, at most so many epochs and Newton steps of the
-    full solver; 0 leaves it as it is.
-    """
-
-    tolerance: float = 1e-3
-    max_epochs: int = 300
-    finish: int = 100
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FoldResult:
-    """Scores of the fold's held-out rows at each point, (points, rows); gaps and seconds, (points,).
-
-    gaps: relative duality gaps reached. seconds: wall time of the fits.
-    """
-
-    scores: NDArray[np.float32]
-    gaps: FloatArray
-    seconds: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,62 +67,66 @@ class FoldPath:
     Rows without any feature have the same loss whatever θ is, and take no part.
     """
 
-    def __init__(self, folds: TuningFolds, fold: int, target: int, method: Method, run: Run) -> None:
-        self._folds, self._fold, self._target, self._run = folds, fold, target, run.silent()
-        self._rows: Rows = as_rows(folds.features)
-        in_training = folds.fold_of != fold
-        self._n_training = int(in_training.sum())
-        self._taking_part = np.flatnonzero(in_training & (folds.norms > 0.0))
-        self.held_out: IntArray = np.flatnonzero(~in_training)
-        self._signs = np.where(folds.labels == target, 1.0, -1.0)
-        self._own = folds.class_scores(fold, target)
-        self._gate = np.zeros(len(self._own)) if method == "svm" else self._own
-        self._piece = max(1, int(_ENTRIES_AT_ONCE / entries_per_row(folds.features)))
-        self._rng = np.random.default_rng([run.seed, target, fold])
+    def __init__(self, fold: Fold, run: Run) -> None:
+        self._fold, self._run = fold, run.silent()
+        self._rows: Rows = as_rows(fold.single)
+        self._n_training = int(fold.is_training.sum())
+        self._taking_part = np.flatnonzero(fold.is_training & (fold.norms > 0.0))
+        self.held_out: IntArray = fold.held_out
+        self._signs = fold.problem.signs
+        self._gate: FloatArray = np.zeros(len(self._signs))
+        self._piece = max(1, int(_ENTRIES_AT_ONCE / entries_per_row(fold.single)))
+        self._rng = np.random.default_rng([run.seed, fold.target, fold.number])
 
-    def walk(self, points: Sequence[Point], effort: Effort) -> FoldResult:
-        """Fit every point, with a cancel check about every ten milliseconds. Raises Cancelled."""
-        scores = np.empty((len(points), len(self.held_out)), dtype=np.float32)
-        gaps, seconds = np.empty(len(points)), np.empty(len(points))
+    def walk(self, specs: Sequence[GatedSpec], budget: Budget) -> FoldResult:
+        """Fit every point of one method, with a cancel check about every ten milliseconds.
+
+        Raises Cancelled.
+        """
+        scores = np.empty((len(specs), len(self.held_out)), dtype=np.float32)
+        gaps, seconds = np.empty(len(specs)), np.empty(len(specs))
         started = time.perf_counter()
-        for index, state, task in self._neighbours(points):
-            products, gaps[index] = self._fit(state, task, effort)
+        if specs[0].uses_gate:
+            self._gate = self._fold.problem.gate
+        for index, state, task in self._neighbours([spec.point for spec in specs]):
+            products, gaps[index] = self._fit(state, task, budget)
             scores[index] = (self._gate - products)[self.held_out]
             now = time.perf_counter()
             seconds[index], started = now - started, now
         return FoldResult(scores, gaps, seconds)
 
-    def _neighbours(self, points: Sequence[Point]) -> Iterator[tuple[int, _State, _Task]]:
-        """Points with a state to start from, which the caller moves to the solution before it asks for more.
+    def _neighbours(
+        self, points: Sequence[tuple[float, float, float]]
+    ) -> Iterator[tuple[int, _State, _Task]]:
+        """Points (C, ε, ϵ) with a state to start from, which the caller moves to the solution.
 
-        C rises within a floor, as small C are solved at once; ε falls within a C, as large ε are the easier
+        C rises within an ϵ, as small C are solved at once; ε falls within a C, as large ε are the easier
         ones. The first of each C starts from the first of the C before it.
         """
-        order = sorted(range(len(points)), key=lambda i: (points[i].floor, points[i].C, -points[i].margin))
-        for floor, of_floor in groupby(order, key=lambda i: points[i].floor):
+        order = sorted(range(len(points)), key=lambda i: (points[i][2], points[i][0], -points[i][1]))
+        for floor, of_floor in groupby(order, key=lambda i: points[i][2]):
             unit_bounds = self._unit_bounds(floor)
             head: _State | None = None
-            for C, of_C in groupby(of_floor, key=lambda i: points[i].C):
+            for C, of_C in groupby(of_floor, key=lambda i: points[i][0]):
                 state = self._zero(C) if head is None else head.at(C)
                 head = None
                 for index in of_C:
-                    targets = points[index].margin - self._signs * self._gate
+                    targets = points[index][1] - self._signs * self._gate
                     yield index, state, _Task(targets, C * unit_bounds)
                     head = state.at(C) if head is None else head
 
     def _unit_bounds(self, floor: float) -> FloatArray:
         """U at C = 1: 1 / (n d) for the n training rows, else 0; a floor of 1 makes every d equal 1."""
         bounds = np.zeros(len(self._signs))
-        rival = self._folds.ranks[self._fold].rival(self._target)
-        degrees = degrees_of_class(self._own, self._signs > 0.0, rival, floor)
+        degrees = self._fold.problem.difficulty(floor)
         bounds[self._taking_part] = 1.0 / (self._n_training * degrees[self._taking_part])
         return bounds
 
     def _zero(self, C: float) -> _State:
-        n, m = self._folds.features.shape
+        n, m = self._fold.single.shape
         return _State(C, np.zeros(n), np.zeros(m), np.zeros(n))
 
-    def _fit(self, state: _State, task: _Task, effort: Effort) -> tuple[FloatArray, float]:
+    def _fit(self, state: _State, task: _Task, budget: Budget) -> tuple[FloatArray, float]:
         """Move ``state`` to the solution; the products Φθ of the best primal point, and the gap reached."""
         np.clip(state.alpha, 0.0, task.bounds, out=state.alpha)
         epochs = 0
@@ -157,9 +134,9 @@ class FoldPath:
             self._run.check_cancel()
             slacks = task.targets + self._signs * state.products
             gap = task.gap(state, slacks)
-            if gap <= effort.tolerance:
+            if gap <= budget.tolerance:
                 return state.products, gap
-            if epochs >= effort.max_epochs:
+            if epochs >= budget.max_epochs:
                 break
             active = self._active(state, task, slacks)
             share = len(self._taking_part) // len(active)
@@ -169,7 +146,7 @@ class FoldPath:
                 self._epoch(state, task, active)
             self._project(state.theta, state.products)
             epochs += rounds
-        return self._finish(state, task, effort) if effort.finish else (state.products, gap)
+        return self._finish(state, task, budget) if budget.finish else (state.products, gap)
 
     def _epoch(self, state: _State, task: _Task, order: NDArray[np.intp]) -> None:
         """One pass of coordinate descent, in pieces with a look for a cancel between them."""
@@ -180,7 +157,7 @@ class FoldPath:
                 self._signs,
                 task.targets,
                 task.bounds,
-                self._folds.norms,
+                self._fold.norms,
                 order[start : start + self._piece],
                 1,
                 state.alpha,
@@ -199,16 +176,16 @@ class FoldPath:
         push = push_of(slacks, state.alpha, task.bounds)[self._taking_part]
         return self._taking_part[may_move(push)]
 
-    def _finish(self, state: _State, task: _Task, effort: Effort) -> tuple[FloatArray, float]:
+    def _finish(self, state: _State, task: _Task, budget: Budget) -> tuple[FloatArray, float]:
         """The same with the full solver, whose Newton steps get along where coordinate descent crawls."""
         rows = self._taking_part
         problem = GatedHingeProblem(
-            self._folds.features[rows], self._signs[rows], task.targets[rows], task.bounds[rows]
+            self._fold.single[rows], self._signs[rows], task.targets[rows], task.bounds[rows]
         )
         solution = solve_dual_cd(
             problem,
-            tolerance=effort.tolerance,
-            max_epochs=effort.finish,
+            tolerance=budget.tolerance,
+            max_epochs=budget.finish,
             initial_dual=state.alpha[rows],
             run=self._run,
         )

@@ -1,25 +1,14 @@
-"""The hyper-parameters to try: C, ε and ϵ, and which of them a method uses."""
+"""Values of the hyper-parameters C, ε and ϵ to try."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
-from typing import Annotated, NamedTuple, get_args
+from typing import Annotated
 
-from core.data.bounds import refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.parameters import Doc, Ge, Gt, Le, MaxLen, MinLen, check_parameters
-from core.students.spec import Method
 
 MAX_POINTS = 2000
-
-
-class Point(NamedTuple):
-    """One choice of hyper-parameters. Without difficulty the floor is 1, which makes every d equal 1."""
-
-    C: float
-    margin: float
-    floor: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +38,6 @@ class Grid:
             message = f"the grid has {points} points, more than {MAX_POINTS}"
             raise InvalidProblem(Fault("grid", "too_many_points", message))
 
-    def points(self, method: Method) -> tuple[Point, ...]:
-        """The points that differ for ``method``: C for the baseline, C × ε for gSVM-0, C × ε × ϵ for gSVM."""
-        refuse(unknown_choice("method", method, get_args(Method)))
-        margins = (1.0,) if method == "svm" else self.margins
-        floors = self.floors if method == "gsvm" else (1.0,)
-        return tuple(Point(*values) for values in product(self.C, margins, floors))
-
 
 PAPER_GRID = Grid(
     C=tuple(10.0**power for power in range(-3, 4)),
@@ -70,3 +52,5 @@ OPEN_GRID = Grid(
     floors=(0.1, 0.3, 0.5),
 )
 """Further and coarser: C 1 to 1e6. Below C = 1 a student is its teacher's hyperplane; 126 points for gSVM."""
+
+GRIDS = {"paper": PAPER_GRID, "open": OPEN_GRID}

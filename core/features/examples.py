@@ -1,0 +1,89 @@
+"""Rows as teachers and students get them: raw, and mapped to features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import RLock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from core.features.maps import FeatureMap
+    from core.features.spec import FeatureSpec
+    from core.types import IntArray, Matrix
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedValues:
+    """Values computed from all rows, each once, for every student that needs it. Safe for several threads."""
+
+    _values: dict[str, Any] = field(default_factory=dict)
+    _lock: RLock = field(default_factory=RLock)
+
+    def get(self, key: str, compute: Callable[[], T]) -> T:
+        """The value kept under ``key``, computed on first use."""
+        with self._lock:
+            if key not in self._values:
+                self._values[key] = compute()
+            value: T = self._values[key]
+            return value
+
+
+class Examples:
+    """n rows.
+
+    all_X: raw rows (N, d), dense or CSR. all_features: Φ of them, (N, m). index: the n rows of these that are
+    meant, (n,), None for all. feature_map: φ, fitted as ``feature_spec`` says; both None where there are
+    features only, and nothing can be packed.
+    shared: values computed from all N rows.
+    """
+
+    def __init__(
+        self,
+        all_X: Matrix,
+        all_features: Matrix,
+        feature_map: FeatureMap | None = None,
+        feature_spec: FeatureSpec | None = None,
+        *,
+        index: IntArray | None = None,
+        shared: SharedValues | None = None,
+    ) -> None:
+        self.all_X, self.all_features = all_X, all_features
+        self.feature_map, self.feature_spec = feature_map, feature_spec
+        self.index = index
+        self.shared = SharedValues() if shared is None else shared
+
+    @classmethod
+    def of_features(cls, features: Matrix) -> Examples:
+        """Rows of which only the features are known, (n, m)."""
+        return cls(features, features)
+
+    @cached_property
+    def X(self) -> Matrix:  # noqa: N802
+        """Raw rows, (n, d)."""
+        return self.all_X if self.index is None else self.all_X[self.index]
+
+    @cached_property
+    def features(self) -> Matrix:
+        """Φ, (n, m)."""
+        return self.all_features if self.index is None else self.all_features[self.index]
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return int(self.all_X.shape[0]) if self.index is None else len(self.index)
+
+    def take(self, rows: IntArray) -> Examples:
+        """Some of the rows, given by their numbers; copies are made when they are first used."""
+        index = rows if self.index is None else self.index[rows]
+        return Examples(
+            self.all_X,
+            self.all_features,
+            self.feature_map,
+            self.feature_spec,
+            index=index,
+            shared=self.shared,
+        )

@@ -1,0 +1,16 @@
+"""The teachers and students there are, by name.
+
+A new one is added here, or from outside with ``STUDENTS.register`` and ``TEACHERS.register``.
+"""
+
+from __future__ import annotations
+
+from core.registry import Registry
+from core.students.base import StudentSpec
+from core.students.compact import Compact
+from core.students.gated import GSVM, GSVM0, SVM
+from core.teachers.base import TeacherSpec
+from core.teachers.ssvm import SSVM
+
+TEACHERS: Registry[TeacherSpec] = Registry("teacher", SSVM)
+STUDENTS: Registry[StudentSpec] = Registry("student", GSVM, GSVM0, SVM, Compact)

@@ -1,0 +1,231 @@
+"""The fit of compact students: gate and rejection on a few RBF landmarks, cheaper than the teacher's.
+
+Gate g(x) ≈ S^y(x) and rejection r(x) are linear in the kernel values of p landmarks that are tuned for this
+class alone, and as in Eq. (4) the answer is yes where g(x) ≥ r(x). They are learnt together:
+
+    min  Σ_i d_i⁻¹ E_η [1 − z_i (g − r)(x_i + η)]²_+ / Σ_i d_i⁻¹  +  (μ/n) Σ_i E_η (S_i − g(x_i + η))² / var S
+
+over the landmarks, a scale for each column, and the coefficients of g and r: the loss of Eq. (12) squared, at
+ε = 1, plus the distillation of the gate. Landmarks serve both terms.
+
+What the teacher does: (1) its difficulty d weighs the loss, Eq. (11); (2) the first landmarks are centres of
+the class and centres of the other rows that it scores highest for the class; (3) the distilled gate shapes
+landmarks and scales. What it does not do: unlike in Eq. (12) nothing pulls the decision to the gate (‖r‖² is
+not penalised), because on a few landmarks that costs F. The decision v = g − r is thus free, and gate and
+rejection are shown as they are. After the descent g is fitted once more, by ridge regression on all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve
+
+from core.data.checks import row_blocks
+from core.errors import Fault, InvalidProblem
+from core.features.landmarks import choose_landmarks
+from core.run import Run
+from core.solvers.rbf_network import Network, NetworkProblem, descend, rbf_values
+from core.solvers.threads import one_blas_thread
+from core.types import BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    from core.students.compact import Compact
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+
+_WIDTH = 2.0
+"""First scale of the columns: few landmarks start better from a kernel narrower than the teacher's."""
+
+_RIDGE = 1e-3
+_FREE = 1e-9
+"""Ridge of the constant: next to nothing, but enough to keep the system definite."""
+
+_NEWTON_STEPS = 15
+_START_ROWS = 20_000
+"""Rows that the first coefficients are fitted to at most."""
+
+_HARD_PER_LANDMARK = 5
+_NEIGHBOUR_SAMPLE = 500
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedNetwork:
+    """score(x) = coef·k(x) + intercept = g(x) − r(x), gate g(x) = gate_coef·k(x) + gate_intercept.
+
+    k_j(x) = exp(−‖scale∘x − l_j‖²) of rows x scaled for the kernel. landmarks: l (p, d). scale: (d,).
+    loss: Σ d_i⁻¹ [1 − z_i score_i]²_+ / Σ d_i⁻¹ on the training rows, without jitter.
+    gate_r2: share of the variance of S^y that the gate explains on the training rows, at most 1.
+    """
+
+    landmarks: Floats
+    scale: Floats
+    coef: Floats
+    intercept: float
+    gate_coef: Floats
+    gate_intercept: float
+    loss: float
+    gate_r2: float
+
+    def scores(self, rows: FloatArray) -> Floats:
+        """score of rows (n, d) scaled for the kernel, shape (n,)."""
+        scores = np.empty(len(rows))
+        with one_blas_thread():
+            for block in row_blocks(len(rows), max(self.landmarks.shape)):
+                values = rbf_values(rows[block].astype(np.float64) * self.scale, self.landmarks)
+                scores[block] = values @ self.coef + self.intercept
+        return scores
+
+
+def fit_network(
+    rows: Singles,
+    positive: BoolArray,
+    gate: FloatArray,
+    difficulty: FloatArray,
+    n_landmarks: int,
+    spec: Compact,
+    *,
+    neighbour: float,
+    run: Run = Run(),
+) -> FittedNetwork:
+    """Fit the problem of the module with at most ``n_landmarks`` landmarks.
+
+    Fewer landmarks come back where the rows have fewer different points.
+
+    rows: (n, d) float32, scaled for the kernel exp(−‖x − l‖²). positive: whether a row is of the class, (n,).
+    gate: S^y, (n,). difficulty: d, (n,). neighbour: ``neighbour_distance`` of the rows, the unit of the
+    jitter. run: reports stage ``"student"`` in steps. The same arguments give the same bits.
+
+    Raises InvalidProblem where a side is empty, Cancelled.
+    """
+    if not positive.any() or positive.all():
+        message = "a compact student needs examples of the class and of the rest"
+        raise InvalidProblem(Fault("labels", "single_class", message))
+
+    rng = np.random.default_rng(run.seed)
+    weights = 1.0 / difficulty
+    centre, spread = float(gate.mean()), float(gate.std()) or 1.0
+    problem = NetworkProblem(
+        rows=rows,
+        signs=np.where(positive, 1.0, -1.0),
+        targets=(gate - centre) / spread,
+        weights=weights / weights.mean(),
+        target_weight=spec.gate_weight,
+        jitter=spec.jitter * neighbour / np.sqrt(rows.shape[1]),
+    )
+    with one_blas_thread():
+        run.check_cancel()
+        landmarks = _start_landmarks(rows, positive, gate, n_landmarks, rng)
+        start = _start(problem, positive, _WIDTH * landmarks, rng, run)
+        network = descend(problem, start, spec.steps, rng, run).astype(np.float64)
+        gate_coef, loss, r2 = _finish(problem, network, run)
+    return FittedNetwork(
+        landmarks=network.landmarks.astype(np.float64),
+        scale=np.exp(network.log_scale).astype(np.float64),
+        coef=network.coef.astype(np.float64),
+        intercept=float(network.intercept[0]),
+        gate_coef=spread * gate_coef[:-1],
+        gate_intercept=float(spread * gate_coef[-1] + centre),
+        loss=loss,
+        gate_r2=r2,
+    )
+
+
+def neighbour_distance(rows: Singles, run: Run) -> float:
+    """Median distance from a row to the nearest different row, over a sample of rows; 0 if all are equal."""
+    rng = np.random.default_rng(run.seed)
+    chosen = rng.choice(len(rows), min(len(rows), _NEIGHBOUR_SAMPLE), replace=False)
+    sample = rows[chosen].astype(np.float64)
+    nearest = np.full(len(sample), np.inf)
+    norms = np.einsum("ij,ij->i", sample, sample)
+    for part in row_blocks(len(rows), max(len(sample), rows.shape[1])):
+        run.check_cancel()
+        block = rows[part].astype(np.float64)
+        distances = norms[:, np.newaxis] + np.einsum("ij,ij->i", block, block) - 2.0 * sample @ block.T
+        # What rounding leaves of the distance between equal rows is no distance.
+        distances[distances <= 1e-9 * (1.0 + norms[:, np.newaxis])] = np.inf
+        nearest = np.minimum(nearest, distances.min(axis=1))
+    finite = nearest[np.isfinite(nearest)]
+    return float(np.sqrt(np.median(finite))) if len(finite) else 0.0
+
+
+def _start_landmarks(
+    rows: Singles, positive: BoolArray, gate: FloatArray, n_landmarks: int, rng: np.random.Generator
+) -> Floats:
+    """At most p centres: half of the class, half of the other rows with the highest gate."""
+    n_positive = min((n_landmarks + 1) // 2, int(positive.sum()))
+    n_negative = n_landmarks - n_positive
+    negatives = np.flatnonzero(~positive)
+    n_hard = max(_HARD_PER_LANDMARK * n_negative, 2 * int(positive.sum()))
+    hard = negatives[np.argsort(-gate[negatives], kind="stable")[:n_hard]]
+    parts = [choose_landmarks(rows[positive], n_positive, rng)]
+    if n_negative:
+        parts.append(choose_landmarks(rows[hard], n_negative, rng))
+    return np.vstack(parts)
+
+
+def _start(
+    problem: NetworkProblem,
+    positive: BoolArray,
+    landmarks: Floats,
+    rng: np.random.Generator,
+    run: Run,
+) -> Network:
+    """Coefficients for the first landmarks, fitted to all rows or a sample in which the class is half."""
+    own, rest = np.flatnonzero(positive), np.flatnonzero(~positive)
+    n_own = min(len(own), max(_START_ROWS // 2, _START_ROWS - len(rest)))
+    n_rest = min(len(rest), _START_ROWS - n_own)
+    chosen = np.concatenate([rng.choice(own, n_own, replace=False), rng.choice(rest, n_rest, replace=False)])
+    chosen.sort()
+    stands_for = np.where(positive[chosen], len(own) / n_own, len(rest) / n_rest)
+    values = rbf_values(_WIDTH * problem.rows[chosen].astype(np.float64), landmarks)
+    basis = np.hstack([values, np.ones((len(chosen), 1))])
+    coef = _squared_hinge(basis, problem.signs[chosen], stands_for * problem.weights[chosen], run)
+    gate = _ridge((basis.T * stands_for) @ basis, (basis.T * stands_for) @ problem.targets[chosen])
+    log_scale = np.full(landmarks.shape[1], np.log(_WIDTH))
+    return Network(landmarks, log_scale, coef[:-1], coef[-1:], gate[:-1], gate[-1:])
+
+
+def _squared_hinge(basis: Floats, signs: FloatArray, weights: FloatArray, run: Run) -> Floats:
+    """min_a ridge ‖a‖² + Σ_i w_i [1 − z_i a·k_i]²_+ by Newton steps; the last column is the constant."""
+    coef = np.zeros(basis.shape[1])
+    active = np.zeros(len(basis), dtype=bool)
+    for _ in range(_NEWTON_STEPS):
+        run.check_cancel()
+        inside = signs * (basis @ coef) < 1.0
+        if np.array_equal(inside, active):
+            break
+        active = inside
+        weighted = basis[active].T * weights[active]
+        coef = _ridge(weighted @ basis[active], weighted @ signs[active])
+    return coef
+
+
+def _ridge(gram: Floats, moments: Floats) -> Floats:
+    """min_a ridge ‖a‖² + aᵀ gram a − 2 a·moments, the last weight almost free."""
+    penalty = np.full(len(gram), _RIDGE)
+    penalty[-1] = _FREE
+    return np.asarray(solve(gram + np.diag(penalty), moments, assume_a="pos"), dtype=np.float64)
+
+
+def _finish(problem: NetworkProblem, network: Network, run: Run) -> tuple[Floats, float, float]:
+    """Ridge fit of the gate on the tuned landmarks (p + 1,), the loss of the decision, and the gate's R²."""
+    n, p = len(problem.rows), len(network.coef)
+    gram, moments, loss = np.zeros((p + 1, p + 1)), np.zeros(p + 1), 0.0
+    for block in row_blocks(n, max(network.landmarks.shape)):
+        run.check_cancel()
+        values = network.values(problem.rows[block].astype(np.float64))
+        basis = np.hstack([values, np.ones((len(values), 1))])
+        gram += basis.T @ basis
+        moments += basis.T @ problem.targets[block]
+        margins = problem.signs[block] * (values @ network.coef + network.intercept)
+        loss += float(problem.weights[block] @ np.maximum(1.0 - margins, 0.0) ** 2)
+    gate = _ridge(gram, moments)
+    total = float(problem.targets @ problem.targets)
+    left = total - 2.0 * gate @ moments + gate @ gram @ gate
+    r2 = 1.0 - float(left) / total if total > 0.0 else 1.0
+    return gate, loss / float(problem.weights.sum()), r2

@@ -1,0 +1,98 @@
+"""The protocol of teachers: what is fitted, to what, and what a fitted teacher can do.
+
+A new teacher is one module: a frozen dataclass that derives from ``TeacherSpec``, whose annotated fields are
+its hyper-parameters (``core.parameters``), a class that derives from ``Teacher``, and one line in
+``core.learners``. The module of the specification imports NumPy at most; solvers are imported inside ``fit``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from core.features.examples import Examples
+    from core.packed import PackedTeacher
+    from core.packed.codec import Arrays
+    from core.run import Run
+    from core.solvers.solution import Summary
+    from core.types import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What a teacher learns: examples with their classes.
+
+    labels: codes (n,) in 0..n_classes−1. n_classes: K ≥ 2, of which not all need occur.
+    """
+
+    examples: Examples
+    labels: IntArray
+    n_classes: int
+
+    def take(self, rows: IntArray) -> Task:
+        """The same task on some of the rows."""
+        return Task(self.examples.take(rows), self.labels[rows], self.n_classes)
+
+
+class Teacher(ABC):
+    """A fitted teacher: scores of all classes for every row.
+
+    summary: how the fit ended; None where nothing was fitted, or when read back without it.
+    """
+
+    summary: Summary | None = None
+
+    @abstractmethod
+    def scores(self, examples: Examples, run: Run) -> FloatArray:
+        """S, (n, K), float64; the class with the largest score is the answer. Raises Cancelled."""
+
+    def gate_weights(self, target: int) -> FloatArray | None:
+        """w_y with S^y = w_y·φ, (m,), of class code ``target``; None if S^y is not linear in φ."""
+        del target
+        return None
+
+    @abstractmethod
+    def pack(
+        self, examples: Examples, classes: tuple[str, ...], metadata: Mapping[str, Any]
+    ) -> PackedTeacher:
+        """The teacher for queries. examples: for their feature map. classes: K names."""
+
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """The arrays from which ``TeacherSpec.restore`` makes the same teacher again."""
+
+    def without_solver_state(self) -> Teacher:
+        """The same teacher without what only a warm start needs."""
+        return self
+
+
+class TeacherSpec(ABC):
+    """Hyper-parameters of a teacher: the fields of a frozen dataclass.
+
+    name: key in ``core.learners.TEACHERS`` and in the API.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def fit(self, task: Task, run: Run, start: Teacher | None = None) -> Teacher:
+        """Fit the teacher; the same arguments give the same bits.
+
+        start: a teacher of the same rows to start from, usually at other hyper-parameters; it may be ignored.
+        Raises InvalidProblem, Cancelled.
+        """
+
+    @abstractmethod
+    def restore(self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None) -> Teacher:
+        """The teacher whose ``arrays`` were stored. Raises InvalidPackage."""
+
+    def params(self) -> dict[str, Any]:
+        """The hyper-parameters, JSON-ready."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+
+    def metadata(self) -> dict[str, str | float | int]:
+        """What the packed teacher says about how it was made."""
+        return {"method": self.name, **self.params()}
