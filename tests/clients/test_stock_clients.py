@@ -125,7 +125,7 @@ def test_mlserver_infer_works_through_a_file(service, tmp_path: Path, binary: bo
     command = [home("mlserver") / "bin" / "mlserver", "infer", "--url", service.address]
     command += ["--model-name", "pets:cat", "--input-data-path", requests, "--output-data-path", answers]
     command += [
-        "--api-processes",
+        "--workers",
         "2",
         "--batch-size",
         str(batch),
