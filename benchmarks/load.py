@@ -134,7 +134,7 @@ def constant_rate(
     ]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     request = np.frombuffer("\r\n".join([*lines, "", ""]).encode() + body, dtype=np.uint8)
-    # Compiled before anybody connects: who is connected and silent for long is hung up on.
+    # Compile before the first connection: the server closes connections that stay idle for long.
     _send_all(np.zeros(1, np.int64), request, 1e9 / rate, 0)
     with ExitStack() as sockets:
         files = np.zeros(connections, np.int64)

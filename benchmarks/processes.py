@@ -82,14 +82,14 @@ def two_cores() -> tuple[int, int]:
 
 
 def free_port() -> int:
-    """A port nobody listens at now."""
+    """A TCP port of 127.0.0.1 at which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_for_port(port: int, seconds: float, pause: float) -> None:
-    """Until somebody listens, looking every ``pause`` seconds. Raises OSError after ``seconds``."""
+    """Wait until a process listens, polling every ``pause`` seconds. Raises OSError after ``seconds``."""
     deadline = time.monotonic() + seconds
     while True:
         try:

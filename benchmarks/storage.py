@@ -1,12 +1,12 @@
-"""What large data sets cost: memory of the API during an upload, of a worker that loads one, and seconds.
+"""Cost of large data sets: memory of the API during an upload, memory of a worker that loads one, and time.
 
-``python -m benchmarks.storage [GB]`` starts a service of its own and sends it an .npy and an .npz file of
-that size (2 by default) with different rows. The last line is one JSON object, memory in MB:
+``python -m benchmarks.storage [GB]`` starts a service and uploads an .npy and an .npz file of that size (2 by
+default) with different rows. The last line is one JSON object, memory in MB:
 
-``*_upload_anonymous``: the most that the API process held for itself. ``*_upload_resident``: the same with
-the mapped pages of files, which the kernel takes back when somebody needs the memory. ``*_load_…``: the same
-of a process that loads the data set as a worker does, from the database (cold) and from its disk (warm), and
-reads every value once.
+``*_upload_anonymous``: peak of the anonymous memory of the API process. ``*_upload_resident``: peak of its
+resident memory, which includes mapped pages of files that the kernel can reclaim. ``*_load_…``: the same for
+a process that loads the data set as a worker does, from the database (cold) and from its disk cache (warm),
+and reads every value once.
 """
 
 from __future__ import annotations

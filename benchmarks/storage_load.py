@@ -1,4 +1,6 @@
-"""Load a data set as a worker does, read every value once, and tell what it took: for `benchmarks.storage`.
+"""Load a data set as a worker does, read every value once, and print time and memory as JSON.
+
+`benchmarks.storage` starts this program:
 
 ``python -m benchmarks.storage_load <data folder> <id> cold|warm``
 """

@@ -1,22 +1,23 @@
-"""The whole service under faults, and what is left of it: ``python -m benchmarks.chaos``, best as root.
+"""Fault injection into the whole service: ``python -m benchmarks.chaos``; run it as root for all faults.
 
-Two stages. The first has a PostgreSQL of its own, two server processes and three workers; the second is
-`stms serve` on SQLite. In both, clients of several tenants keep submitting training jobs on small real data,
-some cancel and retry, some lose the answer and send again; others query models that the servers hold. Then
-faults come at random times, drawn from a seed, often several at once; whatever dies is started again a moment
-later. In the end the tables are read, every model is asked, and all of it is held against undisturbed runs.
+There are two stages. The first starts a PostgreSQL server, two API processes and three workers; the second
+runs `stms serve` on SQLite. In both, clients of several tenants submit training jobs on small real data sets:
+some cancel and retry, some drop the connection and send the request again. Other clients query models that
+the servers hold in memory. Faults are injected at random times drawn from a seed, often several at the same
+time, and a process that dies is restarted a moment later. At the end an audit reads the tables, queries every
+model and compares the results with runs without faults.
 
 The last line of the output is a JSON object:
 
-faults, kinds, jobs   injected faults, how many kinds of them, accepted jobs
-lost                  jobs without their right final state, students or events that are missing
-duplicated            jobs, students or events that are there twice
-corrupt               models or blobs that are not whole, answers that were not those of the undisturbed run
-orphans               processes that outlived those they belonged to
-takeover_p95_s        from the death, freeze or cut of a worker with work until that is somebody else's
-stages                the same of each stage, with everything else that was counted
+faults, kinds, jobs   number of injected faults, of kinds of faults, and of accepted jobs
+lost                  jobs that ended in the wrong state, and missing students or events
+duplicated            jobs, students or events that exist twice
+corrupt               damaged models or blobs, and answers that differ from the run without faults
+orphans               processes that outlived their parents
+takeover_p95_s        seconds from the kill, stop or disconnection of a worker until others have all its work
+stages                the same figures for each stage, with further counts
 
-The exit code is 1 if anything was lost, doubled, corrupted or left behind, or takeovers took too long.
+The exit code is 1 if anything was lost, duplicated, corrupted or orphaned, or if takeovers took too long.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def main(arguments: list[str] | None = None) -> int:
     journal = Journal(options.timeline)
     outcomes = {}
     try:
-        # What was started and mounted is to be gone when this program is told to end.
+        # On SIGTERM all started processes are ended and all file systems unmounted.
         with sigterm_as_exit():
             for name, size in sizes(options).items():
                 outcomes[name] = _stage(name, size, folder / name, journal)

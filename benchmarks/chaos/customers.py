@@ -1,7 +1,8 @@
-"""Clients that submit jobs and see them through, whatever happens to the service meanwhile.
+"""Clients that submit training jobs and follow them to their end while faults are injected.
 
-Each follows one job after the other through a story: plain; sent several times, the first answers lost;
-cancelled; cancelled and taken up again. Calls go to whichever server answers, and again while none does.
+Each client runs one scenario after the other. A job is submitted once; submitted several times because the
+first answers were lost; cancelled; or cancelled and retried. Each call picks a server at random and is
+repeated until one answers.
 """
 
 from __future__ import annotations
@@ -224,7 +225,7 @@ class Story:
             self._customers.doubled.append(f"{self._job.id} and {document['id']}")
 
     def _send_and_hang_up(self) -> None:
-        """The whole request, and nobody there for its answer."""
+        """Send the whole request, and close the connection without reading the answer."""
         job, recipe = self._job, self._recipe
         content = json.dumps(
             {"dataset_id": recipe.dataset_id, "model": job.model, "hyperparameters": recipe.hyperparameters},

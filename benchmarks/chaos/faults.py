@@ -64,9 +64,9 @@ EMBEDDED = (
 
 
 class Faults:
-    """Does them, and counts those that were done. takeovers: is told of workers that lose their work.
+    """Injects faults and counts them. takeovers: measures how long workers without a job stay its owner.
 
-    broken: what went wrong in doing them, which is not the service's fault.
+    broken: errors of the injection itself, for which the service is not to blame.
     """
 
     def __init__(self, house: House, takeovers: Takeovers | None = None) -> None:

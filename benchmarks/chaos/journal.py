@@ -52,7 +52,7 @@ class Journal:
         print(f"[{self.now:6.1f} s] {text}", file=self._progress, flush=True)
 
     def entries(self, *kinds: str) -> Iterator[Entry]:
-        """Those of the given kinds up to now, in the order in which they were told."""
+        """All entries of these kinds so far, oldest first."""
         with self._lock:
             found = [entry for entry in self._entries if entry.what in kinds]
         yield from found

@@ -116,7 +116,7 @@ class Clock:
         return {"LD_PRELOAD": str(self._library), "STMS_CHAOS_CLOCK": str(self._file)}
 
     def step(self, seconds: float) -> None:
-        """Put it ahead of the machine's clock by so much, or behind it."""
+        """Set the offset from the machine's clock; a negative one puts it behind."""
         with self._file.open("r+b") as file:
             file.write(struct.pack("d", seconds))
 

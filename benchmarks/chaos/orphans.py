@@ -40,7 +40,7 @@ class Orphans:
     def _run(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS):
             owned: set[int] = set()
-            # Asked before and after: what was started in between belongs to somebody.
+            # Listed before the owned processes: one that starts in between cannot be taken for an orphan.
             lonely = set(marked(self._house.mark))
             for program in self._house.programs:
                 pid = program.pid

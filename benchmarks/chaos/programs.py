@@ -1,4 +1,4 @@
-"""Our programs as an operator's supervisor keeps them: whatever ends is started again after a short while."""
+"""Processes of the service under a supervisor, which restarts each one shortly after it ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Program:
         self.log = folder / f"{name}.log"
         self.troubled = Spans(journal)
         self._command = [str(part) for part in command]
-        # Nothing but what is given here: whatever the caller has set is for another service.
+        # The caller's STMS_ variables configure another service and are not inherited.
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("STMS_")}
         self._environ = inherited | dict(environ)
         self._folder = folder

@@ -83,8 +83,8 @@ class Proxy:
         try:
             await asyncio.gather(self._pass(reader, onward), self._pass(onward_reader, writer))
         except (OSError, asyncio.CancelledError):
-            # One side broke off: the other one is told below. We are cancelled only at our own end, and the
-            # server's machinery wants no cancelled tasks.
+            # One side broke the connection; the other side is closed below. Cancellation happens only in
+            # `close`, and asyncio's server would log a cancelled task as an error.
             return
         finally:
             self._drop(writer)

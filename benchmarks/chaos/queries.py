@@ -17,7 +17,7 @@ from benchmarks.chaos.recipes import Reference
 _PAUSE_SECONDS = 0.02
 _TIMEOUT_SECONDS = 3.0
 _MOMENT = 0.3
-"""A program's trouble is told a little after it began."""
+"""Seconds by which the record that a process is down may lag behind the fault."""
 _TOLERANCE = 1e-12
 _EXAMPLES = 20
 

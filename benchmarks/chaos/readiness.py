@@ -1,7 +1,7 @@
-"""Whether /readyz tells the truth: not ready when the database is away, and ready when all is well.
+"""Checks that /readyz is right: 503 while the database is down, and 200 while everything works.
 
-A server needs a moment to notice; so does the one who asks. Answers within a few seconds of a change count
-for neither side. While a server is killed, stopped or starting, whatever it says is forgiven.
+A server needs a moment to notice a change, and so does the client, so answers within a few seconds of a
+change are not judged. Neither are answers of a server that is killed, stopped or starting.
 """
 
 from __future__ import annotations

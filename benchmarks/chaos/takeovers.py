@@ -1,10 +1,9 @@
-"""How long the work of a dead, frozen or cut off worker stays with it.
+"""Measures how long the work of a killed, stopped or disconnected worker stays assigned to it.
 
-Who has what is read from the job engine's own table ten times a second, over a connection that no fault
-touches but those of the database itself. The time goes from the fault until nothing that the worker had is
-its own any more. Moments in which the database was away, or in which no worker at all was up (one that is
-starting is not yet), do not count: nobody can take over anything then. A worker that is back before that,
-with its work, is no case.
+The owner of each work unit is read from DBOS's table ten times a second, over a connection that only faults
+of the database itself can break. The time runs from the fault until the worker owns none of its units any
+more. Time without a database, or without any worker that is up (a starting one is not), is subtracted,
+because no takeover is possible then. A worker that returns before its work was taken over is not counted.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Many workers on a PostgreSQL of their own: fan-out, overhead, many classes, queries beside training.
+"""Benchmark of several workers on PostgreSQL: fan-out, overhead, many classes, queries during training.
 
-Everything is real: `stms api`, `stms worker`, jobs through HTTP. The last line of the output is a JSON
-object. Targets that were missed are told on stderr; the exit code is 1 only if a part could not be measured.
+It runs real `stms api` and `stms worker` processes and submits jobs over HTTP. The last line of the output is
+a JSON object. Missed targets are printed to stderr; the exit code is 1 only if a part could not be measured.
 
 parts:
-  fanout    letter on two workers against one
-  overhead  letter on one worker: what is not solving
-  many      one job of 10 000 classes: status calls, events and other jobs meanwhile
-  queries   p99 of warm queries while all cores train, against idle
+  fanout    the letter data set on two workers against one
+  overhead  letter on one worker: the time in which no solver runs
+  many      one job of 10 000 classes: latency of status calls, events and other jobs meanwhile
+  queries   p99 of warm queries while all cores train, against an idle machine
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One job of many small classes, and whether anybody else notices.
+"""One job of many small classes, and how far it slows down other clients.
 
-status_p50_ms, status_p99_ms   the job's own document, asked for again and again while it runs
-events_p99_ms                  a page of its newest events
-small_job_start_s              a small job of another tenant, from submission to start; the longest of all
-many_wall_s                    the whole job
-many_students                  students it has in the end
+status_p50_ms, status_p99_ms   GET of the job's status, repeated while the job runs
+events_p99_ms                  GET of a page of its newest events
+small_job_start_s              longest time from submission to start of a small job of another tenant
+many_wall_s                    wall time of the large job
+many_students                  number of its students at the end
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Watch:
         self.status: list[float] = []
         self.pages: list[float] = []
         self.starts: list[float] = []
-        # Where the block is left by an error nobody waits for what they wait for.
+        # Daemon threads: they must not keep the process alive if the block is left by an error.
         self._threads = [threading.Thread(target=each, daemon=True) for each in (self._look, self._submit)]
 
     def __enter__(self) -> Self:

@@ -87,7 +87,7 @@ def _ask(service: Cluster, url: str, size: QuerySize) -> float:
 
 
 def _until_busy(client: Client, jobs: list[str]) -> None:
-    """Until every worker is at the teacher of its job, which takes longer than anybody waits."""
+    """Wait until every worker trains the teacher of its job, which outlasts the measurement."""
     deadline = time.monotonic() + _UNDER_WAY_SECONDS
     while not all(client.job(job)["stage"] == "teacher" for job in jobs):
         if time.monotonic() > deadline:

@@ -73,7 +73,7 @@ def cluster(workers: int, *, threads: int = 1) -> Iterator[Cluster]:
         keys = _prepare(address)
         port = free_port()
         journal = Journal()
-        # Nothing but the defaults of the service: whatever the caller has set is for another one.
+        # The service runs with its default settings; the caller's STMS_ variables are not inherited.
         environ = {
             "PYTHONPATH": str(_ROOT),
             "STMS_DATABASE_URL": address,

@@ -85,7 +85,7 @@ def many_members(count: int) -> bytes:
 
 
 def zip64(size: int) -> bytes:
-    """An archive whose 64-bit directory is told to be ``size`` bytes long, beyond any file."""
+    """An archive that declares a ZIP64 directory of ``size`` bytes, which no file can contain."""
     end64 = struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 10**6, 10**6, size, 2**63 - 1)
     locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, 4, 1)
     end = _END.pack(b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)

@@ -1,4 +1,4 @@
-"""What an attack is, how single requests are told in one line, and what every answer is held to."""
+"""An attack, short constructors of its requests, and the checks that every answer must pass."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ INSIDE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """status, code: of the one answer that is right; a status of 0 is a connection closed without a word.
+    """One hostile request with the only right answer.
 
-    code: None where there is no problem document: in answers of the protocol v2, and in none.
+    status: expected HTTP status; 0 if the server must close the connection without an answer.
+    code: expected code of the problem document; None for answers of the v2 protocol, which have none, and
+    where no answer is expected.
     """
 
     category: str
@@ -54,7 +56,10 @@ def attacks(category: str, *rows: tuple[str, Act, int, str | None]) -> list[Atta
 def post(
     target: bytes | str, body: Body = b"", *headers: Header, key: str = "query", method: str = "POST"
 ) -> Act:
-    """One well-formed request with whatever body, JSON unless it says else. key: whose; empty: nobody's."""
+    """A well-formed request with any body; its type is JSON unless ``headers`` name another.
+
+    key: name of the API key to send; empty for none.
+    """
 
     def act(scene: Scene) -> Answer:
         made = body() if callable(body) else body

@@ -164,7 +164,7 @@ def _text(body: str | bytes) -> Act:
 
 
 def jobs() -> list[Attack]:
-    """Wishes for training that are none."""
+    """Invalid training jobs."""
 
     invalid = (422, "invalid_body")
     return attacks(

@@ -116,7 +116,7 @@ def tables() -> list[Attack]:
 
 
 def kinds() -> list[Attack]:
-    """Files of kinds that are not read, whatever they say they are."""
+    """Files of formats that the service does not read, with right and wrong declared types."""
 
     def said(data: bytes, query: str = "") -> Act:
         return a_file(data, query=query)

@@ -1,9 +1,9 @@
-"""Our server next to a bare handler and to other servers.
+"""Benchmark of our server against a bare handler and against other model servers.
 
-Ours is the real `stms api`, with API keys, limits and metrics, on one core; the load comes from another. All
-that is compared runs in short rounds by turns, and each ratio is the median of those of the rounds. The last
-line of the output is a JSON object; what was not measured is null. Targets that were missed are told on
-stderr; the exit code does not depend on them.
+Our server is the real `stms api`, with API keys, limits and metrics, on one core; another core generates the
+load. Servers that are compared take turns in short rounds, and each ratio is the median over the rounds. The
+last line of the output is a JSON object, with null for what was not measured. Missed targets are printed to
+stderr and do not change the exit code.
 
 parts:
   single     one row of 64 numbers in JSON: throughput, p50, p99 at half load
@@ -11,7 +11,7 @@ parts:
   students   kernel and compact students against the full teacher
   processes  CPU time of two server processes against that of one
   swap       requests while an alias moves and all processes are replaced
-  million    a head of a million classes against one of ten (needs some gigabytes of disk)
+  million    a linear head of a million classes against one of ten (needs some gigabytes of disk)
 """
 
 from __future__ import annotations

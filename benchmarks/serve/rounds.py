@@ -1,4 +1,4 @@
-"""Several contestants in short rounds: whatever else the machine does meets all of them alike."""
+"""Comparison of several servers in short alternating rounds: noise of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ Figures = dict[str, list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long is measured. rounds: of each comparison. seconds: of one contestant in one round, whole ones.
+    """Length of the measurements.
 
-    swap_requests: sent while aliases move and processes are replaced.
+    rounds: number of rounds of each comparison. seconds: length of one measurement in one round (an integer).
+    swap_requests: number of requests sent while aliases move and processes are replaced.
     """
 
     rounds: int
@@ -24,7 +25,7 @@ class Pace:
 
     @property
     def few(self) -> Pace:
-        """Half the rounds, for what does not need more to be clear."""
+        """Half as many rounds, for comparisons with little noise."""
         return Pace(max(1, self.rounds // 2), self.seconds, self.swap_requests)
 
 
@@ -33,7 +34,7 @@ QUICK = Pace(rounds=1, seconds=1, swap_requests=10_000)
 
 
 def in_turns(contestants: Mapping[str, Callable[[], float]], rounds: int) -> Figures:
-    """What each contestant gave in each round; another one begins each time."""
+    """Measure each contestant once a round; a different one goes first in each round."""
     names = list(contestants)
     found: Figures = {name: [] for name in names}
     for number in range(rounds):
@@ -44,12 +45,12 @@ def in_turns(contestants: Mapping[str, Callable[[], float]], rounds: int) -> Fig
 
 
 def ratio(found: Figures, name: str, base: str) -> float:
-    """Median over the rounds of one contestant's figure : that of another in the same round."""
+    """Median over the rounds of the figure of ``name`` divided by that of ``base`` in the same round."""
     return round(statistics.median(a / b for a, b in zip(found[name], found[base], strict=True)), 3)
 
 
 def tell(title: str, unit: str, found: Figures) -> None:
-    """Medians, and between what they lie."""
+    """Print the median, minimum and maximum of each contestant."""
     print(title, flush=True)
     for name, values in found.items():
         low, middle, high = min(values), statistics.median(values), max(values)
@@ -57,7 +58,7 @@ def tell(title: str, unit: str, found: Figures) -> None:
 
 
 def sound(load: Load) -> Load:
-    """``load`` if nothing failed. Raises RuntimeError: figures of failures are none."""
+    """Return ``load`` if all requests succeeded. Raises RuntimeError otherwise."""
     if load.failed or not load.requests:
         raise RuntimeError(f"{load.failed} of {load.requests} requests failed.")
     return load

@@ -66,7 +66,7 @@ def service(
         folder = Path(name)
         keys = _prepare(folder, publish_models)
         port = free_port()
-        # Nothing but the defaults of the service: whatever the caller has set is for another one.
+        # The service runs with its default settings; the caller's STMS_ variables are unset.
         unset = [f"--unset={name}" for name in os.environ if name.startswith("STMS_")]
         command = ["env", *unset, sys.executable, "-m", "app.cli", "api", "--port", str(port)]
         command += ["--data-dir", str(folder / "data"), "--api-processes", str(api_processes)]

@@ -161,7 +161,7 @@ def _until(condition: Callable[[], bool]) -> None:
 def _models() -> tuple[list[bytes], Scores, Callable[[Store], None]]:
     """Bodies, the scores they must get, and a function that publishes all versions.
 
-    Numbers are multiples of 1/8 below 2**10, so that a score is the same in whatever order it is summed, and
+    Numbers are multiples of 1/8 below 2**10, so that a score does not depend on the order of summation, and
     no two versions have a score in common.
     """
     rng = np.random.default_rng(5)

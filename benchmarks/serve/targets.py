@@ -1,4 +1,4 @@
-"""What is to be shown, and what was missed."""
+"""Targets of the serving benchmark, and the list of those that were missed."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ KEYS: Final = (
     "two_processes_cpu_per_request",
     "swap_failures",
 )
-"""Of the result, in this order; None for what was not measured."""
+"""Keys of the result, in this order; the value is None for what was not measured."""
 
 
 def result_of(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """All `KEYS`, then whatever else was measured."""
+    """All `KEYS`, followed by all further measurements."""
     return {key: measured.get(key) for key in KEYS} | dict(measured)
 
 

@@ -21,7 +21,7 @@ def event(kind: str, second: float, **data: Any) -> dict[str, Any]:
     return {"type": kind, "at": at(second), "data": data}
 
 
-# What is told
+# Figures and targets
 
 
 def test_overhead_is_what_no_solver_worked_for():

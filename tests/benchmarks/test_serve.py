@@ -49,7 +49,7 @@ def cores() -> tuple[int, int]:
     return found[0], found[-1]
 
 
-# What is told
+# Figures and targets
 
 
 def test_the_result_has_every_key_and_null_for_what_was_not_measured():
@@ -226,7 +226,7 @@ def answering(answer: Callable[[], tuple[int, dict[str, Any] | None]]) -> Iterat
             self.wfile.write(data)
 
         def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

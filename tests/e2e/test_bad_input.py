@@ -1,4 +1,4 @@
-"""Bad input, over sockets: each with its status and its problem document, and nothing is lost by it."""
+"""Bad input over real connections gets the right status and problem document, and changes no stored data."""
 
 from __future__ import annotations
 
@@ -446,7 +446,7 @@ def cut_off(service: Any, head: str, body: bytes, *, abruptly: bool = False) -> 
 
 
 def is_refusal(answer: bytes) -> bool:
-    """Whether the client, who is gone or half gone, was told nothing, or that its request was cut off."""
+    """Whether the client, which closed its side, got no answer or the error that the upload was truncated."""
     return answer == b"" or (answer.startswith(b"HTTP/1.1 400 ") and b"truncated_upload" in answer)
 
 

@@ -32,7 +32,7 @@ def started_by(folder: Path) -> list[int]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             at = (process / "cwd").readlink()
-        except OSError:  # it has ended, or is somebody else's
+        except OSError:  # it has ended, or belongs to another user
             continue
         if at.is_relative_to(folder):
             found.append(int(process.name))

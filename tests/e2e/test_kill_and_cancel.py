@@ -82,10 +82,10 @@ class House:
         environment = os.environ | {
             "STMS_DATA_DIR": str(self.settings.data_dir),
             "STMS_SOLVER_THREADS": "1",
-            # On a busy machine a solver that yields to everybody is not what these tests wait for, nor one
-            # that has done all before they get to see it in the middle.
+            # A solver of the lowest priority would make no progress on a busy machine, and one of normal
+            # priority could finish before the test observes it.
             "STMS_SOLVER_NICENESS": "4",
-            # So that the one child of a worker is the solver at work.
+            # Without a spare solver the only child of the worker is the solver of the job.
             "STMS_SPARE_SOLVER": "false",
             "STMS_HEARTBEAT_SECONDS": "0.2",
             "STMS_TAKEOVER_SECONDS": "1.5",

@@ -1,4 +1,4 @@
-"""The same job twice is the same bits: students, teacher, and every number that tells of them."""
+"""The same job run twice gives bit-identical students, teachers and metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RANDOM_ALL_OVER = {
 def repeat(
     http: httpx.Client, train: Callable[..., Json], upload: Callable[..., Json], csv: Any, iris: Any
 ) -> Callable[[int], tuple[Json, list[Json]]]:
-    """Run the job with a seed; gives it and its students, without what only tells of time."""
+    """Run the job with a seed; returns the job and its students without their times."""
     dataset_id = upload(csv(*iris), name="iris in cm")["id"]
 
     def run(seed: int) -> tuple[Json, list[Json]]:

@@ -118,7 +118,7 @@ def test_the_background_task_writes_periodically_and_when_it_stops(sqlite_store:
         audit_writer.record_denial(scope(), "key_required", "r-2")
         await audit_writer.stop()
         assert len(list_records(sqlite_store, limit=10, action="request.refused")[0]) == 2
-        # One that was never started ends all the same.
+        # Stopping a writer that was never started must return, too.
         await AuditWriter(sqlite_store, authenticator).stop()
 
     asyncio.run(story())
