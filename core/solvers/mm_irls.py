@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
 from core.errors import InvalidProblem
 from core.run import Run
@@ -91,8 +92,12 @@ class _MajoriseMinimise:
     def advance(self, run: Run) -> Certificate:
         """One step of Algorithm 2, its certificate, and a smaller δ once P_δ is nearly minimal."""
         before = self._smoothed_objective()
-        self._step(run)
         self.iterations += 1
+        try:
+            self._step(run)
+        except LinAlgError:  # at this δ the system is singular within rounding
+            objective = self.problem.objective_at(self.value, self.slacks)
+            return Certificate(objective, self.dual_objective, recorded=before, stalled=True)
         smoothed = self._smoothed_objective()
         self.idle = self.idle + 1 if before - smoothed <= 1e-14 * abs(smoothed) else 0
         objective = self.problem.objective_at(self.value, self.slacks)

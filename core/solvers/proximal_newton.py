@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
 from core.run import Run
 from core.solvers.gated_hinge import GatedHingeProblem
@@ -78,7 +79,10 @@ def proximal_step(
         if 0.5 * (gradient @ gradient) <= accuracy or steps == MAX_NEWTON_STEPS:
             break
         free = np.flatnonzero((alpha > 0.0) & (alpha < bounds))
-        direction = -solve_ridge_system(features, steepness[free], gradient, run, index=active[free])
+        try:
+            direction = -solve_ridge_system(features, steepness[free], gradient, run, index=active[free])
+        except LinAlgError:  # the 1 on the diagonal is below rounding: a shorter step may do better
+            break
         drift = signs * project_some(features, direction, active, run)
         unclipped = before + steepness * slacks
         derivative = _derivative(point - fixed, direction, unclipped, steepness * drift, drift, bounds)

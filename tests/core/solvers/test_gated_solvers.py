@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.linalg import LinAlgError
 
 from core.errors import Cancelled, InvalidProblem
 from core.run import Run
@@ -168,3 +169,19 @@ def test_a_large_problem_asks_for_a_cancel_all_the_time(solve, shape):
     # One factorisation is the longest step between two questions; other work on the machine stretches it.
     assert np.diff(asked).max() < 1.5
     assert np.median(np.diff(asked)) < 0.1
+
+
+@SOLVERS
+def test_a_system_that_cannot_be_factored_ends_with_a_status(make_gated, solve, monkeypatch):
+    """Which system that is depends on the rounding of the machine, so that the solution is made to fail."""
+
+    def fail(*_arguments, **_options):
+        raise LinAlgError("not positive definite")
+
+    monkeypatch.setattr("core.solvers.proximal_newton.solve_ridge_system", fail)
+    monkeypatch.setattr("core.solvers.mm_irls.solve_ridge_system", fail)
+    solution = solve(make_gated(), tolerance=1e-14)
+    assert solution.status in (Status.STALLED, Status.CONVERGED, Status.MAX_ITERATIONS)
+    assert solution.dual_objective <= solution.objective
+    if solve is solve_mm_irls:
+        assert solution.status is Status.STALLED
