@@ -25,8 +25,8 @@ from app.ingest.formats import FileFormat, by_magic
 from app.ingest.npz import npz_archive
 from app.ingest.raw import MAX_FAULTS, invalid_file
 from app.ingest.safetensors import is_safetensors, safetensors_file
-from core.data.checks import value_fault, value_faults
 from core.data.labels import check_class_names
+from core.data.validation import value_fault, value_faults
 from core.errors import InvalidProblem
 
 BLOCK_BYTES: Final = 4 * 1024**2

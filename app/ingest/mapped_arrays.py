@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from app.domain.errors import Unavailable
-from core.data.checks import row_blocks
+from core.data.validation import row_blocks
 
 LARGE_BYTES: Final = 16 * 1024**2
 """Smaller arrays stay in ordinary memory."""

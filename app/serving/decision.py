@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.data.checks import QUIET, out_of_range
+from core.data.validation import QUIET, out_of_range
 from core.packed import PackedStudent
 from core.packed.evaluation import Output, evaluate, rows_for
 from core.packed.student import finite_scores

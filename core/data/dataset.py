@@ -12,7 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from core.data.checks import (
+from core.data.labels import Coded, encode_labels, encode_with
+from core.data.scaling import column_range
+from core.data.validation import (
     MAX_FAULTS,
     as_dense,
     largest_value,
@@ -21,8 +23,6 @@ from core.data.checks import (
     value_faults,
     wrong_columns,
 )
-from core.data.labels import Coded, encode_labels, encode_with
-from core.data.scaling import column_range
 from core.errors import Fault, InvalidProblem
 from core.types import IntArray, Matrix
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.data.checks import MAX_FAULTS
+from core.data.validation import MAX_FAULTS
 from core.errors import Fault, InvalidProblem
 
 MAX_NAME_LENGTH = 256

@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from core.data.checks import row_blocks
 from core.data.scaling_kind import Scaling
+from core.data.validation import row_blocks
 from core.types import FloatArray, Matrix
 
 MIN_SPREAD = 1e-100

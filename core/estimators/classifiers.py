@@ -18,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from core.data.bounds import refuse, unknown_choice
+from core.data.validation import refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.estimators.base import (
     Estimator,

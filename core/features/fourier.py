@@ -8,8 +8,8 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from core.data.checks import row_blocks
 from core.data.dataset import validate_rows
+from core.data.validation import row_blocks
 from core.errors import InvalidPackage
 from core.features.base import FeatureMap, Folded, as_float64, kernel_standardisation
 from core.features.spec import FeatureDtype, FeatureKind, FeatureSpec

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from core.data.checks import row_blocks
+from core.data.validation import row_blocks
 from core.types import Matrix
 
 _ITERATIONS = 5

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from core.data.checks import row_blocks
 from core.data.dataset import validate_rows
 from core.data.scaling import Standardisation, fit_standardisation
+from core.data.validation import row_blocks
 from core.features.base import FeatureMap, Folded
 from core.features.spec import FeatureDtype, FeatureKind, FeatureSpec
 from core.packed.codec import Arrays, Header, take_array

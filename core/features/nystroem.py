@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from core.data.checks import QUIET, row_blocks
 from core.data.dataset import validate_rows
+from core.data.validation import QUIET, row_blocks
 from core.errors import InvalidPackage
 from core.features.base import FeatureMap, Folded, as_float64, kernel_standardisation
 from core.features.landmarks import choose_landmarks

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from core.data.bounds import not_whole, refuse, unknown_choice
+from core.data.validation import not_whole, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.model_selection.options import CalibrationKind
 from core.packed.calibration import Calibration, IsotonicCalibration, SigmoidCalibration

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
-from core.data.bounds import not_whole, refuse
+from core.data.validation import not_whole, refuse
 from core.errors import Fault, InvalidProblem
 from core.features.examples import Examples
 from core.run import Run

@@ -15,7 +15,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from core.data.bounds import not_whole, refuse
+from core.data.validation import not_whole, refuse
 from core.errors import Fault
 from core.model_selection.folds import Folds
 from core.model_selection.results import SearchResults, TracePoint

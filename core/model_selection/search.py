@@ -10,7 +10,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from core.data.bounds import not_whole, out_of_bounds, refuse, unknown_choice
+from core.data.validation import not_whole, out_of_bounds, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.model_selection.folds import Folds
 from core.model_selection.options import Metric, Strategy, ThresholdRule

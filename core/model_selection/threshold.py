@@ -7,7 +7,7 @@ from typing import get_args
 
 import numpy as np
 
-from core.data.bounds import out_of_bounds, refuse, unknown_choice
+from core.data.validation import out_of_bounds, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.model_selection.options import ThresholdRule
 from core.types import BoolArray, FloatArray, IntArray

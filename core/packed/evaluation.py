@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.data.checks import (
+from core.data.validation import (
     MAX_MAGNITUDE,
     QUIET,
     as_dense,

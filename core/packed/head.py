@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, final, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.data.checks import QUIET, query_row, query_rows, row_blocks
+from core.data.validation import QUIET, query_row, query_rows, row_blocks
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Buffer, Header, Reader, decode, encode_front, reader_of, take, take_array
 from core.packed.forms import LinearForm

@@ -21,7 +21,7 @@ from typing import ClassVar, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from core.data.checks import MAX_FAULTS
+from core.data.validation import MAX_FAULTS
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Arrays, Buffer, Reader, decode, encode, encode_front, reader_of, take_array
 

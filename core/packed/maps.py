@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.data.checks import QUIET, as_dense, query_rows
+from core.data.validation import QUIET, as_dense, query_rows
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Arrays, Header, take, take_array
 

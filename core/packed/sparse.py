@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.data.checks import as_dense, row_blocks, value_faults
+from core.data.validation import as_dense, row_blocks, value_faults
 from core.errors import Fault, InvalidProblem
 
 

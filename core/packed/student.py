@@ -18,7 +18,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.data.checks import MAX_MAGNITUDE, QUIET, out_of_range, query_row
+from core.data.validation import MAX_MAGNITUDE, QUIET, out_of_range, query_row
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.calibration import Calibration, calibration_from, calibration_header
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take

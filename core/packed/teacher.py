@@ -12,7 +12,7 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.data.checks import QUIET, query_row, query_rows, row_blocks
+from core.data.validation import QUIET, query_row, query_rows, row_blocks
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take, take_array
 from core.packed.maps import Floats, PackedMap, frozen_array, map_from, map_header

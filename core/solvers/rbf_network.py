@@ -18,7 +18,7 @@ from typing import TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from core.data.checks import row_blocks
+from core.data.validation import row_blocks
 from core.run import Run
 from core.types import FloatArray
 

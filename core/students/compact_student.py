@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from core.data.checks import row_blocks
 from core.data.scaling import Standardisation, column_moments, fit_standardisation
+from core.data.validation import row_blocks
 from core.errors import Fault, InvalidProblem
 from core.features.examples import Examples
 from core.features.maps import scale_rule

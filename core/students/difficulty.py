@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.data.bounds import not_whole, out_of_bounds, refuse
+from core.data.validation import not_whole, out_of_bounds, refuse
 from core.errors import Fault, InvalidProblem
 from core.types import BoolArray, FloatArray, IntArray
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
-from core.data.checks import row_blocks
+from core.data.validation import row_blocks
 from core.errors import Fault, InvalidProblem
 from core.features.landmarks import choose_landmarks
 from core.run import Run

@@ -14,7 +14,7 @@ from app.serving.decision import Decisions, decide
 from app.serving.open_inference.requests import DEFAULT_OUTPUTS, ROWS, Inference, RequestedOutput
 from app.serving.open_inference.tensors import Array, datatype_of, to_bytes
 from app.serving.servable import ServableStudent
-from core.data.checks import value_fault
+from core.data.validation import value_fault
 from core.errors import InvalidProblem
 
 Outputs = dict[str, Array]

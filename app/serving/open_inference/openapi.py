@@ -25,7 +25,7 @@ from app.serving.open_inference.responses import (
     InferenceStatistics,
 )
 from app.serving.open_inference.tensors import DTYPES
-from core.data.checks import MAX_MAGNITUDE, largest_value
+from core.data.validation import MAX_MAGNITUDE, largest_value
 
 _TAG: Final = "open inference protocol"
 _SAFE_TEXT: Final[Json] = {"type": "string"}

@@ -28,7 +28,7 @@ from app.serving.query.rows import (
     row_error,
 )
 from app.serving.query.tensors import read_tensor
-from core.data.checks import row_blocks
+from core.data.validation import row_blocks
 from core.errors import InvalidProblem
 
 MAX_SCORES: Final = 2_000_000

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from app.domain.errors import InputFault, InvalidRequest
-from core.data.checks import MAX_FAULTS
+from core.data.validation import MAX_FAULTS
 
 FindFaults: TypeAlias = Callable[[bytes, str, int], list[InputFault]]
 """(JSON of a row, field, row number) → its faults."""

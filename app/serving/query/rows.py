@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from app.domain.errors import InputFault, InvalidRequest, TooLarge
 from app.http.types import Body
 from app.serving.query.row_errors import explain_body, explain_row, invalid
-from core.data.checks import MAX_FAULTS, MAX_MAGNITUDE, row_blocks, value_fault, value_faults
+from core.data.validation import MAX_FAULTS, MAX_MAGNITUDE, row_blocks, value_fault, value_faults
 from core.errors import Fault, InvalidProblem
 
 Number = Annotated[float, Meta(extra_json_schema={"minimum": -MAX_MAGNITUDE, "maximum": MAX_MAGNITUDE})]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.data.checks import MAX_MAGNITUDE
+from core.data.validation import MAX_MAGNITUDE
 from core.errors import InvalidProblem
 from core.packed import FourierBasis, LinearBasis, LinearForm, PackedMap, PackedStudent, RbfBasis, evaluation
 from core.packed.evaluation import evaluate, rows_for

@@ -171,7 +171,7 @@ def test_a_ready_made_student_has_no_gate():
 
 
 def test_the_whole_head_answers_as_a_packed_teacher_does(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("core.data.checks._BLOCK_ENTRIES", 6)
+    monkeypatch.setattr("core.data.validation._BLOCK_ENTRIES", 6)
     given = arrays(K=9, dtype=np.float64)
     given["weights"][6] = given["weights"][4]
     given["bias"][6] = given["bias"][4]

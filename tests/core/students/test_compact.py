@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import f1_score, r2_score
 
-from core.data.checks import QUIET
 from core.data.dataset import LabelledData
+from core.data.validation import QUIET
 from core.errors import Cancelled, InvalidProblem
 from core.features.spec import FeatureSpec
 from core.model_selection.held_out import held_out_scores
