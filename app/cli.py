@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 from importlib.metadata import version as installed_version
 from typing import Any
 
@@ -27,6 +28,7 @@ from app.commands import (
 )
 from app.commands.output import CommandFailed, print_failure, say
 from app.domain.errors import ServiceError
+from app.plugins import PluginFailed, load_plugins
 
 _ABOUT = """Single-teacher multi-student classification: train one teacher and a small student for each class,
 then ask “is this the target class?” at the cost of one student.
@@ -84,6 +86,11 @@ def version() -> None:
 
 def main() -> None:
     """Entry point of the command ``stms``."""
+    try:
+        load_plugins()
+    except PluginFailed as failure:
+        print_failure(CommandFailed(str(failure)))
+        sys.exit(1)
     build()()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Generic, TypeVar
@@ -9,6 +10,7 @@ from typing import Generic, TypeVar
 from core.errors import Fault, InvalidProblem
 
 T = TypeVar("T")
+_NAME = re.compile(r"[a-z0-9][a-z0-9+_-]{0,15}")
 
 
 class Registry(Mapping[str, type[T]], Generic[T]):
@@ -24,8 +26,13 @@ class Registry(Mapping[str, type[T]], Generic[T]):
             self.register(one)
 
     def register(self, spec_class: type[T]) -> type[T]:
-        """Add a class, also as a decorator. Raises InvalidProblem if its name is taken."""
+        """Add a class, also as a decorator. Raises InvalidProblem if its name is taken or unusable."""
         name: str = spec_class.name  # type: ignore[attr-defined]
+        if not _NAME.fullmatch(name):
+            message = (
+                f"{name!r} must be 1 to 16 small letters, digits, +, - or _, beginning with a letter or digit"
+            )
+            raise InvalidProblem(Fault(self._kind, "bad_name", message))
         if name in self._classes:
             message = f"there is a {self._kind} named {name!r} already"
             raise InvalidProblem(Fault(self._kind, "duplicate", message))

@@ -24,7 +24,8 @@ from app.services import retention, training
 router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"])
 
 JobId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-Method = Annotated[str | None, Query(max_length=16, pattern=r"^[a-z0-9]+$")]
+_METHOD = r"^[a-z0-9+_-]+$"
+Method = Annotated[str | None, Query(max_length=16, pattern=_METHOD)]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -157,7 +158,7 @@ def students(
 def trace(
     job_id: JobId,
     class_index: Annotated[int, Path(ge=0, le=2**31 - 1, description="Number of the class.")],
-    method: Annotated[str, Path(max_length=16, pattern=r"^[a-z0-9]+$")],
+    method: Annotated[str, Path(max_length=16, pattern=_METHOD)],
     context: Context,
     _caller: Trainer,
 ) -> TraceView:

@@ -182,6 +182,18 @@ class TracePointView(View):
     seconds: float
 
 
+class LearnerPointView(View):
+    """One point of a learner with other hyper-parameters, which are further fields beside the measures."""
+
+    model_config = ConfigDict(extra="allow")
+
+    folds: int
+    score: float
+    standard_error: float
+    gap: float
+    seconds: float
+
+
 class SizePointView(View):
     """One size of a compact student, and its F1 in [0, 1] on held-out folds."""
 
@@ -197,7 +209,7 @@ class TraceView(View):
     label: str
     method: str
     chosen: Json
-    points: list[TracePointView] | list[SizePointView]
+    points: list[TracePointView] | list[SizePointView] | list[LearnerPointView]
 
 
 class AliasView(View):

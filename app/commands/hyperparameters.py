@@ -99,8 +99,26 @@ def _rows(group: Json, definitions: Json, prefix: str) -> Iterator[dict[str, str
                 "allowed": _allowed({**field, **values[0]}),
                 "meaning": field.get("description", ""),
             }
-        for one in groups:
-            yield from _rows(one, definitions, f"{prefix}{name}.")
+        yield from _group_rows(groups, definitions, f"{prefix}{name}.")
+
+
+def _group_rows(groups: Sequence[Json], definitions: Json, prefix: str) -> Iterator[dict[str, str]]:
+    """Rows of a group of which there may be several kinds, told apart by ``method``: the default's first."""
+    kinds = {
+        group["title"]: _allowed(group["properties"]["method"])
+        for group in groups
+        if "method" in group["properties"]
+    }
+    for place, group in enumerate(groups):
+        for row in _rows(group, definitions, prefix):
+            is_method = row["name"] == f"{prefix}method"
+            if is_method and place == 0:
+                row["allowed"] = " | ".join(kinds.values())
+                row["meaning"] = " ".join(one["properties"]["method"]["description"] for one in groups)
+            if place:
+                row["meaning"] = f"With method {kinds[group['title']]}: {row['meaning']}"
+            if not (is_method and place):
+                yield row
 
 
 def _resolved(schema: Json, definitions: Json) -> Json:

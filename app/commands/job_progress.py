@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -66,8 +68,7 @@ def describe_event(kind: str, data: Json) -> str | None:
         case "teacher_finished":
             return f"teacher finished: {_certificate(data)}"
         case "student_tuned":
-            point = " ".join(f"{name} {data[name]:.4g}" for name in ("C", "margin", "floor") if name in data)
-            point = point or f"{data.get('n_landmarks')} landmarks"
+            point = f"{data['n_landmarks']} landmarks" if "n_landmarks" in data else point_text(data, " ")
             return (
                 f"student {data.get('method')} of class {data.get('label')} is tuned: {point},"
                 f" score {percent(data.get('score'))} %, the best of {data.get('points')} points"
@@ -111,3 +112,30 @@ def report_end(job: Json, *, quiet: bool = False) -> None:
             f", version {job['version']} of model {job['model']} is published" if job.get("version") else ""
         )
         console().print(f"Job {job['id']} succeeded{escape(version)}.")
+
+
+_MEASURES = frozenset(
+    {
+        "score",
+        "standard_error",
+        "full_score",
+        "met",
+        "metric",
+        "strategy",
+        "folds",
+        "points",
+        "gap",
+        "seconds",
+    }
+)
+_STUDENT = frozenset({"label", "class_index", "method"})
+
+
+def point_text(chosen: Mapping[str, Any], separator: str = ", ") -> str:
+    """The hyper-parameters of a choice, without its measures and what student it is for."""
+    point = {name: value for name, value in chosen.items() if name not in _MEASURES | _STUDENT}
+    texts = {
+        name: f"{value:.4g}" if isinstance(value, int | float) else str(value)
+        for name, value in point.items()
+    }
+    return separator.join(f"{name} {text}" for name, text in texts.items())

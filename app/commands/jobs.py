@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.job_progress import describe_event, follow, job_path, report_end
+from app.commands.job_progress import describe_event, follow, job_path, point_text, report_end
 from app.commands.output import (
     Column,
     CommandFailed,
@@ -189,11 +189,7 @@ _METRICS = (("accuracy", "accuracy %"), ("f1", "F %"), ("auc", "AUC %"))
 
 def _chosen(row: Mapping[str, Any]) -> str | None:
     """The selected point, or size and cost of a compact student."""
-    chosen = row.get("chosen")
-    if not chosen:
-        return None
-    names = ("C", "margin", "floor", "n_landmarks", "relative_cost")
-    return ", ".join(f"{name} {chosen[name]:.4g}" for name in names if name in chosen)
+    return point_text(row.get("chosen") or {}) or None
 
 
 def _score(row: Mapping[str, Any]) -> str | None:

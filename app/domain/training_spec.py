@@ -6,24 +6,25 @@ how they are grouped, and adds what only the service knows: imported teachers, t
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from app.domain.names import AliasName, Reference
-from app.domain.parameter_fields import AsJson, SpecModel, declared, model_of
+from app.domain.parameter_fields import AsJson, NameOf, OneOf, SpecModel, declared, model_of
 from core.features.spec import FeatureSpec
+from core.learners import STUDENTS, TEACHERS
 from core.model_selection.options import CalibrationRule, ThresholdRule
 from core.model_selection.tuning_spec import TuningSpec
 from core.parameters import parameters_of
+from core.students.base import StudentSpec
 from core.students.compact import Compact as CompactSpec
-from core.students.gated import GATED, GSVM, GatedSpec, Method
+from core.students.gated import GSVM
 from core.students.grid import Grid
+from core.teachers.base import TeacherSpec
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
-
-ServedMethod: TypeAlias = Literal["gsvm", "gsvm0", "svm", "compact"]
 
 
 def _either(*schemas: dict[str, Any]) -> ConfigDict:
@@ -39,29 +40,43 @@ def _absent(*names: str) -> dict[str, Any]:
 Features: TypeAlias = Annotated[FeatureSpec, AsJson(FeatureSpec, model_of(FeatureSpec, "FeatureParameters"))]
 
 
-class _StudentAsJson(AsJson):
-    """A gated SVM: the kind is a field in JSON."""
-
-    def _read(self, values: SpecModel) -> GatedSpec:
-        fields = {name: getattr(values, name) for name in type(values).model_fields}
-        return GATED[fields.pop("method")](**fields)
+def _students_by_name() -> dict[str, type[StudentSpec]]:
+    """The students that the group ``student`` may name; compact ones have a group of their own."""
+    return {name: one for name, one in STUDENTS.items() if one is not CompactSpec}
 
 
-def _student_to_json(spec: GatedSpec) -> dict[str, Any]:
-    return {"method": spec.name, **asdict(spec)}
+_STUDENT = OneOf(_students_by_name, GSVM.name, "StudentParameters")
+Student: TypeAlias = Annotated[StudentSpec, _STUDENT]
 
 
-_METHOD_FIELD = Field(
-    "gsvm", description="gsvm: with difficulty; gsvm0: without (d = 1); svm: no teacher, the margin is 1."
+@dataclass(frozen=True, slots=True)
+class TeacherChoice:
+    """The teacher of a job.
+
+    model: an imported head, which is then taken in place of a trained teacher. spec: of the trained one.
+    """
+
+    model: str | None = None
+    spec: TeacherSpec = field(default_factory=SSVM)
+
+
+class _TeacherAsJson(OneOf):
+    def make(self, spec_class: type, values: dict[str, Any]) -> TeacherChoice:
+        return TeacherChoice(values.pop("model"), spec_class(**values))
+
+    def write(self, value: TeacherChoice) -> dict[str, Any]:
+        return {"model": value.model, **super().write(value.spec)}
+
+
+_MODEL_FIELD = Field(
+    None,
+    description="An imported head (`name`, `name@alias`, `name@3`) instead of a teacher that is trained;"
+    " needs linear features.",
 )
-Student: TypeAlias = Annotated[
-    GatedSpec,
-    _StudentAsJson(
-        GatedSpec,
-        model_of(GatedSpec, "StudentParameters", fields={"method": (Method, _METHOD_FIELD)}),
-        _student_to_json,
-    ),
-]
+_TEACHER = _TeacherAsJson(
+    lambda: TEACHERS, SSVM.name, "TeacherParameters", {"model": (Reference | None, _MODEL_FIELD)}
+)
+Teacher: TypeAlias = Annotated[TeacherChoice, _TEACHER]
 
 _ONE_BUDGET = _either(
     _absent("relative_cost", "max_f1_loss"),
@@ -101,19 +116,6 @@ Tuning: TypeAlias = Annotated[
 ]
 
 
-class TeacherParameters(SpecModel):
-    """The multiclass structural SVM (Eq. 1), or an imported head in its place."""
-
-    model: Reference | None = Field(
-        None,
-        description="An imported head (`name`, `name@alias`, `name@3`) instead of a teacher that is trained;"
-        " needs linear features.",
-    )
-    C: float = declared(SSVM, "C")
-    tolerance: float = declared(SSVM, "tolerance")
-    max_epochs: int = declared(SSVM, "max_epochs")
-
-
 class CalibrationParameters(SpecModel):
     """From scores to probabilities, fitted on the held-out scores of tuning or of threshold.folds."""
 
@@ -139,8 +141,8 @@ class EvaluationParameters(SpecModel):
     test_fraction: float | None = Field(
         None, gt=0, lt=0.9, description="Hold out this stratified share of the training rows instead."
     )
-    baselines: tuple[Method, ...] = Field(
-        (), max_length=3, description="Methods trained beside the student's own, for comparison only."
+    baselines: tuple[Annotated[str, NameOf(_students_by_name)], ...] = Field(
+        (), max_length=8, description="Methods trained beside the student's own, for comparison only."
     )
 
     @model_validator(mode="after")
@@ -171,8 +173,8 @@ class TrainingSpec(SpecModel):
     )
 
     features: Features = FeatureSpec()
-    teacher: TeacherParameters = TeacherParameters()
-    student: Student = GSVM()
+    teacher: Teacher = Field(TeacherChoice(), json_schema_extra={"default": _TEACHER.write(TeacherChoice())})
+    student: Student = Field(GSVM(), json_schema_extra={"default": _STUDENT.write(GSVM())})
     compact: Compact | None = Field(
         None,
         description="null: students on the teacher's features; {}: compact students, 100 landmarks each.",
@@ -191,9 +193,20 @@ class TrainingSpec(SpecModel):
     alias: AliasName | None = Field("latest", description="Alias moved to the published version; null: none.")
 
     @property
-    def served_method(self) -> ServedMethod:
+    def served_method(self) -> str:
         """The method of the students that answer queries."""
-        return cast(ServedMethod, self.student.name if self.compact is None else "compact")
+        return self.student.name if self.compact is None else self.compact.name
+
+    @property
+    def students(self) -> tuple[StudentSpec, ...]:
+        """The student that answers queries, then the baselines, each once, with the same hyper-parameters.
+
+        Raises InvalidProblem.
+        """
+        full = self.student
+        served = full if self.compact is None else replace(self.compact, reference=full)
+        others = dict.fromkeys(name for name in self.evaluation.baselines if name != served.name)
+        return (served, *(_alike(full, STUDENTS[name]) for name in others))
 
     @model_validator(mode="after")
     def _linear_with_a_head(self) -> TrainingSpec:
@@ -209,3 +222,15 @@ class TrainingSpec(SpecModel):
                 " or name a full student to compare with in evaluation.baselines"
             )
         return self
+
+
+def _alike(student: StudentSpec, spec_class: type[StudentSpec]) -> StudentSpec:
+    """A student of another class, with all the hyper-parameters of ``student`` that it has, too."""
+    declared_here = {parameter.name for parameter in parameters_of(type(student))}
+    values = {
+        parameter.name: getattr(student, parameter.name)
+        for parameter in parameters_of(spec_class)
+        if parameter.name in declared_here
+        and not list(parameter.faults(getattr(student, parameter.name), ""))
+    }
+    return spec_class(**values)

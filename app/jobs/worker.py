@@ -37,6 +37,7 @@ from app.jobs.reconciler import Reconciler
 from app.jobs.workflow.work_units import RunningUnits
 from app.jobs.workflow.workflows import TrainingWorkflows
 from app.logs import Repeats, mask_logs
+from app.plugins import load_plugins
 from app.processes.os_process import set_niceness
 from app.services.retention import Cleaner
 from app.settings import Settings
@@ -302,4 +303,5 @@ def _use_wal_at(url: str) -> None:
 
 
 if __name__ == "__main__":
+    load_plugins()
     sys.exit(run_worker(Settings()))

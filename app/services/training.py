@@ -256,7 +256,7 @@ def _pin_teacher(store: Store, dataset_id: str, spec: TrainingSpec, settings: Se
         dataset = uow.datasets.get(dataset_id)
     files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
     pinned = pin_teacher_version(store, files, spec.teacher.model, dataset)
-    return spec.model_copy(update={"teacher": spec.teacher.model_copy(update={"model": pinned})})
+    return spec.model_copy(update={"teacher": dataclasses.replace(spec.teacher, model=pinned)})
 
 
 def _existing_job(uow: UnitOfWork, known: tuple[str, str], body_digest: str) -> Job:

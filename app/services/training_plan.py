@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from app.domain.entities import Dataset
 from app.domain.errors import InputFault, InvalidRequest, Unprocessable
-from app.domain.training_spec import ServedMethod, TrainingSpec
+from app.domain.training_spec import TrainingSpec
 from app.store.unit_of_work import UnitOfWork
 
 
-def methods_of(spec: TrainingSpec) -> tuple[ServedMethod, ...]:
+def methods_of(spec: TrainingSpec) -> tuple[str, ...]:
     """The method that answers queries first, then the baselines beside it, each once."""
-    return tuple(dict.fromkeys((spec.served_method, *spec.evaluation.baselines)))
+    return tuple(student.name for student in spec.students)
 
 
 def targets_of(spec: TrainingSpec, classes: Sequence[str]) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ def targets_of(spec: TrainingSpec, classes: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted({positions[label] for label in spec.classes}))
 
 
-def pairs_of(spec: TrainingSpec, targets: Sequence[int]) -> list[tuple[int, ServedMethod]]:
+def pairs_of(spec: TrainingSpec, targets: Sequence[int]) -> list[tuple[int, str]]:
     """Every (class index, method) to train, class by class."""
     return [(target, method) for target in targets for method in methods_of(spec)]
 
@@ -66,12 +66,8 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
                 f"{dataset.rows} rows cannot be split at {fraction} so that both parts have all "
                 f"{len(dataset.classes)} classes.",
             )
-    if spec.compact is not None and dataset.summary.get("sparse"):
-        raise _unfit(
-            "hyperparameters.compact",
-            "compact_sparse",
-            "Compact students need dense rows, and the data set is sparse: their landmarks would be dense.",
-        )
+    if dataset.summary.get("sparse"):
+        _check_sparse(spec)
     rows = int(dataset.rows * (1.0 - (fraction or 0.0)))
     if spec.tuning is not None and spec.tuning.folds > rows:
         raise _unfit(
@@ -81,6 +77,19 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
         )
     if spec.evaluation.dataset_id is not None:
         _check_test_data(uow.datasets.lock(spec.evaluation.dataset_id), dataset)
+
+
+def _check_sparse(spec: TrainingSpec) -> None:
+    if spec.compact is not None:
+        raise _unfit(
+            "hyperparameters.compact",
+            "compact_sparse",
+            "Compact students need dense rows, and the data set is sparse: their landmarks would be dense.",
+        )
+    dense = [student.name for student in spec.students if "dense" in student.needs]
+    if dense:
+        message = f"Students of method {', '.join(dense)} need dense rows, and the data set is sparse."
+        raise _unfit("hyperparameters.student.method", "dense_rows_needed", message)
 
 
 def _check_test_data(test: Dataset, train: Dataset) -> None:

@@ -1,7 +1,7 @@
 """Arrays and a small header to bytes and back: safetensors, with one JSON document as its metadata.
 
 Nothing is ever unpickled. The same header and arrays always give the same bytes: the JSON has sorted keys and
-safetensors orders the arrays by type and name. Reading makes views of the given buffer, no copies.
+safetensors orders the arrays by type and name. Reading makes views of the buffer, no copies.
 
 Layout (safetensors): u64 little-endian length of the header | header, JSON | arrays without gaps.
 """

@@ -84,18 +84,18 @@ def _basis_blocks(packed: PackedMap, table: NDArray[np.floating]) -> Iterator[tu
     """Basis values (rows, p) of all rows, a block at a time."""
     scratch: Floats | None = None
     for rows in row_blocks(len(table), max(packed.n_columns, packed.n_basis), _CACHED_ENTRIES):
-        given = table[rows]
+        part = table[rows]
         # NaN, infinite and huge values show in the sum of squares, one cheap product.
-        flat = given.reshape(-1)
+        flat = part.reshape(-1)
         if not flat.dot(flat) < MAX_MAGNITUDE**2:
             faults = value_faults(table, "X")
             if faults:
                 raise InvalidProblem(*faults)
         if table.dtype == np.float64:
-            block: Floats = given.astype(np.float64, copy=False)
+            block: Floats = part.astype(np.float64, copy=False)
         else:
             if scratch is None:
-                scratch = np.empty(given.shape)
-            block = scratch[: len(given)]
-            block[:] = given
+                scratch = np.empty(part.shape)
+            block = scratch[: len(part)]
+            block[:] = part
         yield rows, packed.block(block)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self, TypeAlias, final
 import numpy as np
 
 from core.errors import Fault, InvalidPackage, InvalidProblem
+from core.packed.calibration import Calibration, ProbitCalibration
 from core.packed.codec import Arrays, Header, take, take_array
 from core.packed.maps import Floats, frozen_array
 
@@ -35,6 +36,9 @@ class Form(ABC):
     """
 
     kind: ClassVar[str]
+    calibration: ClassVar[Calibration | None] = None
+    """The probability that the score is by itself; None if a calibration must be fitted."""
+
     coef: Floats
     intercept: float
 
@@ -136,6 +140,7 @@ class GaussianForm(Form):
     """
 
     kind: ClassVar[str] = "gaussian"
+    calibration: ClassVar[Calibration | None] = ProbitCalibration()
     coef: Floats
     intercept: float
     factor: Floats

@@ -38,8 +38,8 @@ class PackedHead:
         score alone: decision +1 iff S^c(x) ≥ threshold_c, gate S^c, rejection 0. "linear": the rows are
         students that were trained elsewhere, without a teacher: gate 0.
     weights: (K, d), float32 or float64. bias: (K,). threshold: (K,); None: 0 for all. labels: K names.
-    places: of these arrays in the package. read: gives its bytes; a class costs those of its row, and nothing
-        else is looked at. Whatever asks for numbers raises InvalidPackage when ``read`` does.
+    places: of these arrays in the package. read: gives its bytes; of a class only those of its row are read.
+        Methods that read numbers raise InvalidPackage when ``read`` does.
 
     Scores are computed in float64. ``map``, ``classes``, ``scores``, ``predict`` and ``is_class`` are those
     of a PackedTeacher, so that the whole head can be asked for comparison.

@@ -5,8 +5,8 @@
     rows     (K,) int64: the row of the name with that hash
     offsets  (K + 1,) int64, text (offsets[K],) uint8: the name of row k is text[offsets[k]:offsets[k + 1]]
 
-A search looks at the fences, at 4 KiB of hashes, and at one place of each other array, whatever K is. These
-are read by a function: the table may be a file that nobody has to hold in memory.
+A search reads the fences, 4 KiB of hashes, and one entry of each other array, independent of K. A function
+reads them, so that the table may be a file that is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PackedLabels(Sequence[str]):
     """The K different names of a model's classes in order of their rows, as a sequence.
 
     read: gives the bytes of the package between two places. fences: (⌈K / 512⌉,) int64. places: of the arrays
-    in the package. K: number of names. Whatever reads names raises InvalidPackage when ``read`` does.
+    in the package. K: number of names. Methods that read names raise InvalidPackage when ``read`` does.
     """
 
     FORMAT: ClassVar[str] = "stms.labels.1"

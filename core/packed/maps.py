@@ -39,8 +39,8 @@ def frozen_array(value: Any, field: str, shape: tuple[int | None, ...]) -> Float
     )
     if not fits:
         wanted = " × ".join("any" if want is None else str(want) for want in shape)
-        given = " × ".join(map(str, array.shape))
-        raise InvalidProblem(Fault(field, "wrong_shape", f"{field} is {given}; {wanted} expected."))
+        actual = " × ".join(map(str, array.shape))
+        raise InvalidProblem(Fault(field, "wrong_shape", f"{field} is {actual}; {wanted} expected."))
     if not np.isfinite(array).all():
         raise InvalidProblem(Fault(field, "not_finite", f"{field} holds NaN or infinite values."))
     array.setflags(write=False)

@@ -2,7 +2,7 @@
 
 A student decides +1 iff S^y(x) ≥ θ·φ(x), the teacher's score of class y against a learnt rejection (gated
 SVM, Eq. 8). With S^y linear in the same φ this is one vector, v = w_y − θ: a query costs one map and one dot
-product, whatever the number of classes.
+product, independent of the number of classes. Other decision forms are in ``core.packed.forms``.
 """
 
 from __future__ import annotations

@@ -41,7 +41,10 @@ class TrainingConfig:
     ] = 0.01
     calibration: Annotated[
         CalibrationRule,
-        Doc("auto: a sigmoid where tuning or threshold.rule give held-out scores anyway, else none."),
+        Doc(
+            "auto: the probability that a student has by itself; if it has none, a sigmoid where tuning or"
+            " threshold.rule give held-out scores anyway."
+        ),
     ] = "auto"
     folds: Annotated[
         int, Ge(2), Le(20), Doc("Stratified folds for the held-out scores, of a calibration too.")

@@ -171,6 +171,8 @@ def _pack(
 ) -> PackedStudent:
     """The student for queries. The metadata say how to make the same student again."""
     config, decision = preparation.config, fitted.pack()
+    if config.calibration == "auto" and decision.form.calibration is not None:
+        calibration = decision.form.calibration
     metadata: dict[str, str | float | int] = {
         "method": spec.name,
         **spec.metadata(),

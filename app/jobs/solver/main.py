@@ -33,6 +33,7 @@ from app.domain.errors import ServiceError, Unavailable
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.messages import Message, SolverSettings, StudentKey, read_message, write_message
 from app.logs import mask_logs
+from app.plugins import load_plugins
 from app.processes.os_process import deprioritise, die_with_parent
 
 if TYPE_CHECKING:
@@ -230,6 +231,7 @@ def main() -> int:
     """
     parent, niceness, when = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     die_with_parent(parent)
+    load_plugins()
     commands = os.fdopen(os.dup(0), "rb")
     answers = Answers(os.fdopen(os.dup(1), "wb"))
     # Output that a library prints must not get between the messages.

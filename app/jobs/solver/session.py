@@ -19,13 +19,10 @@ from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
-from core.learners import STUDENTS
 from core.model_selection.folds import Folds
 from core.packed.codec import Buffer
 from core.run import Run
-from core.students.base import StudentSpec
 from core.teachers.linear_head import ImportedHead, LinearHead
-from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import ClassResult, Evaluator
 from core.training.pipeline import measure
@@ -39,13 +36,11 @@ def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingCon
 
     head: weights of the imported teacher, where it is not restored.
     """
-    model, teacher = spec.teacher.model, spec.teacher
+    teacher = spec.teacher
     return TrainingConfig(
         features=spec.features,
-        teacher=SSVM(teacher.C, teacher.tolerance, teacher.max_epochs)
-        if model is None
-        else ImportedHead(model, head),
-        students=_students(spec),
+        teacher=teacher.spec if teacher.model is None else ImportedHead(teacher.model, head),
+        students=spec.students,
         tuning=spec.tuning,
         threshold=spec.threshold.rule,
         budget=spec.threshold.max_false_positive_rate,
@@ -53,14 +48,6 @@ def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingCon
         folds=spec.threshold.folds,
         seed=spec.seed,
     )
-
-
-def _students(spec: TrainingSpec) -> tuple[StudentSpec, ...]:
-    """The student that is shipped, and the others to compare with, at the same hyper-parameters."""
-    full = spec.student
-    shipped = full if spec.compact is None else dataclasses.replace(spec.compact, reference=full)
-    others = dict.fromkeys(name for name in spec.evaluation.baselines if name != shipped.name)
-    return (shipped, *(STUDENTS[name](**dataclasses.asdict(full)) for name in others))
 
 
 def load_parts(

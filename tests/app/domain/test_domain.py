@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
 import pytest
 from pydantic import ValidationError
 
@@ -8,6 +11,9 @@ from app.domain.entities import TRANSITIONS, JobState, new_id
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.session import config_of
 from app.services.training_plan import methods_of
+from core.learners import STUDENTS
+from core.parameters import Doc, Ge, Le
+from core.students.base import Student, StudentSpec
 
 
 def test_identifiers_sort_by_the_time_they_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,3 +128,47 @@ def test_compact_students_answer_queries_if_there_are_any() -> None:
     )
     both = {"compact": {}, "tuning": {}, "evaluation": {"baselines": ["gsvm"]}}
     assert methods_of(TrainingSpec.model_validate(both)) == ("compact", "gsvm")
+
+
+@dataclass(frozen=True)
+class Toy(StudentSpec):
+    """A student of this test."""
+
+    name: ClassVar[str] = "toy"
+    C: Annotated[float, Ge(1e-6), Le(10), Doc("Loss weight.")] = 2.0
+    depth: Annotated[int, Ge(1), Le(9), Doc("How deep.")] = 3
+
+    def fit(self, problem: object, run: object) -> Student:
+        raise NotImplementedError
+
+
+def test_a_student_that_is_registered_later_is_read_written_and_described() -> None:
+    with pytest.raises(ValidationError, match="Input should be 'gsvm', 'gsvm0' or 'svm'"):
+        TrainingSpec.model_validate({"student": {"method": "toy"}})
+    with STUDENTS.registered(Toy):
+        spec = TrainingSpec.model_validate({"student": {"method": "toy", "depth": 5}})
+        assert spec.student == Toy(depth=5)
+        assert TrainingSpec.model_validate_json(spec.model_dump_json()) == spec
+        schema = TrainingSpec.model_json_schema()["$defs"]["ToyStudentParameters"]["properties"]
+        assert schema["depth"] == {
+            "default": 3,
+            "description": "How deep.",
+            "maximum": 9,
+            "minimum": 1,
+            "title": "Depth",
+            "type": "integer",
+        }
+        with pytest.raises(ValidationError) as caught:
+            TrainingSpec.model_validate({"student": {"method": "toy", "depth": 10}})
+        assert [error["loc"] for error in caught.value.errors()] == [("student", "depth")]
+    assert "ToyStudentParameters" not in TrainingSpec.model_json_schema()["$defs"]
+
+
+def test_a_baseline_takes_the_hyper_parameters_that_it_shares_with_the_student() -> None:
+    with STUDENTS.registered(Toy):
+        shared = {"student": {"C": 5}, "evaluation": {"baselines": ["toy", "svm", "gsvm"]}}
+        student, toy, svm = TrainingSpec.model_validate(shared).students
+        assert (student.name, toy, svm.name) == ("gsvm", Toy(C=5), "svm")
+        # Beyond the bounds of the baseline its own default is taken.
+        far = {"student": {"C": 500}, "evaluation": {"baselines": ["toy"]}}
+        assert TrainingSpec.model_validate(far).students[1] == Toy(C=2.0)
