@@ -128,12 +128,12 @@ _MEASURES = frozenset(
         "seconds",
     }
 )
-_STUDENT = frozenset({"label", "class_index", "method"})
+_EVENT = frozenset({"at", "label", "class_index", "method"})
 
 
 def point_text(chosen: Mapping[str, Any], separator: str = ", ") -> str:
-    """The hyper-parameters of a choice, without its measures and what student it is for."""
-    point = {name: value for name, value in chosen.items() if name not in _MEASURES | _STUDENT}
+    """The hyper-parameters of a choice, without its measures and the fields of an event around it."""
+    point = {name: value for name, value in chosen.items() if name not in _MEASURES | _EVENT}
     texts = {
         name: f"{value:.4g}" if isinstance(value, int | float) else str(value)
         for name, value in point.items()
