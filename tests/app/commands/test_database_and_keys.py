@@ -84,7 +84,7 @@ def test_what_is_old_is_counted_before_it_is_deleted(run, data_dir):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["create", "x", "--scope", "everything"], "scopes: Scopes are one or more of"),
+        (["create", "x", "--scope", "everything"], "scopes: Scopes must be one or more of"),
         (["create", "x", "--scope", "admin", "--model", "m"], "models: Only a key"),
         (["revoke", "key_none"], "There is no API key"),
     ],
