@@ -1,4 +1,4 @@
-"""Labelled data, checked once: everything after this module may trust its arrays."""
+"""Labelled data. Its arrays are validated here once, so that later code need not check them again."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def validate_rows(
 ) -> Matrix:
     """Rows of numbers as a C-ordered array or canonical CSR array, float32 or float64, (n ≥ 1, d ≥ 1).
 
-    d: columns that the rows must have, None for any number. feature_names: if given, d names, told in faults.
-    Other real types become float64. What is already right is not copied; the caller's X is never changed.
+    d: required number of columns, None for any. feature_names: d names for the messages of faults, or None.
+    Other real types become float64. Valid arrays are not copied, and the caller's X is never modified.
     Raises InvalidProblem naming the first ten values that are NaN, infinite or beyond ±1e100.
     """
     rows = _canonical_csr(X, field) if sp.issparse(X) else as_dense(X, field)
@@ -154,7 +154,7 @@ def validate_rows(
 
 
 def _canonical_csr(X: Any, field: str) -> sp.csr_array:
-    """CSR with sorted, unique, checked indices: compiled kernels do not look whether they are in range."""
+    """CSR with sorted, unique, checked indices: the compiled kernels do no bounds checks."""
     if X.ndim != 2 or X.dtype.kind not in "biuf":
         raise _fault(field, "not_numeric", f"{field} must be a sparse table of real numbers.")
     rows = sp.csr_array(X)
@@ -224,7 +224,7 @@ def _examples(count: int, wanted: int) -> str:
 
 @contextmanager
 def _gathering(faults: list[Fault]) -> Iterator[None]:
-    """Notes the faults of one check and goes on to the next, so that the caller is told of all at once."""
+    """Collect the faults of one check instead of raising, so that one error reports those of all checks."""
     try:
         yield
     except InvalidProblem as error:
@@ -236,7 +236,7 @@ def _fault(field: str, code: str, message: str) -> InvalidProblem:
 
 
 def describe(data: LabelledData) -> dict[str, Any]:
-    """What a user should know of a data set before training on it, ready for JSON.
+    """Summary of a data set for its user before training, ready for JSON.
 
     Classes and columns are listed up to ``MAX_DESCRIBED`` each, in order; the numbers count all of them.
     ``duplicate_columns`` counts the columns that equal an earlier one.

@@ -1,9 +1,8 @@
 """Teacher and students as scikit-learn estimators.
 
 All three take the same feature parameters: ``features`` ("linear", "nystroem" or "fourier"),
-    ``n_components``,
-``gamma`` and ``scaling`` as in ``FeatureSpec``, and ``random_state``, which makes a fit repeatable. X is
-dense or CSR.
+``n_components``, ``gamma`` and ``scaling`` as in ``FeatureSpec``, and ``random_state``, which makes a fit
+repeatable. X is dense or CSR.
 """
 
 from __future__ import annotations

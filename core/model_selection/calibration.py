@@ -1,7 +1,7 @@
 """Fitting the probability of a class to held-out scores, and measuring how good it is.
 
-The scores must be held out, as ``Tuned.held_out_scores`` are: on rows that a student has trained on it is too
-sure of itself, and a calibration fitted there learns that.
+The scores must be held out, as ``SearchResult.held_out_scores`` are: on its own training rows a student is
+overconfident, and a calibration fitted there would be too.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """How far probabilities can be trusted.
+    """How well predicted probabilities agree with observed frequencies.
 
-    brier: see ``brier``. base_brier: of the share of the class as everybody's probability, what is to beat.
+    brier: see ``brier``. base_brier: that of a constant prediction, the share of the class.
     error: mean over the examples of |mean probability − share of yes| of their bin.
     bins: those that hold examples, rising; the points of a reliability plot.
     """

@@ -1,8 +1,8 @@
-"""One point for the students of all classes, chosen by what serves them best on average.
+"""Joint search: one grid point for the students of all classes, the best on average over the classes.
 
-The best of many points for one class is picked by a few dozen held-out positives, and much of its lead is
-luck. Classes of one problem want much the same point, so the mean over classes tells it with far less noise,
-and a few classes are enough to drop most of the points.
+A class has a few dozen held-out positives, so the best point of one class is chosen largely by noise. The
+classes of one problem prefer similar points, so the mean over classes has far less variance, and a few
+classes are enough to discard most of the points.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class HeldOutRows:
         truth, own = self.truth[inside], values[:, inside]
         positives, n = int(truth.sum()), len(truth)
         if measure.metric == "auc":
-            # Mann and Whitney: the ranks of the positives tell how many pairs they win, ties count half.
+            # Mann-Whitney U: the number of pairs that positives win, from their ranks; a tie counts one half.
             ranks = rankdata(own, axis=1)[:, truth]
             wins: FloatArray = ranks.sum(axis=1) - positives * (positives + 1) / 2.0
             return wins, float(positives * (n - positives))

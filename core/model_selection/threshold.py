@@ -21,15 +21,13 @@ def choose_threshold(
     rule: ``"zero"`` gives 0. ``"accuracy"`` and ``"f1"`` maximise that measure. ``"fpr"`` finds the most true
     positives with a false-positive rate of at most ``budget``, in [0, 1).
 
-    A cut lies in the middle of a gap between two neighbouring scores. Among cuts that measure the same, the
-    one in the
-    widest gap is taken, then the highest: it is the least likely to be crossed by new examples. To say no to
-        all,
-    t is the next number above the largest score; to say yes to all, the smallest score.
+    Candidates lie in the middle between two neighbouring scores. Of equally good ones the one in the widest
+    gap is chosen, then the highest, because new examples are least likely to cross it. A threshold that
+    rejects all examples is the next number above the largest score; one that accepts all is the smallest
+    score.
 
-    truth, scores: (n,). Raises InvalidProblem: unknown rule, no budget, unequal lengths, scores that are not
-        finite,
-    a truth with only one class.
+    truth, scores: (n,). Raises InvalidProblem for an unknown rule, a missing budget, unequal lengths, scores
+    that are not finite, and a truth with only one class.
     """
     refuse(
         unknown_choice("threshold.rule", rule, get_args(ThresholdRule)),
@@ -49,9 +47,8 @@ class _Cuts:
     """Every way to cut the examples by a threshold, from "no to all" to "yes to all".
 
     levels: the q distinct scores, falling. Cut c in 0..q says yes to levels[:c].
-    true_positives, false_positives: at each cut, (q + 1,). gaps: width of the gap that it lies in, (q + 1,);
-        0 at both
-    ends, which border on nothing.
+    true_positives, false_positives: at each cut, (q + 1,). gaps: width of the gap that the cut lies in,
+        (q + 1,); 0 for the first and the last cut.
     """
 
     levels: FloatArray

@@ -117,7 +117,7 @@ class _BlockDescent:
         self.newton_next, self.slow, self.width = False, 0, Width()
 
     def _settle_zero_rows(self) -> None:
-        """A row without entries has loss 1 whatever W is: own α at the bound, another class's at minus it."""
+        """Set α of empty rows: their loss is 1 for every W, so α is b for y_i and −b for another class."""
         empty = np.flatnonzero(self.norms == 0.0)
         labels = self.problem.labels[empty]
         self.dual[empty] = 0.0
@@ -270,7 +270,7 @@ class _BlockDescent:
         return Certificate(self.objective, bound, stalled=self.idle >= _IDLE_ROUNDS)
 
     def _weights(self, run: Run) -> FloatArray:
-        """W(α) in float64, summed in the order of the blocks whoever works on them."""
+        """W(α) in float64, summed in the order of the blocks, so that threads do not affect the rounding."""
         features = self.problem.features
         W: FloatArray = np.zeros(self.value.shape)
         for part in self._of_blocks(lambda block: combine_block(features, self.dual, block)):

@@ -75,7 +75,7 @@ class _DualCoordinateDescent:
         self.newton_next = False
 
     def _settle_zero_rows(self) -> None:
-        """A row without entries has the slack t_i whatever θ is: its α is known, and its norm no divisor."""
+        """Set α of empty rows: their slack is t_i for every θ, so α_i is U_i if t_i > 0, otherwise 0."""
         empty = self.norms == 0.0
         self.dual[empty] = np.where(self.problem.targets[empty] > 0.0, self.problem.bounds[empty], 0.0)
 

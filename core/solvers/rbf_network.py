@@ -1,13 +1,13 @@
-"""Two linear functions on one small set of RBF landmarks, all of it tuned by gradients.
+"""Two linear functions on one small set of RBF landmarks, all trained by gradient descent.
 
     k_j(x) = exp(−‖s∘x − l_j‖²)        f(x) = a·k(x) + b        g(x) = h·k(x) + c
 
     min_{l,s,a,b,h,c}  Σ_i w_i E_η [1 − z_i f(x_i + η)]²_+ / Σ_i w_i
                        + (μ/n) Σ_i E_η (t_i − g(x_i + η))²,           η ~ N(0, σ² I)
 
-f decides, g follows given targets t; they share landmarks l and column scales s. The jitter η regularises:
-without it the training rows are learnt by heart. The problem is not convex, so no duality gap tells how far
-the answer is from the best one.
+f is the decision and g regresses on the targets t; they share landmarks l and column scales s. The jitter η
+regularises: without it the network overfits the training rows. The problem is not convex, so there is no
+duality gap to bound the distance from the optimum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a solver returns: the answer, its certificate and how it got there."""
+"""Result of a solver: primal and dual solution, duality gap, status and trace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.types import FloatArray
 
 
 class Status(Enum):
-    """Outcome of a solver. Bad arguments raise; numerical outcomes are told here."""
+    """Outcome of a solver. Invalid arguments raise exceptions; numerical outcomes are statuses."""
 
     CONVERGED = "converged"
     MAX_ITERATIONS = "max_iterations"

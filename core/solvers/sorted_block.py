@@ -44,8 +44,7 @@ def solve_block(
 ) -> None:
     """Write the minimiser into ``x[:count]``.
 
-    curvature: A > 0. linear: B (count,). upper: c (count,). volume: v >= 0, how far
-    the x_k stay below their bounds in all.
+    curvature: A > 0. linear: B (count,). upper: c (count,). volume: v = Σ_k (c_k − x_k) >= 0.
     scratch: (>= count,), overwritten. All float64; arrays may be longer than ``count``.
     """
     for k in range(count):

@@ -67,7 +67,7 @@ def difficulty_degrees(
 
     scores: the teacher's scores S, (n, K). labels: true class codes, (n,). target: class code y.
     floor: ϵ in (0, 1]; the paper also allows 0, which makes the loss weights 1/d infinite and is refused.
-    ranks: ``ScoreRanks.of(scores)`` when it is at hand already.
+    ranks: ``ScoreRanks.of(scores)``, if the caller has computed it.
 
     Raises InvalidProblem.
     """

@@ -64,7 +64,7 @@ class _Task:
 class FoldPath:
     """The students of class code ``target`` and one method in one fold.
 
-    Rows without any feature have the same loss whatever θ is, and take no part.
+    Rows without non-zero features have the same loss for every θ and are left out.
     """
 
     def __init__(self, fold: Fold, run: Run) -> None:

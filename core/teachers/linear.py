@@ -78,9 +78,8 @@ class LinearTeacher(Teacher):
 def classes_evaluated(scores: FloatArray, target: int) -> IntArray:
     """How many class scores Remark 2 needs to answer "is it ``target``?", shape (n,), in [2, K].
 
-    The traversal takes the target's own score, then the others in order of their codes, and stops at the
-    first
-    that beats it: a larger score, or an equal one of a class with a smaller code, as argmax decides.
+    The evaluation computes the target's own score, then the others in the order of their codes, and stops at
+    the first that beats it: a larger score, or an equal one of a class with a smaller code, as in argmax.
 
     scores: S, (n, K) with K >= 2.
     """
