@@ -34,36 +34,36 @@ from pathlib import Path
 from typing import Any
 
 from app.commands.demo.temporary_server import sigterm_as_exit
-from benchmarks.chaos.journal import Journal
+from benchmarks.chaos.event_log import EventLog
 from benchmarks.chaos.stages import Outcome, Size, embedded, quantile, shared
 from benchmarks.postgres import NoPostgres
 
 TAKEOVER_SECONDS = 10.0
 STAGES = {"shared": shared, "embedded": embedded}
 _EMBEDDED_SHARE = 0.12
-_QUICK_RECIPES = ("digits", "vowel")
+_QUICK_WORKLOADS = ("digits", "vowel")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
+    """Parser of the command line."""
     made = argparse.ArgumentParser(
         prog="python -m benchmarks.chaos",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("stages", nargs="*", metavar="stage", help="shared, embedded; both if none is named")
-    made.add_argument("--faults", type=int, default=220, help="in all [%(default)s]")
-    made.add_argument("--minutes", type=float, default=10.5, help="in which they come [%(default)s]")
-    made.add_argument("--jobs", type=int, default=34, help="at least, in all [%(default)s]")
-    made.add_argument("--seed", type=int, default=1, help="of everything that is drawn [%(default)s]")
-    made.add_argument("--quick", action="store_true", help="few faults, two kinds of jobs")
-    made.add_argument("--timeline", type=Path, default=None, help="file for everything that happened")
-    made.add_argument("--keep", action="store_true", help="leave logs and databases, and say where")
+    made.add_argument("--faults", type=int, default=220, help="number of faults in all stages [%(default)s]")
+    made.add_argument("--minutes", type=float, default=10.5, help="length of the injection [%(default)s]")
+    made.add_argument("--jobs", type=int, default=34, help="minimum number of jobs [%(default)s]")
+    made.add_argument("--seed", type=int, default=1, help="random seed [%(default)s]")
+    made.add_argument("--quick", action="store_true", help="fewer clients and only two kinds of jobs")
+    made.add_argument("--timeline", type=Path, default=None, help="file for all events, as JSON lines")
+    made.add_argument("--keep", action="store_true", help="keep logs and databases, and print their folder")
     return made
 
 
 def sizes(options: argparse.Namespace) -> dict[str, Size]:
-    """What is asked for, shared out among the stages that were named."""
+    """Distribute the requested faults, minutes and jobs over the stages."""
     wanted = [name for name in STAGES if name in options.stages] or list(STAGES)
     shares = {"shared": 1.0 - _EMBEDDED_SHARE, "embedded": _EMBEDDED_SHARE}
     total = sum(shares[name] for name in wanted)
@@ -74,17 +74,17 @@ def sizes(options: argparse.Namespace) -> dict[str, Size]:
             faults=max(1, round(options.faults * share)),
             seconds=options.minutes * 60 * share,
             jobs=max(2, round(options.jobs * share)),
-            customers=(3 if options.quick else 6) if name == "shared" else 2,
+            clients=(3 if options.quick else 6) if name == "shared" else 2,
             drain=400.0,
             seed=options.seed,
-            recipes=_QUICK_RECIPES if options.quick or name == "embedded" else None,
+            workloads=_QUICK_WORKLOADS if options.quick or name == "embedded" else None,
             long_outage=not options.quick,
         )
     return found
 
 
 def result_of(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    """What the last line tells."""
+    """The JSON object of the last line."""
     takeovers = [seconds for outcome in outcomes.values() for seconds in outcome.takeovers]
     kinds = {kind for outcome in outcomes.values() for kind in outcome.faults}
     return {
@@ -105,7 +105,7 @@ def result_of(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
                 "corrupt": outcome.corrupt,
                 "orphans": outcome.orphans,
                 "broken": outcome.broken,
-                **outcome.told,
+                **outcome.details,
             }
             for name, outcome in outcomes.items()
         },
@@ -113,34 +113,34 @@ def result_of(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 
 
 def failed(result: Mapping[str, Any]) -> bool:
-    """Whether anything is not as it has to be."""
+    """Whether any check failed or takeovers took too long."""
     slow = result["takeover_p95_s"] is not None and result["takeover_p95_s"] > TAKEOVER_SECONDS
     broken = any(stage["broken"] for stage in result["stages"].values())
     return slow or broken or any(result[name] for name in ("lost", "duplicated", "corrupt", "orphans"))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 if all is as it has to be, 1 if not, 2 without PostgreSQL."""
+    """Exit code: 0 if all checks passed, 1 if not, 2 without PostgreSQL."""
     options = parser().parse_args(arguments)
     if unknown := set(options.stages) - set(STAGES):
         parser().error(f"there is no stage {', '.join(sorted(unknown))}")
     folder = Path(tempfile.mkdtemp(prefix="stms-chaos-"))
-    # The database server, another user, has to reach its folder in this one.
+    # The database server runs as another user and must be able to enter its subfolder.
     folder.chmod(0o711)
-    journal = Journal(options.timeline)
+    event_log = EventLog(options.timeline)
     outcomes = {}
     try:
         # On SIGTERM all started processes are ended and all file systems unmounted.
         with sigterm_as_exit():
             for name, size in sizes(options).items():
-                outcomes[name] = _stage(name, size, folder / name, journal)
+                outcomes[name] = _stage(name, size, folder / name, event_log)
     except NoPostgres as error:
         print(error, file=sys.stderr)
         return 2
     finally:
-        journal.close()
+        event_log.close()
         if options.keep:
-            print(f"Everything is left in {folder}", file=sys.stderr)
+            print(f"Logs and databases are kept in {folder}", file=sys.stderr)
         else:
             shutil.rmtree(folder, ignore_errors=True)
     result = result_of(outcomes)
@@ -148,12 +148,12 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if failed(result) else 0
 
 
-def _stage(name: str, size: Size, folder: Path, journal: Journal) -> Outcome:
+def _stage(name: str, size: Size, folder: Path, event_log: EventLog) -> Outcome:
     folder.mkdir()
-    journal.say(f"— {name}")
-    found = STAGES[name](folder, journal, f"{os.getpid()}-{uuid.uuid4().hex}", size)
+    event_log.report(f"— {name}")
+    found = STAGES[name](folder, event_log, f"{os.getpid()}-{uuid.uuid4().hex}", size)
     for line in (*found.lost, *found.duplicated, *found.corrupt, *found.orphans, *found.broken):
-        journal.say(f"wrong: {line}")
+        event_log.report(f"wrong: {line}")
     return found
 
 

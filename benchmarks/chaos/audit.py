@@ -1,4 +1,4 @@
-"""What is in the database in the end: every job, every student and every model, against what had to be."""
+"""Compares every job, student, model and blob in the database with the result it must have."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ import sqlalchemy as sa
 
 from app.client import Client, StmsError
 from app.store.engine import database_url
-from benchmarks.chaos.customers import Accepted
-from benchmarks.chaos.recipes import Reference, ask_all
+from benchmarks.chaos.clients import AcceptedJob
+from benchmarks.chaos.workloads import Reference, query_all
 
 TOLERANCE = 1e-12
 _VERSIONS = {"succeeded": (1,), "partially_succeeded": (1,)}
-"""How many a job in this state may have."""
-_LASTS = frozenset({"job_succeeded", "job_partially_succeeded", "job_failed", "job_cancelled"})
+"""Allowed numbers of published versions, by the state of the job."""
+_FINAL_EVENTS = frozenset({"job_succeeded", "job_partially_succeeded", "job_failed", "job_cancelled"})
 
 
 @dataclass(slots=True)
 class Findings:
-    """What is wrong, in words: jobs lost, things that are there twice, models that are not whole.
+    """Lost jobs and data, duplicates and damage, one message each.
 
-    identical: students whose bytes are those of the undisturbed run; compared: all that were compared.
+    identical: number of students bit-identical to those of the reference run, out of ``compared``.
+    blobs: number of blobs whose digests were checked.
     """
 
     lost: list[str] = field(default_factory=list)
@@ -39,13 +40,13 @@ class Findings:
 
 
 class Audit:
-    """Reads the tables straight. references: undisturbed runs by recipe."""
+    """Reads and checks the tables. references: the fault-free runs, by name of the workload."""
 
     def __init__(
-        self, address: str, accepted: Mapping[str, Accepted], references: Mapping[str, Reference]
+        self, address: str, accepted: Mapping[str, AcceptedJob], references: Mapping[str, Reference]
     ) -> None:
         self._accepted, self._references = accepted, references
-        self.found = Findings()
+        self.findings = Findings()
         engine = sa.create_engine(database_url(address))
         try:
             with engine.connect() as connection:
@@ -58,25 +59,25 @@ class Audit:
         self._check_versions()
 
     def ask(self, client: Client) -> None:
-        """Ask every published model all that the undisturbed one was asked."""
-        for job in self._wanted("succeeded"):
+        """Query every published model on all rows of its reference, and compare scores and thresholds."""
+        for job in self._expected("succeeded"):
             row = self._jobs[job.id]
-            reference = self._references[job.recipe]
+            reference = self._references[job.workload]
             version = self._versions.get(job.id)
             if row["state"] != "succeeded" or version is None:
                 continue
             try:
-                scores, thresholds = ask_all(client, job.model, version, reference.recipe)
+                scores, thresholds = query_all(client, job.model, version, reference.workload)
             except StmsError as error:
-                self.found.corrupt.append(f"{job.model}@{version} of {job.id} does not answer: {error}")
+                self.findings.corrupt.append(f"{job.model}@{version} of {job.id} does not answer: {error}")
                 continue
             for label, right in reference.scores.items():
                 bound = TOLERANCE * np.maximum(1.0, np.abs(right))
                 differs = np.abs(scores[label] - right) > bound
-                cut = abs(thresholds[label] - reference.thresholds[label])
-                if differs.any() or cut > TOLERANCE:
-                    by = max(float(np.abs(scores[label] - right).max()), cut)
-                    self.found.corrupt.append(f"{job.model}@{version}, class {label}: differs by {by:.3g}")
+                threshold_error = abs(thresholds[label] - reference.thresholds[label])
+                if differs.any() or threshold_error > TOLERANCE:
+                    by = max(float(np.abs(scores[label] - right).max()), threshold_error)
+                    self.findings.corrupt.append(f"{job.model}@{version}, class {label}: differs by {by:.3g}")
 
     def _read(self, connection: sa.Connection) -> None:
         def rows(query: str) -> list[dict[str, Any]]:
@@ -98,15 +99,18 @@ class Audit:
         for job in self._accepted.values():
             row = self._jobs.get(job.id)
             if row is None:
-                self.found.lost.append(f"{job.id} ({job.story}) is not there")
-            elif row["state"] != job.wanted:
+                self.findings.lost.append(f"{job.id} ({job.scenario}) is missing")
+            elif row["state"] != job.expected_state:
                 reason = f"{row['error_code']}: {row['error_message']}" if row["error_code"] else row["stage"]
-                self.found.lost.append(
-                    f"{job.id} ({job.recipe}, {job.story}) is {row['state']}, not {job.wanted}; {reason}"
+                self.findings.lost.append(
+                    f"{job.id} ({job.workload}, {job.scenario}) is {row['state']},"
+                    f" not {job.expected_state}; {reason}"
                 )
         known = set(self._accepted) | {reference.job_id for reference in self._references.values()}
         for unknown in sorted(set(self._jobs) - known):
-            self.found.duplicated.append(f"{unknown} ({self._jobs[unknown]['model']}) was accepted by nobody")
+            self.findings.duplicated.append(
+                f"{unknown} ({self._jobs[unknown]['model']}) was accepted for no client"
+            )
 
     def _check_students(self) -> None:
         told: Counter[tuple[str, int, str]] = Counter()
@@ -120,28 +124,30 @@ class Audit:
                 told[job, event["data"]["class_index"], event["data"]["method"]] += 1
             elif kind in {"teacher_finished", "version_published", "job_succeeded"}:
                 once[job, kind] += 1
-            ends[job] += kind in _LASTS
+            ends[job] += kind in _FINAL_EVENTS
             ends[job] -= kind == "job_retried"
         for (job, index, method), times in told.items():
             if times > 1:
-                self.found.duplicated.append(f"{job}: class {index}, {method} finished {times} times")
-        self.found.duplicated += [
+                self.findings.duplicated.append(f"{job}: class {index}, {method} finished {times} times")
+        self.findings.duplicated += [
             f"{job}: {times} × {kind}" for (job, kind), times in once.items() if times > 1
         ]
-        self.found.duplicated += [f"{job} ended {times} times" for job, times in ends.items() if times > 1]
+        self.findings.duplicated += [f"{job} ended {times} times" for job, times in ends.items() if times > 1]
         for job, seen in numbers.items():
             if seen != list(range(1, len(seen) + 1)):
-                self.found.lost.append(f"{job}: its events are numbered {seen[:5]} … {seen[-3:]}")
+                self.findings.lost.append(f"{job}: its events are numbered {seen[:5]} … {seen[-3:]}")
         stored = {
             (row["job_id"], row["class_index"], row["method"])
             for row in self._students
             if row["state"] == "succeeded" and row["method"] != "teacher"
         }
-        self.found.lost += [f"{pair} is stored and was not told" for pair in sorted(stored - set(told))]
-        self.found.lost += [f"{pair} was told and is not stored" for pair in sorted(set(told) - stored)]
+        self.findings.lost += [f"{pair} is stored but has no event" for pair in sorted(stored - set(told))]
+        self.findings.lost += [
+            f"{pair} has an event but is not stored" for pair in sorted(set(told) - stored)
+        ]
 
     def _check_versions(self) -> None:
-        """Every succeeded job has one version, with the students of the undisturbed run, bytes compared."""
+        """Check that every succeeded job has one version and the same students as its reference."""
         digests: dict[str, dict[tuple[int, str], str]] = {}
         for row in self._students:
             digests.setdefault(row["job_id"], {})[row["class_index"], row["method"]] = row["digest"]
@@ -150,21 +156,21 @@ class Audit:
             if job.id not in self._jobs:
                 continue
             row = self._jobs[job.id]
-            # A job that failed in part publishes what it has; one that was cancelled later keeps that.
-            if published not in _VERSIONS.get(row["state"], (job.given_up > 0, 0)):
-                self.found.corrupt.append(f"{job.id} is {row['state']} with {published} versions")
+            # A partially failed job publishes its finished students and keeps them if it is cancelled later.
+            if published not in _VERSIONS.get(row["state"], (job.solver_retries > 0, 0)):
+                self.findings.corrupt.append(f"{job.id} is {row['state']} with {published} versions")
             if row["state"] != "succeeded":
                 continue
-            right = digests[self._references[job.recipe].job_id]
+            right = digests[self._references[job.workload].job_id]
             mine = digests.get(job.id, {})
             if set(mine) != set(right):
-                self.found.corrupt.append(f"{job.id} has {len(mine)} students, not {len(right)}")
+                self.findings.corrupt.append(f"{job.id} has {len(mine)} students, not {len(right)}")
             both = [pair for pair in right if pair in mine]
-            self.found.compared += len(both)
-            self.found.identical += sum(mine[pair] == right[pair] for pair in both)
+            self.findings.compared += len(both)
+            self.findings.identical += sum(mine[pair] == right[pair] for pair in both)
 
     def _check_blobs(self, connection: sa.Connection) -> None:
-        """Every blob that is there is what its name says, and every one that is needed is there."""
+        """Check the SHA-256 of every complete blob, and that every student's blob exists."""
         names = connection.execute(sa.text("SELECT digest, size FROM blobs WHERE complete")).all()
         pieces = sa.text("SELECT data FROM blob_chunks WHERE digest = :digest ORDER BY position")
         whole = set()
@@ -174,13 +180,17 @@ class Audit:
                 sha.update(piece)
                 length += len(piece)
             whole.add(digest)
-            self.found.blobs += 1
+            self.findings.blobs += 1
             if sha.hexdigest() != digest or length != size:
-                self.found.corrupt.append(
+                self.findings.corrupt.append(
                     f"blob {digest}: {length} of {size} bytes, sha256 {sha.hexdigest()}"
                 )
         needed = {row["digest"] for row in self._students if row["digest"]}
-        self.found.corrupt += [f"blob {digest} of a student is missing" for digest in sorted(needed - whole)]
+        self.findings.corrupt += [
+            f"blob {digest} of a student is missing" for digest in sorted(needed - whole)
+        ]
 
-    def _wanted(self, state: str) -> list[Accepted]:
-        return [job for job in self._accepted.values() if job.wanted == state and job.id in self._jobs]
+    def _expected(self, state: str) -> list[AcceptedJob]:
+        return [
+            job for job in self._accepted.values() if job.expected_state == state and job.id in self._jobs
+        ]

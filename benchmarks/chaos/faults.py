@@ -1,4 +1,4 @@
-"""The kinds of faults: each does its harm to something that runs, and undoes what has to be undone."""
+"""The kinds of faults. Each is injected into a running process and undone afterwards where necessary."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.chaos.house import House, Member
-from benchmarks.chaos.journal import Span
+from benchmarks.chaos.deployment import Deployment, Instance
+from benchmarks.chaos.event_log import Interval
 from benchmarks.chaos.programs import command_line, descendants
 from benchmarks.chaos.takeovers import ORDERLY, Case, Takeovers
 from benchmarks.postgres import Shutdown
 
 LONG_OUTAGE = "postgres_long"
 LONG_OUTAGE_SECONDS = 32.0
-"""Longer than a process waits for a connection, its pool's wait and its connect together."""
+"""Longer than a process waits for a connection, including the timeouts of its pool and of the connect."""
 
 
 class NoTarget(Exception):
-    """Nothing runs that this fault could be done to now."""
+    """No running process can be the target of this fault now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """weight: how often it comes, next to the others. most: of it in one run; 0 for any number."""
+    """weight: relative frequency. max_count: most faults of this kind in one run; 0 for no limit."""
 
     name: str
     weight: int
-    most: int = 0
+    max_count: int = 0
 
 
 SHARED = (
@@ -52,7 +52,7 @@ SHARED = (
     Kind("disk_full_cache", 5),
     Kind("postgres_fast", 3),
     Kind("postgres_crash", 3),
-    Kind(LONG_OUTAGE, 1, most=1),
+    Kind(LONG_OUTAGE, 1, max_count=1),
 )
 EMBEDDED = (
     Kind("disk_full_sqlite", 8),
@@ -69,20 +69,20 @@ class Faults:
     broken: errors of the injection itself, for which the service is not to blame.
     """
 
-    def __init__(self, house: House, takeovers: Takeovers | None = None) -> None:
-        self._house, self._takeovers = house, takeovers
-        self._journal = house.journal
+    def __init__(self, deployment: Deployment, takeovers: Takeovers | None = None) -> None:
+        self._deployment, self._takeovers = deployment, takeovers
+        self._event_log = deployment.event_log
         self._lock = threading.Lock()
-        self._under_way: set[str] = set()
+        self._busy: set[str] = set()
         self.done: Counter[str] = Counter()
         self.broken: list[str] = []
 
     def possible(self, kinds: Sequence[Kind]) -> list[Kind]:
-        """Those that this machine and this house allow."""
-        return [kind for kind in kinds if kind.name not in self._house.unavailable]
+        """The kinds that this machine and this deployment support."""
+        return [kind for kind in kinds if kind.name not in self._deployment.unavailable]
 
     def inject(self, kind: str, rng: random.Random) -> bool:
-        """Do one, to its end; whether there was anything to do it to."""
+        """Inject one fault and wait for its end. Returns False if there was no target."""
         act: Callable[[random.Random], None] = getattr(self, f"_{kind}")
         try:
             act(rng)
@@ -93,22 +93,22 @@ class Faults:
     def _count(self, kind: str, **about: Any) -> None:
         with self._lock:
             self.done[kind] += 1
-        self._journal.note("fault", kind=kind, **about)
+        self._event_log.record("fault", kind=kind, **about)
 
     def _kill_worker(self, rng: random.Random) -> None:
-        member, pid = _pick(rng, self._house.workers)
-        self._lose("kill_worker", member.name, pid)
+        instance, pid = _pick(rng, self._deployment.workers)
+        self._begin_takeover("kill_worker", instance.name, pid)
         _signal(pid, signal.SIGKILL)
-        self._count("kill_worker", worker=member.name, pid=pid)
+        self._count("kill_worker", worker=instance.name, pid=pid)
 
     def _kill_server(self, rng: random.Random) -> None:
-        member, pid = _pick(rng, self._house.apis)
-        member.program.doom("killed")
+        instance, pid = _pick(rng, self._deployment.apis)
+        instance.program.mark_down("killed")
         _signal(pid, signal.SIGKILL)
-        self._count("kill_server", server=member.name, pid=pid)
+        self._count("kill_server", server=instance.name, pid=pid)
 
     def _kill_solver(self, rng: random.Random) -> None:
-        workers = [worker.pid for worker in self._house.workers]
+        workers = [worker.pid for worker in self._deployment.workers]
         solvers = [
             pid
             for worker in workers
@@ -123,110 +123,110 @@ class Faults:
         self._count("kill_solver", pid=pid)
 
     def _stop_worker(self, rng: random.Random) -> None:
-        member, pid = _pick(rng, self._house.workers)
+        instance, pid = _pick(rng, self._deployment.workers)
         seconds = rng.uniform(1.0, 12.0)
-        with self._alone(f"stop {pid}"):
-            case = self._lose("stop_worker", member.name, pid)
-            span = member.cut.begin("stopped")
+        with self._exclusive(f"stop {pid}"):
+            case = self._begin_takeover("stop_worker", instance.name, pid)
+            interval = instance.disconnected.begin("stopped")
             _signal(pid, signal.SIGSTOP)
-            self._count("stop_worker", worker=member.name, pid=pid, seconds=round(seconds, 1))
+            self._count("stop_worker", worker=instance.name, pid=pid, seconds=round(seconds, 1))
             time.sleep(seconds)
             _continue(pid)
-            member.cut.finish(span)
-            self._come_back(case)
+            instance.disconnected.finish(interval)
+            self._resumed(case)
 
     def _stop_server(self, rng: random.Random) -> None:
-        member, pid = _pick(rng, self._house.apis)
+        instance, pid = _pick(rng, self._deployment.apis)
         seconds = rng.uniform(1.0, 6.0)
-        with self._alone(f"stop {pid}"):
-            span = member.program.troubled.begin("stopped")
+        with self._exclusive(f"stop {pid}"):
+            interval = instance.program.downtime.begin("stopped")
             _signal(pid, signal.SIGSTOP)
-            self._count("stop_server", server=member.name, pid=pid, seconds=round(seconds, 1))
+            self._count("stop_server", server=instance.name, pid=pid, seconds=round(seconds, 1))
             time.sleep(seconds)
             _continue(pid)
-            member.program.troubled.finish(span)
+            instance.program.downtime.finish(interval)
 
     def _terminate_worker(self, rng: random.Random) -> None:
-        member, pid = _pick(rng, self._house.workers)
-        self._lose(ORDERLY, member.name, pid)
+        instance, pid = _pick(rng, self._deployment.workers)
+        self._begin_takeover(ORDERLY, instance.name, pid)
         _signal(pid, signal.SIGTERM)
-        self._count("terminate_worker", worker=member.name, pid=pid)
+        self._count("terminate_worker", worker=instance.name, pid=pid)
 
     def _reset_connections(self, rng: random.Random) -> None:
-        member = _choose(rng, [m for m in self._members() if m.proxy is not None])
-        if member.proxy is None:
+        instance = _choose(rng, [m for m in self._instances() if m.proxy is not None])
+        if instance.proxy is None:
             raise NoTarget
-        member.cut.moment("connections reset")
-        broken = member.proxy.reset()
-        self._count("reset_connections", member=member.name, connections=broken)
+        instance.disconnected.add_instant("connections reset")
+        broken = instance.proxy.reset()
+        self._count("reset_connections", instance=instance.name, connections=broken)
 
     def _stall_connections(self, rng: random.Random) -> None:
-        member = _choose(rng, [m for m in self._members() if m.proxy is not None])
+        instance = _choose(rng, [m for m in self._instances() if m.proxy is not None])
         seconds = rng.uniform(1.0, 12.0)
-        pid = member.pid
-        if member.proxy is None or pid is None:
+        pid = instance.pid
+        if instance.proxy is None or pid is None:
             raise NoTarget
-        with self._alone(f"stall {member.name}"):
-            case = self._lose("stall_connections", member.name, pid)
-            span = member.cut.begin("connections stalled")
-            member.proxy.stall()
-            self._count("stall_connections", member=member.name, seconds=round(seconds, 1))
+        with self._exclusive(f"stall {instance.name}"):
+            case = self._begin_takeover("stall_connections", instance.name, pid)
+            interval = instance.disconnected.begin("connections stalled")
+            instance.proxy.stall()
+            self._count("stall_connections", instance=instance.name, seconds=round(seconds, 1))
             time.sleep(seconds)
-            member.proxy.resume()
-            member.cut.finish(span)
-            self._come_back(case)
+            instance.proxy.resume()
+            instance.disconnected.finish(interval)
+            self._resumed(case)
 
     def _cut_network(self, rng: random.Random) -> None:
-        member = _choose(rng, [m for m in self._members() if m.network is not None])
+        instance = _choose(rng, [m for m in self._instances() if m.network is not None])
         seconds = rng.uniform(1.0, 14.0)
-        pid = member.pid
-        if member.network is None or pid is None:
+        pid = instance.pid
+        if instance.network is None or pid is None:
             raise NoTarget
-        with self._alone(f"cut {member.name}"):
-            case = self._lose("cut_network", member.name, pid)
-            span = member.cut.begin("network cut")
-            member.network.pull()
-            self._count("cut_network", member=member.name, seconds=round(seconds, 1))
+        with self._exclusive(f"cut {instance.name}"):
+            case = self._begin_takeover("cut_network", instance.name, pid)
+            interval = instance.disconnected.begin("network cut")
+            instance.network.disconnect()
+            self._count("cut_network", instance=instance.name, seconds=round(seconds, 1))
             time.sleep(seconds)
-            member.network.plug()
-            member.cut.finish(span)
-            self._come_back(case)
+            instance.network.reconnect()
+            instance.disconnected.finish(interval)
+            self._resumed(case)
 
     def _clock_step(self, rng: random.Random) -> None:
-        member = _choose(rng, [m for m in self._members() if m.clock is not None])
-        if member.clock is None:
+        instance = _choose(rng, [m for m in self._instances() if m.clock is not None])
+        if instance.clock is None:
             raise NoTarget
         seconds = rng.choice((-1.0, 1.0)) * rng.choice((2.0, 40.0, 700.0, 90_000.0))
-        with self._alone(f"clock {member.name}"):
-            member.clock.step(seconds)
-            self._count("clock_step", member=member.name, seconds=seconds)
+        with self._exclusive(f"clock {instance.name}"):
+            instance.clock.step(seconds)
+            self._count("clock_step", instance=instance.name, seconds=seconds)
             time.sleep(rng.uniform(2.0, 15.0))
-            member.clock.step(0.0)
+            instance.clock.step(0.0)
 
     def _disk_full_cache(self, rng: random.Random) -> None:
-        self._fill("disk_full_cache", rng.choice(sorted(self._house.disks)), rng)
+        self._fill("disk_full_cache", rng.choice(sorted(self._deployment.disks)), rng)
 
     def _disk_full_sqlite(self, rng: random.Random) -> None:
-        # What is in the files can still be read: whether a server is ready then, both may be said.
-        span = self._house.unclear.begin("disk full")
+        # The database can still be read, so a server may report ready or not ready.
+        interval = self._deployment.read_only.begin("disk full")
         try:
             self._fill("disk_full_sqlite", "data", rng)
         finally:
-            self._house.unclear.finish(span)
+            self._deployment.read_only.finish(interval)
 
     def _fill(self, kind: str, disk: str, rng: random.Random) -> None:
         seconds = rng.uniform(2.0, 7.0)
-        with self._alone(f"fill {disk}"):
+        with self._exclusive(f"fill {disk}"):
             until = time.monotonic() + seconds
-            self._house.disks[disk].fill()
+            self._deployment.disks[disk].fill()
             self._count(kind, disk=disk, seconds=round(seconds, 1))
             try:
                 while time.monotonic() < until:
-                    # What the programs delete meanwhile is taken, too.
-                    self._house.disks[disk].fill()
+                    # Also fill the space that the programs free meanwhile.
+                    self._deployment.disks[disk].fill()
                     time.sleep(0.2)
             finally:
-                self._house.disks[disk].free()
+                self._deployment.disks[disk].free()
 
     def _postgres_fast(self, rng: random.Random) -> None:
         self._restart("postgres_fast", Shutdown.FAST, rng.uniform(0.0, 1.0))
@@ -238,52 +238,52 @@ class Faults:
         self._restart(LONG_OUTAGE, Shutdown.FAST, LONG_OUTAGE_SECONDS)
 
     def _restart(self, kind: str, how: Shutdown, pause: float) -> None:
-        postgres = self._house.postgres
-        if postgres is None or not self._house.database_lock.acquire(blocking=kind == LONG_OUTAGE):
+        postgres = self._deployment.postgres
+        if postgres is None or not self._deployment.database_lock.acquire(blocking=kind == LONG_OUTAGE):
             raise NoTarget
-        span: Span = self._house.down(kind)
+        interval: Interval = self._deployment.begin_outage(kind)
         try:
             postgres.stop(how)
             self._count(kind, seconds=round(pause, 1))
             time.sleep(pause)
             postgres.start()
         finally:
-            self._house.away.finish(span)
-            self._house.database_lock.release()
+            self._deployment.outages.finish(interval)
+            self._deployment.database_lock.release()
 
     @contextmanager
-    def _alone(self, what: str) -> Iterator[None]:
-        """One thing is done to one target once at a time. Raises NoTarget while it is."""
+    def _exclusive(self, what: str) -> Iterator[None]:
+        """Prevents two faults of one kind on one target at the same time. Raises NoTarget."""
         with self._lock:
-            if what in self._under_way:
+            if what in self._busy:
                 raise NoTarget
-            self._under_way.add(what)
+            self._busy.add(what)
         try:
             yield
         finally:
             with self._lock:
-                self._under_way.discard(what)
+                self._busy.discard(what)
 
-    def _lose(self, kind: str, worker: str, pid: int) -> Case | None:
+    def _begin_takeover(self, kind: str, worker: str, pid: int) -> Case | None:
         return None if self._takeovers is None else self._takeovers.begin(kind, worker, pid)
 
-    def _come_back(self, case: Case | None) -> None:
+    def _resumed(self, case: Case | None) -> None:
         if self._takeovers is not None:
             self._takeovers.came_back(case)
 
-    def _members(self) -> list[Member]:
-        return [*self._house.apis, *self._house.workers]
+    def _instances(self) -> list[Instance]:
+        return [*self._deployment.apis, *self._deployment.workers]
 
 
-def _choose(rng: random.Random, members: list[Member]) -> Member:
-    if not members:
+def _choose(rng: random.Random, instances: list[Instance]) -> Instance:
+    if not instances:
         raise NoTarget
-    return rng.choice(members)
+    return rng.choice(instances)
 
 
-def _pick(rng: random.Random, members: list[Member]) -> tuple[Member, int]:
-    """One that runs, and its process."""
-    running = [(member, pid) for member in members if (pid := member.pid) is not None]
+def _pick(rng: random.Random, instances: list[Instance]) -> tuple[Instance, int]:
+    """A random running instance and its process id."""
+    running = [(instance, pid) for instance in instances if (pid := instance.pid) is not None]
     if not running:
         raise NoTarget
     return rng.choice(running)

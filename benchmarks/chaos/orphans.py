@@ -1,24 +1,24 @@
-"""Processes of ours that outlive those they belong to."""
+"""Finds processes of the service that outlive their parents."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from benchmarks.chaos.house import House
+from benchmarks.chaos.deployment import Deployment
 from benchmarks.chaos.programs import command_line, descendants, marked
 
-_LOOK_SECONDS = 1.0
-_PATIENCE = 3
-"""Looks: a process that is still without its owner after so many is an orphan."""
+_POLL_SECONDS = 1.0
+_MISSES = 3
+"""Number of polls without an owner after which a process counts as an orphan."""
 _LAST_SECONDS = 3.0
 
 
 class Orphans:
-    """A thread that looks for them until `stop`. found: command lines by process."""
+    """A thread that searches for orphans until `stop`. found: command lines by process id."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
         self._stopping = threading.Event()
         self._seen: dict[int, int] = {}
         self.found: dict[int, str] = {}
@@ -26,28 +26,28 @@ class Orphans:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the search."""
         self._stopping.set()
         self._thread.join()
 
-    def left(self) -> dict[int, str]:
-        """All that were found, with those that are left now that everything was stopped."""
+    def remaining(self) -> dict[int, str]:
+        """Orphans found so far, and all processes that still run after the service was stopped."""
         deadline = time.monotonic() + _LAST_SECONDS
-        while (alive := marked(self._house.mark)) and time.monotonic() < deadline:
+        while (alive := marked(self._deployment.mark)) and time.monotonic() < deadline:
             time.sleep(0.1)
         return self.found | {pid: command_line(pid) for pid in alive}
 
     def _run(self) -> None:
-        while not self._stopping.wait(_LOOK_SECONDS):
+        while not self._stopping.wait(_POLL_SECONDS):
             owned: set[int] = set()
             # Listed before the owned processes: one that starts in between cannot be taken for an orphan.
-            lonely = set(marked(self._house.mark))
-            for program in self._house.programs:
+            candidates = set(marked(self._deployment.mark))
+            for program in self._deployment.programs:
                 pid = program.pid
                 owned |= set() if pid is None else {pid, *descendants(pid)}
-            lonely -= owned
-            self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in lonely}
+            candidates -= owned
+            self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in candidates}
             for pid, times in self._seen.items():
-                if times == _PATIENCE:
+                if times == _MISSES:
                     self.found[pid] = command_line(pid)
-                    self._house.journal.note("orphan", pid=pid, command=self.found[pid])
+                    self._deployment.event_log.record("orphan", pid=pid, command=self.found[pid])

@@ -1,4 +1,4 @@
-"""When which fault comes: drawn from a seed, so that a run can be made again."""
+"""The schedule of faults, drawn from a seed so that a run can be repeated."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks.chaos.event_log import EventLog
 from benchmarks.chaos.faults import Faults, Kind
-from benchmarks.chaos.journal import Journal
 
 _TRIES = 20
 _AGAIN_SECONDS = 0.3
@@ -18,7 +18,7 @@ _AGAIN_SECONDS = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A fault at a moment, in seconds since the faults began. seed: of what it draws itself."""
+    """A scheduled fault. at: seconds since the first. seed: seed of its own random choices."""
 
     at: float
     kind: str
@@ -26,18 +26,18 @@ class Planned:
 
 
 def plan(kinds: Sequence[Kind], number: int, seconds: float, seed: int) -> list[Planned]:
-    """So many faults in so many seconds: each kind at least once if there is room, then by weight."""
+    """Schedule ``number`` faults within ``seconds``: each kind once if possible, the others by weight."""
     rng = random.Random(seed)
     drawn = [kind.name for kind in rng.sample(kinds, min(number, len(kinds)))]
     counts = Counter(drawn)
     while len(drawn) < number:
-        allowed = [kind for kind in kinds if not kind.most or counts[kind.name] < kind.most]
+        allowed = [kind for kind in kinds if not kind.max_count or counts[kind.name] < kind.max_count]
         (kind,) = rng.choices(allowed, [kind.weight for kind in allowed])
         drawn.append(kind.name)
         counts[kind.name] += 1
     rng.shuffle(drawn)
-    # Those that can come but once take long: not at the very end.
-    rare = {kind.name for kind in kinds if kind.most}
+    # Kinds with a limit take long, so they are kept away from the start and the end.
+    rare = {kind.name for kind in kinds if kind.max_count}
     drawn.sort(key=lambda name: name in rare)
     for _ in range(sum(name in rare for name in drawn)):
         drawn.insert(rng.randrange(len(drawn) // 4, 3 * len(drawn) // 4 + 1), drawn.pop())
@@ -47,10 +47,10 @@ def plan(kinds: Sequence[Kind], number: int, seconds: float, seed: int) -> list[
     ]
 
 
-def carry_out(faults: Faults, planned: Sequence[Planned], kinds: Sequence[Kind], journal: Journal) -> None:
-    """Each fault at its time, in a thread of its own; returns when the last one is over.
+def carry_out(faults: Faults, planned: Sequence[Planned], kinds: Sequence[Kind], event_log: EventLog) -> None:
+    """Inject each fault at its time in its own thread; returns when the last one is over.
 
-    Where there is nothing to do one to, another moment or another kind is tried.
+    A fault without a target is tried again a little later, and finally replaced by another kind.
     """
     started = time.monotonic()
     threads = []
@@ -60,7 +60,7 @@ def carry_out(faults: Faults, planned: Sequence[Planned], kinds: Sequence[Kind],
         thread.start()
         threads.append(thread)
         if place % 20 == 0:
-            journal.say(f"{place} of {len(planned)} faults: {dict(faults.done)}")
+            event_log.report(f"{place} of {len(planned)} faults: {dict(faults.done)}")
     for thread in threads:
         thread.join()
 
@@ -72,9 +72,9 @@ def _inject(faults: Faults, planned: Planned, kinds: list[Kind]) -> None:
         try:
             if faults.inject(kind, rng):
                 return
-        except Exception as error:  # noqa: BLE001 - whatever broke here is no fault of the service
+        except Exception as error:  # noqa: BLE001 - an error of the injection, not of the service
             faults.broken.append(f"{kind}: {error!r}")
             return
         time.sleep(_AGAIN_SECONDS)
         if attempt >= _TRIES // 4:
-            kind = rng.choice([each.name for each in kinds if not each.most])
+            kind = rng.choice([each.name for each in kinds if not each.max_count])

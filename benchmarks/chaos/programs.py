@@ -12,20 +12,21 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.chaos.journal import Journal, Span, Spans
+from benchmarks.chaos.event_log import EventLog, Interval, Intervals
 from benchmarks.starting import Starter
 
 MARK = "STMS_CHAOS_RUN"
-"""Environment variable by which everything that descends from our programs is known."""
+"""Environment variable that marks the programs and, by inheritance, all their descendants."""
 _STOP_SECONDS = 30.0
-_LOOK_SECONDS = 0.1
-_PAUSES = (0.3, 2.0)
+_POLL_SECONDS = 0.1
+_RESTART_SECONDS = (0.3, 2.0)
 
 
 class Program:
-    """One program, started again when it ends. troubled: when it was down, stopped or just come back.
+    """One supervised program. downtime: intervals in which it was down or stopped.
 
-    command: with its arguments. environ: added to the environment, the service's own settings left out.
+    command: program and arguments. environ: variables added to the environment, from which all other
+    settings of the service are removed. starts: how often it was started.
     """
 
     def __init__(
@@ -34,37 +35,37 @@ class Program:
         command: Sequence[str | Path],
         environ: Mapping[str, str],
         folder: Path,
-        journal: Journal,
+        event_log: EventLog,
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
-        self.troubled = Spans(journal)
+        self.downtime = Intervals(event_log)
         self._command = [str(part) for part in command]
         # The caller's STMS_ variables configure another service and are not inherited.
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("STMS_")}
         self._environ = inherited | dict(environ)
         self._folder = folder
-        self._journal = journal
+        self._event_log = event_log
         self._lock = threading.RLock()
         self._starter = Starter()
         self._process: subprocess.Popen[bytes] | None = None
-        self._wanted = False
-        self._again_at: float | None = None
-        self._down: Span | None = None
+        self._should_run = False
+        self._restart_at: float | None = None
+        self._down: Interval | None = None
         self.starts = 0
 
     @property
     def pid(self) -> int | None:
-        """Of the running process."""
+        """Process id; None while it does not run."""
         with self._lock:
             alive = self._process is not None and self._process.poll() is None
             return self._process.pid if alive and self._process is not None else None
 
     def start(self) -> None:
-        """Start it, and want it to run from now on."""
+        """Start the program, and have it restarted whenever it ends."""
         with self._lock:
-            self._wanted = True
-            self._again_at = None
+            self._should_run = True
+            self._restart_at = None
             with self.log.open("ab") as output:
                 self._process = self._starter.start(
                     self._command,
@@ -75,36 +76,36 @@ class Program:
                     stderr=output,
                 )
             self.starts += 1
-            self._journal.note("started", program=self.name, pid=self._process.pid)
+            self._event_log.record("started", program=self.name, pid=self._process.pid)
             if self._down is not None:
-                self.troubled.finish(self._down)
+                self.downtime.finish(self._down)
                 self._down = None
 
-    def doom(self, why: str) -> None:
-        """It, or a part it cannot do without, is about to be killed: down until it is started again."""
+    def mark_down(self, reason: str) -> None:
+        """Record that the program is down until its next start, because it is about to be killed."""
         with self._lock:
             if self._down is None:
-                self._down = self.troubled.begin(why)
+                self._down = self.downtime.begin(reason)
 
-    def look(self, rng: random.Random) -> None:
-        """Start it again if it has ended, a short while later."""
+    def restart_if_ended(self, rng: random.Random) -> None:
+        """Restart the program a short random time after it ended."""
         with self._lock:
-            if not self._wanted or self._process is None:
+            if not self._should_run or self._process is None:
                 return
             code = self._process.poll()
             if code is None:
                 return
-            if self._again_at is None:
-                self._again_at = time.monotonic() + rng.uniform(*_PAUSES)
-                self.doom(f"ended with {code}")
-                self._journal.note("ended", program=self.name, pid=self._process.pid, code=code)
-            elif time.monotonic() >= self._again_at:
+            if self._restart_at is None:
+                self._restart_at = time.monotonic() + rng.uniform(*_RESTART_SECONDS)
+                self.mark_down(f"ended with {code}")
+                self._event_log.record("ended", program=self.name, pid=self._process.pid, code=code)
+            elif time.monotonic() >= self._restart_at:
                 self.start()
 
     def stop(self) -> int | None:
-        """End it for good; returns its exit code, None if it had to be killed."""
+        """End the program for good. Returns its exit code, or None if it had to be killed."""
         with self._lock:
-            self._wanted = False
+            self._should_run = False
             process = self._process
         if process is None:
             return 0
@@ -114,35 +115,35 @@ class Program:
         try:
             return process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            self._journal.say(f"{self.name} did not end within {_STOP_SECONDS:.0f} s and is killed")
+            self._event_log.report(f"{self.name} did not end within {_STOP_SECONDS:.0f} s and is killed")
             process.kill()
             process.wait()
             return None
 
 
-class Keeper:
-    """The supervisor: a thread that looks after all programs until it is stopped."""
+class Supervisor:
+    """A thread that restarts programs until it is stopped."""
 
     def __init__(self, programs: Sequence[Program], seed: int) -> None:
         self._programs = list(programs)
         self._rng = random.Random(seed)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Start nothing again."""
+        """Stop restarting programs."""
         self._stopping.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.wait(_LOOK_SECONDS):
+        while not self._stopping.wait(_POLL_SECONDS):
             for program in self._programs:
-                program.look(self._rng)
+                program.restart_if_ended(self._rng)
 
 
 def descendants(pid: int) -> list[int]:
-    """Living processes that come from one, itself left out."""
+    """Process ids of all living descendants of a process."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -156,7 +157,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def command_line(pid: int) -> str:
-    """Program and arguments; empty for a process that is gone."""
+    """Program and arguments of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -164,17 +165,17 @@ def command_line(pid: int) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process is there and not merely waits to be reaped."""
+    """Whether the process runs and is not a zombie."""
     return _state_and_parent(pid)[0] not in "ZX"
 
 
 def parent_of(pid: int) -> int:
-    """Its parent; 0 for a process that is gone."""
+    """Process id of the parent; 0 if the process has ended."""
     return _state_and_parent(pid)[1]
 
 
 def marked(mark: str) -> list[int]:
-    """Living processes that descend from programs started with this mark."""
+    """Process ids of all living processes whose environment has this mark."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -189,9 +190,9 @@ def marked(mark: str) -> list[int]:
 
 
 def _state_and_parent(pid: int) -> tuple[str, int]:
-    """State letter, X for a process that is gone, and the parent."""
+    """State letter (X for a process that has ended) and process id of the parent."""
     try:
-        # The name, in parentheses, may hold anything.
+        # The program's name, in parentheses, may contain spaces and parentheses.
         fields = (
             Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         )

@@ -1,4 +1,4 @@
-"""A TCP proxy that breaks connections on demand: all at once, or by letting nothing through for a while."""
+"""A TCP proxy that resets or stalls its connections on demand."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 _CHUNK = 1 << 16
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER for no time: the other side gets a reset instead of an orderly end."""
+"""SO_LINGER with timeout 0: closing the socket sends RST instead of FIN."""
 
 
 class Proxy:
-    """Listens on a port of its own at 127.0.0.1 and passes everything on, in a thread of its own."""
+    """Forwards connections from a free port of 127.0.0.1 to ``host:port``, in its own thread."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self._target = (host, port)
@@ -31,19 +31,19 @@ class Proxy:
         self.resume()
 
     def reset(self) -> int:
-        """Reset every connection, both ways; returns how many there were."""
+        """Reset every connection on both sides. Returns their number."""
         return int(self._call(self._reset()))
 
     def stall(self) -> None:
-        """Let nothing through; connections stay, and new ones are taken and not served."""
+        """Stop forwarding. Open connections stay open, and new ones are accepted but not connected."""
         self._loop.call_soon_threadsafe(self._flowing.clear)
 
     def resume(self) -> None:
-        """Let everything through again."""
+        """Forward again."""
         self._loop.call_soon_threadsafe(self._flowing.set)
 
     def close(self) -> None:
-        """End it and all connections."""
+        """Stop the proxy and close all connections."""
         self._call(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -56,7 +56,7 @@ class Proxy:
         broken = list(self._writers)
         for writer in broken:
             connection = writer.get_extra_info("socket")
-            # One that was closed by the other side a moment ago is no longer there to be reset.
+            # The other side may have closed the connection meanwhile.
             with contextlib.suppress(OSError):
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             writer.transport.abort()

@@ -1,4 +1,4 @@
-"""Queries on models that the servers hold in memory, all the time; each answer must be the right one."""
+"""Continuous queries on models that the servers hold in memory; every answer is checked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from benchmarks.chaos.house import House, Member
-from benchmarks.chaos.recipes import Reference
+from benchmarks.chaos.deployment import Deployment, Instance
+from benchmarks.chaos.workloads import Reference
 
 _PAUSE_SECONDS = 0.02
 _TIMEOUT_SECONDS = 3.0
@@ -23,10 +23,11 @@ _EXAMPLES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One query. failure: empty for a right answer. warm: whether this process had answered for this class.
+class Query:
+    """One query. began, ended: time in the event log, seconds. failure: empty for a right answer.
 
-    troubled: whether the server itself was killed, stopped or away then. began, ended: journal's time.
+    warm: whether this server process had answered for this class before. server_down: whether the server was
+    killed, stopped or starting at that time.
     """
 
     began: float
@@ -34,75 +35,75 @@ class Asked:
     server: str
     failure: str
     warm: bool
-    troubled: bool
+    server_down: bool
 
 
 class Queries:
-    """A client a server, asking until `stop`. wrong: answers that were not what the undisturbed run gave."""
+    """One client per server, querying until `stop`. wrong: answers that differ from the reference run."""
 
-    def __init__(self, house: House, references: Mapping[str, Reference], seed: int) -> None:
-        self._house = house
+    def __init__(self, deployment: Deployment, references: Mapping[str, Reference], seed: int) -> None:
+        self._deployment = deployment
         self._references = list(references.values())
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self.asked: list[Asked] = []
+        self.done: list[Query] = []
         self.wrong: list[str] = []
         self._threads = [
             threading.Thread(target=self._ask, args=(api, random.Random(seed * 100 + place)), daemon=True)
-            for place, api in enumerate(house.apis)
+            for place, api in enumerate(deployment.apis)
         ]
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Ask nothing more."""
+        """Stop the clients."""
         self._stopping.set()
         for thread in self._threads:
             thread.join()
 
-    def failures(self, *, warm: bool | None = None, troubled: bool | None = None) -> Counter[str]:
-        """How many failed, by kind."""
+    def failures(self, *, warm: bool | None = None, server_down: bool | None = None) -> Counter[str]:
+        """Numbers of failed queries by kind of failure."""
         return Counter(
-            asked.failure
-            for asked in self.asked
-            if asked.failure
-            and (warm is None or asked.warm is warm)
-            and (troubled is None or asked.troubled is troubled)
+            query.failure
+            for query in self.done
+            if query.failure
+            and (warm is None or query.warm is warm)
+            and (server_down is None or query.server_down is server_down)
         )
 
-    def _ask(self, api: Member, rng: random.Random) -> None:
+    def _ask(self, api: Instance, rng: random.Random) -> None:
         address = urlsplit(api.url)
         connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=_TIMEOUT_SECONDS)
         warm: set[tuple[int, str, str]] = set()
         while not self._stopping.wait(_PAUSE_SECONDS):
             reference = rng.choice(self._references)
             label = rng.choice(list(reference.scores))
-            instance = (api.program.starts, reference.model, label)
-            began = self._house.journal.now
-            failure = self._once(connection, reference, label, rng.randrange(len(reference.recipe.rows)))
-            ended = self._house.journal.now
+            key = (api.program.starts, reference.model, label)
+            began = self._deployment.event_log.now
+            failure = self._once(connection, reference, label, rng.randrange(len(reference.workload.rows)))
+            ended = self._deployment.event_log.now
             if failure:
                 connection.close()
-            troubled = bool(api.program.troubled.touching(began, ended, after=_MOMENT))
-            # The process may have been started anew between the two looks: then it is not warm.
-            known = instance in warm and api.program.starts == instance[0]
-            asked = Asked(began, ended, api.name, failure, known, troubled)
+            server_down = bool(api.program.downtime.overlapping(began, ended, after=_MOMENT))
+            # If the process was restarted during the query, it was not warm.
+            known = key in warm and api.program.starts == key[0]
+            query = Query(began, ended, api.name, failure, known, server_down)
             with self._lock:
-                self.asked.append(asked)
-            if failure and known and not troubled:
-                self._house.journal.note("query_failed", server=api.name, failure=failure)
+                self.done.append(query)
+            if failure and known and not server_down:
+                self._deployment.event_log.record("query_failed", server=api.name, failure=failure)
             if not failure:
-                warm.add(instance)
+                warm.add(key)
         connection.close()
 
     def _once(
         self, connection: http.client.HTTPConnection, reference: Reference, label: str, place: int
     ) -> str:
-        """One question about row ``place``; empty for the right answer, else what came instead."""
-        body = json.dumps({"x": reference.recipe.rows[place].tolist()})
+        """Query one row. Returns an empty string for the right answer, otherwise the kind of failure."""
+        body = json.dumps({"x": reference.workload.rows[place].tolist()})
         path = f"/v1/models/{quote(reference.model)}/classes/{quote(label)}:query"
         headers = {
-            "Authorization": f"Bearer {next(iter(self._house.keys.values()))}",
+            "Authorization": f"Bearer {next(iter(self._deployment.keys.values()))}",
             "Content-Type": "application/json",
         }
         try:

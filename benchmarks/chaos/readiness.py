@@ -13,20 +13,23 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 
-from benchmarks.chaos.house import House, Member
+from benchmarks.chaos.deployment import Deployment, Instance
 
 GRACE_SECONDS = 3.0
-"""Until a server says that the database is away."""
+"""Time in which a server must notice that the database is down."""
 RETURN_SECONDS = 5.0
-"""Until it says that all is well again."""
+"""Time in which it must notice that the database is back."""
 _PAUSE_SECONDS = 0.25
 _TIMEOUT_SECONDS = 15.0
 _STARTING_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One answer. status: 0 for none. reasons: checks that failed. Times are the journal's."""
+class Probe:
+    """One answer of /readyz. began, ended: time in the event log, seconds. status: 0 if there was no answer.
+
+    reasons: the required checks that failed.
+    """
 
     began: float
     ended: float
@@ -36,77 +39,86 @@ class Look:
 
 
 class Readiness:
-    """A thread a server that asks four times a second until `stop`."""
+    """One thread per server that calls /readyz four times a second until `stop`."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self.looks: list[Look] = []
-        self._threads = [threading.Thread(target=self._run, args=(api,), daemon=True) for api in house.apis]
+        self.probes: list[Probe] = []
+        self._threads = [
+            threading.Thread(target=self._run, args=(api,), daemon=True) for api in deployment.apis
+        ]
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop the probes."""
         self._stopping.set()
         for thread in self._threads:
             thread.join()
 
-    def ready_without_database(self) -> list[Look]:
-        """Said to be ready though the database had been away for longer than the grace."""
+    def ready_without_database(self) -> list[Probe]:
+        """Probes answered with 200 though the database had been down for longer than `GRACE_SECONDS`."""
         return [
-            look
-            for look in self.looks
-            if look.status == 200 and self._away(look.server, look.began - GRACE_SECONDS, look.ended)
+            probe
+            for probe in self.probes
+            if probe.status == 200
+            and self._unreachable(probe.server, probe.began - GRACE_SECONDS, probe.ended)
         ]
 
-    def not_ready_with_database(self) -> list[Look]:
-        """Said not to be ready, or nothing, though all had been well for a while."""
-        return [look for look in self.looks if look.status != 200 and not self._excused(look)]
+    def not_ready_with_database(self) -> list[Probe]:
+        """Probes not answered with 200 though server and database had been up for a while."""
+        return [probe for probe in self.probes if probe.status != 200 and not self._excused(probe)]
 
-    def truths(self) -> int:
-        """Answers that were as they must be, on both sides."""
+    def correct(self) -> int:
+        """Number of correct answers."""
         wrong = len(self.ready_without_database()) + len(self.not_ready_with_database())
-        return len(self.looks) - wrong
+        return len(self.probes) - wrong
 
-    def _member(self, name: str) -> Member:
-        return next(api for api in self._house.apis if api.name == name)
+    def _instance(self, name: str) -> Instance:
+        return next(api for api in self._deployment.apis if api.name == name)
 
-    def _away(self, server: str, begin: float, end: float) -> bool:
-        """Whether the database was out of the server's reach for the whole time."""
-        cut = self._member(server).cut
-        return any(spans.within(begin, end) >= end - begin for spans in (self._house.away, cut))
+    def _unreachable(self, server: str, begin: float, end: float) -> bool:
+        """Whether the server could not reach the database during the whole interval."""
+        cut = self._instance(server).disconnected
+        return any(
+            intervals.seconds_within(begin, end) >= end - begin
+            for intervals in (self._deployment.outages, cut)
+        )
 
-    def _excused(self, look: Look) -> bool:
-        member = self._member(look.server)
-        since = look.began - GRACE_SECONDS
+    def _excused(self, probe: Probe) -> bool:
+        instance = self._instance(probe.server)
+        since = probe.began - GRACE_SECONDS
         if any(
-            spans.touching(since, look.ended) for spans in (self._house.away, self._house.unclear, member.cut)
+            intervals.overlapping(since, probe.ended)
+            for intervals in (self._deployment.outages, self._deployment.read_only, instance.disconnected)
         ):
             return True
-        # A process that was started needs its time to open everything; one that was stopped does not.
+        # A process that was restarted needs time to start up; one that was only stopped does not.
         return bool(
-            member.program.troubled.touching(since, look.ended)
+            instance.program.downtime.overlapping(since, probe.ended)
             or (
-                look.status == 0
-                and member.program.troubled.touching(look.began - _STARTING_SECONDS, look.ended)
+                probe.status == 0
+                and instance.program.downtime.overlapping(probe.began - _STARTING_SECONDS, probe.ended)
             )
         )
 
-    def _run(self, api: Member) -> None:
+    def _run(self, api: Instance) -> None:
         while not self._stopping.wait(_PAUSE_SECONDS):
-            began = self._house.journal.now
+            began = self._deployment.event_log.now
             status, reasons = _ask(api.url)
-            look = Look(began, self._house.journal.now, api.name, status, reasons)
+            probe = Probe(began, self._deployment.event_log.now, api.name, status, reasons)
             with self._lock:
-                self.looks.append(look)
+                self.probes.append(probe)
             if status != 200:
-                self._house.journal.note("not_ready", server=api.name, status=status, reasons=reasons)
+                self._deployment.event_log.record(
+                    "not_ready", server=api.name, status=status, reasons=reasons
+                )
 
 
 def _ask(url: str) -> tuple[int, tuple[str, ...]]:
-    """Status, and the needed checks that failed; (0, …) when nothing came."""
+    """Status and the required checks that failed; (0, …) if there was no answer."""
     started = time.monotonic()
     try:
         urllib.request.urlopen(f"{url}/readyz?verbose", timeout=_TIMEOUT_SECONDS).close()
@@ -115,7 +127,7 @@ def _ask(url: str) -> tuple[int, tuple[str, ...]]:
             return error.code, _reasons(error.read())
     except OSError as error:
         return 0, (type(error).__name__, f"{time.monotonic() - started:.1f} s")
-    except Exception as error:  # noqa: BLE001 - an answer broken off in the middle has many names
+    except Exception as error:  # noqa: BLE001 - a truncated answer raises many kinds of errors
         return 0, (type(error).__name__,)
     return 200, ()
 

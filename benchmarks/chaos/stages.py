@@ -1,4 +1,4 @@
-"""A stage: a house, its customers and its faults, then the audit."""
+"""A stage: clients and faults on one deployment, followed by the audit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from app.client import Client
-from benchmarks.chaos import recipes
+from benchmarks.chaos import workloads
 from benchmarks.chaos.audit import Audit
-from benchmarks.chaos.customers import Customers
+from benchmarks.chaos.clients import ClientPool
+from benchmarks.chaos.deployment import Deployment, embedded_deployment, shared_deployment
+from benchmarks.chaos.event_log import EventLog
 from benchmarks.chaos.faults import EMBEDDED, LONG_OUTAGE, SHARED, Faults, Kind
-from benchmarks.chaos.house import House, embedded_house, shared_house
-from benchmarks.chaos.journal import Journal
 from benchmarks.chaos.orphans import Orphans
 from benchmarks.chaos.plan import carry_out, plan
 from benchmarks.chaos.queries import Queries
@@ -31,25 +31,27 @@ _STANDSTILL_SECONDS = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a stage. seconds: in which the faults come. jobs: at least. customers: jobs under way at a time.
+    """Size of a stage.
 
-    drain: most seconds for jobs to end when the faults are over. recipes: some by name, or all. long_outage:
-    whether the database goes away once for longer than connections are waited for.
+    faults: number of faults. seconds: time over which they are spread. jobs: minimum number of jobs.
+    clients: number of concurrent clients. drain: most seconds to wait for jobs after the last fault.
+    workloads: names of the workloads; None for all. long_outage: whether one outage of the database lasts
+    longer than the timeout of a connection.
     """
 
     faults: int
     seconds: float
     jobs: int
-    customers: int
+    clients: int
     drain: float
     seed: int
-    recipes: tuple[str, ...] | None = None
+    workloads: tuple[str, ...] | None = None
     long_outage: bool = True
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a stage showed. takeovers: seconds. broken: faults that could not be made. told: the rest."""
+    """Result of a stage. takeovers: seconds. broken: errors of the injection. details: further counts."""
 
     faults: Counter[str] = field(default_factory=Counter)
     jobs: int = 0
@@ -59,132 +61,136 @@ class Outcome:
     orphans: list[str] = field(default_factory=list)
     takeovers: list[float] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    told: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
 
 
-def shared(folder: Path, journal: Journal, mark: str, size: Size) -> Outcome:
+def shared(folder: Path, event_log: EventLog, mark: str, size: Size) -> Outcome:
     """PostgreSQL, several servers and workers."""
-    return _run(shared_house(folder, journal, mark), SHARED, journal, folder, size, with_takeovers=True)
+    return _run(
+        shared_deployment(folder, event_log, mark), SHARED, event_log, folder, size, with_takeovers=True
+    )
 
 
-def embedded(folder: Path, journal: Journal, mark: str, size: Size) -> Outcome:
+def embedded(folder: Path, event_log: EventLog, mark: str, size: Size) -> Outcome:
     """`stms serve` on SQLite."""
-    return _run(embedded_house(folder, journal, mark), EMBEDDED, journal, folder, size, with_takeovers=False)
+    return _run(
+        embedded_deployment(folder, event_log, mark), EMBEDDED, event_log, folder, size, with_takeovers=False
+    )
 
 
 def _run(
-    opened: AbstractContextManager[House],
+    opened: AbstractContextManager[Deployment],
     kinds: Sequence[Kind],
-    journal: Journal,
+    event_log: EventLog,
     folder: Path,
     size: Size,
     *,
     with_takeovers: bool,
 ) -> Outcome:
     outcome = Outcome()
-    with opened as house:
-        for kind, reason in house.unavailable.items():
-            journal.say(f"left out: {kind}, {reason}")
-        house.start(size.seed)
-        journal.say(f"{len(house.apis)} servers and {len(house.workers)} workers are up")
-        with Client(house.apis[0].url, next(iter(house.keys.values())), timeout=20) as client:
-            references = recipes.run_undisturbed(client, recipes.upload(client, folder, size.recipes))
-        journal.say(f"undisturbed runs: {', '.join(references)}")
-        orphans = Orphans(house)
-        queries = Queries(house, references, size.seed)
-        readiness = Readiness(house)
-        takeovers = Takeovers(house) if with_takeovers else None
-        found = [reference.recipe for reference in references.values()]
-        customers = Customers(house, found, number=size.customers, seed=size.seed)
+    with opened as deployment:
+        for kind, reason in deployment.unavailable.items():
+            event_log.report(f"left out: {kind}, {reason}")
+        deployment.start(size.seed)
+        event_log.report(f"{len(deployment.apis)} servers and {len(deployment.workers)} workers are up")
+        with Client(deployment.apis[0].url, next(iter(deployment.keys.values())), timeout=20) as client:
+            references = workloads.run_references(client, workloads.upload(client, folder, size.workloads))
+        event_log.report(f"undisturbed runs: {', '.join(references)}")
+        orphans = Orphans(deployment)
+        queries = Queries(deployment, references, size.seed)
+        readiness = Readiness(deployment)
+        takeovers = Takeovers(deployment) if with_takeovers else None
+        found = [reference.workload for reference in references.values()]
+        pool = ClientPool(deployment, found, number=size.clients, seed=size.seed)
         time.sleep(_FIRST_SECONDS)
-        faults = Faults(house, takeovers)
-        _harm(faults, kinds, journal, size)
-        _drain(customers, journal, size)
+        faults = Faults(deployment, takeovers)
+        _harm(faults, kinds, event_log, size)
+        _drain(pool, event_log, size)
         for watcher in (queries, readiness, takeovers):
             if watcher is not None:
                 watcher.stop()
-        audit = Audit(house.database, customers.accepted, references)
-        with Client(house.apis[-1].url, next(iter(house.keys.values())), timeout=20) as client:
+        audit = Audit(deployment.database, pool.accepted, references)
+        with Client(deployment.apis[-1].url, next(iter(deployment.keys.values())), timeout=20) as client:
             audit.ask(client)
         orphans.stop()
-        house.stop()
-        left = orphans.left()
-        outcome.orphans = [f"{pid}: {command}" for pid, command in left.items()]
+        deployment.stop()
+        remaining = orphans.remaining()
+        outcome.orphans = [f"{pid}: {command}" for pid, command in remaining.items()]
         outcome.faults = faults.done
-        outcome.jobs = len(customers.accepted)
-        outcome.lost, outcome.corrupt = audit.found.lost, audit.found.corrupt + queries.wrong
-        outcome.duplicated = audit.found.duplicated + customers.doubled
+        outcome.jobs = len(pool.accepted)
+        outcome.lost, outcome.corrupt = audit.findings.lost, audit.findings.corrupt + queries.wrong
+        outcome.duplicated = audit.findings.duplicated + pool.duplicated
         outcome.takeovers = takeovers.seconds() if takeovers is not None else []
         outcome.broken = faults.broken
-        outcome.told = _told(house, customers, queries, readiness, audit)
+        outcome.details = _details(deployment, pool, queries, readiness, audit)
         if takeovers is not None:
-            outcome.told |= _told_of_takeovers(takeovers)
+            outcome.details |= _takeover_details(takeovers)
     return outcome
 
 
-def _harm(faults: Faults, kinds: Sequence[Kind], journal: Journal, size: Size) -> None:
+def _harm(faults: Faults, kinds: Sequence[Kind], event_log: EventLog, size: Size) -> None:
     possible = [kind for kind in faults.possible(kinds) if size.long_outage or kind.name != LONG_OUTAGE]
     planned = plan(possible, size.faults, size.seconds, size.seed)
-    journal.say(f"{size.faults} faults of {len(possible)} kinds in {size.seconds:.0f} s begin")
-    carry_out(faults, planned, possible, journal)
-    journal.say(f"the faults are over: {dict(faults.done)}")
+    event_log.report(f"{size.faults} faults of {len(possible)} kinds in {size.seconds:.0f} s begin")
+    carry_out(faults, planned, possible, event_log)
+    event_log.report(f"the faults are over: {dict(faults.done)}")
 
 
-def _drain(customers: Customers, journal: Journal, size: Size) -> None:
-    """Until enough jobs were accepted and all have ended, or for a while nothing has come any further."""
-    customers.finish_at(size.jobs)
+def _drain(pool: ClientPool, event_log: EventLog, size: Size) -> None:
+    """Wait until enough jobs were accepted and have ended, or no job has advanced for a while."""
+    pool.stop_after(size.jobs)
     deadline = time.monotonic() + size.drain
     moved_at, moved = time.monotonic(), -1
-    while customers.under_way and time.monotonic() < deadline:
-        if customers.moves != moved:
-            moved_at, moved = time.monotonic(), customers.moves
+    while pool.active and time.monotonic() < deadline:
+        if pool.progress_count != moved:
+            moved_at, moved = time.monotonic(), pool.progress_count
         if time.monotonic() - moved_at > _STANDSTILL_SECONDS:
-            journal.say(f"nothing has moved for {_STANDSTILL_SECONDS:.0f} s")
+            event_log.report(f"no job has advanced for {_STANDSTILL_SECONDS:.0f} s")
             break
         time.sleep(0.2)
-    if customers.under_way:
-        journal.say(f"{customers.under_way} clients still wait")
-    customers.give_up()
-    journal.say(f"{len(customers.accepted)} jobs were accepted")
+    if pool.active:
+        event_log.report(f"{pool.active} clients still wait")
+    pool.abort()
+    event_log.report(f"{len(pool.accepted)} jobs were accepted")
 
 
-def _told(
-    house: House, customers: Customers, queries: Queries, readiness: Readiness, audit: Audit
+def _details(
+    deployment: Deployment, pool: ClientPool, queries: Queries, readiness: Readiness, audit: Audit
 ) -> dict[str, Any]:
-    outages = [asked for asked in queries.asked if house.away.touching(asked.began, asked.ended)]
+    outages = [query for query in queries.done if deployment.outages.overlapping(query.began, query.ended)]
     during = Counter(
-        asked.failure for asked in outages if asked.failure and asked.warm and not asked.troubled
+        query.failure for query in outages if query.failure and query.warm and not query.server_down
     )
-    stories = Counter(job.story for job in customers.accepted.values())
+    stories = Counter(job.scenario for job in pool.accepted.values())
     missed, alarms = readiness.ready_without_database(), readiness.not_ready_with_database()
     return {
         "stories": dict(stories),
-        "cancelled": sum(job.wanted == "cancelled" for job in customers.accepted.values()),
-        "retried": sum(job.retried for job in customers.accepted.values()),
-        "given_up_for_dead_solvers": sum(job.given_up for job in customers.accepted.values()),
-        "submissions": customers.submissions,
-        "refused": len(customers.refused),
-        "server_faults": dict(customers.faults),
-        "calls_made_again": dict(customers.refusals),
-        "database_away_s": round(house.away.within(0.0, house.journal.now), 1),
-        "queries": len(queries.asked),
+        "cancelled": sum(job.expected_state == "cancelled" for job in pool.accepted.values()),
+        "retried": sum(job.retried for job in pool.accepted.values()),
+        "given_up_for_dead_solvers": sum(job.solver_retries for job in pool.accepted.values()),
+        "submissions": pool.submissions,
+        "refused": len(pool.refused),
+        "server_faults": dict(pool.faults),
+        "calls_made_again": dict(pool.retries),
+        "database_away_s": round(deployment.outages.seconds_within(0.0, deployment.event_log.now), 1),
+        "queries": len(queries.done),
         "query_failures": dict(queries.failures()),
-        "query_failures_of_warm_servers": dict(queries.failures(warm=True, troubled=False)),
+        "query_failures_of_warm_servers": dict(queries.failures(warm=True, server_down=False)),
         "queries_in_outages": len(outages),
         "query_failures_in_outages": dict(during),
-        "readiness_looks": len(readiness.looks),
+        "readiness_looks": len(readiness.probes),
         "ready_without_database": len(missed),
         "not_ready_with_database": dict(
-            Counter(f"{look.server}: {'; '.join(look.reasons)}"[:150] for look in alarms)
+            Counter(f"{probe.server}: {'; '.join(probe.reasons)}"[:150] for probe in alarms)
         ),
-        "students_compared": audit.found.compared,
-        "students_identical": audit.found.identical,
-        "blobs_verified": audit.found.blobs,
-        "unclean_ends": house.unclean,
+        "students_compared": audit.findings.compared,
+        "students_identical": audit.findings.identical,
+        "blobs_verified": audit.findings.blobs,
+        "unclean_ends": deployment.unclean,
     }
 
 
-def _told_of_takeovers(takeovers: Takeovers) -> dict[str, Any]:
+def _takeover_details(takeovers: Takeovers) -> dict[str, Any]:
     seconds, orderly = takeovers.seconds(), takeovers.seconds(orderly=True)
     return {
         "takeovers": len(seconds),
@@ -200,5 +206,5 @@ def _told_of_takeovers(takeovers: Takeovers) -> dict[str, Any]:
 
 
 def quantile(seconds: Sequence[float], share: float) -> float | None:
-    """None of nothing."""
+    """The quantile, rounded to 10 ms; None for an empty sequence."""
     return round(float(np.quantile(seconds, share)), 2) if seconds else None

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import psycopg
 
-from benchmarks.chaos.house import House
-from benchmarks.chaos.journal import Span, Spans
+from benchmarks.chaos.deployment import Deployment
+from benchmarks.chaos.event_log import Interval, Intervals
 
 ORDERLY = "terminate_worker"
-"""A worker that is asked to end gives its work back by itself."""
-_LOOK_SECONDS = 0.1
+"""A worker that receives SIGTERM returns its work itself."""
+_POLL_SECONDS = 0.1
 _FRESH_SECONDS = 1.0
 _QUERY = "SELECT workflow_uuid, executor_id FROM dbos.workflow_status WHERE status = 'PENDING'"
 _NAMES = "SELECT pid, executor_id FROM workers"
@@ -26,10 +26,10 @@ _NAMES = "SELECT pid, executor_id FROM workers"
 
 @dataclass(slots=True)
 class Case:
-    """A fault that took a worker from its work. seconds: until all of it was given to others.
+    """A fault that interrupted a worker. began: time in the event log, seconds. held: its work units then.
 
-    outcome: taken_over, came_back or empty. began: journal's time. away: seconds without a
-    database or any worker.
+    seconds: time until others owned all its units. excluded: seconds without a database or any worker.
+    outcome: taken_over, came_back, or empty while open. back: whether the worker runs again.
     """
 
     began: float
@@ -38,21 +38,21 @@ class Case:
     executor: str
     held: frozenset[str]
     seconds: float | None = None
-    away: float = 0.0
+    excluded: float = 0.0
     outcome: str = ""
     back: bool = False
 
 
 class Takeovers:
-    """A thread that looks who has what, until `stop`."""
+    """A thread that polls the owners of all work units until `stop`."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._journal = house.journal
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._event_log = deployment.event_log
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._nobody = Spans(house.journal)
-        self._nobody_since: Span | None = None
+        self._unavailable = Intervals(deployment.event_log)
+        self._unavailable_since: Interval | None = None
         self._holders: dict[str, str] = {}
         self._names: dict[int, str] = {}
         self._looked = float("-inf")
@@ -61,32 +61,35 @@ class Takeovers:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._stopping.set()
         self._thread.join()
 
     def begin(self, kind: str, worker: str, pid: int) -> Case | None:
-        """A fault takes this process from its work now; None without work, or if one did before."""
+        """Record a fault that interrupts this process now.
+
+        Returns None if the process owns no work or is interrupted already.
+        """
         with self._lock:
             executor = self._names.get(pid)
-            if executor is None or self._journal.now - self._looked > _FRESH_SECONDS:
+            if executor is None or self._event_log.now - self._looked > _FRESH_SECONDS:
                 return None
             held = frozenset(unit for unit, holder in self._holders.items() if holder == executor)
             known = any(case.executor == executor and not case.outcome for case in self.cases)
             if not held or known:
                 return None
-            case = Case(self._journal.now, kind, worker, executor, held)
+            case = Case(self._event_log.now, kind, worker, executor, held)
             self.cases.append(case)
             return case
 
     def came_back(self, case: Case | None) -> None:
-        """The worker of this case goes on by itself."""
+        """Record that the worker of this case runs again."""
         if case is not None:
             with self._lock:
                 case.back = True
 
     def seconds(self, *, orderly: bool = False) -> list[float]:
-        """Of all cases in which the work went to others: of workers asked to end, or of all the rest."""
+        """Times of all takeovers: after a SIGTERM if ``orderly``, otherwise after all other faults."""
         with self._lock:
             return [
                 case.seconds
@@ -95,34 +98,35 @@ class Takeovers:
             ]
 
     def never(self) -> list[Case]:
-        """Cases that have had no end."""
+        """Cases without an outcome."""
         with self._lock:
             return [case for case in self.cases if not case.outcome]
 
     def _run(self) -> None:
-        reader = _Reader(self._house.database)
+        reader = _Reader(self._deployment.database)
         try:
-            while not self._stopping.wait(_LOOK_SECONDS):
-                self._count_those_who_could()
+            while not self._stopping.wait(_POLL_SECONDS):
+                self._track_availability()
                 found = reader.read()
                 if found is not None:
-                    self._judge(*found)
+                    self._update_cases(*found)
         finally:
             reader.close()
 
-    def _count_those_who_could(self) -> None:
-        now = self._journal.now
-        hindered = self._house.away.touching(now, now) or not any(
-            worker.pid in self._names and not worker.cut.touching(now, now) for worker in self._house.workers
+    def _track_availability(self) -> None:
+        now = self._event_log.now
+        hindered = self._deployment.outages.overlapping(now, now) or not any(
+            worker.pid in self._names and not worker.disconnected.overlapping(now, now)
+            for worker in self._deployment.workers
         )
-        if hindered and self._nobody_since is None:
-            self._nobody_since = self._nobody.begin("nobody could")
-        elif not hindered and self._nobody_since is not None:
-            self._nobody.finish(self._nobody_since)
-            self._nobody_since = None
+        if hindered and self._unavailable_since is None:
+            self._unavailable_since = self._unavailable.begin("no database or no worker")
+        elif not hindered and self._unavailable_since is not None:
+            self._unavailable.finish(self._unavailable_since)
+            self._unavailable_since = None
 
-    def _judge(self, holders: dict[str, str], names: dict[int, str]) -> None:
-        now = self._journal.now
+    def _update_cases(self, holders: dict[str, str], names: dict[int, str]) -> None:
+        now = self._event_log.now
         with self._lock:
             self._holders, self._names, self._looked = holders, names, now
             for case in self.cases:
@@ -131,10 +135,10 @@ class Takeovers:
                 own = {unit for unit in case.held if holders.get(unit) == case.executor}
                 if not own:
                     case.outcome = "taken_over"
-                    case.away = self._nobody.within(case.began, now)
-                    case.seconds = now - case.began - case.away
+                    case.excluded = self._unavailable.seconds_within(case.began, now)
+                    case.seconds = now - case.began - case.excluded
                     took, units = round(case.seconds, 2), sorted(case.held)
-                    self._journal.note(
+                    self._event_log.record(
                         "taken_over", worker=case.worker, kind=case.kind, seconds=took, units=units
                     )
                 elif case.back:
@@ -142,14 +146,14 @@ class Takeovers:
 
 
 class _Reader:
-    """A connection that is made anew after each error."""
+    """Reads from the database, and reconnects after an error."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
 
     def read(self) -> tuple[dict[str, str], dict[int, str]] | None:
-        """Holders by unit and names by process; None when the database does not say."""
+        """Executor ids by work unit and by process id; None if the database does not answer."""
         try:
             if self._connection is None:
                 self._connection = psycopg.connect(self._address, autocommit=True, connect_timeout=2)
@@ -162,7 +166,7 @@ class _Reader:
         return {str(unit): str(name) for unit, name in holders}, named
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

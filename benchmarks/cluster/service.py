@@ -17,7 +17,7 @@ from app.services.keys import create_key
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
-from benchmarks.chaos.journal import Journal
+from benchmarks.chaos.event_log import EventLog
 from benchmarks.chaos.programs import Program
 from benchmarks.postgres import postgres
 from benchmarks.processes import cpu_seconds, family, free_port, wait_for_port
@@ -72,7 +72,7 @@ def cluster(workers: int, *, threads: int = 1) -> Iterator[Cluster]:
         address = server.create_database("stms")
         keys = _prepare(address)
         port = free_port()
-        journal = Journal()
+        event_log = EventLog()
         # The service runs with its default settings; the caller's STMS_ variables are not inherited.
         environ = {
             "PYTHONPATH": str(_ROOT),
@@ -82,9 +82,9 @@ def cluster(workers: int, *, threads: int = 1) -> Iterator[Cluster]:
             "STMS_LOG_LEVEL": "WARNING",
         }
         command = [sys.executable, "-m", "app.cli"]
-        programs = [Program("api", [*command, "api", "--port", str(port)], environ, folder, journal)]
+        programs = [Program("api", [*command, "api", "--port", str(port)], environ, folder, event_log)]
         programs += [
-            Program(f"worker-{n}", [*command, "worker"], environ, folder, journal) for n in range(workers)
+            Program(f"worker-{n}", [*command, "worker"], environ, folder, event_log) for n in range(workers)
         ]
         for program in programs:
             stack.callback(program.stop)

@@ -54,11 +54,11 @@ def archive(members: list[tuple[bytes, bytes, int, int, int, int]], entries: int
     """
     body, directory = b"", b""
     for name, packed, told, method, flags, total in members:
-        place = len(body)
+        offset = len(body)
         size = min(told, 0xFFFFFFFF)
         body += _LOCAL.pack(b"PK\x03\x04", 20, flags, method, 0, 0, total, len(packed), size, len(name), 0)
         body += name + packed
-        directory += _entry(name, len(packed), size, method, flags, total, place)
+        directory += _entry(name, len(packed), size, method, flags, total, offset)
     count = len(members) if entries is None else entries
     end = _END.pack(b"PK\x05\x06", 0, 0, count & 0xFFFF, count & 0xFFFF, len(directory), len(body), 0)
     return body + directory + end
@@ -98,8 +98,8 @@ def safetensors(header: Any, data: bytes = b"", length: int | None = None) -> by
     return (len(text) if length is None else length).to_bytes(8, "little") + text + data
 
 
-def _entry(name: bytes, packed: int, size: int, method: int, flags: int, total: int, place: int) -> bytes:
+def _entry(name: bytes, packed: int, size: int, method: int, flags: int, total: int, offset: int) -> bytes:
     front = _CENTRAL.pack(
-        *(b"PK\x01\x02", 20, 20, flags, method, 0, 0, total, packed, size, len(name), 0, 0, 0, 0, 0, place)
+        *(b"PK\x01\x02", 20, 20, flags, method, 0, 0, total, packed, size, len(name), 0, 0, 0, 0, 0, offset)
     )
     return front + name

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from benchmarks.hostile.scene import Scene
+from benchmarks.hostile.server import Server
 from benchmarks.hostile.wire import Answer, Header, chunked, exchange, head
 
 PROBLEM = "application/problem+json"
@@ -21,7 +21,7 @@ DATASETS = "/v1/datasets"
 JOBS = "/v1/training-jobs"
 KEYS = "/v1/keys"
 
-Act: TypeAlias = Callable[[Scene], Answer]
+Act: TypeAlias = Callable[[Server], Answer]
 Body: TypeAlias = bytes | Callable[[], bytes | Iterable[bytes]]
 
 INSIDE = re.compile(
@@ -61,13 +61,13 @@ def post(
     key: name of the API key to send; empty for none.
     """
 
-    def act(scene: Scene) -> Answer:
+    def act(server: Server) -> Answer:
         made = body() if callable(body) else body
         whole = made if isinstance(made, bytes) else b"".join(made)
         length = [(b"Content-Length", b"%d" % len(whole))] if whole or method != "GET" else []
         kind = [] if any(name == b"Content-Type" for name, _ in headers) or not whole else [_JSON]
-        given = [*scene.authorization(key), *kind, *headers, *length]
-        return exchange(scene.address, [head(method, target, given), whole], method=method)
+        given = [*server.authorization(key), *kind, *headers, *length]
+        return exchange(server.address, [head(method, target, given), whole], method=method)
 
     return act
 
@@ -86,10 +86,10 @@ def a_file(data: Body | str, kind: str = "application/octet-stream", query: str 
 def raw(*pieces: bytes, method: str = "POST", ends: bool = False) -> Act:
     """Bytes as they are; ``{key}`` stands for the key of one who may train."""
 
-    def act(scene: Scene) -> Answer:
-        key = scene.keys["train"].encode()
+    def act(server: Server) -> Answer:
+        key = server.keys["train"].encode()
         filled = [piece.replace(b"{key}", key) for piece in pieces]
-        return exchange(scene.address, filled, method=method, ends=ends)
+        return exchange(server.address, filled, method=method, ends=ends)
 
     return act
 
@@ -99,9 +99,9 @@ def in_chunks(
 ) -> Act:
     """A body of unknown length."""
 
-    def act(scene: Scene) -> Answer:
-        given = [*scene.authorization(key), (b"Transfer-Encoding", b"chunked"), *headers]
-        return exchange(scene.address, [head("POST", target, given), *chunked(pieces())])
+    def act(server: Server) -> Answer:
+        given = [*server.authorization(key), (b"Transfer-Encoding", b"chunked"), *headers]
+        return exchange(server.address, [head("POST", target, given), *chunked(pieces())])
 
     return act
 

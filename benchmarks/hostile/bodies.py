@@ -277,8 +277,8 @@ def _many_scores() -> bytes:
 
 
 def _wish_for_class(label: str) -> Act:
-    def act(scene: Any) -> Any:
-        wish = {"dataset_id": scene.dataset, "model": "evil", "hyperparameters": {"classes": [label]}}
-        return post(JOBS, json.dumps(wish).encode(), _JSON, key="train")(scene)
+    def act(server: Any) -> Any:
+        wish = {"dataset_id": server.dataset, "model": "evil", "hyperparameters": {"classes": [label]}}
+        return post(JOBS, json.dumps(wish).encode(), _JSON, key="train")(server)
 
     return act

@@ -13,10 +13,19 @@ from typing import Any
 import numpy as np
 
 from app.store.engine import POOL_SIZE
-from benchmarks.hostile import bodies, containers, framing, places, slow, tables, tensors
+from benchmarks.hostile import bodies, containers, endpoints, framing, slow, tables, tensors
 from benchmarks.hostile.archives import good_npz, npz, safetensors
 from benchmarks.hostile.attack import CLASSES, DATASETS, INFER, JOBS, PREDICT, QUERY, Attack, complaints
-from benchmarks.hostile.scene import ROWS, Resources, Scene, ask, resources, scene, settled, watch_peak
+from benchmarks.hostile.server import (
+    ROWS,
+    Resources,
+    Server,
+    measure_query,
+    resources,
+    running_server,
+    settled,
+    watch_peak,
+)
 from benchmarks.hostile.wire import Answer
 
 MAX_GROWTH = 50 * 1024**2
@@ -106,7 +115,8 @@ def quick_attacks() -> list[Attack]:
         *(tensors.raw_tensors, tensors.npy_headers, tensors.bombs, tensors.v2, tensors.v2_requests),
         *(tables.csv, tables.tables, tables.kinds, tables.svmlight, tables.columns),
         *(containers.archives, containers.heads, containers.labels, containers.forms),
-        *(places.paths, places.aliases, places.pages, places.repeats, places.access, places.leave),
+        *(endpoints.paths, endpoints.aliases, endpoints.pagination, endpoints.idempotency),
+        *(endpoints.authentication, endpoints.authorization),
     )
     return [attack for group in groups for attack in group()]
 
@@ -117,43 +127,43 @@ def run(folder: Path, only: Set[str] | None = None) -> Report:
     only: names ("category: name") of the attacks to run; by default all.
     """
     report = Report()
-    with scene(folder) as place:
-        _warm_up(place)
-        answer, report.p50_before = ask(place)
-        report.before = resources(place)
+    with running_server(folder) as server:
+        _warm_up(server)
+        answer, report.p50_before = measure_query(server)
+        report.before = resources(server)
         began = time.monotonic()
-        _attack(place, report, only)
+        _attack(server, report, only)
         report.seconds = time.monotonic() - began
-        report.after = settled(place, report.before)
-        again, report.p50_after = ask(place)
+        report.after = settled(server, report.before)
+        again, report.p50_after = measure_query(server)
         report.same_answer = again == answer
-        with place.client("") as client:
-            report.alive = place.process.poll() is None and client.get("/readyz").status_code == 200
-    log = place.log.read_text(encoding="utf-8", errors="replace")
+        with server.client("") as client:
+            report.alive = server.process.poll() is None and client.get("/readyz").status_code == 200
+    log = server.log.read_text(encoding="utf-8", errors="replace")
     report.stumbled = log[log.find(_STUMBLE) :][:_SHOWN] if _STUMBLE in log else ""
     return report
 
 
-def _attack(place: Scene, report: Report, only: Set[str] | None) -> None:
+def _attack(server: Server, report: Report, only: Set[str] | None) -> None:
     def is_wanted(attack: Attack) -> bool:
         return only is None or f"{attack.category}: {attack.name}" in only
 
-    slow_ones, private = list(filter(is_wanted, slow.slow())), place.private()
+    slow_ones, private = list(filter(is_wanted, slow.slow())), server.private()
     with ThreadPoolExecutor(max(1, len(slow_ones))) as threads:
-        waiting = [(attack, threads.submit(_judged, attack, place, private)) for attack in slow_ones]
+        waiting = [(attack, threads.submit(_judged, attack, server, private)) for attack in slow_ones]
         for attack in filter(is_wanted, quick_attacks()):
-            began, held = time.monotonic(), watch_peak(place)
-            _note(report, attack, _judged(attack, place, private))
+            began, held = time.monotonic(), watch_peak(server)
+            _note(report, attack, _judged(attack, server, private))
             name = f"{attack.category}: {attack.name}"
             report.slowest[name] = time.monotonic() - began
-            report.hungriest[name] = resources(place).peak - held
+            report.hungriest[name] = resources(server).peak - held
         for attack, judged in waiting:
             _note(report, attack, judged.result())
 
 
-def _judged(attack: Attack, place: Scene, private: list[str]) -> list[str]:
+def _judged(attack: Attack, server: Server, private: list[str]) -> list[str]:
     try:
-        answer: Answer = attack.act(place)
+        answer: Answer = attack.act(server)
     except (OSError, AssertionError) as error:
         return [f"{type(error).__name__}: {error}"]
     return complaints(attack, answer, private)
@@ -165,7 +175,7 @@ def _note(report: Report, attack: Attack, found: list[str]) -> None:
         report.failures[f"{attack.category}: {attack.name}"] = found
 
 
-def _warm_up(place: Scene) -> None:
+def _warm_up(server: Server) -> None:
     """Use every reader and every way to ask as they are meant, up to their limits.
 
     So what they load is loaded, and the memory that the allocator keeps for such requests is kept.
@@ -181,7 +191,7 @@ def _warm_up(place: Scene) -> None:
         ("/v1/teachers?model=head", "application/octet-stream", _head()),
     ]
     many = b'{"rows": [' + b"[1.25,2.25,3.25]," * (ROWS - 1) + b"[1,2,3]" + b" " * 14_000_000 + b"]}"
-    with place.client("train") as client:
+    with server.client("train") as client:
         for number in range(_ROUNDS):
             for target, kind, data in sent:
                 given = data + b"\n" * number if kind.startswith("text") else data
@@ -192,10 +202,10 @@ def _warm_up(place: Scene) -> None:
             client.post(INFER, json={"inputs": [rows]}).raise_for_status()
             for target in (DATASETS, JOBS, "/v1/models", "/openapi.json", "/metrics"):
                 client.get(target).raise_for_status()
-        place.dataset = client.get(DATASETS).json()["data"][-1]["id"]
-        job = client.post(JOBS, json={"dataset_id": place.dataset, "model": "warm"})
+        server.dataset = client.get(DATASETS).json()["data"][-1]["id"]
+        job = client.post(JOBS, json={"dataset_id": server.dataset, "model": "warm"})
         job.raise_for_status()
-        place.kept["job"] = job.json()["id"]
+        server.kept["job"] = job.json()["id"]
 
 
 def _head() -> bytes:

@@ -7,7 +7,7 @@ import socket
 import time
 
 from benchmarks.hostile.attack import DATASETS, JOBS, QUERY, Act, Attack, attacks
-from benchmarks.hostile.scene import Scene
+from benchmarks.hostile.server import Server
 from benchmarks.hostile.wire import NOTHING, Answer, connection, head, read_answer, send
 
 PATIENCE_SECONDS = 60.0
@@ -44,8 +44,8 @@ def slow() -> list[Attack]:
 def _drips(front: bytes, drops: bytes) -> Act:
     """Sends ``front`` at once and then a byte at a time."""
 
-    def act(scene: Scene) -> Answer:
-        with connection(scene.address) as opened:
+    def act(server: Server) -> Answer:
+        with connection(server.address) as opened:
             send(opened, [front])
             return _dripped(opened, [drops[i : i + 1] for i in range(len(drops))])
 
@@ -53,9 +53,9 @@ def _drips(front: bytes, drops: bytes) -> Act:
 
 
 def _drips_body(target: str, framing: tuple[bytes, bytes], drop: bytes) -> Act:
-    def act(scene: Scene) -> Answer:
-        with connection(scene.address) as opened:
-            send(opened, [head("POST", target, [*scene.authorization("train"), framing])])
+    def act(server: Server) -> Answer:
+        with connection(server.address) as opened:
+            send(opened, [head("POST", target, [*server.authorization("train"), framing])])
             return _dripped(opened, itertools.repeat(drop, 1000))
 
     return act
@@ -80,15 +80,15 @@ def _dripped(opened: socket.socket, drops: object) -> Answer:
     return read_answer(opened)
 
 
-def _never_reads(scene: Scene) -> Answer:
+def _never_reads(server: Server) -> Answer:
     """Asks for large answers and takes nothing, until the server hangs up."""
     body = b'{"rows": [' + b"[1,2,3]," * 90_000 + b"[1,2,3]]}"
-    given = [*scene.authorization("query"), (b"Content-Length", b"%d" % len(body))]
+    given = [*server.authorization("query"), (b"Content-Length", b"%d" % len(body))]
     request = head("POST", QUERY, given) + body
     with socket.socket() as opened:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         opened.settimeout(10)
-        opened.connect(scene.address)
+        opened.connect(server.address)
         deadline = time.monotonic() + PATIENCE_SECONDS
         for _ in range(_LARGE_ANSWERS):
             opened.sendall(request)
@@ -100,13 +100,13 @@ def _never_reads(scene: Scene) -> Answer:
     return Answer(200, body=b"the server waits still")
 
 
-def _crowd(scene: Scene) -> Answer:
+def _crowd(server: Server) -> Answer:
     """Many idle connections at once; one query beside them is answered."""
-    crowd = [socket.create_connection(scene.address, timeout=10) for _ in range(300)]
+    crowd = [socket.create_connection(server.address, timeout=10) for _ in range(300)]
     try:
         body = b'{"x": [1, 2, 3]}'
-        given = [*scene.authorization("query"), (b"Content-Length", b"%d" % len(body))]
-        with connection(scene.address) as opened:
+        given = [*server.authorization("query"), (b"Content-Length", b"%d" % len(body))]
+        with connection(server.address) as opened:
             send(opened, [head("POST", QUERY, given) + body])
             assert read_answer(opened).status == 200, "a query beside them was not answered"
         deadline = time.monotonic() + PATIENCE_SECONDS

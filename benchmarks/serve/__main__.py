@@ -31,7 +31,7 @@ from benchmarks import scale
 from benchmarks.load import WrkMissing
 from benchmarks.processes import two_cores
 from benchmarks.serve import bulk, fleet, single, students, swap
-from benchmarks.serve.rounds import NORMAL, QUICK
+from benchmarks.serve.comparison import NORMAL, QUICK
 from benchmarks.serve.targets import missed, result_of
 
 PARTS = ("single", "bulk", "students", "processes", "swap", "million")

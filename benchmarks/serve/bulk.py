@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks import peers
 from benchmarks.load import Load, wrk
-from benchmarks.serve.rounds import Pace, in_turns, ratio, sound, tell
+from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
 from benchmarks.serve.service import FEATURES, digits, service
 
 ROWS = 10_000
@@ -41,7 +41,7 @@ def measure(cores: tuple[int, int], pace: Pace, *, rows: int = ROWS) -> dict[str
 
             def busy(name: str, connections: int) -> Load:
                 seconds = pace.seconds
-                return sound(
+                return require_success(
                     wrk(urls[name], body, headers, connections=connections, seconds=seconds, core=client_core)
                 )
 
@@ -51,10 +51,10 @@ def measure(cores: tuple[int, int], pace: Pace, *, rows: int = ROWS) -> dict[str
             def p50(name: str) -> Callable[[], float]:
                 return lambda: busy(name, 1).p50_us
 
-            rates = in_turns({name: rate(name) for name in urls}, pace.rounds)
-            alone = in_turns({name: p50(name) for name in urls}, pace.few.rounds)
-    tell(f"{rows} × {FEATURES} float32, {CONNECTIONS} connections", "/s", rates)
-    tell(f"{rows} × {FEATURES} float32, one connection", "µs", alone)
+            rates = interleaved({name: rate(name) for name in urls}, pace.rounds)
+            alone = interleaved({name: p50(name) for name in urls}, pace.few.rounds)
+    print_figures(f"{rows} × {FEATURES} float32, {CONNECTIONS} connections", "/s", rates)
+    print_figures(f"{rows} × {FEATURES} float32, one connection", "µs", alone)
     return {
         "bulk_vs_bare": ratio(rates, "ours", "bare"),
         "bulk_one_connection_vs_bare": ratio(alone, "ours", "bare"),

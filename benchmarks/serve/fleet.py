@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.load import Load, constant_rate, wrk
 from benchmarks.peers import json_body
 from benchmarks.processes import cpu_seconds
-from benchmarks.serve.rounds import Pace, in_turns, ratio, sound, tell
+from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
 from benchmarks.serve.service import Service, digits, row, service
 
 CONNECTIONS = 32
@@ -31,7 +31,7 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
             query, headers = server.query("digits", "3"), server.headers()
             return wrk(query, body, headers, connections=CONNECTIONS, seconds=seconds, core=client_core)
 
-        rate = sound(busy(one)).rate / 2
+        rate = require_success(busy(one)).rate / 2
 
         def steady(server: Service) -> Load:
             return constant_rate(
@@ -48,7 +48,7 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
             def once() -> float:
                 pids = server.pids()
                 before = cpu_seconds(pids)
-                requests = sound(load(server)).requests
+                requests = require_success(load(server)).requests
                 return (cpu_seconds(pids) - before) / requests * 1e6
 
             return once
@@ -56,10 +56,10 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
         for server in (one, two):
             # The steady load has to be compiled, too.
             cpu(steady, server)()
-        spent = in_turns({"one": cpu(busy, one), "two": cpu(busy, two)}, pace.rounds)
-        half = in_turns({"one": cpu(steady, one), "two": cpu(steady, two)}, pace.rounds)
-    tell("CPU time a request, busy", "µs", spent)
-    tell(f"CPU time a request, {rate:,.0f} requests a second", "µs", half)
+        spent = interleaved({"one": cpu(busy, one), "two": cpu(busy, two)}, pace.rounds)
+        half = interleaved({"one": cpu(steady, one), "two": cpu(steady, two)}, pace.rounds)
+    print_figures("CPU time a request, busy", "µs", spent)
+    print_figures(f"CPU time a request, {rate:,.0f} requests a second", "µs", half)
     return {
         "two_processes_cpu_per_request": ratio(spent, "two", "one"),
         "two_processes_cpu_per_request_half": ratio(half, "two", "one"),

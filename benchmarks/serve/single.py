@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import peers
 from benchmarks.load import Load, constant_rate, wrk
 from benchmarks.peers.environments import NotInstallable, Offline
-from benchmarks.serve.rounds import Pace, in_turns, ratio, sound, tell
+from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
 from benchmarks.serve.service import Service, digits, row, service
 
 CONNECTIONS = 32
@@ -43,15 +43,15 @@ def measure(cores: tuple[int, int], pace: Pace, *, with_mlserver: bool) -> dict[
 
         def busy(name: str, connections: int) -> Load:
             seconds = pace.seconds
-            return sound(
+            return require_success(
                 wrk(urls[name], body, headers, connections=connections, seconds=seconds, core=client_core)
             )
 
-        rates = in_turns({name: _rate(busy, name) for name in urls}, pace.rounds)
-        tell(f"throughput, {CONNECTIONS} connections", "/s", rates)
+        rates = interleaved({name: _rate(busy, name) for name in urls}, pace.rounds)
+        print_figures(f"throughput, {CONNECTIONS} connections", "/s", rates)
         del urls["fastapi"]
-        alone = in_turns({name: _p50(busy, name) for name in urls}, pace.rounds)
-        tell("p50, one connection", "µs", alone)
+        alone = interleaved({name: _p50(busy, name) for name in urls}, pace.rounds)
+        print_figures("p50, one connection", "µs", alone)
         half = statistics.median(rates["ours"]) / 2
 
         def steady(name: str) -> Callable[[], float]:
@@ -65,12 +65,12 @@ def measure(cores: tuple[int, int], pace: Pace, *, with_mlserver: bool) -> dict[
                     connections=CONNECTIONS,
                     core=client_core,
                 )
-                return sound(found).p99_us
+                return require_success(found).p99_us
 
             return once
 
-        tails = in_turns({name: steady(name) for name in urls}, pace.rounds)
-        tell(f"p99, {half:,.0f} requests a second", "µs", tails)
+        tails = interleaved({name: steady(name) for name in urls}, pace.rounds)
+        print_figures(f"p99, {half:,.0f} requests a second", "µs", tails)
         against = _mlserver(ours, body, headers, cores, pace) if with_mlserver else None
     return {
         "throughput_vs_bare": ratio(rates, "ours", "bare"),
@@ -99,7 +99,9 @@ def _mlserver(
 
     def rate(url: str, data: bytes) -> Callable[[], float]:
         return lambda: (
-            sound(wrk(url, data, headers, connections=CONNECTIONS, seconds=pace.seconds, core=cores[1])).rate
+            require_success(
+                wrk(url, data, headers, connections=CONNECTIONS, seconds=pace.seconds, core=cores[1])
+            ).rate
         )
 
     try:
@@ -108,9 +110,9 @@ def _mlserver(
                 "ours": rate(ours.query("digits", "3"), body),
                 "mlserver": rate(url, peers.mlserver_body(row())),
             }
-            rates = in_turns(contestants, pace.few.rounds)
+            rates = interleaved(contestants, pace.few.rounds)
     except (Offline, NotInstallable) as error:
         print(f"MLServer is left out: {error}", file=sys.stderr, flush=True)
         return None
-    tell(f"throughput, {CONNECTIONS} connections", "/s", rates)
+    print_figures(f"throughput, {CONNECTIONS} connections", "/s", rates)
     return ratio(rates, "ours", "mlserver")

@@ -23,7 +23,7 @@ from app.store.unit_of_work import Store
 from benchmarks.load import wrk
 from benchmarks.peers import json_body
 from benchmarks.published import publish
-from benchmarks.serve.rounds import Figures, Pace, in_turns, ratio, sound, tell
+from benchmarks.serve.comparison import Figures, Pace, interleaved, print_figures, ratio, require_success
 from benchmarks.serve.service import row, service
 from core.packed import LinearForm, PackedStudent, PackedTeacher, RbfBasis
 
@@ -50,7 +50,7 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
     """All figures of this page."""
     teacher, students, compact = models()
     inside = _in_process(teacher, students[TARGET], compact[TARGET], pace)
-    tell("one row, in process", "µs", inside)
+    print_figures("one row, in process", "µs", inside)
 
     def publish_models(store: Store) -> None:
         publish(store, "full", students, teacher)
@@ -67,13 +67,13 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
 
         def p50(url: str) -> Callable[[], float]:
             return lambda: (
-                sound(
+                require_success(
                     wrk(url, body, ours.headers(), connections=1, seconds=pace.seconds, core=cores[1])
                 ).p50_us
             )
 
-        outside = in_turns({name: p50(url) for name, url in urls.items()}, pace.few.rounds)
-    tell("one row, over HTTP", "µs", outside)
+        outside = interleaved({name: p50(url) for name, url in urls.items()}, pace.few.rounds)
+    print_figures("one row, over HTTP", "µs", outside)
     figures = {}
     for infix, found in (("", inside), ("_http", outside)):
         _with_teacher(found)
@@ -101,7 +101,7 @@ def _in_process(teacher: PackedTeacher, full: PackedStudent, compact: PackedStud
     def median(ask: Callable[[Any], Any]) -> Callable[[], float]:
         return lambda: statistics.median(_microseconds(ask, x) for x in rows)
 
-    return in_turns({name: median(ask) for name, ask in ways.items()}, 2 * pace.rounds)
+    return interleaved({name: median(ask) for name, ask in ways.items()}, 2 * pace.rounds)
 
 
 def _microseconds(ask: Callable[[Any], Any], x: Any) -> float:

@@ -26,7 +26,7 @@ from app.client import Client
 from app.store.unit_of_work import Store
 from benchmarks.peers import json_body
 from benchmarks.published import linear_student, linear_teacher, publish
-from benchmarks.serve.rounds import Pace
+from benchmarks.serve.comparison import Pace
 from benchmarks.serve.service import FEATURES, Service, service
 
 VERSIONS = (1, 2, 3, 4)

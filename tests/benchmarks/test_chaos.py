@@ -1,4 +1,4 @@
-"""The chaos benchmark in miniature, and that it finds what it looks for: each wrong thing is planted once."""
+"""The chaos benchmark at small size; its audit must find each kind of damage that is planted."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from app.domain.entities import JobState
 from app.store.engine import open_engine
 from benchmarks.chaos import __main__ as program
 from benchmarks.chaos.audit import Audit
-from benchmarks.chaos.customers import Accepted
+from benchmarks.chaos.clients import AcceptedJob
+from benchmarks.chaos.deployment import Deployment, Instance
+from benchmarks.chaos.event_log import EventLog, Intervals
 from benchmarks.chaos.faults import LONG_OUTAGE, SHARED, Faults, Kind
-from benchmarks.chaos.house import House, Member
-from benchmarks.chaos.journal import Journal, Spans
-from benchmarks.chaos.machinery import Clock, Disk, Network, NotPossible
+from benchmarks.chaos.isolation import Clock, Disk, Network, NotSupported
 from benchmarks.chaos.orphans import Orphans
 from benchmarks.chaos.plan import carry_out, plan
-from benchmarks.chaos.programs import MARK, Keeper, Program, descendants, is_alive, marked
+from benchmarks.chaos.programs import MARK, Program, Supervisor, descendants, is_alive, marked
 from benchmarks.chaos.proxy import Proxy
-from benchmarks.chaos.readiness import Look, Readiness
-from benchmarks.chaos.recipes import Recipe, Reference
+from benchmarks.chaos.readiness import Probe, Readiness
 from benchmarks.chaos.stages import Outcome, quantile
 from benchmarks.chaos.takeovers import Takeovers
+from benchmarks.chaos.workloads import Reference, Workload
 from benchmarks.postgres import NoPostgres, Postgres, Shutdown, postgres
 
 
@@ -53,10 +53,10 @@ def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
     return value
 
 
-def house_of(journal: Journal, *programs: Program, **more: Any) -> House:
-    """A house with programs that need not be the service's."""
-    members = [Member(each, Spans(journal)) for each in programs]
-    made = House(journal, "mark", "", [], members, {}, Spans(journal), Spans(journal))
+def deployment_of(event_log: EventLog, *programs: Program, **more: Any) -> Deployment:
+    """A deployment whose workers are the given programs."""
+    instances = [Instance(each, Intervals(event_log)) for each in programs]
+    made = Deployment(event_log, "mark", "", [], instances, {}, Intervals(event_log), Intervals(event_log))
     made.programs = list(programs)
     for name, value in more.items():
         setattr(made, name, value)
@@ -64,20 +64,20 @@ def house_of(journal: Journal, *programs: Program, **more: Any) -> House:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
+def event_log(tmp_path: Path) -> Iterator[EventLog]:
     with (tmp_path / "progress").open("w") as progress:
-        made = Journal(tmp_path / "timeline.jsonl", progress=progress)
+        made = EventLog(tmp_path / "timeline.jsonl", progress=progress)
         yield made
         made.close()
 
 
 @pytest.fixture
-def sleeper(journal: Journal, tmp_path: Path) -> Iterator[Callable[..., Program]]:
-    """Programs that do nothing, by name."""
+def sleeper(event_log: EventLog, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    """Starts programs that only sleep."""
     made = []
 
     def make(name: str, code: str = "import time; time.sleep(600)") -> Program:
-        program = Program(name, [sys.executable, "-c", code], {MARK: "mark"}, tmp_path, journal)
+        program = Program(name, [sys.executable, "-c", code], {MARK: "mark"}, tmp_path, event_log)
         made.append(program)
         program.start()
         return program
@@ -87,7 +87,7 @@ def sleeper(journal: Journal, tmp_path: Path) -> Iterator[Callable[..., Program]
         each.stop()
 
 
-# The whole
+# The whole benchmark
 
 
 @pytest.mark.long
@@ -112,7 +112,7 @@ def test_a_dozen_faults_lose_nothing(tmp_path: Path):
     assert sum(json.loads(line)["what"] == "fault" for line in timeline.read_text().splitlines()) >= 10
 
 
-def test_the_exit_code_tells_of_anything_that_is_wrong():
+def test_the_exit_code_reports_every_kind_of_failure():
     good = Outcome(faults=Counter(kill_worker=2, kill_solver=1), jobs=3, takeovers=[5.0, 6.0])
     result = program.result_of({"shared": good})
     assert (result["faults"], result["kinds"], result["jobs"], result["takeover_p95_s"]) == (3, 2, 3, 5.95)
@@ -122,7 +122,7 @@ def test_the_exit_code_tells_of_anything_that_is_wrong():
     assert program.failed(program.result_of({"shared": Outcome(takeovers=[11.0])}))
 
 
-def test_without_postgres_it_says_so(monkeypatch, capsys):
+def test_without_postgres_the_exit_code_is_2(monkeypatch, capsys):
     def missing(*_: object) -> Outcome:
         raise NoPostgres("initdb is not installed")
 
@@ -131,7 +131,7 @@ def test_without_postgres_it_says_so(monkeypatch, capsys):
     assert "initdb is not installed" in capsys.readouterr().err
 
 
-def test_stages_share_what_is_asked_for(capsys):
+def test_faults_and_jobs_are_distributed_over_the_stages(capsys):
     found = program.sizes(program.parser().parse_args(["--faults", "200", "--jobs", "30"]))
     assert found["shared"].faults + found["embedded"].faults == 200
     assert found["shared"].jobs + found["embedded"].jobs == 30
@@ -162,7 +162,7 @@ def test_a_plan_has_every_kind_and_is_the_same_again():
     assert 14 <= place <= 45
 
 
-def test_where_one_fault_is_not_possible_another_is_made(journal: Journal):
+def test_a_fault_without_a_target_is_replaced_by_another_kind(event_log: EventLog):
     class Some(Faults):
         def inject(self, kind: str, rng: random.Random) -> bool:
             if kind == "works":
@@ -171,58 +171,58 @@ def test_where_one_fault_is_not_possible_another_is_made(journal: Journal):
                 raise RuntimeError("no such file")
             return kind == "works"
 
-    faults = Some(house_of(journal))
+    faults = Some(deployment_of(event_log))
     kinds = [Kind("never", 1), Kind("works", 1000)]
-    carry_out(faults, plan(kinds, 3, 0.2, 0), kinds, journal)
+    carry_out(faults, plan(kinds, 3, 0.2, 0), kinds, event_log)
     assert faults.done == {"works": 3}
-    carry_out(faults, plan([Kind("breaks", 1)], 1, 0.1, 0), [Kind("breaks", 1)], journal)
+    carry_out(faults, plan([Kind("breaks", 1)], 1, 0.1, 0), [Kind("breaks", 1)], event_log)
     assert faults.broken == ["breaks: RuntimeError('no such file')"]
 
 
 # Programs, faults, orphans
 
 
-def test_a_program_that_dies_is_started_again_and_its_trouble_is_known(journal: Journal, sleeper):
+def test_a_program_that_dies_is_restarted_and_its_downtime_recorded(event_log: EventLog, sleeper):
     program = sleeper("one")
-    keeper = Keeper([program], 0)
-    house = house_of(journal, program)
+    supervisor = Supervisor([program], 0)
+    deployment = deployment_of(event_log, program)
     before = program.pid
-    faults = Faults(house)
+    faults = Faults(deployment)
     assert faults.inject("kill_worker", random.Random(0))
     until(lambda: program.pid not in {before, None})
-    keeper.stop()
+    supervisor.stop()
     assert program.starts == 2
     assert faults.done == {"kill_worker": 1}
-    assert program.troubled.touching(0.0, journal.now)
-    assert not program.troubled.touching(journal.now + 1, journal.now + 2)
+    assert program.downtime.overlapping(0.0, event_log.now)
+    assert not program.downtime.overlapping(event_log.now + 1, event_log.now + 2)
 
 
-def test_a_stopped_worker_goes_on_after_a_while(journal: Journal, sleeper, monkeypatch):
+def test_a_stopped_worker_is_continued(event_log: EventLog, sleeper, monkeypatch):
     program = sleeper("one")
     states = []
 
     def state() -> str:
         return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
-    def look(_seconds: float) -> None:
+    def probe(_seconds: float) -> None:
         # The signal takes a moment to arrive.
         until(lambda: state() == "T")
         states.append(state())
 
-    monkeypatch.setattr("benchmarks.chaos.faults.time", SimpleNamespace(sleep=look))
-    assert Faults(house_of(journal, program)).inject("stop_worker", random.Random(0))
+    monkeypatch.setattr("benchmarks.chaos.faults.time", SimpleNamespace(sleep=probe))
+    assert Faults(deployment_of(event_log, program)).inject("stop_worker", random.Random(0))
     assert states == ["T"]
     until(lambda: state() != "T")
 
 
-def test_nothing_to_harm_is_no_fault(journal: Journal):
-    faults = Faults(house_of(journal))
+def test_a_fault_without_a_target_is_not_counted(event_log: EventLog):
+    faults = Faults(deployment_of(event_log))
     kinds = ["kill_worker", "kill_server", "kill_solver", "cut_network", "reset_connections", "clock_step"]
     assert not any(faults.inject(kind, random.Random(0)) for kind in kinds)
     assert not faults.done
 
 
-def test_a_program_that_lets_its_child_live_is_found(journal: Journal, sleeper, tmp_path: Path):
+def test_a_child_that_outlives_its_program_is_an_orphan(event_log: EventLog, sleeper, tmp_path: Path):
     note = tmp_path / "child"
     code = (
         "import subprocess, sys, time, pathlib;"
@@ -231,22 +231,22 @@ def test_a_program_that_lets_its_child_live_is_found(journal: Journal, sleeper, 
     )
     program = sleeper("careless", code)
     child = int(until(lambda: note.exists() and note.read_text()))
-    house = house_of(journal, program)
-    orphans = Orphans(house)
+    deployment = deployment_of(event_log, program)
+    orphans = Orphans(deployment)
     assert descendants(program.pid) == [child]
     assert set(marked("mark")) == {program.pid, child}
     try:
         program.stop()
         until(lambda: child in orphans.found)
         orphans.stop()
-        assert set(orphans.left()) == {child}
+        assert set(orphans.remaining()) == {child}
     finally:
         os.kill(child, 9)
     until(lambda: not is_alive(child))
     assert not marked("mark")
 
 
-def test_programs_end_with_the_one_that_started_them_however_it_ends(tmp_path: Path):
+def test_programs_end_when_their_parent_is_killed(tmp_path: Path):
     note = tmp_path / "child"
     code = (
         "import sys, threading, pathlib, time; from benchmarks.starting import Starter; starter = Starter();"
@@ -257,7 +257,7 @@ def test_programs_end_with_the_one_that_started_them_however_it_ends(tmp_path: P
     parent = subprocess.Popen([sys.executable, "-c", code, str(note)])
     child = int(until(lambda: note.exists() and note.read_text()))
     time.sleep(0.2)
-    # The thread that asked for it is over, and it lives.
+    # The thread that requested the process has ended, but the process must live.
     assert is_alive(child)
     parent.kill()
     parent.wait()
@@ -267,54 +267,54 @@ def test_programs_end_with_the_one_that_started_them_however_it_ends(tmp_path: P
 # Time
 
 
-def test_spans_know_what_they_cover(journal: Journal):
-    spans = Spans(journal)
-    first = spans.begin("a")
+def test_overlap_and_coverage_of_intervals(event_log: EventLog):
+    intervals = Intervals(event_log)
+    first = intervals.begin("a")
     first.begin, first.end = 1.0, 3.0
-    second = spans.begin("b")
+    second = intervals.begin("b")
     second.begin, second.end = 2.0, 5.0
-    assert spans.within(0.0, 10.0) == 4.0
-    assert spans.within(2.5, 2.75) == 0.25
-    assert [span.why for span in spans.touching(4.0, 9.0)] == ["b"]
-    assert not spans.touching(5.5, 6.0)
-    assert spans.touching(5.5, 6.0, after=1.0) == [second]
-    spans.begin("open").begin = 7.0
-    assert spans.within(6.0, 9.0) == 2.0
+    assert intervals.seconds_within(0.0, 10.0) == 4.0
+    assert intervals.seconds_within(2.5, 2.75) == 0.25
+    assert [interval.reason for interval in intervals.overlapping(4.0, 9.0)] == ["b"]
+    assert not intervals.overlapping(5.5, 6.0)
+    assert intervals.overlapping(5.5, 6.0, after=1.0) == [second]
+    intervals.begin("open").begin = 7.0
+    assert intervals.seconds_within(6.0, 9.0) == 2.0
 
 
-def test_readiness_is_held_against_what_was_true(journal: Journal, sleeper):
+def test_readiness_is_compared_with_the_recorded_outages(event_log: EventLog, sleeper):
     program = sleeper("api")
-    program.troubled = Spans(journal)
-    house = house_of(journal)
-    house.apis = [Member(program, Spans(journal), "http://127.0.0.1:1")]
-    away = house.away.begin("database")
+    program.downtime = Intervals(event_log)
+    deployment = deployment_of(event_log)
+    deployment.apis = [Instance(program, Intervals(event_log), "http://127.0.0.1:1")]
+    away = deployment.outages.begin("database")
     away.begin, away.end = 100.0, 130.0
-    stopped = program.troubled.begin("stopped")
+    stopped = program.downtime.begin("stopped")
     stopped.begin, stopped.end = 200.0, 205.0
-    readiness = Readiness(house)
+    readiness = Readiness(deployment)
     readiness.stop()
-    readiness.looks = [
-        Look(50.0, 50.1, "api", 200, ()),
-        Look(101.0, 101.1, "api", 200, ()),
-        Look(110.0, 110.1, "api", 200, ()),
-        Look(111.0, 111.1, "api", 503, ("database: no",)),
-        Look(132.0, 132.1, "api", 503, ("database: no",)),
-        Look(150.0, 150.1, "api", 503, ("database: no",)),
-        Look(202.0, 217.0, "api", 0, ()),
-        Look(250.0, 265.0, "api", 0, ()),
+    readiness.probes = [
+        Probe(50.0, 50.1, "api", 200, ()),
+        Probe(101.0, 101.1, "api", 200, ()),
+        Probe(110.0, 110.1, "api", 200, ()),
+        Probe(111.0, 111.1, "api", 503, ("database: no",)),
+        Probe(132.0, 132.1, "api", 503, ("database: no",)),
+        Probe(150.0, 150.1, "api", 503, ("database: no",)),
+        Probe(202.0, 217.0, "api", 0, ()),
+        Probe(250.0, 265.0, "api", 0, ()),
     ]
-    assert [look.began for look in readiness.ready_without_database()] == [110.0]
-    assert [look.began for look in readiness.not_ready_with_database()] == [150.0, 250.0]
-    assert readiness.truths() == 5
+    assert [probe.began for probe in readiness.ready_without_database()] == [110.0]
+    assert [probe.began for probe in readiness.not_ready_with_database()] == [150.0, 250.0]
+    assert readiness.correct() == 5
 
 
-# Machinery
+# Isolation
 
 
-def test_a_stepped_clock_moves_the_time_of_day_alone(tmp_path: Path):
+def test_a_fake_clock_changes_wall_time_but_not_monotonic_time(tmp_path: Path):
     try:
         library = Clock.build(tmp_path)
-    except NotPossible as reason:
+    except NotSupported as reason:
         pytest.skip(str(reason))
     clock = Clock(tmp_path / "clock", library)
     tell = "input(); print(time.time(), time.monotonic());"
@@ -344,10 +344,10 @@ def test_a_stepped_clock_moves_the_time_of_day_alone(tmp_path: Path):
     assert abs(second[1]) < 5
 
 
-def test_a_full_disk_takes_nothing_until_it_is_freed(tmp_path: Path):
+def test_writes_to_a_full_disk_fail_until_it_is_freed(tmp_path: Path):
     try:
         disk = Disk(tmp_path / "disk", 1)
-    except NotPossible as reason:
+    except NotSupported as reason:
         pytest.skip(str(reason))
     try:
         disk.fill()
@@ -360,10 +360,10 @@ def test_a_full_disk_takes_nothing_until_it_is_freed(tmp_path: Path):
     assert not (tmp_path / "disk" / "file").exists()
 
 
-def test_a_pulled_cable_lets_nothing_through():
+def test_a_disconnected_network_drops_connections_until_it_is_reconnected():
     try:
         network = Network()
-    except NotPossible as reason:
+    except NotSupported as reason:
         pytest.skip(str(reason))
     reach = [
         *network.enter(),
@@ -375,15 +375,15 @@ def test_a_pulled_cable_lets_nothing_through():
         command = [*reach, network.host, str(listener.getsockname()[1])]
         try:
             assert subprocess.run(command, capture_output=True).returncode == 0
-            network.pull()
+            network.disconnect()
             assert subprocess.run(command, capture_output=True).returncode == 1
-            network.plug()
+            network.reconnect()
             until(lambda: subprocess.run(command, capture_output=True).returncode == 0)
         finally:
             network.close()
 
 
-def test_a_proxy_passes_on_stalls_and_resets():
+def test_a_proxy_forwards_stalls_and_resets():
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def echo() -> None:
@@ -422,7 +422,7 @@ def test_a_proxy_passes_on_stalls_and_resets():
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_proxy_tells_one_side_that_the_other_broke_off():
+def test_a_proxy_closes_one_side_when_the_other_is_reset():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         proxy = Proxy(listener.getsockname()[1])
         with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as client:
@@ -443,7 +443,7 @@ def server() -> Iterator[Postgres]:
         pytest.skip(str(reason))
 
 
-def test_postgres_comes_back_after_a_crash_with_what_was_committed(server: Postgres):
+def test_postgres_keeps_committed_data_after_a_crash(server: Postgres):
     address = server.create_database("some")
     with psycopg.connect(address) as connection:
         connection.execute("CREATE TABLE kept (n int)")
@@ -458,9 +458,7 @@ def test_postgres_comes_back_after_a_crash_with_what_was_committed(server: Postg
         assert connection.execute("SELECT n FROM kept").fetchall() == [(7,)]
 
 
-def test_the_time_of_a_takeover_goes_until_the_work_is_somebody_elses(
-    server: Postgres, journal: Journal, sleeper
-):
+def test_a_takeover_lasts_until_other_workers_own_all_units(server: Postgres, event_log: EventLog, sleeper):
     address = server.create_database("work")
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA dbos")
@@ -475,7 +473,7 @@ def test_the_time_of_a_takeover_goes_until_the_work_is_somebody_elses(
         )
         worker = sleeper("worker")
         connection.execute("INSERT INTO workers VALUES (%s, 'd')", [worker.pid])
-        takeovers = Takeovers(house_of(journal, worker, database=address))
+        takeovers = Takeovers(deployment_of(event_log, worker, database=address))
         try:
             first = until(lambda: takeovers.begin("kill_worker", "one", 11))
             second = takeovers.begin("stop_worker", "two", 22)
@@ -496,7 +494,7 @@ def test_the_time_of_a_takeover_goes_until_the_work_is_somebody_elses(
     assert (first.outcome, second.outcome) == ("taken_over", "came_back")
     assert first.held == {"u1", "u2"}
     assert takeovers.seconds() == [first.seconds]
-    assert 0 < first.seconds < journal.now
+    assert 0 < first.seconds < event_log.now
 
 
 # The audit
@@ -507,7 +505,7 @@ BLOBS = {name: name.encode() for name in ("one", "two")}
 
 @pytest.fixture
 def books(sqlite_address: str) -> Iterator[sa.Connection]:
-    """A database in which the undisturbed job ``ref`` and the accepted job ``job`` are as they must be."""
+    """A database with the right results of the reference job ``ref`` and of the accepted job ``job``."""
     from hashlib import sha256
 
     engine = open_engine(sqlite_address)
@@ -585,28 +583,35 @@ SCORES = {"0": np.array([1.0, -1.0]), "1": np.array([0.5, 2.0])}
 
 def audit(connection: sa.Connection, **job: Any) -> Audit:
     connection.commit()
-    recipe = Recipe("digits", "d", {}, np.zeros((2, 2)))
-    references = {"digits": Reference(recipe, "m-ref", 1, "ref", SCORES, {"0": 0.0, "1": 0.0})}
-    given = {"id": "job", "tenant": "n", "model": "m-job", "recipe": "digits", "story": "plain", "key": "k"}
-    accepted = Accepted(**given | job)
+    workload = Workload("digits", "d", {}, np.zeros((2, 2)))
+    references = {"digits": Reference(workload, "m-ref", 1, "ref", SCORES, {"0": 0.0, "1": 0.0})}
+    given = {
+        "id": "job",
+        "tenant": "n",
+        "model": "m-job",
+        "workload": "digits",
+        "scenario": "plain",
+        "key": "k",
+    }
+    accepted = AcceptedJob(**given | job)
     address = connection.engine.url.render_as_string(hide_password=False)
     return Audit(address, {accepted.id: accepted}, references)
 
 
-def test_an_audit_of_what_is_right_finds_nothing(books: sa.Connection):
-    found = audit(books).found
+def test_an_audit_of_right_results_finds_nothing(books: sa.Connection):
+    found = audit(books).findings
     assert (found.lost, found.duplicated, found.corrupt) == ([], [], [])
     assert (found.identical, found.compared, found.blobs) == (2, 2, 2)
 
 
 PLANTED = {
     "a job that still runs": ("UPDATE jobs SET state = 'running' WHERE id = 'job'", "lost"),
-    "a student nobody was told of": ("DELETE FROM job_events WHERE job_id = 'job' AND seq = 3", "lost"),
-    "a student told and not kept": (
+    "a student without an event": ("DELETE FROM job_events WHERE job_id = 'job' AND seq = 3", "lost"),
+    "an event without a student": (
         "DELETE FROM job_students WHERE job_id = 'job' AND class_index = 1",
         "lost",
     ),
-    "a student told twice": (
+    "a student with two events": (
         "INSERT INTO job_events SELECT 'job', 5, 0, type, data FROM job_events WHERE seq = 2 LIMIT 1",
         "duplicated",
     ),
@@ -618,7 +623,7 @@ PLANTED = {
         "UPDATE blob_chunks SET data = X'78' WHERE data = CAST('two' AS BLOB)",
         "corrupt",
     ),
-    "a blob that is not whole": ("DELETE FROM blob_chunks WHERE data = CAST('one' AS BLOB)", "corrupt"),
+    "a blob without its chunk": ("DELETE FROM blob_chunks WHERE data = CAST('one' AS BLOB)", "corrupt"),
     "a job without its version": ("DELETE FROM model_versions WHERE job_id = 'job'", "corrupt"),
 }
 
@@ -627,42 +632,42 @@ PLANTED = {
 def test_an_audit_finds(books: sa.Connection, what: str):
     statement, kind = PLANTED[what]
     run(books, statement)
-    assert getattr(audit(books).found, kind)
+    assert getattr(audit(books).findings, kind)
 
 
-def test_a_job_that_failed_in_part_may_have_a_version_and_a_cancelled_one_not(books: sa.Connection):
+def test_a_partially_failed_job_may_have_a_version_but_a_cancelled_one_not(books: sa.Connection):
     run(books, "UPDATE jobs SET state = 'partially_succeeded' WHERE id = 'job'")
-    assert not audit(books).found.corrupt
+    assert not audit(books).findings.corrupt
     run(books, "UPDATE jobs SET state = 'cancelled' WHERE id = 'job'")
-    assert audit(books, wanted="cancelled").found.corrupt == ["job is cancelled with 1 versions"]
+    assert audit(books, expected_state="cancelled").findings.corrupt == ["job is cancelled with 1 versions"]
 
 
-def test_a_job_that_nobody_asked_for_is_a_double(books: sa.Connection):
+def test_a_job_that_no_client_submitted_is_a_duplicate(books: sa.Connection):
     add_job(books, "twin")
-    assert audit(books).found.duplicated == ["twin (m-twin) was accepted by nobody"]
+    assert audit(books).findings.duplicated == ["twin (m-twin) was accepted for no client"]
 
 
 def test_a_cancelled_job_that_succeeded_is_lost(books: sa.Connection):
-    assert audit(books, wanted="cancelled").found.lost == [
+    assert audit(books, expected_state="cancelled").findings.lost == [
         "job (digits, plain) is succeeded, not cancelled; x"
     ]
-    assert audit(books, id="gone").found.lost[0] == "gone (plain) is not there"
+    assert audit(books, id="gone").findings.lost[0] == "gone (plain) is missing"
 
 
-def test_a_model_that_answers_otherwise_is_corrupt(books: sa.Connection, monkeypatch):
+def test_a_model_with_different_scores_is_corrupt(books: sa.Connection, monkeypatch):
     answers = {label: scores.copy() for label, scores in SCORES.items()}
-    monkeypatch.setattr("benchmarks.chaos.audit.ask_all", lambda *_: (answers, {"0": 0.0, "1": 0.0}))
+    monkeypatch.setattr("benchmarks.chaos.audit.query_all", lambda *_: (answers, {"0": 0.0, "1": 0.0}))
     with Client("http://127.0.0.1:1") as client:
         right = audit(books)
         right.ask(client)
-        assert right.found.corrupt == []
+        assert right.findings.corrupt == []
         answers["1"][1] += 1e-9
         wrong = audit(books)
         wrong.ask(client)
-    assert wrong.found.corrupt == ["m-job@1, class 1: differs by 1e-09"]
+    assert wrong.findings.corrupt == ["m-job@1, class 1: differs by 1e-09"]
 
 
-def test_the_states_a_client_takes_for_the_end_are_those_of_the_service():
-    from benchmarks.chaos.customers import ENDED
+def test_the_final_states_of_the_clients_are_those_of_the_service():
+    from benchmarks.chaos.clients import ENDED
 
     assert {state.value for state in JobState if state.ended} == ENDED

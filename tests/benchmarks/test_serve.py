@@ -27,8 +27,8 @@ from benchmarks.load import Load, WrkMissing, constant_rate, wrk
 from benchmarks.peers.environments import Offline
 from benchmarks.processes import cpu_seconds, family, free_port, running, wait_until_it_answers
 from benchmarks.serve import __main__ as program
-from benchmarks.serve import bulk, fleet, rounds, single, students, swap, targets
-from benchmarks.serve.rounds import Pace, in_turns, ratio, sound
+from benchmarks.serve import bulk, comparison, fleet, single, students, swap, targets
+from benchmarks.serve.comparison import Pace, interleaved, ratio, require_success
 from benchmarks.serve.service import Service
 
 pytestmark = pytest.mark.long
@@ -123,7 +123,7 @@ def test_quick_leaves_peers_and_the_million_out(monkeypatch, capsys):
     monkeypatch.setattr(program, "million", part("million"))
     assert program.main(["--quick"]) == 0
     assert set(asked) == {"single", "bulk", "students", "fleet", "swap"}
-    assert asked["single"] == {"pace": rounds.QUICK, "with_mlserver": False}
+    assert asked["single"] == {"pace": comparison.QUICK, "with_mlserver": False}
 
 
 def test_the_million_is_left_out_when_the_disk_has_no_room(monkeypatch, capsys, cores):
@@ -155,7 +155,7 @@ def test_each_round_begins_with_another_contestant():
     def contestant(name: str) -> Callable[[], float]:
         return lambda: float(asked.append(name) or len(asked))
 
-    found = in_turns({name: contestant(name) for name in "abc"}, 3)
+    found = interleaved({name: contestant(name) for name in "abc"}, 3)
     assert "".join(asked) == "abcbcacab"
     assert found == {"a": [1.0, 6.0, 8.0], "b": [2.0, 4.0, 9.0], "c": [3.0, 5.0, 7.0]}
 
@@ -168,7 +168,7 @@ def test_a_ratio_is_the_median_of_those_of_the_rounds():
 @pytest.mark.parametrize("load", [Load(1.0, 1.0, 1.0, 1.0, 10, 1), Load(0.0, 0.0, 0.0, 0.0, 0, 0)])
 def test_figures_of_failed_requests_are_none(load):
     with pytest.raises(RuntimeError, match="requests failed"):
-        sound(load)
+        require_success(load)
 
 
 SPINNING_CHILD = r"""

@@ -71,7 +71,7 @@ KIND = {"content-type": "application/problem+json"}
 
 
 def judge(answer: Answer, status: int = 400, code: str | None = "empty") -> list[str]:
-    attack = Attack("tests", "one", lambda scene: answer, status, code)
+    attack = Attack("tests", "one", lambda server: answer, status, code)
     return complaints(attack, answer, ["/var/stms"])
 
 

@@ -1,4 +1,4 @@
-"""The jobs: small real data in several shapes, and what an undisturbed run of each of them gives."""
+"""The training jobs: small real data sets with several settings, and the results of fault-free runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FOLDS = {"threshold": {"rule": "f1", "folds": 3}, "student": {"C": 1e3}}
 _PATIENCE = 300.0
 
 _SETS = {"digits": (700, 200), "letter": (1500, 200), "vowel": (528, 200), "segment": (1200, 200)}
-"""Most rows to train and to test on."""
-_RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+"""Largest numbers of training and test rows."""
+_WORKLOADS: dict[str, tuple[str, dict[str, Any]]] = {
     "digits": ("digits", _FOLDS | {"evaluation": {"baselines": ["svm"]}}),
     "digits-tuned": (
         "digits",
@@ -33,8 +33,8 @@ _RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """A kind of job. rows: what its models are asked, shape (n, d)."""
+class Workload:
+    """A kind of job. rows: rows on which its models are queried, shape (n, d)."""
 
     name: str
     dataset_id: str
@@ -44,9 +44,9 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What an undisturbed run of a recipe gave. model: its model. scores: by class, shape (n,)."""
+    """Result of a fault-free run of a workload. scores: by class, shape (n,). thresholds: by class."""
 
-    recipe: Recipe
+    workload: Workload
     model: str
     version: int
     job_id: str
@@ -54,10 +54,10 @@ class Reference:
     thresholds: dict[str, float]
 
 
-def upload(client: Client, folder: Path, names: Iterable[str] | None = None) -> list[Recipe]:
-    """Send the data sets of the recipes, of all that this machine has if none are named."""
-    wanted = list(names or _RECIPES)
-    sets = {_RECIPES[name][0] for name in wanted}
+def upload(client: Client, folder: Path, names: Iterable[str] | None = None) -> list[Workload]:
+    """Upload the data sets of the named workloads, by default of all whose data this machine has."""
+    wanted = list(names or _WORKLOADS)
+    sets = {_WORKLOADS[name][0] for name in wanted}
     sent = {}
     for name in sorted(sets):
         found = _file(folder, name)
@@ -65,41 +65,44 @@ def upload(client: Client, folder: Path, names: Iterable[str] | None = None) -> 
             file, rows = found
             sent[name] = (str(client.upload_dataset(file, name=name)["id"]), rows)
     return [
-        Recipe(name, sent[dataset][0], given, sent[dataset][1])
-        for name, (dataset, given) in _RECIPES.items()
+        Workload(name, sent[dataset][0], given, sent[dataset][1])
+        for name, (dataset, given) in _WORKLOADS.items()
         if name in wanted and dataset in sent
     ]
 
 
-def run_undisturbed(client: Client, recipes: Iterable[Recipe]) -> dict[str, Reference]:
-    """One job of each recipe, to its end. Raises StmsError."""
+def run_references(client: Client, workloads: Iterable[Workload]) -> dict[str, Reference]:
+    """Run one job of each workload and query its model. Raises StmsError."""
     jobs = [
-        (recipe, client.submit_job(recipe.dataset_id, f"reference-{recipe.name}", recipe.hyperparameters))
-        for recipe in recipes
+        (
+            workload,
+            client.submit_job(workload.dataset_id, f"reference-{workload.name}", workload.hyperparameters),
+        )
+        for workload in workloads
     ]
     found = {}
-    for recipe, job in jobs:
+    for workload, job in jobs:
         ended = client.wait_for_job(job["id"], patience=_PATIENCE)
         model, version = str(ended["model"]), int(ended["version"])
-        scores, thresholds = ask_all(client, model, version, recipe)
-        found[recipe.name] = Reference(recipe, model, version, str(job["id"]), scores, thresholds)
+        scores, thresholds = query_all(client, model, version, workload)
+        found[workload.name] = Reference(workload, model, version, str(job["id"]), scores, thresholds)
     return found
 
 
-def ask_all(
-    client: Client, model: str, version: int, recipe: Recipe
+def query_all(
+    client: Client, model: str, version: int, workload: Workload
 ) -> tuple[dict[str, NDArray[np.float64]], dict[str, float]]:
-    """Scores and thresholds of every class of a version on the recipe's rows. Raises StmsError."""
+    """Scores and thresholds of every class of a version on the workload's rows. Raises StmsError."""
     scores, thresholds = {}, {}
-    for label in client.dataset(recipe.dataset_id)["classes"]:
-        decisions = client.query_rows(f"{model}@{version}", label, recipe.rows)
+    for label in client.dataset(workload.dataset_id)["classes"]:
+        decisions = client.query_rows(f"{model}@{version}", label, workload.rows)
         scores[label] = np.array(decisions.scores, dtype=np.float64)
         thresholds[label] = decisions.threshold
     return scores, thresholds
 
 
 def _file(folder: Path, name: str) -> tuple[Path, NDArray[np.float64]] | None:
-    """A data set as a file and rows to ask; None when this machine does not have it."""
+    """Write a data set to a file. Returns it with rows to query, or None if this machine lacks the data."""
     train, test = _SETS[name]
     rng = np.random.default_rng(0)
     if name == "digits":

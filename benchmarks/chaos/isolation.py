@@ -1,4 +1,4 @@
-"""What faults need of the machine: a network of its own, a small disk, a clock. Each says if it cannot be."""
+"""A network namespace, a small disk and a fake clock, with which faults hit only the processes under test."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _CLOCK_SOURCE = Path(__file__).with_name("clock.c")
 _BLOCK = 1 << 16
 
 
-class NotPossible(Exception):
-    """This machine cannot do it; the message says why."""
+class NotSupported(Exception):
+    """This machine does not support it; the message gives the reason."""
 
 
 class Network:
-    """A network namespace joined to this machine by a cable that can be pulled. Raises NotPossible.
+    """A network namespace, connected to the host by a veth pair. Raises NotSupported.
 
-    host: our end's address, to which the inside connects.
+    host: the host's address, to which programs in the namespace connect. range: addresses of the pair.
     """
 
     def __init__(self) -> None:
         if os.geteuid() != 0:
-            raise NotPossible("a network of its own needs root")
+            raise NotSupported("a network namespace needs root")
         number = os.getpid() % 2**14
         self._name = f"stms{number}"
         self._cable = f"stms{number}h"
@@ -41,59 +41,59 @@ class Network:
             _ip("-n", self._name, "addr", "add", f"{inside}/30", "dev", "eth0")
             _ip("-n", self._name, "link", "set", "eth0", "up")
             _ip("-n", self._name, "link", "set", "lo", "up")
-        except NotPossible:
+        except NotSupported:
             self.close()
             raise
 
     def enter(self) -> list[str]:
-        """What to put before a command so that it runs inside."""
+        """Prefix for a command that is to run in the namespace."""
         return [str(shutil.which("ip")), "netns", "exec", self._name]
 
-    def pull(self) -> None:
-        """Nothing gets through, either way."""
+    def disconnect(self) -> None:
+        """Take the link down; packets are dropped in both directions."""
         _ip("link", "set", self._cable, "down")
 
-    def plug(self) -> None:
-        """Everything gets through again."""
+    def reconnect(self) -> None:
+        """Bring the link up again."""
         _ip("link", "set", self._cable, "up")
 
     def close(self) -> None:
-        """Remove it; its cable goes with it."""
-        with contextlib.suppress(NotPossible):
+        """Remove the namespace and the link."""
+        with contextlib.suppress(NotSupported):
             _ip("netns", "del", self._name)
-        with contextlib.suppress(NotPossible):
+        with contextlib.suppress(NotSupported):
             _ip("link", "del", self._cable)
 
 
 class Disk:
-    """A small file system in memory, mounted at ``folder``. Raises NotPossible."""
+    """A small file system in memory, mounted at ``folder``. Raises NotSupported."""
 
     def __init__(self, folder: Path, megabytes: int) -> None:
         if os.geteuid() != 0:
-            raise NotPossible("a small disk needs root, to mount it")
+            raise NotSupported("mounting a small disk needs root")
         self.folder = folder
         self._ballast = folder / "ballast"
         folder.mkdir(parents=True, exist_ok=True)
         _run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=755", "tmpfs", str(folder)])
 
     def fill(self) -> None:
-        """Take all that is free, to the last byte, again and again until nothing is left."""
+        """Write until the file system is full."""
         with self._ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
             while True:
                 file.write(bytes(_BLOCK))
 
     def free(self) -> None:
-        """Give it back."""
+        """Release the space taken by `fill`."""
         self._ballast.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Unmount it; what it held is gone."""
-        with contextlib.suppress(NotPossible):
+        """Unmount it, which deletes its files."""
+        with contextlib.suppress(NotSupported):
             _run(["umount", "--lazy", str(self.folder)])
 
 
 class Clock:
-    """A wall clock for programs that are started with `environ`. Raises NotPossible without a C compiler."""
+    """A wall clock with an offset, for programs started with `environ`. library: made by `build`."""
 
     def __init__(self, file: Path, library: Path) -> None:
         self._file = file
@@ -102,17 +102,17 @@ class Clock:
 
     @staticmethod
     def build(folder: Path) -> Path:
-        """Compile the library that steps clocks."""
+        """Compile the preloaded library. Raises NotSupported without a C compiler."""
         compiler = shutil.which("cc") or shutil.which("gcc")
         if compiler is None:
-            raise NotPossible("stepping a clock needs a C compiler")
+            raise NotSupported("a fake clock needs a C compiler")
         library = folder / "clock.so"
         flags = ["-shared", "-fPIC", "-O2", "-o", str(library), str(_CLOCK_SOURCE), "-lm"]
         _run([compiler, *flags])
         return library
 
     def environ(self) -> dict[str, str]:
-        """For the environment of a program."""
+        """Environment variables of a program that is to use this clock."""
         return {"LD_PRELOAD": str(self._library), "STMS_CHAOS_CLOCK": str(self._file)}
 
     def step(self, seconds: float) -> None:
@@ -129,6 +129,6 @@ def _run(command: Sequence[str]) -> None:
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     except FileNotFoundError as error:
-        raise NotPossible(f"{command[0]} is not installed") from error
+        raise NotSupported(f"{command[0]} is not installed") from error
     except subprocess.CalledProcessError as error:
-        raise NotPossible(f"{' '.join(command[:4])} …: {error.stderr.strip()}") from error
+        raise NotSupported(f"{' '.join(command[:4])} …: {error.stderr.strip()}") from error

@@ -33,7 +33,7 @@ NORMAL = Pace(rounds=8, seconds=2, swap_requests=100_000)
 QUICK = Pace(rounds=1, seconds=1, swap_requests=10_000)
 
 
-def in_turns(contestants: Mapping[str, Callable[[], float]], rounds: int) -> Figures:
+def interleaved(contestants: Mapping[str, Callable[[], float]], rounds: int) -> Figures:
     """Measure each contestant once a round; a different one goes first in each round."""
     names = list(contestants)
     found: Figures = {name: [] for name in names}
@@ -49,7 +49,7 @@ def ratio(found: Figures, name: str, base: str) -> float:
     return round(statistics.median(a / b for a, b in zip(found[name], found[base], strict=True)), 3)
 
 
-def tell(title: str, unit: str, found: Figures) -> None:
+def print_figures(title: str, unit: str, found: Figures) -> None:
     """Print the median, minimum and maximum of each contestant."""
     print(title, flush=True)
     for name, values in found.items():
@@ -57,7 +57,7 @@ def tell(title: str, unit: str, found: Figures) -> None:
         print(f"  {name:18} {middle:12,.1f} {unit:4}   ({low:,.1f} to {high:,.1f})", flush=True)
 
 
-def sound(load: Load) -> Load:
+def require_success(load: Load) -> Load:
     """Return ``load`` if all requests succeeded. Raises RuntimeError otherwise."""
     if load.failed or not load.requests:
         raise RuntimeError(f"{load.failed} of {load.requests} requests failed.")

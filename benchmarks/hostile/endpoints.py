@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from benchmarks.hostile.attack import CLASSES, DATASETS, JOBS, KEYS, QUERY, Attack, attacks, get, post
-from benchmarks.hostile.scene import Scene
+from benchmarks.hostile.server import Server
 from benchmarks.hostile.wire import Answer, connection, head, read_answer, send
 
 _BODY = b'{"x": [1, 2, 3]}'
@@ -96,7 +96,7 @@ def aliases() -> list[Attack]:
     )
 
 
-def pages() -> list[Attack]:
+def pagination() -> list[Attack]:
     """Pages of lists."""
     bad = (400, "invalid_parameter")
     return attacks(
@@ -138,7 +138,7 @@ def pages() -> list[Attack]:
     )
 
 
-def access() -> list[Attack]:
+def authentication() -> list[Attack]:
     """Keys that are none, or not for this."""
     wrong = (401, "invalid_key")
 
@@ -146,12 +146,12 @@ def access() -> list[Attack]:
         return get("/v1/models", (b"Authorization", value), key="")
 
     def both(first: str, second: bytes) -> object:
-        def act(scene: Scene) -> Answer:
-            good = dict(scene.authorization("query"))[b"Authorization"]
+        def act(server: Server) -> Answer:
+            good = dict(server.authorization("query"))[b"Authorization"]
             pair = {"good": good, "bad": second}
             other = "bad" if first == "good" else "good"
             headers = [(b"Authorization", pair[name]) for name in (first, other)]
-            return get("/v1/models", *headers, key="")(scene)
+            return get("/v1/models", *headers, key="")(server)
 
         return act
 
@@ -177,7 +177,7 @@ def access() -> list[Attack]:
     )
 
 
-def leave() -> list[Attack]:
+def authorization() -> list[Attack]:
     """What others may do."""
     return attacks(
         "access",
@@ -214,7 +214,7 @@ def leave() -> list[Attack]:
     )
 
 
-def repeats() -> list[Attack]:
+def idempotency() -> list[Attack]:
     """Idempotency-Key."""
     bad = (400, "invalid_parameter")
 
@@ -236,26 +236,26 @@ def repeats() -> list[Attack]:
     )
 
 
-def _wrong_secret(scene: Scene) -> Answer:
-    key = scene.keys["train"]
-    return get("/v1/models", (b"Authorization", b"Bearer " + key[:-43].encode() + b"A" * 43), key="")(scene)
+def _wrong_secret(server: Server) -> Answer:
+    key = server.keys["train"]
+    return get("/v1/models", (b"Authorization", b"Bearer " + key[:-43].encode() + b"A" * 43), key="")(server)
 
 
-def _key_in_query(scene: Scene) -> Answer:
-    key = scene.keys["train"]
-    return get(f"/v1/models?key={key}&api_key={key}&authorization=Bearer%20{key}", key="")(scene)
+def _key_in_query(server: Server) -> Answer:
+    key = server.keys["train"]
+    return get(f"/v1/models?key={key}&api_key={key}&authorization=Bearer%20{key}", key="")(server)
 
 
-def _key_in_cookie(scene: Scene) -> Answer:
-    return get("/v1/models", (b"Cookie", b"authorization=" + scene.keys["train"].encode()), key="")(scene)
+def _key_in_cookie(server: Server) -> Answer:
+    return get("/v1/models", (b"Cookie", b"authorization=" + server.keys["train"].encode()), key="")(server)
 
 
-def _many_keys(scene: Scene) -> Answer:
+def _many_keys(server: Server) -> Answer:
     """Guessed keys in a row, until there are too many."""
     target = head(
         "GET", "/v1/models", [(b"Authorization", b"Bearer stms_key_" + b"0" * 24 + b"_" + b"A" * 43)]
     )
-    with connection(scene.address) as opened:
+    with connection(server.address) as opened:
         for _ in range(500):
             send(opened, [target])
             answer = read_answer(opened, "GET")
@@ -264,40 +264,40 @@ def _many_keys(scene: Scene) -> Answer:
     return answer
 
 
-def _streams(scene: Scene) -> Answer:
+def _streams(server: Server) -> Answer:
     for _ in range(100):
-        with connection(scene.address) as opened:
+        with connection(server.address) as opened:
             accept = (b"Accept", b"text/event-stream")
-            path = f"{JOBS}/{scene.kept['job']}/events"
-            send(opened, [head("GET", path, [*scene.authorization("train"), accept])])
+            path = f"{JOBS}/{server.kept['job']}/events"
+            send(opened, [head("GET", path, [*server.authorization("train"), accept])])
             assert b"200 OK" in opened.recv(100), "the stream did not begin"
-    return get(f"{JOBS}/none/events", (b"Accept", b"text/event-stream"), key="train")(scene)
+    return get(f"{JOBS}/none/events", (b"Accept", b"text/event-stream"), key="train")(server)
 
 
-def _submit(scene: Scene, key: str, model: str, idempotency: bytes) -> Answer:
-    body = json.dumps({"dataset_id": scene.dataset, "model": model}).encode()
-    return post(JOBS, body, (b"Idempotency-Key", idempotency), key=key)(scene)
+def _submit(server: Server, key: str, model: str, idempotency: bytes) -> Answer:
+    body = json.dumps({"dataset_id": server.dataset, "model": model}).encode()
+    return post(JOBS, body, (b"Idempotency-Key", idempotency), key=key)(server)
 
 
-def _another_body(scene: Scene) -> Answer:
-    assert _submit(scene, "train", "evil", b"one").status == 202
-    return _submit(scene, "train", "worse", b"one")
+def _another_body(server: Server) -> Answer:
+    assert _submit(server, "train", "evil", b"one").status == 202
+    return _submit(server, "train", "worse", b"one")
 
 
-def _another_caller(scene: Scene) -> Answer:
+def _another_caller(server: Server) -> Answer:
     """Two callers with the same key do not meet; each meets itself."""
-    mine = _submit(scene, "train", "evil", b"two")
-    theirs = _submit(scene, "other", "evil", b"two")
+    mine = _submit(server, "train", "evil", b"two")
+    theirs = _submit(server, "other", "evil", b"two")
     assert mine.status == theirs.status == 202
     assert mine.document["id"] != theirs.document["id"], "somebody else's job was given away"
-    return _submit(scene, "other", "worse", b"two")
+    return _submit(server, "other", "worse", b"two")
 
 
-def _many_repeats(scene: Scene) -> Answer:
+def _many_repeats(server: Server) -> Answer:
     body = b'{"dataset_id": "ds_none", "model": "evil"}'
-    with connection(scene.address) as opened:
+    with connection(server.address) as opened:
         for number in range(500):
-            headers = [*scene.authorization("train"), (b"Content-Type", b"application/json")]
+            headers = [*server.authorization("train"), (b"Content-Type", b"application/json")]
             headers += [(b"Idempotency-Key", b"key-%d" % number)]
             given = [*headers, (b"Content-Length", b"%d" % len(body))]
             send(opened, [head("POST", JOBS, given) + body])

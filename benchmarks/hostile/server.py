@@ -50,7 +50,7 @@ _QUESTION = {"x": [1.0, 2.0, 3.0]}
 
 
 @dataclass
-class Scene:
+class Server:
     """address: of the server. keys: API keys by what they may. folder: of its data; temporary: of its files.
 
     dataset: the id of a data set that is there. log: what the server writes.
@@ -105,7 +105,7 @@ class Resources:
 
 
 @contextmanager
-def scene(folder: Path) -> Iterator[Scene]:
+def running_server(folder: Path) -> Iterator[Server]:
     """A server that is up, for the length of the block. Raises AssertionError if it does not end well."""
     keys = _prepare(folder)
     port = free_port()
@@ -122,7 +122,7 @@ def scene(folder: Path) -> Iterator[Scene]:
         )
     try:
         wait_until_it_answers(process, f"http://127.0.0.1:{port}/readyz", folder)
-        yield Scene(process, ("127.0.0.1", port), keys, folder)
+        yield Server(process, ("127.0.0.1", port), keys, folder)
     finally:
         process.terminate()
         try:
@@ -135,20 +135,20 @@ def scene(folder: Path) -> Iterator[Scene]:
     assert code == 0, f"The server ended with {code}:\n{log[-4000:]}"
 
 
-def resources(place: Scene) -> Resources:
+def resources(server: Server) -> Resources:
     """What the server holds now."""
     rss = peak = 0
     opened: Counter[str] = Counter()
-    database = place.folder / DATABASE
-    for pid in family(place.process.pid):
+    database = server.folder / DATABASE
+    for pid in family(server.process.pid):
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
         sizes = dict(line.split(":", 1) for line in status.splitlines())
         rss += int(sizes["VmRSS"].split()[0]) * 1024
         peak += int(sizes["VmHWM"].split()[0]) * 1024
         opened.update(_open_files(pid))
     of_database = {target for target in opened if ".sqlite" in Path(target).name}
-    left = [path.name for path in place.temporary.iterdir()]
-    left += [path.name for path in place.folder.rglob("*.tmp")]
+    left = [path.name for path in server.temporary.iterdir()]
+    left += [path.name for path in server.folder.rglob("*.tmp")]
     files = sum(number for target, number in opened.items() if target not in of_database)
     return Resources(rss, peak, files, opened[str(database)], tuple(sorted(left)))
 
@@ -162,28 +162,28 @@ def _open_files(pid: int) -> list[str]:
     return targets
 
 
-def watch_peak(place: Scene) -> int:
+def watch_peak(server: Server) -> int:
     """Begin a new peak (proc(5), clear_refs); returns the bytes held now."""
-    for pid in family(place.process.pid):
+    for pid in family(server.process.pid):
         Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
-    return resources(place).rss
+    return resources(server).rss
 
 
-def settled(place: Scene, before: Resources) -> Resources:
+def settled(server: Server, before: Resources) -> Resources:
     """The same, once connections and files are closed and memory is given back, or the patience is over."""
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
-        now = resources(place)
+        now = resources(server)
         closed = now.files <= before.files and now.connections <= POOL_SIZE and not now.left
         if (closed and now.rss <= before.rss + _SETTLED_GROWTH) or time.monotonic() > deadline:
             return now
         time.sleep(0.2)
 
 
-def ask(place: Scene) -> tuple[bytes, float]:
+def measure_query(server: Server) -> tuple[bytes, float]:
     """The answer to a good query, and the median of its seconds over some hundred times."""
     seconds = []
-    with place.client("query") as client:
+    with server.client("query") as client:
         for _ in range(_WARM_QUERIES):
             began = time.perf_counter()
             answer = client.post("/v1/models/pets/classes/cat:query", json=_QUESTION)

@@ -1,4 +1,4 @@
-"""The service under test: its processes, its database and what faults can do to each of them."""
+"""The service under test: its processes, its database, and the handles with which faults are injected."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from app.services.keys import create_key
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
-from benchmarks.chaos.journal import Journal, Span, Spans
-from benchmarks.chaos.machinery import Clock, Disk, Network, NotPossible
-from benchmarks.chaos.programs import MARK, Keeper, Program, command_line, descendants
+from benchmarks.chaos.event_log import EventLog, Interval, Intervals
+from benchmarks.chaos.isolation import Clock, Disk, Network, NotSupported
+from benchmarks.chaos.programs import MARK, Program, Supervisor, command_line, descendants
 from benchmarks.chaos.proxy import Proxy
 from benchmarks.postgres import Postgres
 from benchmarks.processes import free_port
@@ -35,15 +35,17 @@ _ROOT = Path(__file__).parents[2]
 
 
 @dataclass(slots=True)
-class Member:
-    """One process of the service. proxy, network, clock: what lies between it and its database, or its time.
+class Instance:
+    """One server or worker process.
 
-    url: of a server. cut: when it could not reach a database that ran or, being a worker, was stopped. child:
-    of a program that is a family, the command by which the member is known.
+    disconnected: intervals in which it could not reach the running database or, for a worker, was stopped.
+    url: address of a server. proxy: proxy before its database. network: network namespace in which it runs.
+    clock: its fake clock. child: subcommand of the child process that is meant, where ``program`` starts
+    several.
     """
 
     program: Program
-    cut: Spans
+    disconnected: Intervals
     url: str = ""
     proxy: Proxy | None = None
     network: Network | None = None
@@ -52,12 +54,12 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Of people."""
+        """Name in logs and reports."""
         return f"{self.program.name}/{self.child}" if self.child else self.program.name
 
     @property
     def pid(self) -> int | None:
-        """Of the running process."""
+        """Process id; None while it does not run."""
         pid = self.program.pid
         if pid is None or not self.child:
             return pid
@@ -66,48 +68,49 @@ class Member:
 
 
 @dataclass(slots=True)
-class House:
-    """Everything that is up. Faults of the database are made one at a time, under ``database_lock``.
+class Deployment:
+    """All processes of the service, with its database. ``database_lock`` serialises faults of the database.
 
-    database: address, straight. away: when it did not run. unclear: when it could be read only. disks: small
-    ones by name. keys: of the tenants. unavailable: kinds of faults that cannot be made here, and why.
-    unclean: programs that did not end as they should.
+    database: its address without a proxy. outages: intervals in which it did not run. read_only: intervals
+    in which its disk was full. disks: small disks by name. keys: API keys by tenant. unavailable: kinds of
+    faults that this machine does not support, with the reason. unclean: programs that had to be killed or
+    failed at the end.
     """
 
-    journal: Journal
+    event_log: EventLog
     mark: str
     database: str
-    apis: list[Member]
-    workers: list[Member]
+    apis: list[Instance]
+    workers: list[Instance]
     keys: dict[str, str]
-    away: Spans
-    unclear: Spans
+    outages: Intervals
+    read_only: Intervals
     postgres: Postgres | None = None
     disks: dict[str, Disk] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)
     database_lock: threading.Lock = field(default_factory=threading.Lock)
-    keeper: Keeper | None = None
+    supervisor: Supervisor | None = None
     unclean: list[str] = field(default_factory=list)
 
-    def down(self, why: str) -> Span:
-        """Note that the database is away from now on."""
-        return self.away.begin(why)
+    def begin_outage(self, reason: str) -> Interval:
+        """Record that the database is down from now on."""
+        return self.outages.begin(reason)
 
     def start(self, seed: int) -> None:
-        """Start all programs, and keep them until `stop`."""
+        """Start all programs and supervise them until `stop`."""
         for program in self.programs:
             program.start()
-        self.keeper = Keeper(self.programs, seed)
+        self.supervisor = Supervisor(self.programs, seed)
         for api in self.apis:
             _until_ready(api)
 
     def stop(self) -> None:
-        """End all programs, workers first; ``unclean`` gets those that had to be killed or failed."""
-        if self.keeper is None:
+        """Stop all programs; those that had to be killed or that failed are added to ``unclean``."""
+        if self.supervisor is None:
             return
-        self.keeper.stop()
-        self.keeper = None
+        self.supervisor.stop()
+        self.supervisor = None
         ending = [threading.Thread(target=self._end, args=(program,)) for program in self.programs]
         for thread in ending:
             thread.start()
@@ -121,11 +124,13 @@ class House:
 
 
 @contextmanager
-def shared_house(folder: Path, journal: Journal, mark: str, *, workers: int = 3) -> Iterator[House]:
-    """PostgreSQL, two server processes and several workers, not yet started.
+def shared_deployment(
+    folder: Path, event_log: EventLog, mark: str, *, workers: int = 3
+) -> Iterator[Deployment]:
+    """Two servers and several workers with a PostgreSQL server; they are not started yet.
 
-    The first server and the first worker have a clock of their own; the second server and the second worker
-    reach the database by a proxy, the third worker from a network of its own, where that is possible.
+    The first server and the first worker have a fake clock, the second server and the second worker connect
+    to the database through a proxy, and the third worker runs in a network namespace, where supported.
     """
     with ExitStack() as stack:
         unavailable: dict[str, str] = {}
@@ -141,41 +146,49 @@ def shared_house(folder: Path, journal: Journal, mark: str, *, workers: int = 3)
         stack.callback(postgres.stop)
         postgres.start()
         address = postgres.create_database("stms")
-        house = House(
-            journal, mark, address, [], [], _prepare(address), Spans(journal), Spans(journal), postgres
+        deployment = Deployment(
+            event_log,
+            mark,
+            address,
+            [],
+            [],
+            _prepare(address),
+            Intervals(event_log),
+            Intervals(event_log),
+            postgres,
         )
-        house.unavailable = unavailable
+        deployment.unavailable = unavailable
         for name in ("server", "worker"):
             place = folder / f"{name}-disk"
             disk = _possible(unavailable, "disk_full_cache", partial(Disk, place, _SMALL_DISK_MB))
             if disk is not None:
                 stack.callback(disk.close)
-                house.disks[name] = disk
+                deployment.disks[name] = disk
         library = _possible(unavailable, "clock_step", lambda: Clock.build(folder))
-        stack.callback(house.stop)
-        maker = _Maker(folder, house, library, stack)
-        maker.server("api-0", clock=True)
-        maker.server("api-1", proxied=True)
+        stack.callback(deployment.stop)
+        builder = _Builder(folder, deployment, library, stack)
+        builder.server("api-0", clock=True)
+        builder.server("api-1", proxied=True)
         for number in range(workers):
-            maker.worker(f"worker-{number}", number, network)
-        yield house
+            builder.worker(f"worker-{number}", number, network)
+        yield deployment
 
 
-class _Maker:
-    """Makes the members of a shared house."""
+class _Builder:
+    """Creates the instances of a shared deployment."""
 
-    def __init__(self, folder: Path, house: House, library: Path | None, stack: ExitStack) -> None:
-        self._folder, self._house, self._library, self._stack = folder, house, library, stack
+    def __init__(self, folder: Path, deployment: Deployment, library: Path | None, stack: ExitStack) -> None:
+        self._folder, self._deployment, self._library, self._stack = folder, deployment, library, stack
 
     def server(self, name: str, *, clock: bool = False, proxied: bool = False) -> None:
         port = free_port()
-        member = self._member(name, ["api", "--port", str(port)], "server", clock=clock, proxied=proxied)
-        member.url = f"http://127.0.0.1:{port}"
-        self._house.apis.append(member)
+        instance = self._instance(name, ["api", "--port", str(port)], "server", clock=clock, proxied=proxied)
+        instance.url = f"http://127.0.0.1:{port}"
+        self._deployment.apis.append(instance)
 
     def worker(self, name: str, number: int, network: Network | None) -> None:
         inside = network if number % 3 == 2 else None
-        member = self._member(
+        instance = self._instance(
             name,
             ["worker"],
             "worker",
@@ -183,9 +196,9 @@ class _Maker:
             proxied=number > 0 and inside is None,
             network=inside,
         )
-        self._house.workers.append(member)
+        self._deployment.workers.append(instance)
 
-    def _member(
+    def _instance(
         self,
         name: str,
         arguments: list[str],
@@ -194,18 +207,22 @@ class _Maker:
         clock: bool = False,
         proxied: bool = False,
         network: Network | None = None,
-    ) -> Member:
-        house, postgres = self._house, self._house.postgres
+    ) -> Instance:
+        deployment, postgres = self._deployment, self._deployment.postgres
         if postgres is None:
-            raise RuntimeError("a shared house has a database server")
+            raise RuntimeError("a shared deployment has a database server")
         proxy = None
         database = postgres.address("stms", host=network.host if network else "127.0.0.1")
         if proxied:
             proxy = Proxy(postgres.port)
             self._stack.callback(proxy.close)
             database = postgres.address("stms", port=proxy.port)
-        cache = house.disks[disk].folder if disk in house.disks else _made(self._folder / f"{disk}-disk")
-        environ = _environ(house.mark, self._folder) | {
+        cache = (
+            deployment.disks[disk].folder
+            if disk in deployment.disks
+            else _made(self._folder / f"{disk}-disk")
+        )
+        environ = _environ(deployment.mark, self._folder) | {
             "STMS_DATABASE_URL": database,
             "STMS_CACHE_DIR": str(cache / "cache"),
         }
@@ -214,14 +231,14 @@ class _Maker:
             own = Clock(self._folder / f"{name}.clock", self._library)
             environ |= own.environ()
         command = [*(network.enter() if network else []), sys.executable, "-m", "app.cli", *arguments]
-        program = Program(name, command, environ, self._folder, house.journal)
-        house.programs.append(program)
-        return Member(program, Spans(house.journal), "", proxy, network, own)
+        program = Program(name, command, environ, self._folder, deployment.event_log)
+        deployment.programs.append(program)
+        return Instance(program, Intervals(deployment.event_log), "", proxy, network, own)
 
 
 @contextmanager
-def embedded_house(folder: Path, journal: Journal, mark: str) -> Iterator[House]:
-    """`stms serve` on SQLite, its data folder on a small disk where that is possible; not yet started."""
+def embedded_deployment(folder: Path, event_log: EventLog, mark: str) -> Iterator[Deployment]:
+    """`stms serve` on SQLite, with its data on a small disk where supported; it is not started yet."""
     with ExitStack() as stack:
         unavailable: dict[str, str] = {}
         disk = _possible(unavailable, "disk_full_sqlite", lambda: Disk(folder / "disk", _SMALL_DISK_MB))
@@ -229,30 +246,34 @@ def embedded_house(folder: Path, journal: Journal, mark: str) -> Iterator[House]
             stack.callback(disk.close)
         data = _made((disk.folder if disk else folder) / "data")
         address = f"sqlite:///{data / 'stms.sqlite'}"
-        house = _house(journal, mark, address)
-        house.unavailable = unavailable
+        deployment = _deployment(event_log, mark, address)
+        deployment.unavailable = unavailable
         if disk is not None:
-            house.disks["data"] = disk
-        stack.callback(house.stop)
+            deployment.disks["data"] = disk
+        stack.callback(deployment.stop)
         port = free_port()
         command = [sys.executable, "-m", "app.cli", "serve", "--port", str(port)]
         environ = _environ(mark, folder) | {"STMS_DATA_DIR": str(data)}
-        program = Program("serve", command, environ, folder, journal)
-        house.programs.append(program)
-        house.apis.append(Member(program, Spans(journal), f"http://127.0.0.1:{port}", child="api"))
-        house.workers.append(Member(program, Spans(journal), child="worker"))
-        yield house
+        program = Program("serve", command, environ, folder, event_log)
+        deployment.programs.append(program)
+        deployment.apis.append(
+            Instance(program, Intervals(event_log), f"http://127.0.0.1:{port}", child="api")
+        )
+        deployment.workers.append(Instance(program, Intervals(event_log), child="worker"))
+        yield deployment
 
 
-def _house(journal: Journal, mark: str, address: str, postgres: Postgres | None = None) -> House:
+def _deployment(event_log: EventLog, mark: str, address: str, postgres: Postgres | None = None) -> Deployment:
     keys = _prepare(address)
-    return House(journal, mark, address, [], [], keys, Spans(journal), Spans(journal), postgres)
+    return Deployment(
+        event_log, mark, address, [], [], keys, Intervals(event_log), Intervals(event_log), postgres
+    )
 
 
 def _environ(mark: str, folder: Path) -> dict[str, str]:
-    """The defaults of the service but for the threads, of which the machine has few.
+    """Environment variables of all programs: default settings, except for the solvers.
 
-    Solvers do not stand back: on a busy machine the jobs would not come on between two faults.
+    Solvers run with one thread and at normal priority; otherwise jobs would hardly advance between faults.
     """
     return {
         MARK: mark,
@@ -264,7 +285,7 @@ def _environ(mark: str, folder: Path) -> dict[str, str]:
 
 
 def _prepare(address: str) -> dict[str, str]:
-    """Make the tables; returns the tenants' keys."""
+    """Create the tables. Returns an API key for each tenant."""
     upgrade(address)
     store = Store(open_engine(address))
     try:
@@ -276,20 +297,20 @@ def _prepare(address: str) -> dict[str, str]:
 def _possible(unavailable: dict[str, str], kind: str, make: Callable[[], T]) -> T | None:
     try:
         return make()
-    except NotPossible as error:
+    except NotSupported as error:
         unavailable[kind] = str(error)
         return None
 
 
-def _until_ready(api: Member) -> None:
+def _until_ready(api: Instance) -> None:
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         try:
             urllib.request.urlopen(f"{api.url}/readyz", timeout=5).close()
         except (OSError, urllib.error.URLError) as error:
             if time.monotonic() > deadline:
-                said = api.program.log.read_text(errors="replace")
-                raise RuntimeError(f"{api.name} does not get ready ({error}):\n{said[-4000:]}") from error
+                output = api.program.log.read_text(errors="replace")
+                raise RuntimeError(f"{api.name} is not ready ({error}):\n{output[-4000:]}") from error
             time.sleep(0.1)
         else:
             return
