@@ -1,9 +1,9 @@
-"""Teacher, SVM, gSVM-0 and gSVM on letter and satimage, all through HTTP on a real server and worker.
+"""Accuracy of teacher, SVM, gSVM-0 and gSVM on letter and satimage, over HTTP on a real server and worker.
 
     python -m benchmarks.accuracy [letter] [satimage]
 
-Twice: with C = 1000, the end of the paper's grid, and with C beyond it ("open grid"). The sets are read from
-$STMS_DATA or ../shared/data. The last line is JSON, percentages on the open grid:
+Each set is trained twice: with C = 1000, the end of the paper's grid, and with larger C ("open grid"). The
+data sets are read from $STMS_DATA or ../shared/data. The last line is JSON, in percent on the open grid:
 {"letter": {"teacher_f1": …, "gsvm_f1": …, …}, "satimage": {…}}. Exit code 1 if a target is missed.
 """
 
@@ -38,7 +38,7 @@ TARGETS = {"letter": {"teacher": 95.0, "gsvm": 92.0}, "satimage": {"gsvm": 86.0}
 
 
 def data_folder() -> Path:
-    """Where the benchmark sets are."""
+    """Folder of the benchmark data sets."""
     return Path(os.environ.get("STMS_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
@@ -69,7 +69,7 @@ def show(console: Console, title: str, students: list[dict[str, Any]]) -> dict[s
 
 
 def run(names: list[str]) -> dict[str, dict[str, float]]:
-    """All sets on one server; returns what the last line tells."""
+    """Run all data sets on one server. Returns the content of the last line."""
     console = Console(width=100, highlight=False)
     figures: dict[str, dict[str, float]] = {}
     with (

@@ -1,4 +1,4 @@
-"""Compact students: F against the cost of a query.
+"""Compact students: F-measure against the time of a query.
 
     python -m benchmarks.compact [letter] [satimage] [mnist]
 
@@ -46,7 +46,7 @@ TURNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is measured on a set. classes: names, None for all. divisor: of the raw values."""
+    """Settings of one data set. classes: names; None for all. divisor: raw values are divided by it."""
 
     features: FeatureSpec
     classes: tuple[str, ...] | None = None
@@ -65,7 +65,7 @@ TASKS = {
 
 
 def data_folder() -> Path:
-    """Where the benchmark sets are."""
+    """Folder of the benchmark data sets."""
     return Path(os.environ.get("STMS_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
@@ -81,7 +81,7 @@ def read(path: Path, task: Task) -> tuple[LabelledData, LabelledData]:
 
 
 def query_seconds(teacher: PackedTeacher, students: dict[str, PackedStudent], X: Any) -> dict[str, float]:
-    """Median seconds of one row through the teacher (``"teacher"``) and through each student, in turns."""
+    """Median seconds of one row with the teacher (``"teacher"``) and each student, measured alternately."""
     target = teacher.classes.index(next(iter(students.values())).label)
     ways: dict[str, Callable[[Any], Any]] = {
         "predict": lambda x: teacher.predict(x[np.newaxis]),
@@ -101,7 +101,7 @@ def query_seconds(teacher: PackedTeacher, students: dict[str, PackedStudent], X:
 
 
 def measure(name: str, task: Task) -> dict[str, dict[str, float]]:
-    """One set: the points of its curve, the teacher and the full student."""
+    """Measure one data set: compact students of each size, the teacher and the full student."""
     data, test = read(data_folder() / f"{name}.npz", task)
     targets = [data.classes.index(label) for label in task.classes or data.classes]
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""What one query pays for its metrics and for its rate limit.
+"""Cost of the metrics and of the rate limit per query.
 
 ``python -m benchmarks.counters`` prints one JSON object: the median and the minimum over repetitions, in
 microseconds of processor time per call. ``metrics`` is `Metrics.answered` on a shared scoreboard.

@@ -1,10 +1,9 @@
-"""Load on a server from another core: as much as it takes by wrk, or at a constant rate.
+"""Load generators that run on another core than the server: maximum throughput with wrk, or a constant rate.
 
-`wrk` keeps a number of connections busy and says how many requests a second that makes. `constant_rate` sends
-each request when it is due, whether or not the answers of others are there, and counts its time from that
-moment; so a server that stalls is charged with the requests that had to wait ("coordinated omission"). It is
-a busy loop over non-blocking sockets, compiled by Numba: a microsecond a request, where wrk can only wait for
-whole milliseconds.
+`wrk` keeps a number of connections busy and measures the throughput. `constant_rate` sends each request at
+its scheduled time, even if earlier ones are still unanswered, and measures latency from that time, so that
+requests that wait for a stalled server are counted (no "coordinated omission"). It is a busy loop over
+non-blocking sockets compiled by Numba, accurate to about a microsecond, where wrk waits in milliseconds.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ class WrkMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was measured. rate: requests a second. p50_us, p90_us, p99_us: quantiles of their times.
+    """Result of a measurement. rate: requests per second. p50_us, p90_us, p99_us: quantiles of the latency.
 
-    failed: requests without success; at a constant rate their times do not count, by wrk they do.
+    failed: number of failed requests. `wrk` includes their latencies, `constant_rate` does not.
     """
 
     rate: float
@@ -72,7 +71,7 @@ def wrk(
     seconds: float,
     core: int,
 ) -> Load:
-    """As many POST requests as the server takes on so many connections. Raises WrkMissing."""
+    """Send as many POST requests as the server can answer on ``connections``. Raises WrkMissing."""
     program = shutil.which("wrk")
     if program is None:
         raise WrkMissing("wrk is needed to load a server. On Debian: apt-get install wrk")
@@ -121,10 +120,10 @@ def constant_rate(
     connections: int,
     core: int,
 ) -> Load:
-    """So many POST requests a second, evenly spaced, on up to ``connections`` at once.
+    """Send ``rate`` POST requests per second, evenly spaced, on up to ``connections`` concurrent connections.
 
-    Times count from the moment a request was due. The request must be small enough to be sent at once.
-    Raises ConnectionError when a connection is lost.
+    Latency is measured from the scheduled time. A request must fit into the socket's send buffer.
+    Raises ConnectionError if a connection is lost.
     """
     address = urlsplit(url)
     lines = [
@@ -152,7 +151,7 @@ def constant_rate(
 def _on_core(
     core: int, arguments: tuple[NDArray[np.int64], NDArray[np.uint8], float], n: int
 ) -> NDArray[np.float64]:
-    """Nanoseconds of each of n requests, sent by a thread of this process that has ``core`` to itself."""
+    """Latencies of n requests in nanoseconds; a thread of this process, pinned to ``core``, sends them."""
     found: list[NDArray[np.float64]] = []
 
     def work() -> None:
@@ -191,7 +190,7 @@ def _now(timespec: NDArray[np.int64]) -> float:
 def _send_all(
     files: NDArray[np.int64], request: NDArray[np.uint8], period: float, n: int
 ) -> NDArray[np.float64]:
-    """Nanoseconds from due to answered of n requests; −1 for an answer that is no success, NaN if lost."""
+    """Nanoseconds from scheduled time to answer of n requests; −1 for an error status, NaN if lost."""
     timespec = np.zeros(2, np.int64)
     answers = np.zeros((len(files), _ANSWER_BYTES), np.uint8)
     filled = np.zeros(len(files), np.int64)
@@ -227,7 +226,7 @@ def _send_all(
 
 @njit(nogil=True)  # type: ignore[misc]
 def _complete(answer: NDArray[np.uint8], filled: int) -> int:
-    """1 for a whole answer with status 200, −1 for another whole one, 0 if something is missing yet."""
+    """1 for a complete answer with status 200, −1 for one with another status, 0 for an incomplete one."""
     length = -1
     line = 0
     for i in range(3, filled):
@@ -236,7 +235,7 @@ def _complete(answer: NDArray[np.uint8], filled: int) -> int:
                 if length < 0 or filled < i + 1 + length:
                     return 0
                 return 1 if answer[9] == 50 and answer[10] == 48 and answer[11] == 48 else -1
-            # "content-length: " by its c, its l and its colon: no other header of an answer has these places.
+            # "content-length: " is recognised by the positions of c, l and colon, which no other header has.
             if answer[line + 14] == 58 and (answer[line] | 32) == 99 and (answer[line + 8] | 32) == 108:
                 length = 0
                 for k in range(line + 16, i - 1):

@@ -1,6 +1,6 @@
-"""A PostgreSQL of one's own from Debian's programs: started, stopped in each of its ways, and removed.
+"""A temporary PostgreSQL server, which can be started, stopped in each shutdown mode, and removed.
 
-The server runs as a user without rights, as it demands, in a folder of its own, and listens on TCP.
+It uses the installed programs of PostgreSQL, runs as an unprivileged user, and listens on TCP.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _STOP_SECONDS = 60.0
 
 
 class NoPostgres(Exception):
-    """Its programs are not installed, or may not run here."""
+    """The programs of PostgreSQL are not installed or cannot run here."""
 
 
 class Shutdown(Enum):
-    """How the server is stopped: sessions are ended and all is written, or it falls where it stands."""
+    """Shutdown mode: FAST ends sessions and writes a checkpoint, IMMEDIATE is a crash."""
 
     FAST = signal.SIGINT
     IMMEDIATE = signal.SIGQUIT
 
 
 class Postgres:
-    """A server in ``folder``, stopped until `start`. Raises NoPostgres.
+    """A server with its data in ``folder``, stopped until `start`. Raises NoPostgres.
 
-    hosts: addresses it listens on. networks: from where clients come, besides this machine's loopback.
-    settings: of the server, by name.
+    hosts: addresses on which it listens. networks: address ranges of clients, in addition to loopback.
+    settings: configuration parameters by name.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class Postgres:
         self._create(networks)
 
     def address(self, database: str = "postgres", *, host: str = "127.0.0.1", port: int | None = None) -> str:
-        """Of a database, straight or by way of another host and port."""
+        """URL of a database, by default with the server's own host and port."""
         return f"postgresql://stms@{host}:{port or self.port}/{database}"
 
     @property
     def log(self) -> Path:
-        """What the server says."""
+        """Content of the server's log."""
         return self._folder / "log"
 
     @property
@@ -80,7 +80,7 @@ class Postgres:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it and wait until it takes connections. Raises RuntimeError with its log."""
+        """Start the server and wait until it accepts connections. Raises RuntimeError with its log."""
         options = {"unix_socket_directories": str(self._folder), **self._settings}
         command = [str(self._programs / "postgres"), "-D", str(self._folder / "data")]
         command += ["-h", ",".join(self._hosts), "-p", str(self.port)]
@@ -94,7 +94,7 @@ class Postgres:
         self._wait_until_up(process)
 
     def stop(self, how: Shutdown = Shutdown.FAST) -> None:
-        """Stop it and wait until it is gone; one that is not running stays so."""
+        """Stop the server and wait until it has ended; does nothing if it does not run."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -106,7 +106,7 @@ class Postgres:
             process.wait()
 
     def create_database(self, name: str) -> str:
-        """Make an empty one; returns its address."""
+        """Create an empty database. Returns its URL."""
         with psycopg.connect(self.address(), autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"'.encode())
         return self.address(name)
@@ -138,7 +138,7 @@ class Postgres:
 
 @contextmanager
 def postgres(**options: Any) -> Iterator[Postgres]:
-    """A running server in a temporary folder, for the length of the block. options: of `Postgres`."""
+    """Context manager of a running server in a temporary folder. options: arguments of `Postgres`."""
     folder = Path(tempfile.mkdtemp(prefix="stms-pg-"))
     try:
         server = Postgres(folder, **options)
@@ -164,7 +164,7 @@ def programs() -> Path:
 
 
 def _unprivileged() -> dict[str, Any]:
-    """Arguments of Popen that leave root; nothing for other users."""
+    """Arguments of Popen that drop root privileges; empty for other users."""
     if os.geteuid() != 0:
         return {}
     for name in ("postgres", "nobody"):

@@ -1,4 +1,4 @@
-"""Programs as processes of their own, each on one core, up when they are needed and gone afterwards."""
+"""Child processes pinned to one core, and small helpers about ports, processor time and descendants."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def running(
     command: Sequence[str | Path], core: int, folder: Path, environ: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process on ``core`` in ``folder`` for the length of the block; what it says goes to ``folder/log``.
+    """Context manager of a process pinned to ``core`` in ``folder``; its output goes to ``folder/log``.
 
-    environ: what is to be added to the environment.
+    environ: variables to add to the environment.
     """
     with (folder / "log").open("wb") as output:
         process = subprocess.Popen(
@@ -44,7 +44,7 @@ def running(
 
 
 def wait_until_it_answers(process: subprocess.Popen[bytes], url: str, folder: Path) -> None:
-    """Until a GET succeeds. Raises RuntimeError with the log in ``folder`` if that takes too long."""
+    """Wait until a GET succeeds. Raises RuntimeError with the log in ``folder`` after a timeout."""
     deadline = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         if _answers(url):
@@ -55,10 +55,10 @@ def wait_until_it_answers(process: subprocess.Popen[bytes], url: str, folder: Pa
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that come from it."""
+    """Process ids of a process and all its descendants."""
     found = [pid]
     for parent in found:
-        # The kernel lists children by the thread that started them.
+        # /proc lists children by the thread that started them.
         for thread in Path(f"/proc/{parent}/task").iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):
                 found += map(int, (thread / "children").read_text(encoding="ascii").split())
@@ -66,17 +66,17 @@ def family(pid: int) -> list[int]:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """User and system time that processes have taken so far."""
+    """Sum of the user and system time of processes, in seconds."""
     ticks = 0
     for pid in pids:
-        # The name, in parentheses, may hold anything.
+        # The program's name, in parentheses, may contain spaces and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / _TICKS
 
 
 def two_cores() -> tuple[int, int]:
-    """Cores of this machine for a server and for its clients; the same one twice if there is no other."""
+    """One core for a server and one for its clients; twice the same on a machine with a single core."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     return cores[0], cores[-1]
 

@@ -1,4 +1,4 @@
-"""Models published without training, from known numbers: to measure and test the serving side."""
+"""Models with known weights, published without training, for benchmarks and tests of serving."""
 
 from __future__ import annotations
 

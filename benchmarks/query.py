@@ -1,11 +1,11 @@
-"""What one warm query costs, next to an empty FastAPI route: ``python -m benchmarks.query``.
+"""Latency of one warm query against an empty FastAPI route: ``python -m benchmarks.query``.
 
 Both servers are real uvicorn processes (uvloop, httptools, no access log) pinned to one core; the client is
-one keep-alive connection on another. Turns alternate, so that both see the same machine. API keys, limits,
-validation and metrics are on. The last line of the output is a JSON object:
+one keep-alive connection on another core. Measurements alternate between the servers. API keys, limits,
+validation and metrics are enabled. The last line of the output is a JSON object:
 
 p50_vs_empty_fastapi        p50 of our query of 64 numbers in JSON : p50 of GET on ``async def empty()``
-p50_vs_empty_fastapi_post   the same against an empty route that is sent the same body, and ignores it
+p50_vs_empty_fastapi_post   the same against an empty route that receives the same body and ignores it
 p50_us, p99_us, empty_fastapi_p50_us, requests
 """
 
@@ -36,7 +36,7 @@ MEASURED_SECONDS = 12.0
 
 
 def empty_server(port: int, core: int) -> None:
-    """A FastAPI application with routes that do nothing."""
+    """A FastAPI application with empty routes."""
     import uvicorn
     from fastapi import FastAPI
 
@@ -55,7 +55,7 @@ def empty_server(port: int, core: int) -> None:
 
 
 def our_server(port: int, core: int, folder: str) -> None:
-    """The service as it is started in earnest."""
+    """The service with its production settings."""
     from app.main import run_api
     from app.settings import Settings
 
@@ -64,7 +64,7 @@ def our_server(port: int, core: int, folder: str) -> None:
 
 
 def prepare(folder: Path) -> str:
-    """A database with a model of ten classes; returns an API key."""
+    """Create a database with a model of ten classes. Returns an API key."""
     from app.services.keys import create_key
     from app.settings import Settings
     from app.store.engine import open_engine
@@ -85,7 +85,7 @@ def prepare(folder: Path) -> str:
 
 
 class Connection:
-    """One keep-alive connection; ``ask`` sends a prepared request and waits for the whole answer."""
+    """One keep-alive connection; ``ask`` sends a prepared request and reads the answer."""
 
     def __init__(self, port: int, request: bytes, timeout: float = 10.0) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
@@ -95,7 +95,7 @@ class Connection:
             raise RuntimeError("The server does not answer with 200.")
 
     def ask(self, request: bytes | None = None) -> bytes:
-        """The answer, head and body. request: another one than was prepared."""
+        """Returns the answer, head and body. request: overrides the prepared request."""
         self._socket.sendall(self._request if request is None else request)
         data = self._socket.recv(65536)
         while (end := data.find(b"\r\n\r\n")) < 0:
@@ -106,7 +106,7 @@ class Connection:
         return data
 
     def turn(self, requests: int) -> list[float]:
-        """Seconds of each of so many requests."""
+        """Latency of each request, in seconds."""
         seconds = []
         for _ in range(requests):
             started = time.perf_counter()
@@ -115,7 +115,7 @@ class Connection:
         return seconds
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
 
@@ -131,7 +131,7 @@ def request(method: str, path: str, body: bytes = b"", key: str = "") -> bytes:
 
 @contextmanager
 def running(target: Callable[..., None], *arguments: object) -> Iterator[None]:
-    """A server in a process of its own for the length of the block, up when it begins."""
+    """Context manager of a server in its own process, ready for requests."""
     process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
     process.start()
     try:
@@ -145,7 +145,7 @@ def running(target: Callable[..., None], *arguments: object) -> Iterator[None]:
 
 
 def measure() -> dict[str, float]:
-    """Both servers, in turns."""
+    """Measure both servers alternately."""
     server_core, client_core = two_cores()
     _pin(client_core)
     row = [round(random.Random(0).gauss(0, 1) + i / 7, 6) for i in range(FEATURES)]

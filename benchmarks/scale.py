@@ -1,15 +1,17 @@
-"""A head of a million classes next to one of ten: ``python -m benchmarks.scale [--classes N] [--columns D]``.
+"""A linear head of a million classes against one of ten.
 
-Both are imported over HTTP into services of their own, each with its own folder, pinned to one core; the
-client has another. Keys, limits, validation and metrics are on. The last line is a JSON object:
+    python -m benchmarks.scale [--classes N] [--columns D]
+
+Both are imported over HTTP into separate services with their own folders, pinned to one core; the client runs
+on another core. Keys, limits, validation and metrics are enabled. The last line is a JSON object:
 
 million_import_vs_copy   time of the import : time to write, sync and hash the same bytes to the same disk
-million_ready_vs_ten     from the start of a process until its first query is answered, medians, in turns
-million_p50_vs_ten       p50 of queries to a hundred classes drawn from all of them, each asked before : p50
-                         with ten classes; both services are asked in turns
-million_new_p50_vs_ten   the same where nearly every query of the million is the first one to its class: it
-                         finds the row, reads it and makes a student of it
-fetch_seconds            the first query when the cache on disk is empty: all bytes come out of the database
+million_ready_vs_ten     time from the start of a process to its first answer, ratio of medians
+million_p50_vs_ten       p50 of warm queries to a hundred random classes : p50 of queries to the service
+                         with ten classes; both are measured alternately
+million_new_p50_vs_ten   the same where nearly every query of the million is the first one to its class, and
+                         has to read the class's row and build its student
+fetch_seconds            the first query when the cache on disk is empty: all bytes come from the database
 rss_*_mib                resident memory of the query process: at its start, after one class, after all
 rss_per_class_kib        growth of what is mapped (RssFile) for each class asked
 """
@@ -56,7 +58,7 @@ run_api(Settings(data_dir=Path(sys.argv[1]), port=int(sys.argv[2]), log_level="W
 
 
 def write_head(path: Path, classes: int, columns: int) -> None:
-    """A head with normal weights, labels ``person 0``, …: safetensors, written block by block."""
+    """Write a head of random normal weights with labels ``person 0``, … as safetensors, block by block."""
     from core.packed.codec import encode_front
 
     shapes = {
@@ -96,7 +98,7 @@ def copy_seconds(source: Path, target: Path) -> float:
 
 
 class Service:
-    """A server over a folder of its own; started and stopped as often as one likes."""
+    """A server with its own folder, which can be started and stopped repeatedly."""
 
     def __init__(self, folder: Path, core: int) -> None:
         from app.services.keys import create_key
@@ -146,7 +148,7 @@ class Service:
 
 
 def import_seconds(service: Service, head: Path) -> float:
-    """Seconds from the first byte sent until the classes can be asked."""
+    """Seconds from the first byte sent until the classes can be queried."""
     from app.client import Client
 
     with service.running(), Client(f"http://127.0.0.1:{service.port}", service.key) as client:
@@ -158,7 +160,7 @@ def import_seconds(service: Service, head: Path) -> float:
 
 
 def first_answer_seconds(service: Service, x: list[float]) -> float:
-    """Seconds from the start of a process to the answer of its first query; the process is stopped again."""
+    """Seconds from the start of a process to its first answer; the process is stopped afterwards."""
     service.start()
     started = time.perf_counter()
     try:
@@ -170,7 +172,7 @@ def first_answer_seconds(service: Service, x: list[float]) -> float:
 
 
 def p50s(million: Service, ten: Service, classes: int, x: list[float]) -> dict[str, float]:
-    """Medians in µs, in turns, and what they did to the memory of the large service."""
+    """Median latencies in µs, measured alternately, and the memory growth of the large service."""
     from app.client import Client
 
     draw = random.Random(1)
@@ -213,7 +215,7 @@ def p50s(million: Service, ten: Service, classes: int, x: list[float]) -> dict[s
 
 
 def measure(folder: Path, classes: int, columns: int) -> dict[str, float]:
-    """All figures, in ``folder``, which needs about four times the bytes of the head."""
+    """Measure all figures. The disk of ``folder`` needs about four times the size of the head."""
     server_core, client_core = two_cores()
     os.sched_setaffinity(0, {client_core})
     x = np.random.default_rng(2).standard_normal(columns).round(4).tolist()

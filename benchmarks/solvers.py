@@ -1,7 +1,7 @@
-"""The solvers against CVXPY with Clarabel, scikit-learn's LinearSVC and LIBLINEAR's Crammer and Singer.
+"""Our solvers against CVXPY with Clarabel, scikit-learn's LinearSVC and LIBLINEAR's Crammer-Singer solver.
 
-Prints one row a problem and, as the last line, a JSON object. It measures agreement and shows times; it does
-not fail for being slow.
+Prints one row per problem and, as the last line, a JSON object. The exit code depends on the agreement of the
+solutions, not on the times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from core.solvers.solution import Solution
 
 T = TypeVar("T")
 
-# A step of MM may rise by rounding only.
+# An MM step may increase the objective by rounding errors only.
 _ROUNDING = 1e-10
 
 
@@ -62,7 +62,7 @@ def random_problem(index: int, count: int, seed: int) -> RandomProblem:
 
 
 def clarabel_objective(problem: GatedHingeProblem) -> float:
-    """P(θ) at Clarabel's θ, evaluated by us, so that slack in its own objective does not count."""
+    """P(θ) at Clarabel's θ, evaluated with our objective, without the slack of Clarabel's constraints."""
     theta = cp.Variable(problem.shape[1])
     slacks = problem.targets + cp.multiply(problem.signs, problem.features @ theta)
     model = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(theta) + problem.bounds @ cp.pos(slacks)))
@@ -78,7 +78,7 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def difference(ours: Solution, reference: float) -> float:
-    """Signed and relative: negative where our objective is the lower one."""
+    """Signed relative difference of the objectives; negative if ours is lower."""
     return (ours.objective - reference) / max(abs(reference), 1e-12)
 
 
@@ -170,7 +170,7 @@ def compare_crammer_singer() -> dict[str, Any]:
 
 
 def compile_kernels() -> None:
-    """So that the times in the tables are those of the solvers."""
+    """Compile the solvers, so that the measured times do not include compilation."""
     features = np.ones((2, 1))
     solve_dual_cd(GatedHingeProblem.svm(features, np.array([1.0, -1.0]), C=1.0))
     solve_crammer_singer(CrammerSingerProblem(features, np.array([0, 1]), 2, 1.0))

@@ -1,4 +1,4 @@
-"""Starting programs that do not outlive the one that started them, even when that is killed."""
+"""Starts child processes that end with their parent, even if it is killed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from app.processes.os_process import terminate_with_parent
 
 
 class Starter:
-    """A thread that starts processes: on Linux they end with the thread that made them, so this one stays."""
+    """A thread that starts processes. They are killed when the thread that started them ends, so it stays."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starter")
 
     def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """A process in a session of its own. options: of subprocess.Popen. Raises OSError."""
+        """Start a process in a new session. options: arguments of subprocess.Popen. Raises OSError."""
 
         def begin() -> subprocess.Popen[bytes]:
             return subprocess.Popen(

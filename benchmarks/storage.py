@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def measured(server: TemporaryServer, file: Path) -> dict[str, float]:
-    """Upload a file, load its data set in processes of its own, delete it."""
+    """Upload a file, load its data set in new processes, and delete it."""
     client = httpx.Client(base_url=server.address, timeout=600, trust_env=False)
     with watched(api_of(server)) as most:
         begun = time.perf_counter()
@@ -77,7 +77,7 @@ def measured(server: TemporaryServer, file: Path) -> dict[str, float]:
 
 
 def write_npy(path: Path, rows: int) -> None:
-    """One table, the last column the label."""
+    """Write one table whose last column is the label."""
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(
             file, {"descr": "<f8", "fortran_order": False, "shape": (rows, COLUMNS + 1)}
@@ -88,7 +88,7 @@ def write_npy(path: Path, rows: int) -> None:
 
 
 def write_npz(path: Path, rows: int) -> None:
-    """X and y, as `numpy.savez` writes them."""
+    """Write X and y as `numpy.savez` does."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         with archive.open("X.npy", "w", force_zip64=True) as file:
             np.lib.format.write_array_header_1_0(
@@ -101,7 +101,7 @@ def write_npz(path: Path, rows: int) -> None:
 
 
 def blocks(rows: int, seed: int) -> Iterator[np.ndarray[Any, np.dtype[np.float64]]]:
-    """Random rows, some thousand at a time; one block over and over, moved a little, is made fast."""
+    """Blocks of some thousand rows: one random block, shifted a little each time, which is fast."""
     base = np.random.default_rng(seed).normal(size=(_BLOCK, COLUMNS))
     for start in range(0, rows, _BLOCK):
         yield base[: min(_BLOCK, rows - start)] + start
@@ -127,7 +127,7 @@ def api_of(server: TemporaryServer) -> int:
 
 
 def memory(pid: int) -> dict[str, int]:
-    """KiB by kind, of now."""
+    """Current memory of a process in KiB, by field of /proc/PID/status."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     pairs = (line.split(":") for line in lines if line.startswith(("Rss", "VmRSS", "VmHWM")))
     return {name: int(value.split()[0]) for name, value in pairs}
@@ -135,7 +135,7 @@ def memory(pid: int) -> dict[str, int]:
 
 @contextmanager
 def watched(pid: int) -> Iterator[dict[str, int]]:
-    """The most memory of a process during the block, MB; filled at its end."""
+    """Peak memory of a process during the block, MB; the dictionary is filled at the end of the block."""
     most: dict[str, int] = {}
     found: dict[str, int] = {}
     stop = threading.Event()

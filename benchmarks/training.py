@@ -9,8 +9,8 @@
 4. Teacher and student against the number of rows, m = 64.
 5. Peak memory of teacher and students over that of the features, in a process of its own.
 
-letter is read from $STMS_DATA or ../shared/data; without it, random mixtures of the same size take its place,
-which is said. The last line is JSON; exit code 1 if a target is missed.
+letter is read from $STMS_DATA or ../shared/data. Without it, random mixtures of the same size are used and a
+message is printed. The last line is JSON; exit code 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FEATURES = FeatureSpec("nystroem", 1000, 0.1)
 TEACHER_CS = (1e3, 3e4)
 STUDENT_C = 1e5
 TOLERANCE = 1e-3
-"""Relative duality gap of our fits: their defaults."""
+"""Default relative duality gap of our fits."""
 CVXPY_ROWS, CVXPY_FEATURES = 4000, 200
 SIZES = (1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
 TARGETS: dict[str, tuple[Callable[[float, float], bool], float]] = {
@@ -95,7 +95,7 @@ def stopwatch(clock: str) -> Callable[[Callable[[], T]], tuple[T, float]]:
 
 
 def fastest(work: Callable[[], T], timed: Any, repeats: int = 3) -> tuple[T, float]:
-    """The least of a few times, for either side alike: what other work on the machine adds is not theirs."""
+    """Minimum of a few measurements, which excludes most of the noise of other processes."""
     runs = [timed(work) for _ in range(repeats)]
     return runs[0][0], min(seconds for _, seconds in runs)
 
@@ -129,7 +129,7 @@ def time_to(
     objective: float,
     timed: Any,
 ) -> tuple[float, float, float]:
-    """Seconds, objective and tolerance of the loosest fit, on a grid, that comes to ``objective``."""
+    """Seconds, objective and tolerance of the loosest fit on a grid that reaches ``objective``."""
     for tolerance in tolerances(0.3, 0.75):
         if problem.primal_objective(fit(problem, tolerance)) <= objective:
             W, seconds = fastest(partial(fit, problem, tolerance), timed)
@@ -138,10 +138,10 @@ def time_to(
 
 
 def compare_teacher(features: FloatArray, data: LabelledData, timed: Any) -> dict[str, Any]:
-    """Time to the same objective: 1e-3 above the optimum, which our solver brackets to 1e-5.
+    """Compare the times to the same objective, 1e-3 above the optimum, which our solver brackets to 1e-5.
 
-    And, the other way to be fair, our fit at its default tolerance, which certifies what it reached, against
-    LIBLINEAR's loosest fit that is no worse.
+    The second comparison is our fit at its default tolerance, with its certificate, against LIBLINEAR's
+    loosest fit that is no worse.
     """
     print(f"Teacher against LIBLINEAR's Crammer and Singer, {features.shape}, {data.K} classes\n")
     equal, certified, apart = {}, {}, []
@@ -179,7 +179,7 @@ def compare_teacher(features: FloatArray, data: LabelledData, timed: Any) -> dic
 def gated(
     features: FloatArray, y: IntArray, scores: FloatArray, k: int, ranks: ScoreRanks | None = None
 ) -> GatedHingeProblem:
-    """The gSVM problem of class k; ``ranks`` of the scores are made anew where they are not given."""
+    """The gSVM problem of class k. ranks: ranks of the scores; computed if None."""
     difficulty = difficulty_degrees(scores, y, k, floor=0.3, ranks=ranks)
     signs = np.where(y == k, 1.0, -1.0)
     return GatedHingeProblem.gated(
@@ -278,16 +278,16 @@ def compare_sizes(timed: Any) -> dict[str, Any]:
 
 
 def in_memory(entry: str) -> int:
-    """Bytes of this process in memory: now (``VmRSS``) or at most so far (``VmHWM``).
+    """Resident memory of this process in bytes: current (``VmRSS``) or peak (``VmHWM``).
 
-    Not ``ru_maxrss``: that one begins with the memory of the process that started this one.
+    ``ru_maxrss`` is not used, because it starts with the memory of the parent process.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(entry + ":"))
 
 
 def probe_memory(file: Path) -> float:
-    """Peak memory of teacher and students with the features, above the interpreter's, over bytes of Φ."""
+    """Peak memory of training, without the interpreter's own memory, divided by the bytes of Φ."""
     compile_kernels()
     baseline = in_memory("VmRSS")
     with np.load(file, allow_pickle=False) as arrays:
@@ -324,7 +324,7 @@ def measure_memory(features: FloatArray, y: IntArray) -> dict[str, Any]:
 
 
 def compile_kernels() -> None:
-    """So that the times are those of the solvers."""
+    """Compile the solvers, so that the measured times do not include compilation."""
     features = np.random.default_rng(0).normal(size=(2000, 4))
     labels = np.arange(2000) % 3
     solve_dual_cd(GatedHingeProblem.svm(features, np.where(labels == 0, 1.0, -1.0), C=1e5))
@@ -332,7 +332,7 @@ def compile_kernels() -> None:
 
 
 def run(clock: str) -> dict[str, Any]:
-    """All five, in one go; returns what the last line tells."""
+    """Run all five parts. Returns the content of the last line."""
     timed = stopwatch(clock)
     compile_kernels()
     data = letter()

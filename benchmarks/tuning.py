@@ -4,7 +4,7 @@ Ten folds; the teacher's C over 7 values; for every class gSVM over 7 × 16 × 5
 the SVM over 7, by cross-validated F at threshold 0. Prints, for each set, both times and how far the points
 that halving chose are from the best ones, in their standard errors. The last line is a JSON object.
 
-Wall times depend on what else runs on the machine; processor times do so less.
+Wall times depend on the load of the machine; processor times depend less on it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Cost:
 
 
 def data_folder() -> Path:
-    """Where the benchmark sets are."""
+    """Folder of the benchmark data sets."""
     return Path(os.environ.get("STMS_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
@@ -83,7 +83,7 @@ def folds_of(name: str, n_threads: int | None) -> Folds:
 def search_all(
     folds: Folds, strategy: Strategy, n_threads: int | None
 ) -> dict[tuple[int, Method], SearchResult]:
-    """Every class and method."""
+    """All pairs of a class and a method."""
     return {
         (target, method): tune_student(
             folds, target, GATED[method]().grid(PAPER_GRID), strategy=strategy, run=Run(n_threads=n_threads)
@@ -94,7 +94,7 @@ def search_all(
 
 
 def distance(exhaustive: SearchResult, halving: SearchResult) -> float:
-    """How far below the best score the point of halving is, in standard errors of the best."""
+    """Loss of score of the point chosen by halving against the best one, in standard errors of the best."""
     chosen = halving.spec.params()
     score = next(point.score for point in exhaustive.trace if point.params == chosen)
     below = exhaustive.score - score
@@ -104,7 +104,7 @@ def distance(exhaustive: SearchResult, halving: SearchResult) -> float:
 
 
 def run(name: str, n_threads: int | None) -> dict[str, Any]:
-    """Both strategies on one set; figures by name."""
+    """Run both strategies on one data set. Returns figures by name."""
     folds, shared = timed(lambda: folds_of(name, n_threads))
     best, exhaustive = timed(lambda: search_all(folds, "exhaustive", n_threads))
     found, halving = timed(lambda: search_all(folds, "halving", n_threads))

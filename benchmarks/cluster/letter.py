@@ -1,12 +1,12 @@
-"""letter (26 classes) on one worker and on two: how much faster, and what is not the solver's time.
+"""letter (26 classes) on one worker and on two: speedup, and time in which no solver works.
 
 fanout_speedup           wall time of a job with the default search for the hyper-parameters of every student
                          on one worker : that on two, one solver thread each; from the start of the job to its
                          end, medians of the rounds
 fanout_speedup_accuracy  the same of the job of `benchmarks.accuracy`, half a minute long, without a search
 fanout_speedup_default   the same of a job with the default hyper-parameters, seconds long
-two_processes_speedup    for comparison what this machine gives two processes that fit the students of the job
-                         of `benchmarks.accuracy` side by side without any service, against one that is alone;
+two_processes_speedup    upper bound on this machine: two processes that fit the students of the job of
+                         `benchmarks.accuracy` in parallel without the service, against a single process;
                          median of the rounds
 job_overhead             the job of `benchmarks.accuracy` on one worker: the part of the wall time, from
                          submission to the end, in which no solver works on features, teacher or students
@@ -33,10 +33,11 @@ _WARM_UP = "first"
 
 @dataclass(frozen=True, slots=True)
 class LetterSize:
-    """rows: of the training part, at most. rounds: of each count of workers. jobs: done one after the other.
+    """Size of the measurement.
 
-    A small one first: what is compiled once is compiled, and the data are known to the workers.
-    students_side_by_side: that each process fits for two_processes_speedup.
+    rows: most training rows. rounds: repetitions with each number of workers. jobs: run one after the other;
+    the first is a small one, after which code is compiled and the data are cached by the workers.
+    students_side_by_side: number of students that each process fits for two_processes_speedup.
     """
 
     rows: int = 15_000
@@ -47,7 +48,7 @@ class LetterSize:
 
 
 def measure(size: LetterSize, *, fanout: bool, overhead: bool) -> dict[str, Any]:
-    """The figures that are asked for. Raises RuntimeError without the data."""
+    """Measure the requested figures. Raises RuntimeError if the data set is missing."""
     if not (source := data_folder() / "letter.npz").exists():
         raise RuntimeError(f"{source} is needed: name its folder by STMS_DATA.")
     walls: dict[tuple[str, int], list[float]] = {}
@@ -62,7 +63,7 @@ def measure(size: LetterSize, *, fanout: bool, overhead: bool) -> dict[str, Any]
             with cluster(workers) as service, service.client() as client:
                 dataset = _upload(service, client, size)
                 for name, given in _jobs(size).items():
-                    # As between jobs that do not follow each other at once: a solver is ready everywhere.
+                    # As for jobs with pauses between them: each worker has a spare solver ready.
                     service.until_idle()
                     job, events = run_job(client, dataset, name, given)
                     walls.setdefault((name, workers), []).append(_seconds(job, "started_at"))
@@ -88,12 +89,12 @@ def measure(size: LetterSize, *, fanout: bool, overhead: bool) -> dict[str, Any]
 
 
 def _figure(figure: str, job: str, main: str) -> str:
-    """Name of a figure of one job; that of the main one has no suffix."""
+    """Key of the figure of one job; the main job has no suffix."""
     return figure if job == main else f"{figure}_{job}"
 
 
 def spent(job: dict[str, Any], events: list[dict[str, Any]]) -> dict[str, float]:
-    """Where the time of a job on one worker with one thread went, in seconds; overhead: as a share of all."""
+    """Breakdown of the time of a job on one worker with one thread, in seconds; overhead is a fraction."""
     at = {event["type"]: _moment(event["at"]) for event in events}
     first: dict[str, float] = {}
     for event in events:

@@ -65,7 +65,10 @@ def measure(size: ManySize) -> dict[str, Any]:
 
 
 class _Watch:
-    """Two threads that ask while a job runs. status, pages: seconds of each call. starts: of small jobs."""
+    """Two threads that send requests while a job runs. All values are in seconds.
+
+    status, pages: latencies of the calls. starts: from submission to start of each small job.
+    """
 
     def __init__(self, service: Cluster, job_id: str, small: str) -> None:
         self._service, self._job_id, self._small = service, job_id, small

@@ -1,8 +1,8 @@
-"""Warm queries at a moderate, steady rate while workers train on every core, against none training.
+"""Latency of warm queries at a constant rate while workers train on every core, against an idle machine.
 
 query_p99_ratio      p99 while training : p99 idle, median over the rounds
 query_p99_us         while training; query_idle_p99_us: idle
-training_cores       how many cores' worth of processor time the workers took meanwhile
+training_cores       processor time of the workers during the queries, in cores
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WARM_UP_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class QuerySize:
-    """rate: requests a second. seconds: of one round. rounds: of each."""
+    """rate: requests per second. seconds: length of one round. rounds: number of rounds."""
 
     rate: float = 200.0
     seconds: float = 10.0
@@ -42,7 +42,7 @@ class QuerySize:
 
 
 def measure(size: QuerySize) -> dict[str, Any]:
-    """All figures of this page."""
+    """Measure the figures of this module."""
     with cluster(cores(), threads=1) as service, service.client() as client:
         small = _upload(service, client, _SMALL_ROWS)
         big = _upload(service, client, _ROWS)
@@ -91,7 +91,7 @@ def _until_busy(client: Client, jobs: list[str]) -> None:
     deadline = time.monotonic() + _UNDER_WAY_SECONDS
     while not all(client.job(job)["stage"] == "teacher" for job in jobs):
         if time.monotonic() > deadline:
-            raise RuntimeError("The workers do not get to work.")
+            raise RuntimeError("The workers did not start to train.")
         time.sleep(0.2)
     time.sleep(_WARM_UP_SECONDS)
 

@@ -1,4 +1,4 @@
-"""One server and some workers on a PostgreSQL of their own."""
+"""One server and several workers with a temporary PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _START_SECONDS = 90.0
 _IDLE_SECONDS = 120.0
 _QUIET_LOOKS = 3
 _QUIET_CORES = 0.15
-"""Of a worker with nothing to do."""
+"""Processor time of an idle worker, in cores."""
 _ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Running. keys: of two tenants and an administrator, by name. folder: for files."""
+    """A running cluster. keys: API keys of two tenants and an administrator, by name. folder: for files."""
 
     url: str
     keys: Mapping[str, str]
@@ -41,22 +41,22 @@ class Cluster:
     workers: tuple[Program, ...]
 
     def client(self, tenant: str = "one") -> Client:
-        """Of a tenant."""
+        """A client with the key of a tenant."""
         return Client(self.url, self.keys[tenant], timeout=600)
 
     def workers_cpu_seconds(self) -> float:
-        """Processor time of the workers and their solvers that still run."""
+        """Processor seconds of the workers and of their running solvers."""
         return sum(_family_cpu_seconds(worker) for worker in self.workers)
 
     def until_idle(self) -> None:
-        """Until the workers have been quiet for a while: after a job they get a solver ready for the next.
+        """Wait until the workers are idle; after a job they still start a solver for the next one.
 
-        Raises RuntimeError.
+        Raises RuntimeError after a timeout.
         """
         deadline, quiet = time.monotonic() + _IDLE_SECONDS, 0
         while quiet < _QUIET_LOOKS:
             if time.monotonic() > deadline:
-                raise RuntimeError("The workers do not get quiet.")
+                raise RuntimeError("The workers do not become idle.")
             before = self.workers_cpu_seconds()
             time.sleep(1.0)
             spent = abs(self.workers_cpu_seconds() - before)
@@ -65,7 +65,7 @@ class Cluster:
 
 @contextmanager
 def cluster(workers: int, *, threads: int = 1) -> Iterator[Cluster]:
-    """A server and so many workers, each with so many solver threads, all up for the length of the block."""
+    """Context manager of a server and ``workers`` workers, each with ``threads`` solver threads."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stms-cluster-")))
         server = stack.enter_context(postgres(settings={"max_connections": "200"}))
@@ -105,7 +105,7 @@ def run_job(
 
 
 def events(client: Client, job_id: str) -> list[dict[str, Any]]:
-    """All that happened to a job."""
+    """All events of a job."""
     return list(client.pages(f"/v1/training-jobs/{job_id}/events", limit=1000))
 
 
@@ -116,12 +116,12 @@ def _family_cpu_seconds(program: Program) -> float:
     try:
         return cpu_seconds(family(pid))
     except OSError:
-        # A solver ended between the list and the look: the next look is as good.
+        # A solver ended after the processes were listed; measure again.
         return _family_cpu_seconds(program)
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -141,5 +141,5 @@ def _wait_for_workers(found: Cluster, number: int) -> None:
         while sum(worker["alive"] for worker in client.pages("/v1/workers")) < number:
             if time.monotonic() > deadline:
                 said = "\n".join(worker.log.read_text(errors="replace")[-2000:] for worker in found.workers)
-                raise RuntimeError(f"The workers do not come up:\n{said}")
+                raise RuntimeError(f"The workers did not start:\n{said}")
             time.sleep(0.1)

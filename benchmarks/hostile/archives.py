@@ -1,4 +1,4 @@
-"""Files that are made to lie: ZIP archives byte by byte, safetensors with a header of one's own."""
+"""Files with false declarations: ZIP archives built byte by byte, safetensors with any header."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def npz(members: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes
 
 
 def good_npz(**more: bytes) -> dict[str, bytes]:
-    """Members of a small good data set, and others."""
+    """Members of a small valid data set, and any others."""
     members = {"X.npy": array(np.arange(12.0).reshape(6, 2)), "y.npy": array([0, 1] * 3)}
     return members | {f"{name}.npy": data for name, data in more.items()}
 
@@ -42,15 +42,15 @@ def good_npz(**more: bytes) -> dict[str, bytes]:
 def lying_member(
     data: bytes, told: int, *, name: bytes = b"X.npy", method: int = zipfile.ZIP_DEFLATED, flags: int = 0
 ) -> bytes:
-    """An archive with one member, packed, that says it has ``told`` bytes."""
+    """An archive with one compressed member that declares a size of ``told`` bytes."""
     packed = zlib.compress(data, 9)[2:-4] if method == zipfile.ZIP_DEFLATED else data
     return archive([(name, packed, told, method, flags, 0)])
 
 
 def archive(members: list[tuple[bytes, bytes, int, int, int, int]], entries: int | None = None) -> bytes:
-    """Members as (name, packed data, told size, method, flags, sum); each entry points at its member.
+    """An archive of members (name, compressed data, declared size, method, flags, CRC-32).
 
-    entries: what the end says of their number.
+    entries: number of entries that the end record declares.
     """
     body, directory = b"", b""
     for name, packed, told, method, flags, total in members:
@@ -65,7 +65,7 @@ def archive(members: list[tuple[bytes, bytes, int, int, int, int]], entries: int
 
 
 def overlapping(entries: int, size: int) -> bytes:
-    """Many entries whose member is one and the same, packed once."""
+    """An archive with many directory entries for the same compressed member."""
     data = array(np.zeros(size // 8))
     packed = zlib.compress(data, 9)[2:-4]
     total = zlib.crc32(data)
@@ -77,7 +77,7 @@ def overlapping(entries: int, size: int) -> bytes:
 
 
 def many_members(count: int) -> bytes:
-    """Nothing but entries."""
+    """An archive with many empty directory entries."""
     body = _LOCAL.pack(b"PK\x03\x04", 20, 0, 0, 0, 0, 0, 0, 0, 1, 0) + b"a"
     directory = _entry(b"a", 0, 0, 0, 0, 0, 0) * count
     told = min(count, 0xFFFF)
@@ -93,7 +93,7 @@ def zip64(size: int) -> bytes:
 
 
 def safetensors(header: Any, data: bytes = b"", length: int | None = None) -> bytes:
-    """A file with a header of one's own. length: what the file says of the header's."""
+    """A safetensors file with any header. length: declared length of the header; None for the true one."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return (len(text) if length is None else length).to_bytes(8, "little") + text + data
 

@@ -29,7 +29,7 @@ INSIDE = re.compile(
     r"|0x[0-9a-f]{8}|/proc/|stms-upload|numpy\.",
     re.IGNORECASE,
 )
-"""What an answer says that knows the inside of the server."""
+"""Internals of the server that no answer may reveal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ def get(target: bytes | str, *headers: Header, key: str = "query") -> Act:
 
 
 def a_file(data: Body | str, kind: str = "application/octet-stream", query: str = "") -> Act:
-    """A data set on its way in."""
+    """An upload of a data set."""
     body = data.encode() if isinstance(data, str) else data
     return post(f"{DATASETS}?{query}", body, (b"Content-Type", kind.encode()), key="train")
 
 
 def raw(*pieces: bytes, method: str = "POST", ends: bool = False) -> Act:
-    """Bytes as they are; ``{key}`` stands for the key of one who may train."""
+    """A request of these very bytes; ``{key}`` is replaced by an API key with the scope train."""
 
     def act(server: Server) -> Answer:
         key = server.keys["train"].encode()
@@ -97,7 +97,7 @@ def raw(*pieces: bytes, method: str = "POST", ends: bool = False) -> Act:
 def in_chunks(
     target: str, pieces: Callable[[], Iterable[bytes]], *headers: Header, key: str = "query"
 ) -> Act:
-    """A body of unknown length."""
+    """A request with a chunked body."""
 
     def act(server: Server) -> Answer:
         given = [*server.authorization(key), (b"Transfer-Encoding", b"chunked"), *headers]
@@ -107,7 +107,7 @@ def in_chunks(
 
 
 def complaints(attack: Attack, answer: Answer, private: Sequence[str]) -> list[str]:
-    """What is wrong with the answer to an attack. private: what no answer may hold."""
+    """What is wrong with the answer to an attack. private: strings that no answer may contain."""
     found = []
     if answer.status != attack.status:
         found.append(f"status {answer.status} instead of {attack.status}: {answer.body[:300]!r}")
@@ -117,7 +117,7 @@ def complaints(attack: Attack, answer: Answer, private: Sequence[str]) -> list[s
         found.append(f"code {answer.code!r} instead of {attack.code!r}: {answer.body[:300]!r}")
     found += _form(attack, answer)
     document = answer.document
-    # The target is given back as it came.
+    # The problem's instance repeats the target of the request.
     said = {**document, "instance": ""} if isinstance(document, dict) else document
     text = answer.body.decode(errors="replace") if said is None else str(said)
     if (inside := INSIDE.search(text)) or any(word in text for word in private):

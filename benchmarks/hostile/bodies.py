@@ -1,4 +1,4 @@
-"""JSON that is none, is too deep, too long, or of the wrong types everywhere."""
+"""JSON bodies that are malformed, too deep, too long, or have wrong types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _asked(document: Any, target: str = QUERY) -> Act:
 
 
 def syntax() -> list[Attack]:
-    """What is no JSON."""
+    """Malformed JSON."""
     malformed = (400, "malformed_json")
     deep = _MANY
     return attacks(
@@ -70,7 +70,7 @@ def syntax() -> list[Attack]:
 
 
 def types() -> list[Attack]:
-    """JSON with the wrong types everywhere."""
+    """JSON with wrong types."""
     return attacks(
         "types",
         ("a list", _asked([1, 2, 3]), 400, "wrong_body"),
@@ -106,7 +106,7 @@ def types() -> list[Attack]:
 
 
 def questions() -> list[Attack]:
-    """Questions of other columns, classes and sizes than there are."""
+    """Queries with wrong numbers of columns, unknown classes and too many rows."""
     sparse = {"indices": [0], "values": [1.0]}
     return attacks(
         "types",
@@ -159,7 +159,7 @@ def _wish(hyperparameters: Any = None, **more: Any) -> Act:
 
 
 def _text(body: str | bytes) -> Act:
-    """A job as these very words."""
+    """A job with this text as its body."""
     return post(JOBS, body.encode() if isinstance(body, str) else body, _JSON, key="train")
 
 
@@ -202,7 +202,7 @@ def jobs() -> list[Attack]:
 
 
 def hyperparameters() -> list[Attack]:
-    """Hyper-parameters that are none."""
+    """Invalid hyper-parameters."""
 
     invalid = (422, "invalid_body")
     return attacks(
@@ -241,7 +241,7 @@ def hyperparameters() -> list[Attack]:
 
 
 def keys() -> list[Attack]:
-    """Keys that must not be made."""
+    """Invalid requests to create API keys."""
 
     def make(**given: Any) -> Act:
         body = {"name": "evil", "scopes": ["query"]} | given

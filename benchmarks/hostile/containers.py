@@ -1,4 +1,4 @@
-"""Archives, heads and forms that are none, too large, or written to break their readers."""
+"""Archives, linear heads and forms that are malformed, too large, or built to break their parsers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _head(data: bytes | Callable[[], bytes], model: str = "evil") -> Act:
 
 
 def _weights(begin: int, end: int, shape: list[int], **more: Any) -> bytes:
-    """A head whose weights say that they are there."""
+    """A head whose weights have these declared offsets."""
     described = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
     size = max([end, 0, *(item["data_offsets"][1] for item in more.values())])
     header = {"__metadata__": {"labels": '["a", "b"]'}, "weights": described, **more}
@@ -109,7 +109,7 @@ def _labelled(labels: Any) -> bytes:
 
 
 def heads() -> list[Attack]:
-    """Heads from outside: safetensors and .npz."""
+    """Malformed linear heads as safetensors and .npz files."""
     over = {"bias": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}}
     many = {f"a{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(100_000)}
     return attacks(
@@ -148,7 +148,7 @@ def heads() -> list[Attack]:
 
 
 def labels() -> list[Attack]:
-    """Heads with labels, and in archives, that are none."""
+    """Linear heads with invalid labels or in malformed archives."""
     return attacks(
         "heads from outside",
         ("labels that are a list", _head(_labelled(["a", "b"])), 400, "bad_json"),

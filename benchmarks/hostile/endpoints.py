@@ -1,4 +1,4 @@
-"""Targets, names, keys and conditions: who asks, for what, and in which state of it."""
+"""Attacks on paths, aliases, pagination, authentication, authorization and idempotency."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _ask(path: str) -> tuple[str, str]:
 
 
 def paths() -> list[Attack]:
-    """Paths out of the house, encoded once, twice, and in ways that are none."""
+    """Path traversal, encoded once, twice and wrongly, and strange names of models and classes."""
 
     def asked(path: str) -> object:
         return post(f"/v1/models/{path}:query", _BODY)
@@ -63,7 +63,7 @@ def paths() -> list[Attack]:
 
 
 def aliases() -> list[Attack]:
-    """Names of aliases, and the conditions of moving one."""
+    """Invalid names of aliases, and failed preconditions of moving one."""
 
     def move(alias: str, body: bytes = _VERSION, *headers: tuple[bytes, bytes], key: str = "train") -> object:
         return post(f"/v1/models/pets/aliases/{alias}", body, *headers, method="PUT", key=key)
@@ -97,7 +97,7 @@ def aliases() -> list[Attack]:
 
 
 def pagination() -> list[Attack]:
-    """Pages of lists."""
+    """Invalid parameters of lists, queries and event streams."""
     bad = (400, "invalid_parameter")
     return attacks(
         "pages",
@@ -139,7 +139,7 @@ def pagination() -> list[Attack]:
 
 
 def authentication() -> list[Attack]:
-    """Keys that are none, or not for this."""
+    """Missing, invalid and revoked API keys."""
     wrong = (401, "invalid_key")
 
     def shown(value: bytes) -> object:
@@ -178,7 +178,7 @@ def authentication() -> list[Attack]:
 
 
 def authorization() -> list[Attack]:
-    """What others may do."""
+    """Requests that the scope or the models of the key do not allow."""
     return attacks(
         "access",
         ("who asks, trains", post(JOBS, b"{}", key="query"), 403, "scope_required"),
@@ -251,7 +251,7 @@ def _key_in_cookie(server: Server) -> Answer:
 
 
 def _many_keys(server: Server) -> Answer:
-    """Guessed keys in a row, until there are too many."""
+    """Send guessed keys until the server answers with another status than 401."""
     target = head(
         "GET", "/v1/models", [(b"Authorization", b"Bearer stms_key_" + b"0" * 24 + b"_" + b"A" * 43)]
     )
@@ -285,11 +285,11 @@ def _another_body(server: Server) -> Answer:
 
 
 def _another_caller(server: Server) -> Answer:
-    """Two callers with the same key do not meet; each meets itself."""
+    """Two callers that use the same Idempotency-Key get separate jobs."""
     mine = _submit(server, "train", "evil", b"two")
     theirs = _submit(server, "other", "evil", b"two")
     assert mine.status == theirs.status == 202
-    assert mine.document["id"] != theirs.document["id"], "somebody else's job was given away"
+    assert mine.document["id"] != theirs.document["id"], "a caller got another caller's job"
     return _submit(server, "other", "worse", b"two")
 
 

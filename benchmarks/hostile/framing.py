@@ -1,4 +1,4 @@
-"""Requests that are none, or that a proxy in front would understand in another way."""
+"""Malformed requests, and requests that a proxy in front could parse differently."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _query(*headers: tuple[bytes, bytes], body: bytes = _BODY, target: str = QUE
 
 
 def smuggling() -> list[Attack]:
-    """Where the body ends, told in two ways."""
+    """Request smuggling: contradictory lengths of the body."""
     return attacks(
         "smuggling",
         ("two lengths", raw(_query(_LENGTH, (b"Content-Length", b"15"))), *_MALFORMED),
@@ -55,7 +55,7 @@ def smuggling() -> list[Attack]:
 
 
 def chunks() -> list[Attack]:
-    """Bodies in chunks that overflow something."""
+    """Malformed chunked bodies."""
 
     def with_chunks(body: bytes) -> bytes:
         return _query(_CHUNKED, body=body)
@@ -99,7 +99,7 @@ def chunks() -> list[Attack]:
 
 
 def heads() -> list[Attack]:
-    """Heads that are too large, or of other protocols."""
+    """Request heads that are too large or belong to other protocols."""
     too_large = (431, "head_too_large")
     many = [(b"X-%d" % i, b"v") for i in range(1000)]
     return attacks(

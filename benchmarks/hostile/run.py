@@ -1,4 +1,4 @@
-"""All attacks on one server, and what became of it."""
+"""Runs all attacks on one server and reports its answers and its state afterwards."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from benchmarks.hostile.server import (
 from benchmarks.hostile.wire import Answer
 
 MAX_GROWTH = 50 * 1024**2
-"""Bytes of memory that all attacks together may cost the server for good."""
+"""Largest allowed growth of the server's memory after all attacks, in bytes."""
 _SLOWER = 2.0
 _SLOWER_SECONDS = 0.002
-"""How much slower a good query may be afterwards: the machine has other work, too."""
+"""Allowed slowdown of a valid query after the attacks; it covers noise of the machine."""
 _ROUNDS = 3
 _STUMBLE = "Traceback"
 _SHOWN = 3000
@@ -40,10 +40,10 @@ _SHOWN = 3000
 
 @dataclass
 class Report:
-    """failures: by attack, what was wrong. before, after: what the server held. stumbled: the first
-    error of its own that it logged. seconds: of the whole run.
+    """Result of a run.
 
-    slowest, hungriest: seconds, and bytes that the server took for the time of it, by attack.
+    failures: complaints by attack. slowest, hungriest: seconds and peak growth of memory in bytes, by attack.
+    before, after: resources of the server. stumbled: first traceback in its log. seconds: length of the run.
     """
 
     attacks: list[Attack] = field(default_factory=list)
@@ -61,20 +61,20 @@ class Report:
 
     @property
     def growth(self) -> int:
-        """Bytes that the server holds more than before."""
+        """Growth of the server's memory in bytes."""
         assert self.before is not None
         assert self.after is not None
         return self.after.rss - self.before.rss
 
     def damage(self) -> list[str]:
-        """What is wrong with the server itself after all."""
+        """What is wrong with the server after the run."""
         assert self.before is not None
         assert self.after is not None
-        found = [] if self.alive else ["the server is not ready any more"]
+        found = [] if self.alive else ["the server is no longer ready"]
         if not self.same_answer:
-            found.append("a good query is answered in another way")
+            found.append("the answer to a valid query has changed")
         if self.p50_after > _SLOWER * self.p50_before + _SLOWER_SECONDS:
-            found.append(f"a good query takes {self.p50_after:.6f} s instead of {self.p50_before:.6f} s")
+            found.append(f"a valid query takes {self.p50_after:.6f} s instead of {self.p50_before:.6f} s")
         if self.growth > MAX_GROWTH:
             found.append(f"memory grew by {self.growth / 1e6:.1f} MB")
         if self.after.files > self.before.files:
@@ -82,7 +82,7 @@ class Report:
         if self.after.connections > POOL_SIZE:
             found.append(f"{self.after.connections} connections to the database are open")
         if self.stumbled:
-            found.append(f"the server stumbled: {self.stumbled}")
+            found.append(f"the server logged an error: {self.stumbled}")
         if self.after.left:
             found.append(f"files are left: {self.after.left}")
         return found
@@ -108,7 +108,7 @@ class Report:
 
 
 def quick_attacks() -> list[Attack]:
-    """Those that are over at once, in order."""
+    """All attacks except the slow clients, in order."""
     groups = (
         *(framing.smuggling, framing.chunks, framing.heads),
         *(bodies.syntax, bodies.types, bodies.questions, bodies.jobs, bodies.hyperparameters, bodies.keys),
@@ -176,9 +176,9 @@ def _note(report: Report, attack: Attack, found: list[str]) -> None:
 
 
 def _warm_up(server: Server) -> None:
-    """Use every reader and every way to ask as they are meant, up to their limits.
+    """Use every file format and every kind of query with valid requests up to their limits.
 
-    So what they load is loaded, and the memory that the allocator keeps for such requests is kept.
+    Afterwards all modules are loaded, and the allocator has the memory that it keeps for such requests.
     """
     lines = ["a,b,label", *(f"{i},{i % 7},{'uv'[i % 2]}" for i in range(2000))]
     large = "\n".join(",".join([f"{i % 1000}.25"] * 25) + f",{i % 2}" for i in range(ROWS - 1))

@@ -1,4 +1,4 @@
-"""The server under attack: one real process on a database of its own, and what is known of its resources."""
+"""The server under attack: one real process with its own database, and measurements of its resources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODEL_CLASSES = ("cat", "dog", "größe/1:x", "日本")
 WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -1.0, -1.0]])
 DATABASE = "stms.sqlite"
 UPLOAD_BYTES = 24 * 1024**2
-"""Largest file: the attacks on limits need not send gigabytes to reach them."""
+"""Largest file. The limit is low, so that attacks on it need not send gigabytes."""
 DATASET_BYTES = 32 * 1024**2
 ROWS = 100_000
 COLUMNS = 200_000
@@ -51,9 +51,10 @@ _QUESTION = {"x": [1.0, 2.0, 3.0]}
 
 @dataclass
 class Server:
-    """address: of the server. keys: API keys by what they may. folder: of its data; temporary: of its files.
+    """The running server. address: host and port. keys: API keys by name. folder: its data.
 
-    dataset: the id of a data set that is there. log: what the server writes.
+    dataset: id of a stored data set. kept: ids that later attacks need, by name. temporary: folder of its
+    temporary files. log: file of its output.
     """
 
     process: subprocess.Popen[bytes]
@@ -76,7 +77,7 @@ class Server:
         return self.folder / "log"
 
     def authorization(self, key: str) -> list[tuple[bytes, bytes]]:
-        """The header of one of `keys`; none for an empty name."""
+        """The Authorization header with one of `keys`; no header for an empty name."""
         return [(b"Authorization", b"Bearer " + self.keys[key].encode())] if key else []
 
     def client(self, key: str) -> httpx.Client:
@@ -85,16 +86,16 @@ class Server:
         return httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=60)
 
     def private(self) -> list[str]:
-        """What no answer may tell."""
+        """Strings that no answer may contain."""
         return [str(self.folder), *self.keys.values()]
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Of all processes of the server. rss, peak: bytes. left: temporary files.
+    """Resources of all processes of the server. rss, peak: resident memory in bytes. left: temporary files.
 
-    files: open files and sockets without those of the database. connections: to the database, which a pool
-    keeps open, as many as were once needed together.
+    files: number of open files and sockets, without those of the database. connections: connections to the
+    database; the pool keeps as many open as were once needed at the same time.
     """
 
     rss: int
@@ -106,7 +107,7 @@ class Resources:
 
 @contextmanager
 def running_server(folder: Path) -> Iterator[Server]:
-    """A server that is up, for the length of the block. Raises AssertionError if it does not end well."""
+    """Context manager of a running server. Raises AssertionError if its exit code is not 0."""
     keys = _prepare(folder)
     port = free_port()
     (folder / "temporary").mkdir()
@@ -136,7 +137,7 @@ def running_server(folder: Path) -> Iterator[Server]:
 
 
 def resources(server: Server) -> Resources:
-    """What the server holds now."""
+    """Current resources of the server."""
     rss = peak = 0
     opened: Counter[str] = Counter()
     database = server.folder / DATABASE
@@ -154,7 +155,7 @@ def resources(server: Server) -> Resources:
 
 
 def _open_files(pid: int) -> list[str]:
-    """What the descriptors of a process lead to; those that are closed meanwhile are left out."""
+    """Targets of the file descriptors of a process, without those that are closed meanwhile."""
     targets = []
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -163,14 +164,14 @@ def _open_files(pid: int) -> list[str]:
 
 
 def watch_peak(server: Server) -> int:
-    """Begin a new peak (proc(5), clear_refs); returns the bytes held now."""
+    """Reset the peak of the resident memory (proc(5), clear_refs). Returns its current bytes."""
     for pid in family(server.process.pid):
         Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
     return resources(server).rss
 
 
 def settled(server: Server, before: Resources) -> Resources:
-    """The same, once connections and files are closed and memory is given back, or the patience is over."""
+    """Resources once files and connections are closed and memory is released, or after a timeout."""
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
         now = resources(server)
@@ -181,7 +182,7 @@ def settled(server: Server, before: Resources) -> Resources:
 
 
 def measure_query(server: Server) -> tuple[bytes, float]:
-    """The answer to a good query, and the median of its seconds over some hundred times."""
+    """The answer to a valid query, and its median latency in seconds over some hundred requests."""
     seconds = []
     with server.client("query") as client:
         for _ in range(_WARM_QUERIES):
@@ -193,7 +194,7 @@ def measure_query(server: Server) -> tuple[bytes, float]:
 
 
 def _prepare(folder: Path) -> dict[str, str]:
-    """A database with a model and keys; the keys by what they may."""
+    """Create a database with two models and API keys. Returns the keys by name."""
     address = f"sqlite:///{folder / DATABASE}"
     upgrade(address)
     store = Store(open_engine(Settings(data_dir=folder).app_database_url))

@@ -1,4 +1,4 @@
-"""Clients that take their time: they all wait at once, beside the other attacks."""
+"""Slow clients, which run concurrently with the other attacks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from benchmarks.hostile.server import Server
 from benchmarks.hostile.wire import NOTHING, Answer, connection, head, read_answer, send
 
 PATIENCE_SECONDS = 60.0
-"""By then the server has lost its own."""
+"""Longer than the server's timeouts for slow clients."""
 _PAUSE_SECONDS = 0.5
 _LARGE_ANSWERS = 4
-"""Of some MB each: more than a socket holds."""
+"""Number of answers of some MB each, which do not fit into the socket buffers."""
 _TOO_SLOW = (408, "too_slow")
 
 
 def slow() -> list[Attack]:
-    """Each ends with a 408 where HTTP has an answer, and with a closed connection where it has none."""
+    """Slow clients. The server answers 408 or, if no request has begun, closes the connection."""
     length = (b"Content-Length", b"100000")
     chunked = (b"Transfer-Encoding", b"chunked")
     return attacks(
@@ -42,7 +42,7 @@ def slow() -> list[Attack]:
 
 
 def _drips(front: bytes, drops: bytes) -> Act:
-    """Sends ``front`` at once and then a byte at a time."""
+    """Sends ``front`` immediately and then ``drops`` byte by byte."""
 
     def act(server: Server) -> Answer:
         with connection(server.address) as opened:
@@ -62,7 +62,7 @@ def _drips_body(target: str, framing: tuple[bytes, bytes], drop: bytes) -> Act:
 
 
 def _dripped(opened: socket.socket, drops: object) -> Answer:
-    """Drop by drop, until the server answers."""
+    """Send the drops one by one until the server answers."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     opened.settimeout(_PAUSE_SECONDS)
     for drop in itertools.chain(drops, itertools.repeat(b"")):  # type: ignore[call-overload]
@@ -81,7 +81,7 @@ def _dripped(opened: socket.socket, drops: object) -> Answer:
 
 
 def _never_reads(server: Server) -> Answer:
-    """Asks for large answers and takes nothing, until the server hangs up."""
+    """Requests large answers and reads nothing until the server closes the connection."""
     body = b'{"rows": [' + b"[1,2,3]," * 90_000 + b"[1,2,3]]}"
     given = [*server.authorization("query"), (b"Content-Length", b"%d" % len(body))]
     request = head("POST", QUERY, given) + body
@@ -94,14 +94,14 @@ def _never_reads(server: Server) -> Answer:
             opened.sendall(request)
         while time.monotonic() < deadline:
             time.sleep(_PAUSE_SECONDS)
-            # A reset shows here without anything being read.
+            # SO_ERROR reports a reset without reading.
             if opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 return NOTHING
     return Answer(200, body=b"the server waits still")
 
 
 def _crowd(server: Server) -> Answer:
-    """Many idle connections at once; one query beside them is answered."""
+    """Many idle connections at the same time; a query on another connection must be answered."""
     crowd = [socket.create_connection(server.address, timeout=10) for _ in range(300)]
     try:
         body = b'{"x": [1, 2, 3]}'

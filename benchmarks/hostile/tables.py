@@ -1,4 +1,4 @@
-"""Data sets as text and as Parquet that are none, too large, or written to break their readers."""
+"""Text and Parquet data sets that are malformed, too large, or built to break their parsers."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def _csv(data: bytes | str | Callable[[], bytes], query: str = "") -> Act:
 
 
 def _cell(cell: str | bytes) -> Act:
-    """A good file but for one cell of numbers."""
+    """A file that is valid except for one numeric cell."""
     given = cell.encode() if isinstance(cell, str) else cell
     return _csv(b"a,b,label\n1,2,x\n3," + given + b",x\n5,6,y\n7,8,y\n")
 
 
 def _label(label: str | bytes) -> Act:
-    """A good file but for the label of two rows."""
+    """A file that is valid except for the label of two rows."""
     given = label.encode() if isinstance(label, str) else label
     return _csv(b"a,b,label\n1,2," + given + b"\n3,4," + given + b"\n5,6,y\n7,8,y\n")
 
 
 def csv() -> list[Attack]:
-    """Tables of text."""
+    """Malformed CSV files."""
     return attacks(
         "csv",
         ("nothing", _csv(b""), 400, "empty_file"),
@@ -59,7 +59,7 @@ def csv() -> list[Attack]:
 
 
 def tables() -> list[Attack]:
-    """Tables of text of other shapes and sizes than there may be."""
+    """CSV files with wrong shapes and sizes."""
     return attacks(
         "csv",
         ("1e999", _cell("1e999"), *_INVALID),
@@ -146,7 +146,7 @@ def kinds() -> list[Attack]:
 
 
 def svmlight() -> list[Attack]:
-    """Sparse text."""
+    """Malformed svmlight files."""
 
     def lines(text: str | bytes) -> Act:
         return a_file(text, "application/x-svmlight")
@@ -173,7 +173,7 @@ def svmlight() -> list[Attack]:
 
 
 def columns() -> list[Attack]:
-    """Parquet."""
+    """Malformed Parquet files."""
 
     def stored(table: dict[str, Any], **options: Any) -> Act:
         return a_file(lambda: _parquet(table, **options), "application/vnd.apache.parquet")
@@ -228,7 +228,7 @@ def columns() -> list[Attack]:
 
 
 def a_parquet() -> bytes:
-    """A good small file."""
+    """A small valid file."""
     return _parquet({"a": [1.0, 2.0] * 2, "b": [3.0, 4.0] * 2, "y": ["u", "u", "v", "v"]})
 
 

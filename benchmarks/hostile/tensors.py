@@ -1,4 +1,4 @@
-"""Tensors that lie: raw, as .npy files, packed, and in the protocol v2."""
+"""Tensors with false declarations: raw, as .npy files, compressed, and in the v2 protocol."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _raw(shape: bytes, data: bytes = b"", dtype: bytes = b"float64") -> Act:
 
 
 def npy(header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
-    """An .npy file with a header of one's own."""
+    """An .npy file with any header."""
     text = header.encode("latin-1")
     length = len(text).to_bytes(2 if version == b"\x01\x00" else 4, "little")
     return b"\x93NUMPY" + version + length + text + data
@@ -40,7 +40,7 @@ def _described(descr: str, shape: str, order: bool = False) -> str:
 
 
 def raw_tensors() -> list[Attack]:
-    """Bytes and headers that do not agree."""
+    """Raw tensors whose bytes contradict their headers."""
     row = np.zeros(3).tobytes()
     return attacks(
         "tensors",
@@ -61,7 +61,7 @@ def raw_tensors() -> list[Attack]:
 
 
 def npy_headers() -> list[Attack]:
-    """Headers of .npy files."""
+    """Malformed headers of .npy files."""
     unreadable = (400, "unreadable_file")
     objects = io.BytesIO()
     np.save(objects, np.array([{"a": 1}], dtype=object), allow_pickle=True)
@@ -108,7 +108,7 @@ def npy_headers() -> list[Attack]:
 
 
 def bombs() -> list[Attack]:
-    """Bodies that unpack to more than they seem."""
+    """Decompression bombs and malformed compressed bodies."""
 
     def packed(data: bytes, *more: tuple[bytes, bytes], target: str = QUERY) -> Act:
         return post(target, data, _JSON, *(more or (_GZIP,)))
@@ -161,7 +161,7 @@ def _plain(text: str) -> Act:
 
 
 def v2() -> list[Attack]:
-    """Tensors of the protocol v2."""
+    """Invalid tensors of the v2 protocol."""
     row = bytes(24)
     lie = {"name": "class", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": 8}}
     table = [
@@ -210,7 +210,7 @@ def v2() -> list[Attack]:
 
 
 def v2_requests() -> list[Attack]:
-    """Requests of the protocol v2 as a whole."""
+    """Invalid requests of the v2 protocol."""
     bare = "/v2/models/pets/infer"
     classes = {"name": "class", "shape": [300], "datatype": "BYTES", "data": [f"c{i}" for i in range(300)]}
     many = {"name": "x", "shape": [300, 3], "datatype": "FP64", "data": [0] * 900}

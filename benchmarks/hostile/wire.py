@@ -1,4 +1,4 @@
-"""Requests as bytes on a socket, since HTTP libraries refuse to send what attackers do."""
+"""Requests as bytes on a socket, because HTTP libraries refuse to send malformed ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Header = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back. status: 0 for a connection that was closed without an answer."""
+    """The answer of the server. status: 0 if the connection was closed without an answer."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Answer:
 
     @property
     def document(self) -> Any:
-        """The body as JSON, None if it is none."""
+        """The body as JSON; None if it is not valid JSON."""
         try:
             return json.loads(self.body)
         except ValueError:
@@ -34,7 +34,7 @@ class Answer:
 
     @property
     def code(self) -> str | None:
-        """The code of a problem."""
+        """The code of a problem document."""
         document = self.document
         return document.get("code") if isinstance(document, dict) else None
 
@@ -54,7 +54,7 @@ def connection(address: tuple[str, int]) -> Iterator[socket.socket]:
 def exchange(
     address: tuple[str, int], pieces: Iterable[bytes], *, method: str = "POST", ends: bool = False
 ) -> Answer:
-    """Send ``pieces`` on a connection of their own and read one answer. ends: say that no more will come."""
+    """Send ``pieces`` on a new connection and read one answer. ends: shut down the sending side first."""
     with connection(address) as opened:
         send(opened, pieces)
         if ends:
@@ -64,7 +64,7 @@ def exchange(
 
 
 def send(opened: socket.socket, pieces: Iterable[bytes]) -> bool:
-    """Send as much as the server takes, which may answer before it has heard all; whether that was all."""
+    """Send until the server closes the connection. Returns whether everything was sent."""
     try:
         for piece in pieces:
             opened.sendall(piece)
@@ -89,7 +89,7 @@ def read_answer(opened: socket.socket, method: str = "POST") -> Answer:
 def head(
     method: bytes | str, target: bytes | str, headers: Sequence[Header] = (), *, host: bool = True
 ) -> bytes:
-    """The head of a request, with nothing looked at."""
+    """The head of a request, without any validation."""
     first = b"%s %s HTTP/1.1" % (_bytes(method), _bytes(target))
     lines = [first, *([b"Host: stms"] if host else []), *(b"%s: %s" % header for header in headers)]
     return b"\r\n".join(lines) + b"\r\n\r\n"

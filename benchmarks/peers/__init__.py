@@ -1,10 +1,10 @@
-"""Other servers to measure ours against, each a process of its own on loopback, pinned to one core.
+"""Other servers for comparison, each in its own process on loopback, pinned to one core.
 
     with mlserver(core=0) as url:
         measured = wrk(url, mlserver_body(row), JSON, connections=32, seconds=5, core=1)
 
-`bare` and `fastapi_route` run in this environment; `mlserver` and `bentoml` in their own, which are made from
-``requirements/`` at first use.
+`bare` and `fastapi_route` run in this environment; `mlserver` and `bentoml` run in separate environments,
+which are created from ``requirements/`` at the first use.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ HERE = Path(__file__).parent
 
 
 def json_body(row: Sequence[float]) -> bytes:
-    """What `fastapi_route` and `bentoml` take, and our own native path."""
+    """Body of a request to `fastapi_route`, `bentoml` and our own native API."""
     return json.dumps({"x": list(row)}).encode()
 
 
 def mlserver_body(row: Sequence[float]) -> bytes:
-    """One row by the Open Inference Protocol."""
+    """Body of a request for one row in the Open Inference Protocol."""
     tensor = {"name": "predict", "shape": [1, len(row)], "datatype": "FP64", "data": list(row)}
     return json.dumps({"inputs": [tensor]}).encode()
 
 
 @contextmanager
 def bare(core: int, *, answer_bytes: int = 100) -> Iterator[str]:
-    """An ASGI handler that reads the body and answers so many bytes; url takes any POST."""
+    """An ASGI handler that reads the body and answers a fixed number of bytes. Yields a URL for any POST."""
     with _own("benchmarks.peers.bare", core, str(answer_bytes)) as port:
         yield f"http://127.0.0.1:{port}/"
 
 
 @contextmanager
 def fastapi_route(core: int, *, features: int = FEATURES) -> Iterator[str]:
-    """A FastAPI route with pydantic models around a dot product; url takes `json_body`."""
+    """A FastAPI route with pydantic models around a dot product. Yields a URL for POSTs of `json_body`."""
     with _own("benchmarks.peers.fastapi_route", core, str(features)) as port:
         yield f"http://127.0.0.1:{port}/query"
 
 
 @contextmanager
 def mlserver(core: int, *, features: int = FEATURES) -> Iterator[str]:
-    """MLServer's scikit-learn runtime without worker processes; url takes `mlserver_body`.
+    """MLServer's scikit-learn runtime without worker processes. Yields a URL for POSTs of `mlserver_body`.
 
-    Raises what `environment` raises.
+    Raises Offline and NotInstallable.
     """
     home = environment(HERE / "requirements" / "mlserver.txt")
     with tempfile.TemporaryDirectory(prefix="stms-peer-") as folder:
@@ -80,9 +80,9 @@ def mlserver(core: int, *, features: int = FEATURES) -> Iterator[str]:
 
 @contextmanager
 def bentoml(core: int, *, features: int = FEATURES) -> Iterator[str]:
-    """A BentoML service with one worker around the same classifier; url takes `json_body`.
+    """A BentoML service with one worker around the same classifier. Yields a URL for POSTs of `json_body`.
 
-    Raises what `environment` raises.
+    Raises Offline and NotInstallable.
     """
     home = environment(HERE / "requirements" / "bentoml.txt")
     with tempfile.TemporaryDirectory(prefix="stms-peer-") as folder:

@@ -1,4 +1,4 @@
-"""The least a Python server can do: read the body, answer fixed bytes.
+"""The minimal Python server: it reads the body and answers fixed bytes.
 
 python -m benchmarks.peers.bare PORT ANSWER_BYTES
 """
@@ -15,7 +15,7 @@ Message = MutableMapping[str, Any]
 
 
 class Bare:
-    """An ASGI application that answers every request with so many bytes."""
+    """An ASGI application that answers every request with the same bytes."""
 
     def __init__(self, answer_bytes: int) -> None:
         self._body = b"a" * answer_bytes
@@ -40,7 +40,7 @@ class Bare:
 
 
 def serve(application: Any, port: int) -> None:
-    """As our own server is run, without what ours does."""
+    """Run the handler with the uvicorn settings of our own server."""
     uvicorn.run(
         application,
         port=port,

@@ -1,4 +1,4 @@
-"""Python environments for programs that do not go together with ours: made once and kept in a cache."""
+"""Cached Python environments for programs whose requirements conflict with ours."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _OFFLINE = re.compile(
 
 
 class Offline(Exception):
-    """The packages are not here, and no package index can be reached."""
+    """The packages are not installed, and no package index can be reached."""
 
 
 class NotInstallable(Exception):
-    """The packages cannot be installed; says what pip said."""
+    """The packages cannot be installed; the message is pip's output."""
 
 
 def cache_folder() -> Path:
-    """Where environments are kept: outside the repository, and found again next time."""
+    """Folder of the cached environments, outside the repository."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "stms-environments"
 
 
 def environment(requirements: Path) -> Path:
-    """Folder of the environment with the pinned packages of a requirements file in it.
+    """Folder of an environment with the pinned packages of a requirements file; created if necessary.
 
-    Its name has a hash of the file and the interpreter: what changes is made anew. Raises Offline and
-    NotInstallable.
+    The name contains a hash of the file and the interpreter, so that a change creates a new environment.
+    Raises Offline and NotInstallable.
     """
     identity = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()
     folder = cache_folder() / f"{requirements.stem}-{identity[:16]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
-        # Processes that ask together wait for the one that makes it.
+        # Concurrent processes wait for the one that creates it.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
             _make(folder, requirements)
@@ -52,7 +52,7 @@ def environment(requirements: Path) -> Path:
 def _make(folder: Path, requirements: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    # Everything is pinned, so nothing has to be resolved; what is imported is compiled then.
+    # All versions are pinned, so pip resolves nothing; modules are compiled when they are imported.
     command = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
     options = ["--disable-pip-version-check", "--no-deps", "--no-compile", "--retries", "1"]
     command += [*options, "--requirement", str(requirements)]

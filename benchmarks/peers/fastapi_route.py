@@ -1,4 +1,4 @@
-"""What one writes first: a FastAPI route with pydantic models.
+"""A plain FastAPI route with pydantic models.
 
 python -m benchmarks.peers.fastapi_route PORT FEATURES
 """
@@ -21,7 +21,7 @@ class Query(BaseModel):
 
 
 class Decision(BaseModel):
-    """Is it the class?"""
+    """Whether the row is of the class."""
 
     match: bool
     score: float

@@ -1,4 +1,4 @@
-"""Programs for the interpreters of peers; they cannot be modules of ours, which lack what these import."""
+"""Programs for the environments of other servers, as strings: our environment lacks what they import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ X = generator.normal(size=(500, features))
 y = X @ generator.normal(size=features) > 0.0
 joblib.dump(LogisticRegression().fit(X, y), path)
 """
-"""Writes a classifier in the form that MLServer's scikit-learn runtime reads: PATH, FEATURES."""
+"""Writes a classifier for MLServer's scikit-learn runtime. Arguments: PATH, FEATURES."""
 
 BENTO: Final = '''
 import bentoml
@@ -37,4 +37,4 @@ class Peer:
         """One row."""
         return bool(self._model.predict(np.array([x]))[0])
 '''
-"""A service around that classifier."""
+"""A BentoML service with that classifier."""

@@ -1,4 +1,4 @@
-"""10 000 rows of 64 float32 in one binary request, against a handler that reads and answers as many bytes.
+"""10 000 rows of 64 float32 in one binary request, against a bare handler that moves as many bytes.
 
 bulk_vs_bare                  requests a second on 4 connections : those of the bare handler
 bulk_one_connection_vs_bare   p50 at one connection : that of the bare handler
@@ -22,7 +22,7 @@ CONNECTIONS = 4
 
 
 def measure(cores: tuple[int, int], pace: Pace, *, rows: int = ROWS) -> dict[str, Any]:
-    """All figures of this page."""
+    """Measure the figures of this module."""
     server_core, client_core = cores
     body = np.random.default_rng(2).standard_normal((rows, FEATURES), dtype=np.float32).tobytes()
     with service(digits, server_core) as ours:

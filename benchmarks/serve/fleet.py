@@ -1,9 +1,9 @@
-"""Two server processes next to one, on the same core and at the same rate of requests.
+"""Two server processes against one, on the same core and at the same request rate.
 
-two_processes_cpu_per_request        CPU time a request, parent included : that of one process, both as
-                                     busy as 32 connections make them
-two_processes_cpu_per_request_half   the same at a steady rate of half as much. An idle process wakes up for
-                                     one request where a busy one finds several, and two share them out
+two_processes_cpu_per_request        CPU time per request, parent included : that of one process, both
+                                     saturated by 32 connections
+two_processes_cpu_per_request_half   the same at a constant rate of half the throughput, where a process
+                                     handles fewer requests per wake-up
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONNECTIONS = 32
 
 
 def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
-    """All figures of this page."""
+    """Measure the figures of this module."""
     server_core, client_core = cores
     body = json_body(row())
     with service(digits, server_core) as one, service(digits, server_core, api_processes=2) as two:
@@ -54,7 +54,7 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
             return once
 
         for server in (one, two):
-            # The steady load has to be compiled, too.
+            # Compile the load generator before the measurement.
             cpu(steady, server)()
         spent = interleaved({"one": cpu(busy, one), "two": cpu(busy, two)}, pace.rounds)
         half = interleaved({"one": cpu(steady, one), "two": cpu(steady, two)}, pace.rounds)

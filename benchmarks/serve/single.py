@@ -1,4 +1,4 @@
-"""One row of 64 numbers in JSON: throughput, and times at one connection and at half load.
+"""One row of 64 numbers in JSON: throughput, and latency at one connection and at half load.
 
 throughput_vs_bare      requests a second on 32 connections : those of the bare handler
 throughput_vs_fastapi   the same to a FastAPI route with pydantic models around a dot product
@@ -6,7 +6,7 @@ throughput_vs_mlserver  the same to MLServer's scikit-learn runtime
 p50_vs_bare             p50 at one connection : that of the bare handler
 p99_half_load_vs_bare   p99 at half of our own maximum : that of the bare handler at the same rate
 
-All are sent the same bytes, key included, except MLServer, which wants another body.
+All servers receive the same bytes, including the API key, except MLServer, which needs another body.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONNECTIONS = 32
 
 
 def measure(cores: tuple[int, int], pace: Pace, *, with_mlserver: bool) -> dict[str, Any]:
-    """All figures of this page; throughput_vs_mlserver is None if MLServer is not wanted or not to be had."""
+    """Measure the figures of this module; throughput_vs_mlserver is None if MLServer is not available."""
     server_core, client_core = cores
     body = peers.json_body(row())
     with ExitStack() as stack:
@@ -95,7 +95,7 @@ def _p50(busy: Callable[[str, int], Load], name: str) -> Callable[[], float]:
 def _mlserver(
     ours: Service, body: bytes, headers: Mapping[str, str], cores: tuple[int, int], pace: Pace
 ) -> float | None:
-    """Our throughput : MLServer's; None where its packages are not to be had."""
+    """Our throughput divided by MLServer's; None if its packages are not available."""
 
     def rate(url: str, data: bytes) -> Callable[[], float]:
         return lambda: (

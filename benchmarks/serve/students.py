@@ -5,8 +5,8 @@ compact_student_vs_teacher       the same on 100 landmarks of its own
 kernel_student_http_vs_teacher   p50 of `:query` : p50 of `:predict`, one connection
 compact_student_http_vs_teacher  the same
 
-The teacher's time is the lesser of its two ways: the scores of all classes, or one after the other until one
-beats the target.
+The teacher's time is the smaller of two methods: computing the scores of all classes, or one after the other
+until one exceeds the target's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROWS = 200
 
 
 def models() -> tuple[PackedTeacher, dict[str, PackedStudent], dict[str, PackedStudent]]:
-    """A teacher, its full students and its compact ones, with normal numbers in all places."""
+    """A teacher, its full students and its compact students, all with random normal weights."""
     rng = np.random.default_rng(3)
     full = _basis(rng, LANDMARKS)
     coef = rng.normal(size=(len(ascii_uppercase), LANDMARKS))
@@ -47,7 +47,7 @@ def models() -> tuple[PackedTeacher, dict[str, PackedStudent], dict[str, PackedS
 
 
 def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
-    """All figures of this page."""
+    """Measure the figures of this module."""
     teacher, students, compact = models()
     inside = _in_process(teacher, students[TARGET], compact[TARGET], pace)
     print_figures("one row, in process", "µs", inside)
@@ -88,7 +88,7 @@ def _with_teacher(found: Figures) -> None:
 
 
 def _in_process(teacher: PackedTeacher, full: PackedStudent, compact: PackedStudent, pace: Pace) -> Figures:
-    """Medians of the microseconds of one row."""
+    """Median microseconds of one row, by model and method."""
     rows = list(np.random.default_rng(4).normal(size=(ROWS, COLUMNS)))
     target = teacher.classes.index(TARGET)
     ways: dict[str, Callable[[Any], Any]] = {

@@ -1,12 +1,12 @@
-"""Many requests while an alias moves three times and all server processes are replaced.
+"""Requests while an alias moves three times and all server processes are replaced.
 
-swap_failures   requests without an answer, with another status than 200, or with another score than exactly
-                that of the version which the answer names
-swap_late       right answers of a version that the alias had left more than a second before the question
-swap_requests   all requests; clients go on until the last process is replaced
+swap_failures   requests without an answer, with a status other than 200, or whose score differs from that of
+                the version named in the answer
+swap_late       correct answers from a version that the alias had left more than a second before the request
+swap_requests   all requests; clients continue until the last process is replaced
 
-The clients are those of Python's standard library on connections that are kept: they try nothing twice. Some
-ask without a pause, some now and then, on connections that are idle meanwhile.
+The clients are those of Python's standard library with keep-alive connections and no retries. Some send
+requests without a pause, others only now and then, on connections that are idle in between.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.serve.service import FEATURES, Service, service
 
 VERSIONS = (1, 2, 3, 4)
 MOVES = (1, 3, 2)
-"""Where the alias goes; it begins at the version published last."""
+"""Versions to which the alias moves; at first it names the version published last."""
 LABELS = ("a", "b", "c")
 BUSY, IDLE = 8, 4
 PAUSE_SECONDS = 0.05
@@ -39,14 +39,14 @@ MOVE_SECONDS = 1.0
 PATIENCE_SECONDS = 120.0
 
 Scores = dict[tuple[int, str, int], float]
-"""By version, class and row."""
+"""Expected scores by version, class and row."""
 
 
 class Traffic:
-    """Clients that ask until they are stopped.
+    """Clients that send queries until they are stopped.
 
-    seen: what came, by kind. failures: examples of what failed. named: versions that the alias has named.
-    left: when it had left a version for good.
+    seen: number of answers by kind. failures: examples of failures. named: versions that the alias has named.
+    left: time at which it left a version for good.
     """
 
     def __init__(self, port: int, key: str, bodies: list[bytes], scores: Scores) -> None:
@@ -72,7 +72,7 @@ class Traffic:
 
     @property
     def requests(self) -> int:
-        """Sent so far."""
+        """Number of requests sent so far."""
         return self.seen.total()
 
     def _ask(self, number: int) -> None:
@@ -91,7 +91,7 @@ class Traffic:
         connection.close()
 
     def _once(self, connection: http.client.HTTPConnection, label: str, place: int) -> tuple[str, str]:
-        """One request: right, late or failed, and what came."""
+        """Send one request. Returns its kind (right, late or failed) and the answer."""
         path = f"/v1/models/pets/classes/{label}:query"
         asked = time.monotonic()
         try:
@@ -111,7 +111,7 @@ class Traffic:
 
 
 def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
-    """All figures of this page."""
+    """Measure the figures of this module."""
     bodies, scores, publish_models = _models()
     with service(publish_models, cores[0], api_processes=2) as ours:
         port = int(ours.url.rpartition(":")[2])
@@ -129,7 +129,7 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
 
 
 def _story(ours: Service, traffic: Traffic, admin: Client, requests: int) -> None:
-    """Three moves, with the restart around the second; then on, until all has been asked and replaced."""
+    """Move the alias three times, the second time during a restart, and wait for all requests."""
     first = set(ours.pids()[1:])
     _until(lambda: traffic.requests >= requests * 0.2)
     _move(traffic, admin, MOVES[0])
@@ -144,7 +144,7 @@ def _story(ours: Service, traffic: Traffic, admin: Client, requests: int) -> Non
 
 def _move(traffic: Traffic, admin: Client, version: int) -> None:
     before = traffic.named[-1]
-    # From the moment of the call both may be answered.
+    # While the call runs, the old and the new version are both right.
     traffic.named.append(version)
     admin.point_alias("pets", "latest", version)
     traffic.left[before] = time.monotonic()

@@ -1,4 +1,4 @@
-"""The cluster benchmark in miniature: what it counts, and that its parts run on real processes."""
+"""The cluster benchmark: its figures, targets and options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def event(kind: str, second: float, **data: Any) -> dict[str, Any]:
 # Figures and targets
 
 
-def test_overhead_is_what_no_solver_worked_for():
+def test_overhead_is_the_time_in_which_no_solver_works():
     job = {"created_at": at(0), "started_at": at(1), "finished_at": at(21)}
     events = [
         event("job_queued", 0),
@@ -43,7 +43,7 @@ def test_overhead_is_what_no_solver_worked_for():
     assert [found[name] for name in parts] == [1.0, 2.0, 1.0, 1.0]
 
 
-def test_missed_targets_are_told_and_what_was_not_measured_is_not():
+def test_missed_targets_are_reported_but_not_parts_that_were_not_measured():
     result = {"fanout_speedup": 1.5, "job_overhead": 0.05, "status_p99_ms": None, "query_p99_ratio": 5.5}
     assert list(program.missed(result)) == [
         "fanout_speedup is 1.5; at least 1.6 is wanted",
@@ -51,7 +51,7 @@ def test_missed_targets_are_told_and_what_was_not_measured_is_not():
     ]
 
 
-def test_parts_are_selected_and_a_broken_one_is_told(monkeypatch, capsys):
+def test_parts_are_selected_and_a_failing_one_is_reported(monkeypatch, capsys):
     asked: list[Any] = []
 
     def measured(size: LetterSize, **which: bool) -> dict[str, Any]:

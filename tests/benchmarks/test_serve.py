@@ -1,4 +1,4 @@
-"""The serving benchmark in miniature: what it counts, what it finds wrong, and that its parts run."""
+"""The serving benchmark at small size: its figures, the failures that it detects, and a run of each part."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_key_has_a_target():
     assert set(targets.KEYS) == set(targets.AT_LEAST) | set(targets.AT_MOST)
 
 
-def test_missed_targets_are_told_and_met_ones_are_not():
+def test_only_missed_targets_are_reported():
     result = targets.result_of({"throughput_vs_bare": 0.59, "bulk_vs_bare": 0.7, "swap_failures": 1})
     assert list(targets.missed(result)) == [
         "throughput_vs_bare is 0.59; at least 0.6 is wanted",
@@ -81,7 +81,7 @@ def test_a_missed_target_does_not_fail_the_program(monkeypatch, capsys):
     assert "missed: bulk_vs_bare is 0.1" in err
 
 
-def test_a_part_that_breaks_is_told_and_the_others_are_measured(monkeypatch, capsys):
+def test_a_part_that_fails_is_reported_and_the_others_are_measured(monkeypatch, capsys):
     def breaks(*_: object) -> dict[str, Any]:
         raise RuntimeError("7 of 9 requests failed.")
 
@@ -93,7 +93,7 @@ def test_a_part_that_breaks_is_told_and_the_others_are_measured(monkeypatch, cap
     assert "bulk could not be measured: 7 of 9 requests failed." in err
 
 
-def test_without_wrk_it_says_how_to_get_it(monkeypatch, capsys):
+def test_without_wrk_the_message_names_the_package(monkeypatch, capsys):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(WrkMissing, match="apt-get install wrk"):
         wrk("http://127.0.0.1:1/", b"x", {}, connections=1, seconds=1, core=0)
@@ -126,7 +126,7 @@ def test_quick_leaves_peers_and_the_million_out(monkeypatch, capsys):
     assert asked["single"] == {"pace": comparison.QUICK, "with_mlserver": False}
 
 
-def test_the_million_is_left_out_when_the_disk_has_no_room(monkeypatch, capsys, cores):
+def test_the_million_is_left_out_when_the_disk_is_too_small(monkeypatch, capsys, cores):
     monkeypatch.setattr(program.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
     monkeypatch.setattr(scale, "measure", lambda *_: pytest.fail("measured all the same"))
     assert program.million(cores, 1_000_000, 512, None) == {}
@@ -166,7 +166,7 @@ def test_a_ratio_is_the_median_of_those_of_the_rounds():
 
 
 @pytest.mark.parametrize("load", [Load(1.0, 1.0, 1.0, 1.0, 10, 1), Load(0.0, 0.0, 0.0, 0.0, 0, 0)])
-def test_figures_of_failed_requests_are_none(load):
+def test_failed_requests_give_no_figure(load):
     with pytest.raises(RuntimeError, match="requests failed"):
         require_success(load)
 
@@ -195,7 +195,7 @@ def test_cpu_time_is_that_of_a_process_and_its_children():
         process.communicate()
 
 
-def test_a_process_that_does_not_answer_is_told_with_its_log(tmp_path, cores):
+def test_a_process_that_does_not_answer_is_reported_with_its_log(tmp_path, cores):
     with (
         running([sys.executable, "-c", "print('no such luck')"], cores[0], tmp_path) as process,
         pytest.raises(RuntimeError, match="no such luck"),
@@ -351,7 +351,7 @@ class Admin:
         self.moved.append((self.traffic.requests, version))
 
 
-def test_the_story_has_three_moves_and_a_restart_around_the_second(monkeypatch):
+def test_the_alias_moves_three_times_with_a_restart_around_the_second(monkeypatch):
     events: list[str] = []
     pids = iter([[1, 2, 3], [1, 2, 3], [1, 2, 3, 4], [1, 3, 4], [1, 4, 5]])
     traffic = SimpleNamespace(requests=0, named=[4], left={})
@@ -371,7 +371,7 @@ def test_the_story_has_three_moves_and_a_restart_around_the_second(monkeypatch):
     assert traffic.requests == 1000
 
 
-def test_a_service_that_does_not_get_far_is_told(monkeypatch):
+def test_a_service_that_makes_no_progress_is_reported(monkeypatch):
     monkeypatch.setattr(swap, "PATIENCE_SECONDS", 0.0)
     with pytest.raises(RuntimeError, match="did not get that far"):
         swap._until(lambda: False)

@@ -1,4 +1,4 @@
-"""Five hundred attacks on one real server: each gets its one right answer, and the server is as it was.
+"""Five hundred attacks on one real server: each gets the expected answer, and the server stays intact.
 
 `make test` runs one attack of each category, status and code; `make test-all` runs all.
 """
@@ -45,19 +45,19 @@ def is_attack(item: pytest.Item) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_attack_gets_its_one_right_answer(report: Report, name: str):
+def test_an_attack_gets_the_expected_answer(report: Report, name: str):
     assert name in {f"{attack.category}: {attack.name}" for attack in report.attacks}
     assert report.failures.get(name, []) == []
 
 
-def test_the_server_is_as_it_was(report: Report):
+def test_the_server_stays_intact(report: Report):
     assert report.damage() == []
     assert report.growth <= MAX_GROWTH
     assert report.alive
     assert report.same_answer
 
 
-def test_every_attack_is_another():
+def test_attacks_have_distinct_names():
     names = [(attack.category, attack.name) for attack in quick_attacks() + slow()]
     assert len(names) == len(set(names)) >= 500
     assert len({category for category, _ in names}) >= 20
@@ -96,5 +96,5 @@ def test_a_good_answer_has_no_complaint():
         (Answer(400, KIND, PROBLEM % (b"a" * 70_000)), "bytes"),
     ],
 )
-def test_what_an_answer_must_not_be_is_noticed(answer: Answer, words: str):
+def test_each_kind_of_wrong_answer_is_detected(answer: Answer, words: str):
     assert any(words in complaint for complaint in judge(answer))
