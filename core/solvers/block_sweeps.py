@@ -1,4 +1,4 @@
-"""The compiled loops of dual block descent: sweeps, what may still move, and adding up lanes."""
+"""Compiled kernels of dual block descent: sweeps, duality terms, and combining the workers' steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.types import FloatArray
 
 
 @compiled
-def screen(
+def duality_terms(
     scores: FloatArray,
     labels: NDArray[np.int64],
     bound: float,
@@ -20,10 +20,13 @@ def screen(
     classes: NDArray[np.int32],
     counts: NDArray[np.int32],
 ) -> tuple[float, float, float]:
-    """Losses, largest KKT violation and largest score of a block of rows; refills its active classes.
+    """Sum of losses, largest KKT violation and largest |score| of a block of rows; updates its active set.
 
-    With g_k = w_k·φ + e_k, an example is optimal when no g_k exceeds the smallest g_j of the classes below
-    their bound. A class at its bound is active unless its g is more than ``slack`` below that.
+    With g_k = w_k·φ + e_k, an example is optimal if max_k g_k <= min g_j over the classes j with α_j below
+    its bound. A class at its bound is active if g_k >= min g_j − slack.
+
+    scores: W φ (b, K), overwritten with g. labels: (b,). alpha: (b, K). classes (b, K) and counts (b,): the
+    active set, overwritten.
     """
     losses = 0.0
     worst = 0.0
@@ -52,7 +55,7 @@ def screen(
 
 
 @compiled
-def losses_of(scores: FloatArray, labels: NDArray[np.int64]) -> float:
+def hinge_losses(scores: FloatArray, labels: NDArray[np.int64]) -> float:
     """Σ_i max_k (e_ik + s_ik − s_i,y_i) of a block of scores."""
     losses = 0.0
     for i in range(scores.shape[0]):
@@ -65,8 +68,8 @@ def losses_of(scores: FloatArray, labels: NDArray[np.int64]) -> float:
 
 
 @compiled
-def direction(W: FloatArray, one: FloatArray, two: FloatArray) -> tuple[float, float]:
-    """−⟨W, ΔW⟩ and ‖ΔW‖² of the lanes' joint step ΔW = (W₁ − W) + (W₂ − W)."""
+def line_search_terms(W: FloatArray, one: FloatArray, two: FloatArray) -> tuple[float, float]:
+    """−⟨W, ΔW⟩ and ‖ΔW‖² of the combined step ΔW = (W₁ − W) + (W₂ − W) of two workers."""
     slope = 0.0
     curvature = 0.0
     for k in range(W.shape[0]):
@@ -79,7 +82,7 @@ def direction(W: FloatArray, one: FloatArray, two: FloatArray) -> tuple[float, f
 
 @compiled
 def merge(W: FloatArray, one: FloatArray, two: FloatArray, share: float) -> None:
-    """W ← W + share · ΔW, for both lanes too."""
+    """W ← W + share · ΔW in place; both workers' weights become the new W."""
     for k in range(W.shape[0]):
         for j in range(W.shape[1]):
             step = (one[k, j] - W[k, j]) + (two[k, j] - W[k, j])
@@ -101,9 +104,10 @@ def sweep(
     alpha: FloatArray,
     W: FloatArray,
 ) -> tuple[int, float]:
-    """Exact block steps for the examples in ``order``, keeping W = W(α); drops classes like ``screen``.
+    """Exact block steps for the examples in ``order``, keeping W = W(α).
 
-    Answers with the row products it took and with Σ_i Δα_i,y_i.
+    Drops classes from the active set by the rule of ``duality_terms``. Returns the number of row products and
+    Σ_i Δα_i,y_i.
     """
     K = alpha.shape[1]
     row = np.empty(W.shape[1], dtype=W.dtype)

@@ -1,4 +1,4 @@
-"""Coordinate descent on the dual of a gated hinge problem, 0 ≤ α ≤ U: the step, and which rows take part."""
+"""Coordinate descent on the dual of a gated hinge problem, 0 ≤ α ≤ U: the sweep and its active set."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from core.solvers.jit import Rows, compiled, row_axpy, row_dot
 from core.types import FloatArray
 
 
-def push_of(slacks: FloatArray, alpha: FloatArray, bounds: FloatArray) -> FloatArray:
-    """How hard each row pushes to move, (n,): |u_i| between the bounds, and at one what points inwards.
+def projected_gradient(slacks: FloatArray, alpha: FloatArray, bounds: FloatArray) -> FloatArray:
+    """Projected gradient of the dual, (n,); negative values: slack of the KKT condition at a bound.
 
-    Negative where a row is pushed into the bound it sits at: by how much its slack would have to change.
+    It is |u_i| for 0 < α_i < U_i, u_i for α_i = 0 and −u_i for α_i = U_i. slacks: u. bounds: U.
     """
     at_zero, at_bound = alpha <= 0.0, alpha >= bounds
-    push: FloatArray = np.where(at_zero, slacks, np.where(at_bound, -slacks, np.abs(slacks)))
-    return push
+    gradient: FloatArray = np.where(at_zero, slacks, np.where(at_bound, -slacks, np.abs(slacks)))
+    return gradient
 
 
-def may_move(push: FloatArray) -> NDArray[np.bool_]:
-    """All but rows that are pushed into their bound by more than the worst violation left."""
-    keep: NDArray[np.bool_] = push >= -max(0.0, float(push.max()))
+def active_set(gradient: FloatArray) -> NDArray[np.bool_]:
+    """Mask of the rows to keep (shrinking): all but those whose KKT slack exceeds the worst violation."""
+    keep: NDArray[np.bool_] = gradient >= -max(0.0, float(gradient.max()))
     return keep
 
 

@@ -1,4 +1,4 @@
-"""Checks of the arrays that solvers are given: each answers with the faults it found."""
+"""Validation of the arrays that solvers take: each function returns a list of faults."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def matrix_faults(features: Matrix) -> list[Fault]:
 
 
 def vector_faults(field: str, values: FloatArray, n: int) -> list[Fault]:
-    """Faults of a vector that goes along with n examples: shape (n,), finite."""
+    """Faults of a vector with one value per example: shape (n,), finite."""
     if values.shape != (n,):
         return [Fault(field, "wrong_shape", f"{field} must have shape ({n},), got {values.shape}")]
     return element_faults(field, np.isfinite(values), "not_finite", "finite")

@@ -1,14 +1,14 @@
 """Crammer and Singer's problem, Eq. (1) and (2), by dual block descent.
 
-One block is one example's K variables. Its sub-problem is solved exactly by sorting (Keerthi et al. 2008);
-examples and classes that sit at their bounds are left out between certificates. Three measures make it fast
-where rows are dense:
+One block is the K dual variables of one example. Its sub-problem is solved exactly by sorting (Keerthi et al.
+2008). Shrinking leaves out examples and classes at their bounds between two certificates. Three measures make
+dense problems fast:
 
-- Sweeps and W run in float32 as long as that resolves the violations that are left (α, certificates and the
-  last stretch are float64).
-- Two lanes descend from the same W on rows of their own for a short while; an exact line search then adds
-  up what they found. There are two lanes on any machine, so the number of threads never shows in the answer.
-- Where W has few entries, proximal Newton steps come in when descent crawls, as it does at a large C.
+- Sweeps run in float32 until violations approach its resolution, then in float64. α and certificates are
+  float64 throughout.
+- Two workers sweep disjoint rows from the same W; an exact line search combines their steps (cf. CoCoA).
+  There are always two, so results do not depend on the number of threads.
+- If W has few entries, proximal Newton steps take over where descent converges slowly, as at a large C.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.run import Run
-from core.solvers.block_sweeps import direction, losses_of, merge, screen, sweep
+from core.solvers.block_sweeps import duality_terms, hinge_losses, line_search_terms, merge, sweep
 from core.solvers.iterate import Certificate, iterate
 from core.solvers.jit import Rows, as_rows, is_sparse, row_norms2
 from core.solvers.multiclass_hinge import CrammerSingerProblem
-from core.solvers.products import combine_block, entries_per_row, row_blocks, take
+from core.solvers.products import entries_per_row, rmatvec_block, row_blocks, rows_of
 from core.solvers.proximal_block_newton import proximal_block_step
 from core.solvers.proximal_point import MAX_NEWTON_STEPS, Width, best_share
 from core.solvers.solution import Solution
@@ -37,20 +37,20 @@ __all__ = ["CrammerSingerProblem", "solve_crammer_singer"]
 R = TypeVar("R")
 
 _BLOCK_ENTRIES = 2_000_000
-_LANE_ENTRIES = 700_000
-_FEWEST_LANE_ROWS = 96
+_WORKER_ENTRIES = 700_000
+_MIN_WORKER_ROWS = 96
 _MAX_EPOCHS_PER_ROUND = 20
 _FEWEST_EPOCHS_PER_ROUND = 3
-# Of the worst violation: classes further than this from moving are left out until the next certificate.
+# Share of the worst violation. Classes with more slack than this are left out until the next certificate.
 _SLACK_SHARE = 0.02
 _IDLE_ROUNDS = 12
 # A round is slow when it leaves more than this share of the gap.
 _SLOW = 0.5
-# Rounds of block descent in a row that may be slow: they are cheap beside a Newton step.
+# Slow rounds of block descent in succession before a Newton step, which is far more expensive.
 _PATIENCE = 8
-# Entries of W, K m: Newton's system has their square, and is slower than descent with twice as many.
+# Limit of K·m, the entries of W: Newton's system has (K m)² entries, and beyond this descent is faster.
 _MOST_NEWTON_WEIGHTS = 700
-# Scores in float32 carry an error of some 1e-7 of the largest; violations near that need float64.
+# Scores in float32 have an error of about 1e-7 of the largest; smaller violations need float64.
 _SINGLE_RESOLUTION = 1e-4
 
 
@@ -64,13 +64,14 @@ def solve_crammer_singer(
 ) -> Solution:
     """Minimise Eq. (1): value W (K, m), dual α (n, K).
 
-    tolerance: relative duality gap at which to stop. max_epochs: limit for passes over the (remaining)
-    examples plus Newton steps. initial_dual: (n, K), made feasible; the dual of a neighbouring problem is a
-    warm start. run: its seed orders the examples; reports each certificate as stage ``"crammer_singer"``.
+    tolerance: relative duality gap at which to stop. max_epochs: limit of passes over the active examples
+    plus Newton steps. initial_dual: (n, K), made feasible; the dual of a problem with a similar C is a
+    warm start. run: its seed orders the examples; each certificate is reported as stage
+    ``"crammer_singer"``.
 
     Raises InvalidProblem for arguments out of range and Cancelled when asked to stop.
     """
-    # BLAS would cut its sums by the number of its threads, and two lanes call it at the same time.
+    # With several BLAS threads the order of the sums would vary, and both workers call BLAS concurrently.
     with one_blas_thread(), ThreadPoolExecutor(max_workers=2) as pool:
         return iterate(
             _BlockDescent(problem, run.seed, initial_dual, pool),
@@ -82,13 +83,13 @@ def solve_crammer_singer(
 
 
 class _BlockDescent:
-    """State: α, W(α), and for each example the classes that may still move, packed to the left.
+    """Solver state: α, W(α) and the active classes of each example.
 
-    classes: (n, K) int32, of which row i holds ``counts[i]`` active classes. active: examples with two or
-    more. slack: classes at their bound are left out when they are further than that from moving.
-    W: W(α) as the sweeps see it, float32 at first. mean: the average of W over the epochs of a round, later
-    ones weighing more: W(α) swings around the optimum, its mean is often the better primal point.
-    value, objective: the best primal point met.
+    classes: (n, K) int32; the first ``counts[i]`` entries of row i are its active classes. active: numbers of
+    the examples with two or more. slack: distance from violating its bound beyond which a class is inactive.
+    W: W(α) in the precision of the sweeps, first float32. worker_weights: the workers' copies of W.
+    mean: average of W over the epochs of a round, weighted by the epoch number. W(α) oscillates around the
+    optimum, so its mean is often the better primal point. value, objective: the best primal point so far.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class _BlockDescent:
         self.value = problem.weights_of(self.dual)
         self.objective = np.inf
         self.W: FloatArray = self.value.astype(np.float32)
-        self.lanes = (self.W.copy(), self.W.copy())
+        self.worker_weights = (self.W.copy(), self.W.copy())
         self.mean = np.zeros_like(self.value)
         self.classes: NDArray[np.int32] = np.tile(np.arange(K, dtype=np.int32), (n, 1))
         self.counts: NDArray[np.int32] = np.full(n, K, dtype=np.int32)
@@ -125,7 +126,7 @@ class _BlockDescent:
         self.dual[empty, (labels + 1) % self.problem.n_classes] = -self.problem.bound
 
     def advance(self, run: Run) -> Certificate:
-        """A round of block descent, or a Newton step after some slow rounds; then the certificate."""
+        """A round of block descent, or one Newton step after several slow rounds; then the certificate."""
         newton, gap = self.newton_next, self.gap
         steps = self._newton(run) if newton else self._descend(run)
         self.iterations += steps
@@ -158,7 +159,7 @@ class _BlockDescent:
         return max(1, step.newton_steps)
 
     def _descend(self, run: Run) -> int:
-        """A few epochs, more as they get cheaper than a pass over everything."""
+        """3 to 20 epochs over the active set, until their work equals one pass over all rows and classes."""
         budget = self.problem.features.shape[0] * self.problem.n_classes
         self.mean[:], weights = 0.0, 0.0
         for epoch in range(1, _MAX_EPOCHS_PER_ROUND + 1):
@@ -171,25 +172,26 @@ class _BlockDescent:
         return epoch
 
     def _epoch(self, run: Run) -> int:
-        """One pass over the active examples in random order; answers with the row products it took."""
+        """One pass over the active examples in random order. Returns the number of row products."""
         work = 0
         self.rng.shuffle(self.active)
-        for first, second in self._portions():
+        for first, second in self._partitions():
             run.check_cancel()
-            work += self._both(first, second) if len(second) else self._sweep(first, self.W)[0]
+            work += self._sweep_in_parallel(first, second) if len(second) else self._sweep(first, self.W)[0]
         self.active = self.active[self.counts[self.active] > 1]
         return work
 
-    def _portions(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Rows for the two lanes: enough to outweigh adding up, few enough to be nearly independent.
+    def _partitions(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Rows for each of the two workers, until all active rows are assigned.
 
-        Where that cannot be, as W is wide and rows are short or few, the second lane gets none.
+        A batch must be large enough to amortise combining the steps, and small enough for the workers to be
+        nearly independent. If rows are sparse or too few for that, the second worker gets none.
         """
         active = self.active
         if not len(active):
             return iter(())
         per_row = entries_per_row(self.problem.features) * float(self.counts[active].mean())
-        size = max(_FEWEST_LANE_ROWS, int(_LANE_ENTRIES / per_row))
+        size = max(_MIN_WORKER_ROWS, int(_WORKER_ENTRIES / per_row))
         if is_sparse(self.problem.features) or 8 * size > len(active):
             size = max(1, int(_BLOCK_ENTRIES / per_row))
             return ((active[at : at + size], active[:0]) for at in range(0, len(active), size))
@@ -213,18 +215,19 @@ class _BlockDescent:
             W,
         )
 
-    def _both(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> int:
-        """Both lanes from W, each on its rows; then the best share of the sum of their steps.
+    def _sweep_in_parallel(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> int:
+        """Both workers sweep their rows from W; an exact line search then scales the sum of their steps.
 
-        Along α + s Δα the dual is D + s (Σ_i Δα_i,y_i − ⟨W, ΔW⟩) − s²/2 ‖ΔW‖².
+        Along α + s Δα the dual is D + s (Σ_i Δα_i,y_i − ⟨W, ΔW⟩) − s²/2 ‖ΔW‖². Returns the number of row
+        products.
         """
-        one, two = self.lanes
+        one, two = self.worker_weights
         both = np.concatenate((first, second))
         before = self.dual[both]
         other = self.pool.submit(self._sweep, second, two)
         work, own = self._sweep(first, one)
         other_work, other_own = other.result()
-        slope, curvature = direction(self.W, one, two)
+        slope, curvature = line_search_terms(self.W, one, two)
         slope += own + other_own
         share = best_share(slope, curvature)
         merge(self.W, one, two, share)
@@ -233,17 +236,18 @@ class _BlockDescent:
         return work + other_work
 
     def _certify(self, run: Run) -> Certificate:
+        """Duality gap at W(α) and at the mean of W, the active set, and the precision of the next round."""
         problem = self.problem
-        # W has gathered the rounding of every step since the last certificate; the bound must not.
+        # The incrementally updated W has accumulated rounding errors, which the bound must not contain.
         W = self._weights(run)
         losses, mean_losses, worst, scale = 0.0, 0.0, 0.0, 1.0
 
         both = np.concatenate((W, self.mean)).T
 
-        def look(block: slice) -> tuple[float, float, float, float]:
-            scores = take(problem.features, block) @ both
+        def terms_of(block: slice) -> tuple[float, float, float, float]:
+            scores = rows_of(problem.features, block) @ both
             labels = self.labels[block]
-            found = screen(
+            found = duality_terms(
                 scores[:, : problem.n_classes],
                 labels,
                 problem.bound,
@@ -252,9 +256,9 @@ class _BlockDescent:
                 self.classes[block],
                 self.counts[block],
             )
-            return *found, losses_of(scores[:, problem.n_classes :], labels)
+            return *found, hinge_losses(scores[:, problem.n_classes :], labels)
 
-        for block_losses, block_worst, block_scale, block_mean in self._of_blocks(look):
+        for block_losses, block_worst, block_scale, block_mean in self._map_blocks(terms_of):
             run.check_cancel()
             losses += block_losses
             mean_losses += block_mean
@@ -263,7 +267,7 @@ class _BlockDescent:
         self.active = np.flatnonzero((self.counts > 1) & (self.norms > 0.0))
         self._consider(W, losses)
         self._consider(self.mean, mean_losses)
-        bound = problem.dual_objective_at(self.dual, W)
+        bound = problem.dual_objective_at(self.dual, W)  # weak duality: D(α) <= min P
         self.idle = self.idle + 1 if bound - self.best_bound <= 1e-15 * abs(bound) else 0
         self.best_bound = max(self.best_bound, bound)
         self._restart_from(W, single=worst > _SINGLE_RESOLUTION * scale and not self.idle)
@@ -273,13 +277,13 @@ class _BlockDescent:
         """W(α) in float64, summed in the order of the blocks, so that threads do not affect the rounding."""
         features = self.problem.features
         W: FloatArray = np.zeros(self.value.shape)
-        for part in self._of_blocks(lambda block: combine_block(features, self.dual, block)):
+        for part in self._map_blocks(lambda block: rmatvec_block(features, self.dual, block)):
             run.check_cancel()
             W += part
         return W
 
-    def _of_blocks(self, function: Callable[[slice], R]) -> Iterator[R]:
-        """``function`` of each block of rows, in order, on both threads; a single block needs none."""
+    def _map_blocks(self, function: Callable[[slice], R]) -> Iterator[R]:
+        """``function`` of each block of rows, in order, on both threads; on none if there is one block."""
         blocks = list(row_blocks(self.problem.features))
         return map(function, blocks) if len(blocks) == 1 else self.pool.map(function, blocks)
 
@@ -290,6 +294,6 @@ class _BlockDescent:
             self.value, self.objective = W.copy(), objective
 
     def _restart_from(self, W: FloatArray, *, single: bool) -> None:
-        """W without the rounding of the last round, in float32 if that is, and ever was, exact enough."""
+        """Continue from the recomputed W; in float32 if ``single`` and the last round was in float32, too."""
         self.W = W.astype(np.float32 if single and self.W.dtype == np.float32 else np.float64)
-        self.lanes = (self.W.copy(), self.W.copy())
+        self.worker_weights = (self.W.copy(), self.W.copy())

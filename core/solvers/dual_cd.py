@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.run import Run
-from core.solvers.box_descent import may_move, push_of, sweep
+from core.solvers.box_descent import active_set, projected_gradient, sweep
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.iterate import Certificate, iterate
 from core.solvers.jit import Rows, as_rows, row_norms2
@@ -148,6 +148,6 @@ class _DualCoordinateDescent:
 
     def _screen(self, slacks: FloatArray) -> None:
         """Leave out rows that sit at a bound and are pushed into it by more than the worst violation left."""
-        push = push_of(slacks, self.dual, self.problem.bounds)
-        push[self.norms == 0.0] = -np.inf
-        self.active = np.flatnonzero(may_move(push))
+        gradient = projected_gradient(slacks, self.dual, self.problem.bounds)
+        gradient[self.norms == 0.0] = -np.inf
+        self.active = np.flatnonzero(active_set(gradient))

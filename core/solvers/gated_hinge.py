@@ -10,7 +10,7 @@ import numpy as np
 from core.errors import Fault, InvalidProblem
 from core.run import Run
 from core.solvers.checks import element_faults, matrix_faults, positive_fault, vector_faults
-from core.solvers.products import combine, project
+from core.solvers.products import matvec, rmatvec
 from core.types import FloatArray, Matrix
 
 
@@ -93,10 +93,10 @@ class GatedHingeProblem:
 
     def slacks(self, theta: FloatArray, run: Run = Run()) -> FloatArray:
         """u = t + z ∘ Φθ, shape (n,)."""
-        return self.targets + self.signs * project(self.features, theta, run)
+        return self.targets + self.signs * matvec(self.features, theta, run)
 
     def objective_at(self, theta: FloatArray, slacks: FloatArray) -> float:
-        """P(θ) when its slacks are known."""
+        """P(θ) from θ and its slacks u."""
         return float(0.5 * (theta @ theta) + self.bounds @ np.maximum(slacks, 0.0))
 
     def primal_objective(self, theta: FloatArray) -> float:
@@ -105,19 +105,19 @@ class GatedHingeProblem:
 
     def theta_of(self, alpha: FloatArray, run: Run = Run()) -> FloatArray:
         """θ(α) = −Σ α_i z_i φ_i, shape (m,)."""
-        return combine(self.features, -self.signs * alpha, run)
+        return rmatvec(self.features, -self.signs * alpha, run)
 
     def dual_objective(self, alpha: FloatArray) -> tuple[float, FloatArray]:
-        """D(α) and θ(α). ``alpha`` (n,) must be feasible for D to be a bound."""
+        """D(α) and θ(α). D is a lower bound of the optimum only if ``alpha`` (n,) is feasible."""
         theta = self.theta_of(alpha)
         return self.dual_objective_at(alpha, theta), theta
 
     def dual_objective_at(self, alpha: FloatArray, theta: FloatArray) -> float:
-        """D(α) when θ(α) is known."""
+        """D(α) from α and θ(α)."""
         return float(alpha @ self.targets - 0.5 * (theta @ theta))
 
     def feasible_start(self, initial_dual: FloatArray | None) -> FloatArray:
-        """A dual point to start from: zeros, or ``initial_dual`` clipped into this problem's box."""
+        """Initial dual point (n,): zeros, or ``initial_dual`` clipped to [0, U]. Raises InvalidProblem."""
         n = self.shape[0]
         if initial_dual is None:
             return np.zeros(n)

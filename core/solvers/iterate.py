@@ -1,4 +1,4 @@
-"""The one loop that drives every solver: certificate, trace, progress, cancel, and when to stop."""
+"""Iteration loop of all solvers with a duality gap: stopping rule, trace, progress and cancellation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.types import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a solver knows after a round: dual_objective <= optimum <= objective.
+    """Bounds of the optimum after an iteration: dual_objective <= optimum <= objective.
 
     recorded: the value for the trace; ``None`` means the primal objective.
     stalled: floating point allows no further progress.
@@ -32,9 +32,9 @@ class Certificate:
 
 
 class Method(Protocol):
-    """One algorithm in the middle of its work.
+    """Solver state: current iterate and one ``advance`` step.
 
-    value, dual: current primal and dual point. iterations: epochs or steps done so far.
+    value, dual: current primal and dual point. iterations: epochs or steps completed.
     """
 
     value: FloatArray
@@ -42,7 +42,7 @@ class Method(Protocol):
     iterations: int
 
     def advance(self, run: Run) -> Certificate:
-        """One round of work, at most ``max_iterations`` in all, with frequent cancel checks."""
+        """Do one round of work, with frequent cancel checks, and return the bounds after it."""
         ...
 
 

@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 Rows: TypeAlias = tuple[Any, ...]
 
-# nnan and ninf are left out on purpose: with them a NaN would be undefined behaviour instead of a NaN.
+# Without nnan and ninf: they would make a NaN or an infinity undefined behaviour.
 _FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 
@@ -32,7 +32,7 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_sparse(features: Matrix) -> TypeGuard[sp.csr_array]:
-    """Whether a matrix is sparse, in words that a type checker understands."""
+    """TypeGuard for scipy.sparse.issparse."""
     return bool(sp.issparse(features))
 
 
@@ -149,13 +149,13 @@ def row_norm2(rows: Rows, i: int) -> float:
 
 
 def row_load(rows: Rows, i: int, row: FloatArray) -> None:
-    """Bring φ_i into ``row`` (m,), in its precision, for several products; CSR rows stay where they are."""
+    """Copy φ_i to the buffer ``row`` (m,), in its dtype, for several products; does nothing for CSR."""
     if len(rows) == 1:
         _dense_load(rows, i, row)
 
 
 def loaded_dot(rows: Rows, i: int, row: FloatArray, w: FloatArray) -> float:
-    """φ_i · w after ``row_load(rows, i, row)``: for dense rows in the precision of ``row`` and ``w``."""
+    """φ_i · w after ``row_load(rows, i, row)``; for dense rows in the dtype of ``row`` and ``w``."""
     return _dense_loaded_dot(rows, i, row, w) if len(rows) == 1 else _csr_loaded_dot(rows, i, row, w)
 
 
@@ -167,7 +167,7 @@ def loaded_axpy(rows: Rows, i: int, row: FloatArray, scale: float, w: FloatArray
         _csr_loaded_axpy(rows, i, row, scale, w)
 
 
-# numba hands these the types of the arguments, and compares the parameter names with the chosen function's.
+# numba calls these with the argument types and requires the parameter names of the chosen function.
 def _choose_dot(rows: Any, i: Any, w: Any) -> Callable[..., float]:  # noqa: ARG001
     return _dense_dot if len(rows) == 1 else _csr_dot
 

@@ -12,9 +12,9 @@ majorise-minimise step:
     h_δ(u) ≤ ((u + c)² + δ²) / (4c)   for all u, with equality at u = ϑ.
 
 So P_δ(θ) = ½‖θ‖² + Σ U_i h_δ(u_i) never rises in a step, nor when δ shrinks, because h_δ grows with δ.
-The step is then improved within the span of itself and the three steps before, which costs no further pass
-over the data (majorise-minimise memory gradient: Chouzenoux, Idier and Moussaoui 2011): hundreds of steps
-become tens.
+The objective is then minimised over the span of this step and the three previous ones, which needs no further
+pass over the data (majorise-minimise memory gradient: Chouzenoux, Idier and Moussaoui 2011). This reduces
+hundreds of steps to tens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from core.run import Run
 from core.solvers.checks import positive_fault
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.iterate import Certificate, iterate
-from core.solvers.products import project
+from core.solvers.products import matvec
 from core.solvers.ridge_system import solve_ridge_system
 from core.solvers.solution import Solution
 from core.types import FloatArray
@@ -50,10 +50,10 @@ def solve_mm_irls(
 ) -> Solution:
     """Minimise Eq. (12) by Algorithm 2: value θ (m,), dual α (n,) with α_i = U_i h_δ'(u_i).
 
-    tolerance: relative duality gap at which to stop. guard: the smallest δ, in units of the targets; it can
-    put the answer off by at most guard/2 · Σ U_i, and status STALLED says that it was reached before the
-    tolerance. δ shrinks only as far as the tolerance needs, so the guard may lie below the paper's 1e-6. Each
-    step solves (I + Φᵀ diag(q) Φ) x = b, in its n-dimensional form when m > n.
+    tolerance: relative duality gap at which to stop. guard: the smallest δ, in units of the targets. It
+    changes the objective by at most guard/2 · Σ U_i; the status is STALLED if δ reaches it before the
+    tolerance. δ shrinks only as far as the tolerance requires, so the guard may be below the paper's 1e-6.
+    Each step solves (I + Φᵀ diag(q) Φ) x = b, in its n-dimensional form if m > n.
     run: reports each step as stage ``"mm_irls"``; checked for a cancel every few milliseconds.
 
     The trace is P_δ(θ), an upper bound of P(θ), and never rises beyond rounding.
@@ -73,7 +73,7 @@ def solve_mm_irls(
 
 
 class _MajoriseMinimise:
-    """State: θ, its slacks ϑ (u in the problem's notation), the smoothing δ, the last steps, the best α."""
+    """Solver state: θ, its slacks ϑ (u in the problem's notation), smoothing δ, previous steps, best α."""
 
     def __init__(self, problem: GatedHingeProblem, guard: float) -> None:
         self.problem = problem
@@ -90,12 +90,12 @@ class _MajoriseMinimise:
         self.idle = 0
 
     def advance(self, run: Run) -> Certificate:
-        """One step of Algorithm 2, its certificate, and a smaller δ once P_δ is nearly minimal."""
+        """One step of Algorithm 2 and its certificate; reduces δ once P_δ is nearly minimal."""
         before = self._smoothed_objective()
         self.iterations += 1
         try:
             self._step(run)
-        except LinAlgError:  # at this δ the system is singular within rounding
+        except LinAlgError:  # the system is numerically singular at this δ
             objective = self.problem.objective_at(self.value, self.slacks)
             return Certificate(objective, self.dual_objective, recorded=before, stalled=True)
         smoothed = self._smoothed_objective()
@@ -115,25 +115,26 @@ class _MajoriseMinimise:
         return certificate
 
     def _step(self, run: Run) -> None:
-        # θ⁺ = θ − H⁻¹∇P_δ(θ) is line 8 of Algorithm 2 written as a correction: the rounding of an
-        # ill-conditioned H then falls on the step and not on θ.
+        # Line 8 of Algorithm 2 as a correction, θ⁺ = θ − H⁻¹∇P_δ(θ): rounding errors of an
+        # ill-conditioned H then affect the step and not θ.
         problem = self.problem
         curvature = problem.bounds / (2.0 * np.hypot(self.slacks, self.smoothing))
         newest = -solve_ridge_system(problem.features, curvature, self.gradient, run)
-        newest_change = problem.signs * project(problem.features, newest, run)
+        newest_change = problem.signs * matvec(problem.features, newest, run)
         span = np.column_stack([newest, *self.steps])
         change = np.column_stack([newest_change, *self.changes])
         mix = self._best_mix(span, change)
         self.steps.appendleft(span @ mix)
         self.changes.appendleft(change @ mix)
         self.value = self.value + self.steps[0]
-        # Slacks are computed anew: small errors that add up would be divided by δ.
+        # Recompute the slacks: accumulated rounding errors would be divided by δ.
         self.slacks = problem.slacks(self.value, run)
 
     def _best_mix(self, span: FloatArray, change: FloatArray) -> FloatArray:
-        """Minimise P_δ over θ + span·mix by Newton's method, from the plain step mix = (1, 0, ...).
+        """Minimise P_δ over θ + span·mix by Newton's method, starting from the MM step, mix = (1, 0, ...).
 
-        span: (m, s), the plain step and those before. change: (n, s), what they do to the slacks.
+        span: (m, s), the MM step and the previous steps. change: (n, s), their effects on the slacks.
+        Returns mix (s,).
         """
         bounds, smoothing = self.problem.bounds, self.smoothing
 
@@ -163,14 +164,14 @@ class _MajoriseMinimise:
         return mix
 
     def _certify(self, objective: float, run: Run) -> bool:
-        """Keep the best dual point; say whether more of the gap comes from δ than from missing min P_δ."""
+        """Keep the best dual point. Returns whether δ contributes more to the gap than P_δ − min P_δ does."""
         dual = self._current_dual()
         theta = self.problem.theta_of(dual, run)
         bound = self.problem.dual_objective_at(dual, theta)
         if bound > self.dual_objective:
             self.dual, self.dual_objective = dual, bound
         self.gradient = self.value - theta
-        # P_δ is strongly convex with modulus 1, so ½‖∇P_δ‖² bounds what is left to gain at this δ.
+        # P_δ is strongly convex with modulus 1, so P_δ(θ) − min P_δ <= ½‖∇P_δ(θ)‖².
         return float(self.gradient @ self.gradient) <= objective - bound
 
     def _current_dual(self) -> FloatArray:
@@ -182,7 +183,7 @@ class _MajoriseMinimise:
 
 
 def smoothed_hinge(slacks: FloatArray, smoothing: float) -> FloatArray:
-    """h_δ(u) = (u + √(u² + δ²)) / 2, written without cancellation for u < 0."""
+    """h_δ(u) = (u + √(u² + δ²)) / 2, evaluated without cancellation for u < 0."""
     root = np.hypot(slacks, smoothing)
     return np.where(
         slacks >= 0.0, 0.5 * (slacks + root), 0.5 * smoothing**2 / (root - np.minimum(slacks, 0.0))
@@ -190,7 +191,7 @@ def smoothed_hinge(slacks: FloatArray, smoothing: float) -> FloatArray:
 
 
 def smoothed_dual(slacks: FloatArray, bounds: FloatArray, smoothing: float) -> FloatArray:
-    """α = U h_δ'(u) = U (1 + u/√(u² + δ²)) / 2 = U h_δ(u) / √(u² + δ²): inside the box, so dual feasible."""
+    """α = U h_δ'(u) = U (1 + u/√(u² + δ²)) / 2 = U h_δ(u) / √(u² + δ²). 0 <= α <= U, so dual feasible."""
     return bounds * smoothed_hinge(slacks, smoothing) / np.hypot(slacks, smoothing)
 
 

@@ -1,4 +1,4 @@
-"""The problem of the teacher: the structural SVM with 0/1 loss, Eq. (1) and (2), and its dual."""
+"""The teacher's problem: the structural SVM with 0/1 loss, Eq. (1) and (2), and its dual."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from core.errors import Fault, InvalidProblem
 from core.run import Run
 from core.solvers.checks import element_faults, matrix_faults, positive_fault
-from core.solvers.products import combine, row_blocks, take
+from core.solvers.products import rmatvec, row_blocks, rows_of
 from core.types import FloatArray, IntArray, Matrix
 
 
@@ -57,7 +57,7 @@ class CrammerSingerProblem:
         """P(W) for W (K, m)."""
         losses = 0.0
         for block in row_blocks(self.features):
-            scores = take(self.features, block) @ W.T
+            scores = rows_of(self.features, block) @ W.T
             labels = self.labels[block, None]
             own = np.take_along_axis(scores, labels, axis=1)
             margins = scores - own + 1.0
@@ -67,15 +67,15 @@ class CrammerSingerProblem:
 
     def weights_of(self, alpha: FloatArray, run: Run = Run()) -> FloatArray:
         """W(α), shape (K, m), for α (n, K)."""
-        return combine(self.features, alpha, run)
+        return rmatvec(self.features, alpha, run)
 
     def dual_objective_at(self, alpha: FloatArray, W: FloatArray) -> float:
-        """D(α) when W(α) is known. With Σ_k α_ik = 0, −Σ e_ik α_ik is the sum of the α_i,y_i."""
+        """D(α) from α and W(α). As Σ_k α_ik = 0, −Σ_ik e_ik α_ik = Σ_i α_i,y_i."""
         own = np.take_along_axis(alpha, self.labels[:, None], axis=1)
         return float(own.sum() - 0.5 * np.sum(W * W))
 
     def feasible_start(self, initial_dual: FloatArray | None) -> FloatArray:
-        """A dual point (n, K) to start from: zeros, or ``initial_dual`` made feasible for this problem."""
+        """Initial dual point (n, K): zeros, or ``initial_dual`` made feasible. Raises InvalidProblem."""
         shape = (self.features.shape[0], self.n_classes)
         if initial_dual is None:
             return np.zeros(shape)
@@ -86,9 +86,10 @@ class CrammerSingerProblem:
         return self.balanced(alpha, self.labels)
 
     def balanced(self, alpha: FloatArray, labels: IntArray) -> FloatArray:
-        """Nearly feasible α (a, K) of examples with ``labels`` (a,), made feasible in place.
+        """Make α (a, K) of examples with ``labels`` (a,) feasible, in place.
 
-        The other classes' α are cut at 0, each row is scaled into the bound, and the own class balances it.
+        α_ik is clipped at 0 for k ≠ y_i, each row is scaled so that −Σ_{k≠y_i} α_ik <= b, and α_i,y_i is set
+        to that sum.
         """
         own = labels[:, None]
         np.put_along_axis(alpha, own, 0.0, axis=1)

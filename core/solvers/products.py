@@ -1,4 +1,4 @@
-"""Products with the feature matrix by blocks of rows: float64 sums, little memory, cancel checks between."""
+"""Products with the feature matrix by blocks of rows, with float64 sums and a cancel check per block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BLOCK_ENTRIES = 500_000
 
 
 def entries_per_row(features: Matrix) -> float:
-    """Stored entries of an average row, at least 1: what a product costs per row."""
+    """Mean number of stored entries per row, at least 1: the cost of a product with one row."""
     stored: float = features.nnz if is_sparse(features) else features.size
     return max(1.0, stored / max(1, int(features.shape[0])))
 
@@ -26,48 +26,49 @@ def row_blocks(features: Matrix, entries: int = _BLOCK_ENTRIES) -> Iterator[slic
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
-def take(features: Matrix, block: slice) -> Matrix:
-    """Rows ``block`` in float64; a view where the matrix is dense float64, the matrix itself for all rows."""
+def rows_of(features: Matrix, block: slice) -> Matrix:
+    """The rows of ``block`` in float64; a view if dense float64, ``features`` itself if it is all rows."""
     whole = block.start == 0 and block.stop == features.shape[0]
     rows: Matrix = features if whole else features[block]
     return rows.astype(np.float64, copy=False)
 
 
-def project(features: Matrix, weights: FloatArray, run: Run) -> FloatArray:
+def matvec(features: Matrix, weights: FloatArray, run: Run) -> FloatArray:
     """Φ w for w (m,), shape (n,); Φ Wᵀ for W (K, m), shape (n, K)."""
     result = np.empty((features.shape[0], *weights.shape[:-1]))
     for block in row_blocks(features):
         run.check_cancel()
-        result[block] = take(features, block) @ weights.T
+        result[block] = rows_of(features, block) @ weights.T
     return result
 
 
-def combine(features: Matrix, coefficients: FloatArray, run: Run) -> FloatArray:
+def rmatvec(features: Matrix, coefficients: FloatArray, run: Run) -> FloatArray:
     """Φᵀ a for a (n,), shape (m,); (Φᵀ A)ᵀ for A (n, K), shape (K, m)."""
     result = np.zeros((*coefficients.shape[1:], features.shape[1]))
     for block in row_blocks(features):
         run.check_cancel()
-        result += combine_block(features, coefficients, block)
+        result += rmatvec_block(features, coefficients, block)
     return result
 
 
-def combine_block(features: Matrix, coefficients: FloatArray, block: slice) -> FloatArray:
-    """What the rows of ``block`` contribute to ``combine``.
+def rmatvec_block(features: Matrix, coefficients: FloatArray, block: slice) -> FloatArray:
+    """Contribution of the rows of ``block`` to ``rmatvec``.
 
-    Dual variables are mostly zero near a solution: where they are, only the rows that count are read.
+    Dual variables are mostly zero near a solution, so only rows with non-zero coefficients are read if these
+    are less than half.
     """
     some = coefficients[block]
     counting = np.flatnonzero(some if some.ndim == 1 else some.any(axis=1))
     if 2 * len(counting) >= len(some):
-        full: FloatArray = some.T @ take(features, block)
+        full: FloatArray = some.T @ rows_of(features, block)
         return full
     rows = features[block.start + counting].astype(np.float64, copy=False)
     part: FloatArray = some[counting].T @ rows
     return part
 
 
-def project_some(features: Matrix, weights: FloatArray, index: IntArray, run: Run) -> FloatArray:
-    """φ_i · w for the rows in ``index``, w (m,), without copying them."""
+def matvec_rows(features: Matrix, weights: FloatArray, index: IntArray, run: Run) -> FloatArray:
+    """φ_i · w for the rows i in ``index`` and w (m,), shape (len(index),), without a copy of the rows."""
     rows = as_rows(features)
     result = np.empty(len(index))
     size = max(1, int(_BLOCK_ENTRIES / entries_per_row(features)))

@@ -25,7 +25,7 @@ from scipy.linalg import LinAlgError
 
 from core.run import Run
 from core.solvers.gated_hinge import GatedHingeProblem
-from core.solvers.products import project_some
+from core.solvers.products import matvec_rows
 from core.solvers.proximal_point import MAX_NEWTON_STEPS, best_share, exact_step
 from core.solvers.ridge_system import solve_ridge_system
 from core.types import FloatArray, IntArray
@@ -65,7 +65,7 @@ def proximal_step(
     active = np.arange(len(start)) if active is None else active
     features, signs, bounds = problem.features, problem.signs[active], problem.bounds[active]
     steepness = bounds / width
-    slacks = problem.targets[active] + signs * project_some(features, theta, active, run)
+    slacks = problem.targets[active] + signs * matvec_rows(features, theta, active, run)
     before = start[active]
     moving = np.zeros(len(start))
     moving[active] = before
@@ -83,7 +83,7 @@ def proximal_step(
             direction = -solve_ridge_system(features, steepness[free], gradient, run, index=active[free])
         except LinAlgError:  # the 1 on the diagonal is below rounding: a shorter step may do better
             break
-        drift = signs * project_some(features, direction, active, run)
+        drift = signs * matvec_rows(features, direction, active, run)
         unclipped = before + steepness * slacks
         derivative = _derivative(point - fixed, direction, unclipped, steepness * drift, drift, bounds)
         step = exact_step(derivative)

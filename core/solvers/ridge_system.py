@@ -12,7 +12,7 @@ from scipy.linalg import lapack
 
 from core.run import Run
 from core.solvers.jit import is_sparse
-from core.solvers.products import combine, project, row_blocks, take
+from core.solvers.products import matvec, rmatvec, row_blocks, rows_of
 from core.types import FloatArray, IntArray, Matrix
 
 _DIRECT_LIMIT = 2048
@@ -53,8 +53,8 @@ def solve_ridge_system(
         return _conjugate_gradients(features, weights, rhs, run, rtol)
     # Woodbury: x = b − Φᵀ diag(√q) (I + diag(√q) ΦΦᵀ diag(√q))⁻¹ diag(√q) Φ b
     root = np.sqrt(weights)
-    inner = _solve_positive(_example_gram(features, root, run), root * project(features, rhs, run))
-    return rhs - combine(features, root * inner, run)
+    inner = _solve_positive(_example_gram(features, root, run), root * matvec(features, rhs, run))
+    return rhs - rmatvec(features, root * inner, run)
 
 
 def _packed_gram(features: Matrix, weights: FloatArray, index: IntArray | None, run: Run) -> FloatArray:
@@ -99,7 +99,7 @@ def _scaled_rows(features: Matrix, weights: FloatArray, index: IntArray | None, 
 def _example_gram(features: Matrix, root: FloatArray, run: Run) -> FloatArray:
     """I + diag(√q) Φ Φᵀ diag(√q), shape (n, n), lower triangle only."""
     n = features.shape[0]
-    rows = take(features, slice(0, n))
+    rows = rows_of(features, slice(0, n))
     gram = np.zeros((n, n))
     for block in row_blocks(features, min(_BLOCK_PRODUCTS // n, 2 * _BLOCK_ENTRIES)):
         run.check_cancel()
@@ -153,12 +153,12 @@ def _conjugate_gradients(
     diagonal = np.ones(m)
     for block in row_blocks(features):
         run.check_cancel()
-        rows = take(features, block)
+        rows = rows_of(features, block)
         squares = rows.power(2) if is_sparse(rows) else np.square(rows)
         diagonal += squares.T @ weights[block]
 
     def apply(x: FloatArray) -> FloatArray:
-        return x + combine(features, weights * project(features, x, run), run)
+        return x + rmatvec(features, weights * matvec(features, x, run), run)
 
     hessian = scipy.sparse.linalg.LinearOperator((m, m), matvec=apply, dtype=np.float64)
     jacobi = scipy.sparse.linalg.LinearOperator((m, m), matvec=lambda x: x / diagonal, dtype=np.float64)

@@ -16,7 +16,7 @@ from core.types import FloatArray
 
 
 @compiled
-def water_level(values: FloatArray, count: int, volume: float) -> float:
+def simplex_threshold(values: FloatArray, count: int, volume: float) -> float:
     """β with Σ_{k<count} [values_k − β]_+ = volume, for volume >= 0 and count >= 1.
 
     Sorts ``values[:count]`` in place.
@@ -49,6 +49,6 @@ def solve_block(
     """
     for k in range(count):
         scratch[k] = linear[k] + curvature * upper[k]
-    level = water_level(scratch, count, curvature * volume)
+    threshold = simplex_threshold(scratch, count, curvature * volume)
     for k in range(count):
-        x[k] = min(upper[k], (level - linear[k]) / curvature)
+        x[k] = min(upper[k], (threshold - linear[k]) / curvature)

@@ -13,7 +13,7 @@ from core.run import Run
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.mm_irls import solve_mm_irls
-from core.solvers.products import project
+from core.solvers.products import matvec
 from core.solvers.solution import Solution, Summary
 from core.students.base import Decision, MetadataValue, Problem, Student
 from core.types import FloatArray, Matrix
@@ -48,7 +48,7 @@ class LinearStudent(Student):
 
     def feature_scores(self, features: Matrix) -> FloatArray:
         """v·φ of features Φ (n, m), shape (n,)."""
-        return project(features, self.decision, Run())
+        return matvec(features, self.decision, Run())
 
     def pack(self) -> Decision:
         """Decision and gate folded into the basis of the feature map."""

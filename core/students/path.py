@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.run import Run
-from core.solvers.box_descent import may_move, push_of, sweep
+from core.solvers.box_descent import active_set, projected_gradient, sweep
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.jit import Rows, as_rows, compiled, row_dot
@@ -144,7 +144,7 @@ class FoldPath:
             self._rng.shuffle(active)
             for _ in range(rounds):
                 self._epoch(state, task, active)
-            self._project(state.theta, state.products)
+            self._update_products(state.theta, state.products)
             epochs += rounds
         return self._finish(state, task, budget) if budget.finish else (state.products, gap)
 
@@ -164,17 +164,17 @@ class FoldPath:
                 state.theta,
             )
 
-    def _project(self, theta: FloatArray, products: FloatArray) -> None:
+    def _update_products(self, theta: FloatArray, products: FloatArray) -> None:
         """Φθ into ``products`` (n,), in the same pieces."""
         for start in range(0, len(products), self._piece):
             self._run.check_cancel()
             stop = min(start + self._piece, len(products))
-            _project(_some_rows(self._rows, start, stop), theta, products[start:stop])
+            _matvec(_some_rows(self._rows, start, stop), theta, products[start:stop])
 
     def _active(self, state: _State, task: _Task, slacks: FloatArray) -> NDArray[np.intp]:
         """Rows that may still move: not at a bound with more push into it than the worst violation left."""
-        push = push_of(slacks, state.alpha, task.bounds)[self._taking_part]
-        return self._taking_part[may_move(push)]
+        gradient = projected_gradient(slacks, state.alpha, task.bounds)[self._taking_part]
+        return self._taking_part[active_set(gradient)]
 
     def _finish(self, state: _State, task: _Task, budget: Budget) -> tuple[FloatArray, float]:
         """The same with the full solver, whose Newton steps get along where coordinate descent crawls."""
@@ -191,9 +191,9 @@ class FoldPath:
         )
         state.alpha[rows] = solution.dual
         state.theta[:] = problem.theta_of(solution.dual)
-        self._project(state.theta, state.products)
+        self._update_products(state.theta, state.products)
         products = np.empty_like(state.products)
-        self._project(np.ascontiguousarray(solution.value, dtype=np.float64), products)
+        self._update_products(np.ascontiguousarray(solution.value, dtype=np.float64), products)
         return products, solution.relative_gap
 
 
@@ -206,7 +206,7 @@ def _some_rows(rows: Rows, start: int, stop: int) -> Rows:
 
 
 @compiled
-def _project(rows: Rows, theta: FloatArray, products: FloatArray) -> None:
+def _matvec(rows: Rows, theta: FloatArray, products: FloatArray) -> None:
     """Φθ into ``products`` (n,), summed in float64 from rows of either type without a copy of them."""
     for i in range(products.shape[0]):
         products[i] = row_dot(rows, i, theta)

@@ -13,7 +13,7 @@ from core.packed import PackedTeacher
 from core.packed.codec import Arrays, take_array
 from core.packed.maps import frozen_array
 from core.run import Run
-from core.solvers.products import project
+from core.solvers.products import matvec
 from core.solvers.solution import Summary
 from core.teachers.base import Teacher
 from core.types import FloatArray, IntArray, Matrix
@@ -51,7 +51,7 @@ class LinearTeacher(Teacher):
 
     def feature_scores(self, features: Matrix, run: Run = Run()) -> FloatArray:
         """S of features Φ (n, m), shape (n, K), float64."""
-        return project(features, self.weights, run)
+        return matvec(features, self.weights, run)
 
     def gate_weights(self, target: int) -> FloatArray:
         """w_y, (m,)."""

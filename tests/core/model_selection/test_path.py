@@ -109,7 +109,7 @@ def test_a_walk_costs_far_fewer_epochs_than_fits_from_zero(folds, monkeypatch):
 def test_the_kernels_run_as_plain_python_too(folds, monkeypatch):
     points = (GSVM(1.0, 0.5, 0.3),)
     compiled = FoldPath(folds.fold(0, 0), Run()).walk(points, TIGHT)
-    for name in ("sweep", "_project"):
+    for name in ("sweep", "_matvec"):
         kernel = getattr(path, name)
         monkeypatch.setattr(path, name, getattr(kernel, "py_func", kernel))
     effort = replace(TIGHT, tolerance=1e-4)

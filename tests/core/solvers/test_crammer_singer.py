@@ -113,18 +113,20 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_the_same_optimum(mak
 
 
 @pytest.mark.parametrize("bound", [0.01, 10.0])
-def test_two_lanes_certify_themselves_and_one_thread_gives_the_same_bits(bound, make_multiclass, monkeypatch):
+def test_two_workers_certify_themselves_and_one_thread_gives_the_same_bits(
+    bound, make_multiclass, monkeypatch
+):
     problem = make_multiclass(3000, 300, 8, bound)
-    lanes = []
+    shares = []
 
     def merge(*arguments):
-        lanes.append(arguments[-1])
+        shares.append(arguments[-1])
         return original(*arguments)
 
     original = crammer_singer.merge
     monkeypatch.setattr(crammer_singer, "merge", merge)
     threads = solve_crammer_singer(problem, tolerance=1e-3)
-    assert lanes
+    assert shares
     assert threads.status is Status.CONVERGED
     assert threads.objective == pytest.approx(problem.primal_objective(threads.value), rel=1e-12)
     W = problem.weights_of(threads.dual)

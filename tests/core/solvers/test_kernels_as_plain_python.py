@@ -69,12 +69,12 @@ def test_kernels_run_step_by_step_in_this_process_too(monkeypatch, make_gated, m
     kernels = [
         (dual_cd, "sweep"),
         (crammer_singer, "sweep"),
-        (crammer_singer, "screen"),
-        (crammer_singer, "losses_of"),
+        (crammer_singer, "duality_terms"),
+        (crammer_singer, "hinge_losses"),
         (block_sweeps, "solve_block"),
         (proximal_block_newton, "solve_block"),
         (proximal_block_newton, "_respond"),
-        (sorted_block, "water_level"),
+        (sorted_block, "simplex_threshold"),
         (products, "_dots"),
     ]
     for module, name in kernels:
@@ -83,11 +83,11 @@ def test_kernels_run_step_by_step_in_this_process_too(monkeypatch, make_gated, m
     assert objectives() == pytest.approx(compiled, rel=1e-6)
 
 
-def test_the_lanes_are_added_up_alike_when_they_are_not_compiled():
+def test_the_steps_of_two_workers_are_combined_alike_when_not_compiled():
     W, one, two = np.random.default_rng(0).normal(size=(3, 2, 4))
     step = one + two - 2 * W
     expected = -(W * step).sum(), (step**2).sum()
-    for kernel in (block_sweeps.direction, block_sweeps.direction.py_func):
+    for kernel in (block_sweeps.line_search_terms, block_sweeps.line_search_terms.py_func):
         assert kernel(W, one, two) == pytest.approx(expected)
     for kernel in (block_sweeps.merge, block_sweeps.merge.py_func):
         merged, first, second = W.copy(), one.copy(), two.copy()

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from core.run import Run
-from core.solvers.products import combine, project, project_some
+from core.solvers.products import matvec, matvec_rows, rmatvec
 
 
 def matrix() -> np.ndarray:
@@ -20,7 +20,7 @@ def test_rows_without_weight_are_left_out_of_a_sum_without_changing_it(as_matrix
     rng = np.random.default_rng(1)
     coefficients = rng.normal(size=(50, *columns))
     coefficients[rng.permutation(50)[int(share * 50) :]] = 0.0
-    found = combine(as_matrix(matrix()), coefficients, Run())
+    found = rmatvec(as_matrix(matrix()), coefficients, Run())
     np.testing.assert_allclose(found, coefficients.T @ matrix(), atol=1e-13)
 
 
@@ -28,5 +28,5 @@ def test_rows_without_weight_are_left_out_of_a_sum_without_changing_it(as_matrix
 def test_chosen_rows_are_projected_like_all(as_matrix):
     weights, index = np.arange(6.0), np.array([4, 0, 49, 4])
     features = as_matrix(matrix())
-    everything = project(features, weights, Run())
-    np.testing.assert_allclose(project_some(features, weights, index, Run()), everything[index], rtol=1e-12)
+    everything = matvec(features, weights, Run())
+    np.testing.assert_allclose(matvec_rows(features, weights, index, Run()), everything[index], rtol=1e-12)

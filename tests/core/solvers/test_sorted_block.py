@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from core.solvers.sorted_block import solve_block, water_level
+from core.solvers.sorted_block import simplex_threshold, solve_block
 
 
 def solve(curvature, linear, upper, volume):
@@ -22,8 +22,8 @@ def enumerate_active_sets(curvature, linear, upper, volume):
         free = ~np.array(fixed)
         x = upper.astype(float)
         if free.any():
-            level = (curvature * (upper[free].sum() - volume) + linear[free].sum()) / free.sum()
-            x[free] = (level - linear[free]) / curvature
+            threshold = (curvature * (upper[free].sum() - volume) + linear[free].sum()) / free.sum()
+            x[free] = (threshold - linear[free]) / curvature
         if not np.isclose(x.sum(), upper.sum() - volume) or (x > upper + 1e-9).any():
             continue
         value = 0.5 * curvature * x @ x + linear @ x
@@ -49,9 +49,9 @@ def test_no_volume_leaves_every_variable_at_its_bound():
 
 def test_water_reaches_only_the_values_above_its_level():
     values = np.array([1.0, 5.0, 4.0])
-    assert water_level(values, 3, 1.5) == pytest.approx(3.75)
-    assert water_level(np.array([1.0, 5.0, 4.0]), 3, 7.0) == pytest.approx(1.0)
-    assert water_level(np.array([1.0, 5.0, 4.0]), 3, 10.0) == pytest.approx(0.0)
+    assert simplex_threshold(values, 3, 1.5) == pytest.approx(3.75)
+    assert simplex_threshold(np.array([1.0, 5.0, 4.0]), 3, 7.0) == pytest.approx(1.0)
+    assert simplex_threshold(np.array([1.0, 5.0, 4.0]), 3, 10.0) == pytest.approx(0.0)
 
 
 def test_entries_beyond_the_count_are_left_alone():
