@@ -1,4 +1,4 @@
-"""Hooks for schemathesis: what makes a request valid and cannot be said in a description of all models.
+"""Hooks for schemathesis that make generated requests valid where the OpenAPI document cannot express it.
 
 The document describes every model and every file. Here it is narrowed to the one model that is asked: rows
 have its columns, classes are its classes, and tensors are as long as their shape. Files are real ones. And in

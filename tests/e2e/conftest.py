@@ -1,4 +1,4 @@
-"""A real server for each file and database: `stms serve` in processes of its own, asked over sockets."""
+"""Fixtures: a real `stms serve` per test file and database, used over HTTP."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Service:
 
     @property
     def uploads(self) -> Path:
-        """Where the server puts the files of uploads."""
+        """Folder of the server's temporary upload files."""
         return self.folder / "data" / "cache"
 
     def client(self, key: str | None) -> httpx.Client:
@@ -65,7 +65,7 @@ class Service:
         return set(map(int, text.split()))
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        """What the server's database holds, read beside it."""
+        """Rows of the server's database, read directly."""
         if self.database is not None:
             with psycopg.connect(self.database) as connection:
                 return connection.execute(statement).fetchall()
@@ -81,7 +81,7 @@ def free_port() -> int:
 
 
 def wait_until_ready(service: Service) -> None:
-    """Until the API answers and a worker has been heard of."""
+    """Wait until the API answers and a worker has sent a heartbeat."""
     deadline = time.monotonic() + START_SECONDS
     with service.client(None) as client:
         while True:
@@ -97,7 +97,7 @@ def wait_until_ready(service: Service) -> None:
 
 
 def first_key(environment: dict[str, str]) -> str:
-    """The administrator's key, made beside the server as an operator does."""
+    """The administrator's key, created with direct access to the database as an operator does."""
     command = [STMS, "keys", "create", "boss", "--scope", "admin"]
     made = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return made.stdout.split()[-1]
@@ -173,7 +173,7 @@ def admin(service: Service) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def camera(service: Service) -> Iterator[httpx.Client]:
-    """A client that may ask the model "flowers" and nothing else."""
+    """A client whose key may only query the model "flowers"."""
     with service.client("query") as client:
         yield client
 
@@ -209,7 +209,7 @@ def csv() -> Callable[..., bytes]:
 
 @pytest.fixture(scope="session")
 def iris() -> tuple[Any, Any]:
-    """150 rows of four numbers, and the names of their flowers."""
+    """The 150 rows of the iris data set, shape (150, 4), and their class names."""
     bunch = load_iris()
     return bunch.data, bunch.target_names[bunch.target]
 

@@ -149,7 +149,7 @@ def test_a_bad_line_of_csv_is_named_by_field_row_and_column(refused, line, text,
     assert re.search(rf"[Ll]ine {line}\b|row {place[1]}\b", document["detail"])
 
 
-def test_every_fault_of_a_file_is_told_at_once(refused):
+def test_all_faults_of_a_file_are_reported_together(refused):
     document = refused(GOOD + "1,2\nnan,inf,yes\n\n3,x,no\n", "csv", 400, "invalid_dataset")
     assert places(document) == [
         ("X", 10, None, "ragged_row"),
@@ -612,7 +612,7 @@ def test_a_hyperparameter_that_is_not_finite_is_named(http, problem, nothing_is_
         ({"priority": 1}, "priority"),
     ],
 )
-def test_a_bad_wish_for_a_job_is_named(http, problem, nothing_is_stored, flowers_data, changed, field):
+def test_an_invalid_field_of_a_job_is_named(http, problem, nothing_is_stored, flowers_data, changed, field):
     body = {"dataset_id": flowers_data["id"], "model": "never"} | changed
     document = problem(http.post("/v1/training-jobs", json=body), 422, "invalid_body")
     assert field in {fault["field"] for fault in document["errors"]}

@@ -40,7 +40,7 @@ def started_by(folder: Path) -> list[int]:
 
 
 @pytest.mark.timeout(170)
-def test_the_demo_ends_by_itself_with_everything_a_user_wants_to_see(tmp_path):
+def test_the_demo_ends_with_a_complete_report(tmp_path):
     demo = start(tmp_path)
     output, _ = demo.communicate(timeout=160)
     assert demo.returncode == 0, output
@@ -82,7 +82,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, number):
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
-def test_a_killed_demo_takes_its_processes_with_it(tmp_path):
+def test_the_processes_of_a_killed_demo_end_with_it(tmp_path):
     demo = start(tmp_path)
     assert demo.stdout is not None
     while "Uploading" not in demo.stdout.readline():

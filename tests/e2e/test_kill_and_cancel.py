@@ -301,7 +301,7 @@ def test_another_worker_takes_over_from_a_dead_one(postgres_address: str, tmp_pa
 
 
 def everything(house: House, job: Job) -> tuple[Any, ...]:
-    """All that is stored of a job."""
+    """All stored data of a job."""
     with house.store.read() as uow:
         return uow.jobs.get(job.id), uow.events.after(job.id, 0, limit=10**6), uow.students.of_job(job.id)
 

@@ -203,7 +203,7 @@ def test_a_finished_job_has_an_etag_and_is_not_sent_twice(http, flowers):
     assert (changed.status_code, changed.json()) == (200, flowers)
 
 
-def test_events_tell_the_whole_story_in_order(http, flowers):
+def test_events_record_all_stages_in_order(http, flowers):
     events = http.get(path_of(flowers, "events")).json()["data"]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert [event["at"] for event in events] == sorted(event["at"] for event in events)
@@ -489,7 +489,7 @@ def test_the_teacher_answers_for_all_classes(http, flowers, parts):
 # Who may do what
 
 
-def test_without_a_key_nothing_is_told(stranger, problem, flowers):
+def test_requests_without_a_key_are_rejected(stranger, problem, flowers):
     for method, path in [
         ("GET", "/v1/models/flowers"),
         ("GET", "/v1/datasets"),
@@ -517,7 +517,7 @@ def test_a_query_key_asks_its_model_and_nothing_else(camera, problem, flowers, f
     problem(camera.get("/v1/keys"), 403, "scope_required")
 
 
-def test_a_revoked_key_opens_nothing(service, admin, problem, flowers, follow):
+def test_a_revoked_key_is_rejected(service, admin, problem, flowers, follow):
     made = admin.post("/v1/keys", json={"name": "guest", "scopes": ["query"]}).json()
     headers = {"x-api-key": made["key"]}
     with service.client(None) as guest:

@@ -100,7 +100,7 @@ def test_a_trace_has_every_point_and_what_the_table_says(http, tuned):
         (("0", "a" * 17), "not_found"),
     ],
 )
-def test_a_trace_that_is_not_there_is_said_so(http, problem, tuned, place, code):
+def test_a_missing_trace_is_not_found(http, problem, tuned, place, code):
     problem(http.get(path_of(tuned, "students", *place, "trace")), 404, code)
 
 
@@ -116,7 +116,7 @@ def test_only_trainers_see_a_trace(camera, stranger, problem, tuned):
     problem(stranger.get(path), 401, "key_required")
 
 
-def test_events_tell_of_the_search(http, tuned):
+def test_events_report_the_search(http, tuned):
     events = http.get(path_of(tuned, "events")).json()["data"]
     found = [event["data"] for event in events if event["type"] == "student_tuned"]
     assert {(data["label"], data["method"]) for data in found} == {

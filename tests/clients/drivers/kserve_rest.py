@@ -1,4 +1,4 @@
-"""Asks a server through kserve's InferenceRESTClient, protocol v2; prints what came back as JSON.
+"""Calls a server with kserve's InferenceRESTClient (v2 protocol); prints the results as JSON.
 
 Arguments: address of the server (host:port), API key.
 """

@@ -1,4 +1,4 @@
-"""Asks a server through tritonclient, its sync or its aio form, by every verb; prints what came back as JSON.
+"""Calls every method of tritonclient's sync or aio client; prints the results as JSON.
 
 Arguments: sync or aio, address of the server (host:port), API key.
 """
