@@ -1,4 +1,4 @@
-"""What the scikit-learn estimators share: input checks, tags, feature parameters, labels to codes."""
+"""Base class of the scikit-learn estimators: input validation, tags, feature parameters, label codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from core.types import FloatArray, IntArray, Matrix
 
 
 class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What the three estimators share: input checks, tags and the feature parameters."""
+    """Base of the three estimators: input validation, tags and the feature parameters."""
 
     features: FeatureKind
     n_components: int
@@ -34,23 +34,23 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     feature_map_: FeatureMap
 
     def _labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
-        """Checked rows and labels; sets ``n_features_in_``. Raises ValueError as scikit-learn asks for."""
+        """Validated rows (n, d) and labels (n,); sets ``n_features_in_``. Raises ValueError."""
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32))
         check_classification_targets(y)
         return as_matrix(X), np.asarray(y)
 
     def _mapped(self, X: ArrayLike) -> Matrix:
-        """Φ of rows to predict."""
+        """Φ (n, m) of the rows to predict. Raises NotFittedError, ValueError."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
         return self.feature_map_.transform(as_matrix(X))
 
     def _feature_spec(self) -> FeatureSpec:
-        scaling = cast(Scaling, self.scaling)  # FeatureSpec takes the name of one, and refuses others
+        scaling = cast(Scaling, self.scaling)  # FeatureSpec accepts the name and rejects unknown ones
         return FeatureSpec(self.features, self.n_components, self.gamma, scaling)
 
     def _seed(self) -> int:
-        """``random_state`` as a seed: a whole number is itself, anything else is drawn from."""
+        """``random_state`` as a seed: an integer is used as it is, otherwise a seed is drawn from it."""
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31))
@@ -70,7 +70,7 @@ def classes_of(labels: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
 
 
 def labelled_data(rows: Matrix, codes: IntArray, classes: NDArray[Any]) -> LabelledData:
-    """Rows and labels that scikit-learn has checked; a class of one example is allowed, as it is there."""
+    """Training data from validated arrays; as in scikit-learn, a class may have a single example."""
     names = tuple(str(name) for name in classes.tolist())
     return LabelledData(rows, codes.astype(np.int32), names)
 

@@ -43,8 +43,8 @@ from core.types import FloatArray
 class StructuralSVMClassifier(Estimator):
     """The teacher: Crammer and Singer's multiclass SVM, Eq. (1).
 
-    C: loss weight; the loss of one example weighs C/n. tolerance: relative duality gap to stop at.
-    max_epochs: passes over the examples at most.
+    C: loss weight; the loss of one example weighs C/n. tolerance: relative duality gap at which to stop.
+    max_epochs: limit of passes over the examples.
 
     Attributes: ``classes_`` (K,), ``coef_`` W in feature space (K, m) with the constant's weight last,
     ``packed_`` PackedTeacher, ``n_iter_``, ``n_features_in_``.
@@ -92,7 +92,7 @@ class StructuralSVMClassifier(Estimator):
         return self
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Scores S (n, K); with two classes the second's score less the first's, (n,)."""
+        """Scores S (n, K); with two classes the score of the second minus that of the first, (n,)."""
         return flat_if_binary(self._teacher_scores(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -107,7 +107,7 @@ class StructuralSVMClassifier(Estimator):
 
 
 class _StudentEstimator(Estimator):
-    """What estimators with students share: the parameters of StudentSpec and TrainingConfig."""
+    """Base of the estimators with students: parameters of ``GatedSpec`` and ``TrainingConfig``."""
 
     method: Method
     C: float
@@ -151,20 +151,26 @@ def _spec_class(method: str) -> type[GatedSpec]:
 
 
 def _is_calibrated(estimator: _StudentEstimator) -> bool:
-    """Whether there are, or will be, probabilities to tell."""
+    """Whether ``predict_proba`` exists."""
     return estimator.calibration != "none"
 
 
 class GatedSVMClassifier(_StudentEstimator):
-    """One student: is it the target class?
+    """Binary classifier: one student, which separates the target class from all other classes.
 
-    target_class: the class to tell from all others. y may then have any number of classes; the teacher learns
-        all of them, and the answer is True or False. None: y has two classes, the answer is one of them, and
-        the second in sorted order is the target; the teacher is fitted to the same two.
-    method: ``"gsvm"``, ``"gsvm0"`` or ``"svm"``. C, margin, difficulty_floor, solver, tolerance, max_epochs:
-        as in StudentSpec.
-    teacher_C: as in TrainingConfig, and tuning, threshold, budget and calibration likewise. A search replaces
-        C, margin and difficulty_floor; a calibration gives ``predict_proba``.
+    target_class: the target. y may then have any number of classes; the teacher is fitted to all of them, and
+        predictions are True or False. None: y must have two classes, and the second in sorted order is the
+        target; the teacher is fitted to the two, and predictions are one of them.
+    method: ``"gsvm"``, Eq. (12), ``"gsvm0"``, Eq. (8), or ``"svm"``, the baseline without a teacher.
+    C: loss weight; the loss of one example weighs C/(n d). margin: ε of Eq. (6).
+    difficulty_floor: ϵ of Eq. (11), used by ``"gsvm"`` only.
+    solver: ``"dual_cd"`` or ``"mm_irls"`` (Algorithm 2). tolerance: relative duality gap at which to stop.
+    max_epochs: limit of epochs or iterations of the solver. teacher_C: C of the teacher.
+    tuning: search for C, margin and difficulty_floor by cross-validation; None uses the values above.
+    threshold: rule by which the decision threshold is chosen: ``"zero"``, ``"accuracy"``, ``"f1"`` or
+        ``"fpr"``. budget: largest false-positive rate of ``"fpr"``.
+    calibration: ``"none"``, ``"auto"``, ``"sigmoid"`` or ``"isotonic"``; unless ``"none"``, the estimator has
+        ``predict_proba``.
 
     Attributes: ``classes_`` (2,), ``student_`` PackedStudent, ``packed_teacher_``, ``n_iter_``,
         ``n_features_in_``.
@@ -236,12 +242,12 @@ class GatedSVMClassifier(_StudentEstimator):
         return self
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """v·φ(x) less the decision threshold, (n,): at least 0 where the student says yes."""
+        """v·φ(x) minus the decision threshold, (n,): at least 0 if the student accepts the row."""
         features = self._mapped(X)
         return self._fitted.scores(Examples.of_features(features)) - self.student_.threshold
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The student's answers, (n,), of ``classes_``."""
+        """The predicted element of ``classes_`` for each row, (n,)."""
         accepted = self.decision_function(X) >= 0.0
         return self.classes_[accepted.astype(np.intp)]
 
@@ -249,14 +255,14 @@ class GatedSVMClassifier(_StudentEstimator):
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probabilities of ``classes_``, (n, 2): the target class is the second.
 
-        Raises InvalidProblem where ``"auto"`` met no held-out scores to calibrate with.
+        Raises InvalidProblem if calibration is ``"auto"`` and training computed no held-out scores.
         """
         features = self._mapped(X)
         yes = self.student_.calibrated().probabilities(self._fitted.scores(Examples.of_features(features)))
         return np.stack([1.0 - yes, yes], axis=1)
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy on rows X; y holds labels as given to ``fit``, or the answers True and False."""
+        """Accuracy on rows X; y are labels as in ``fit``, or booleans that are true for the target class."""
         truth = np.asarray(y)
         if self.target_class is not None and truth.dtype != np.bool_:
             truth = truth == self.target_class
@@ -276,9 +282,10 @@ class GatedSVMClassifier(_StudentEstimator):
 
 
 class STMSClassifier(_StudentEstimator):
-    """A teacher and a student of every class; an example gets the class whose student is surest.
+    """Multi-class classifier: a teacher and one student per class, of which the highest score wins.
 
-    Parameters as in GatedSVMClassifier. n_jobs: classes trained at the same time, in threads; None means 1.
+    Parameters are those of GatedSVMClassifier, without ``target_class``. n_jobs: number of classes trained
+    concurrently, in threads; None means 1.
 
     Attributes: ``classes_`` (K,), ``students_`` dict of PackedStudent by ``str(label)``, ``packed_teacher_``,
     ``n_features_in_``.
@@ -340,13 +347,13 @@ class STMSClassifier(_StudentEstimator):
         return self
 
     def student_scores(self, X: ArrayLike) -> FloatArray:
-        """Each student's v·φ(x) less its threshold, (n, K), also with two classes."""
+        """v·φ(x) of each student minus its threshold, (n, K), also with two classes."""
         examples = Examples.of_features(self._mapped(X))
         columns = [one.fitted.scores(examples) - one.packed.threshold for one in self._trained]
         return np.stack(columns, axis=1)
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """``student_scores`` (n, K); with two classes the second's less the first's, (n,)."""
+        """``student_scores`` (n, K); with two classes the second column minus the first, (n,)."""
         return flat_if_binary(self.student_scores(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Dual coordinate descent for gated hinge problems, with proximal Newton steps where it crawls."""
+"""Dual coordinate descent for gated hinge problems, with proximal Newton steps where it is slow."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def solve_dual_cd(
 ) -> Solution:
     """Minimise Eq. (12) through its dual: value θ (m,), dual α (n,).
 
-    tolerance: relative duality gap at which to stop. max_epochs: limit for passes over the (remaining) rows
-    plus Newton steps. initial_dual: (n,), clipped into the box; the dual of a neighbouring problem is a warm
-    start. run: its seed orders the rows; reports each certificate as stage ``"dual_cd"``.
+    tolerance: relative duality gap at which to stop. max_epochs: limit of passes over the active rows plus
+    Newton steps. initial_dual: (n,), clipped to [0, U]; the dual of a problem with a similar C or ε is a warm
+    start. run: its seed orders the rows; each certificate is reported as stage ``"dual_cd"``.
 
-    Early rounds are coordinate descent in random order on the rows that may still move (shrinking); rounds
-    that no longer halve the gap give way to proximal Newton steps. The objective reported is that of the best
-    primal point met, so the trace never rises.
+    Rounds are coordinate descent in random order on the active rows (shrinking); after a round that did not
+    halve the gap, proximal Newton steps take over. The reported objective is that of the best primal point so
+    far, so the trace never rises.
 
     Raises InvalidProblem for arguments out of range and Cancelled when asked to stop.
     """
-    # Many small products, one after the other: a second BLAS thread is waited for longer than it helps.
+    # The products are small and sequential: starting a second BLAS thread costs more than it saves.
     with one_blas_thread():
         return iterate(
             _DualCoordinateDescent(problem, run.seed, initial_dual),
@@ -56,7 +56,7 @@ def solve_dual_cd(
 
 
 class _DualCoordinateDescent:
-    """State: α with θ(α), the best primal point, the rows that may still move, and which round comes next."""
+    """Solver state: α with θ(α), the best primal point, the active rows, and the kind of the next round."""
 
     def __init__(self, problem: GatedHingeProblem, seed: int, initial_dual: FloatArray | None) -> None:
         self.problem = problem
@@ -84,7 +84,7 @@ class _DualCoordinateDescent:
         return self.objective - self.dual_objective
 
     def advance(self, run: Run) -> Certificate:
-        """Coordinate descent as long as it at least halves the gap; else a proximal Newton step, likewise."""
+        """One round: the method of the round before if that halved the gap, otherwise the other one."""
         newton, gap, bound = self.newton_next, self.gap, self.dual_objective
         steps = self._newton(run) if newton else self._descend(run)
         self.iterations += steps
@@ -98,7 +98,7 @@ class _DualCoordinateDescent:
         return Certificate(self.objective, self.dual_objective, stalled=self.idle >= _IDLE_ROUNDS)
 
     def _descend(self, run: Run) -> int:
-        """Epochs over the active rows, together about as costly as two passes over all rows."""
+        """Epochs over the active rows, 1 to 20, together about as expensive as two passes over all rows."""
         problem, active = self.problem, self.active
         epochs = int(np.clip(2 * problem.shape[0] // max(1, len(active)), 1, _MAX_EPOCHS_PER_ROUND))
         for _ in range(epochs):
@@ -133,9 +133,10 @@ class _DualCoordinateDescent:
         return max(1, step.newton_steps)
 
     def _certify(self, run: Run) -> None:
-        # θ has gathered the rounding of every step since the last certificate; the bound must not.
+        """Duality gap at θ(α) and the active set."""
+        # The incrementally updated θ has accumulated rounding errors, which the bound must not contain.
         self.theta = self.problem.theta_of(self.dual, run)
-        self.dual_objective = self.problem.dual_objective_at(self.dual, self.theta)
+        self.dual_objective = self.problem.dual_objective_at(self.dual, self.theta)  # Eq. (13)
         slacks = self.problem.slacks(self.theta, run)
         self._consider(self.theta, slacks)
         self._screen(slacks)
@@ -147,7 +148,7 @@ class _DualCoordinateDescent:
             self.value, self.objective = theta.copy(), objective
 
     def _screen(self, slacks: FloatArray) -> None:
-        """Leave out rows that sit at a bound and are pushed into it by more than the worst violation left."""
+        """Shrinking: drop empty rows, and rows at a bound with more KKT slack than the worst violation."""
         gradient = projected_gradient(slacks, self.dual, self.problem.bounds)
         gradient[self.norms == 0.0] = -np.inf
         self.active = np.flatnonzero(active_set(gradient))

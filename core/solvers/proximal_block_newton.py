@@ -1,7 +1,7 @@
 """One proximal step on the dual of Crammer and Singer's problem, by a semismooth Newton method.
 
-Block descent crawls where C/n is large and features are few: many classes of many examples are then free, and
-what they share is an ill-conditioned system. A proximal point step around α⁰ with width σ
+Block descent converges slowly where C/n is large and features are few: many classes of many examples are
+then free and coupled by an ill-conditioned system. A proximal point step around α⁰ with width σ
 
     max_α  D(α) − (σ / 2b) ‖α − α⁰‖²,   Σ_k α_ik = 0,  α_ik ≤ u_ik
 
@@ -9,9 +9,9 @@ has the primal
 
     min_W  ½‖W‖² + Σ_i ψ_i(W φ_i),   −∇ψ_i(s) = α_i(s) = the feasible block nearest to α⁰_i − (b/σ)(s + e_i),
 
-which is strongly convex, once differentiable and piecewise quadratic, as in ``proximal_newton``. Example i
-enters the Hessian I + (b/σ) Σ_i P_i ⊗ φ_i φ_iᵀ by the classes F below their bound, P_i = I_F − 1_F 1_Fᵀ/|F|.
-It has (K m)² entries: this is for problems where these are few.
+which is strongly convex, once differentiable and piecewise quadratic, as in ``proximal_newton``. The Hessian
+is I + (b/σ) Σ_i P_i ⊗ φ_i φ_iᵀ with P_i = I_F − 1_F 1_Fᵀ/|F|, where F are the classes of example i below
+their bound. It has (K m)² entries, so the method suits small K m only.
 (Proximal point method: Rockafellar 1976. Semismooth Newton inside it for SVMs: Li, Sun and Toh 2018.)
 """
 
@@ -38,7 +38,7 @@ _BLOCK_ENTRIES = 500_000
 
 @dataclass(frozen=True, slots=True)
 class BlockStep:
-    """Feasible α of the active examples (a, K) with D no lower than before, and the Newton steps it took.
+    """Feasible α of the active examples (a, K) that does not decrease D, and the number of Newton steps.
 
     point: the primal minimiser of the step, (K, m), often much closer to the optimum than W(α).
     """
@@ -60,16 +60,16 @@ def proximal_block_step(
 ) -> BlockStep:
     """One proximal step from ``start`` (n, K) with W(start) = ``W`` (K, m), for dense features.
 
-    active: the examples whose α may move, as row numbers. width: σ > 0 in units of the scores; the smaller,
-    the longer the step and the worse its conditioning. accuracy: the step's own duality gap, ½‖gradient‖²,
-    at which Newton's method stops.
+    active: numbers of the examples whose α is optimised. width: σ > 0 in units of the scores; a smaller σ
+    gives a longer step and a worse conditioned system. accuracy: Newton's method stops when the duality gap
+    of the proximal problem, ½‖gradient‖², is at most this.
     """
     rows = _Rows(problem, active, run)
     labels, bound = problem.labels[active].astype(np.int64, copy=False), problem.bound
     steepness, before, upper = bound / width, start[active], _upper(problem, active)
     scores = rows.scores(W) + 1.0
     scores[np.arange(len(active)), labels] -= 1.0
-    fixed = W - rows.combined(before)  # what the examples that stay contribute to W
+    fixed = W - rows.combined(before)  # contribution of the inactive examples to W
     point, steps = W.copy(), 0
     alpha = np.empty_like(before)
     while True:
@@ -79,7 +79,7 @@ def proximal_block_step(
             break
         try:
             direction = -_solve(rows.hessian(alpha < upper, steepness), gradient)
-        except LinAlgError:  # the 1 on the diagonal is below rounding: a shorter step may do better
+        except LinAlgError:  # the identity is lost to rounding; a larger σ may help
             break
         drift = rows.scores(direction)
         along = _derivative(point - fixed, direction, before, scores, drift, labels, bound, steepness, run)
@@ -92,7 +92,7 @@ def proximal_block_step(
     change, W_change = alpha - before, point - gradient - W
     slope = float(change[np.arange(len(active)), labels].sum() - np.vdot(W, W_change))
     share = best_share(slope, float(np.vdot(W_change, W_change)))
-    # Blocks are found in units of the steepness times the scores, whose rounding their sums show.
+    # ``balanced`` removes rounding errors of the block sums, which are of the size of steepness · scores · ε.
     return BlockStep(problem.balanced(before + share * change, labels), point, steps)
 
 
@@ -125,7 +125,7 @@ class _Rows:
         return result
 
     def hessian(self, free: BoolArray, steepness: float) -> FloatArray:
-        """I + steepness Σ_i P_i ⊗ φ_i φ_iᵀ, (K m, K m), its upper triangle of blocks alone."""
+        """I + steepness Σ_i P_i ⊗ φ_i φ_iᵀ, (K m, K m); only its upper triangle of blocks is computed."""
         K, m = self._shape
         result = np.zeros((K, m, K, m))
         counts = free.sum(axis=1)
@@ -171,7 +171,7 @@ def _derivative(
 ) -> Callable[[float], float]:
     """The increasing, piecewise linear derivative of the step's primal along point + s·direction.
 
-    point: less what the examples that stay contribute to W.
+    point: without the contribution of the inactive examples to W.
     """
     linear, quadratic = float(np.vdot(point, direction)), float(np.vdot(direction, direction))
     alpha = np.empty_like(before)

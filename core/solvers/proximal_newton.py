@@ -1,7 +1,7 @@
 """One proximal step on the dual of a gated hinge problem, by a semismooth Newton method.
 
-Coordinate descent crawls when C/n is large: the free variables (0 < α < U) then form an ill-conditioned least
-squares problem. A proximal point step around α⁰ with width σ
+Coordinate descent converges slowly if C/n is large: the free variables (0 < α < U) then form an
+ill-conditioned least squares problem. A proximal point step around α⁰ with width σ
 
     max_α  D(α) − ½ Σ_i (σ / U_i) (α_i − α⁰_i)²,   0 ≤ α_i ≤ U_i
 
@@ -10,8 +10,7 @@ has the primal
     min_θ  ½‖θ‖² + Σ_i ψ_i(u_i),   ψ_i'(u) = a_i(u) = clip(α⁰_i + U_i u / σ, 0, U_i),   u = t + z ∘ Φθ,
 
 which is strongly convex, once differentiable and piecewise quadratic: Newton's method with an exact line
-search ends after a few steps. Only the rows between their bounds enter the Hessian
-I + Σ_free (U_i/σ) φ_i φ_iᵀ.
+search converges in a few steps. Only free rows enter the Hessian I + Σ_free (U_i/σ) φ_i φ_iᵀ.
 (Proximal point method: Rockafellar 1976. Semismooth Newton inside it for SVMs: Li, Sun and Toh 2018.)
 """
 
@@ -33,10 +32,10 @@ from core.types import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class ProximalStep:
-    """A feasible dual point (n,) with D(alpha) >= D(start), its θ(α) (m,), and the Newton steps it took.
+    """A feasible dual point (n,) with D(alpha) >= D(start), its θ(α) (m,), and the number of Newton steps.
 
-    point: the primal minimiser of the step (m,), often much closer to the optimum than θ(α), in which errors
-    of α add up.
+    point: the primal minimiser of the step (m,), often much closer to the optimum than θ(α), which
+    accumulates the errors of α.
     """
 
     alpha: FloatArray
@@ -55,12 +54,13 @@ def proximal_step(
     run: Run,
     active: IntArray | None = None,
 ) -> ProximalStep:
-    """One proximal step from ``start`` (n,) with θ(start) = ``theta`` (m,), where α moves on ``active`` only.
+    """One proximal step from ``start`` (n,) with θ(start) = ``theta`` (m,), over α of the ``active`` rows.
 
-    width: σ > 0 in units of the targets; the smaller, the longer the step and the worse its conditioning.
-    accuracy: the step's own duality gap, ½‖gradient‖², at which Newton's method stops.
-    active: row numbers, all by default. The others count with the α they have, so D rises whichever they are;
-        leaving out those that are going to stay at a bound saves their share of the products.
+    width: σ > 0 in units of the targets; a smaller σ gives a longer step and a worse conditioned system.
+    accuracy: Newton's method stops when the duality gap of the proximal problem, ½‖gradient‖², is at most
+        this.
+    active: row numbers, all by default. The α of the other rows are constant, so D rises for any choice;
+        leaving out rows that will stay at a bound saves their products.
     """
     active = np.arange(len(start)) if active is None else active
     features, signs, bounds = problem.features, problem.signs[active], problem.bounds[active]
@@ -69,7 +69,7 @@ def proximal_step(
     before = start[active]
     moving = np.zeros(len(start))
     moving[active] = before
-    fixed = theta - problem.theta_of(moving, run)  # what the rows that stay contribute to θ
+    fixed = theta - problem.theta_of(moving, run)  # contribution of the inactive rows to θ
     point, steps = theta.copy(), 0
     while True:
         alpha = np.clip(before + steepness * slacks, 0.0, bounds)
@@ -81,7 +81,7 @@ def proximal_step(
         free = np.flatnonzero((alpha > 0.0) & (alpha < bounds))
         try:
             direction = -solve_ridge_system(features, steepness[free], gradient, run, index=active[free])
-        except LinAlgError:  # the 1 on the diagonal is below rounding: a shorter step may do better
+        except LinAlgError:  # the identity is lost to rounding; a larger σ may help
             break
         drift = signs * matvec_rows(features, direction, active, run)
         unclipped = before + steepness * slacks
@@ -97,7 +97,7 @@ def proximal_step(
     share = best_share(
         float(change @ problem.targets - theta @ (target - theta)), float(np.sum((target - theta) ** 2))
     )
-    # start + 1.0 · change may leave the box by one rounding
+    # start + 1.0 · change may exceed the bounds by a rounding error
     alpha = np.clip(start + share * change, 0.0, problem.bounds)
     return ProximalStep(alpha, theta + share * (target - theta), point, steps)
 
@@ -112,7 +112,7 @@ def _derivative(
 ) -> Callable[[float], float]:
     """The increasing, piecewise linear derivative of the step's primal along point + s·direction.
 
-    point: less what the rows that stay contribute to θ.
+    point: without the contribution of the inactive rows to θ.
     """
     linear, quadratic = point @ direction, direction @ direction
 

@@ -1,14 +1,14 @@
-"""What the proximal Newton methods share: the width of a step, the line search, the share of a dual step."""
+"""Parts shared by the proximal Newton methods: width schedule, line search and step length in the dual."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 MAX_NEWTON_STEPS = 30
-"""Of one proximal step: one that needs more is too long."""
+"""Newton steps per proximal step; if this is reached, σ is increased."""
 
 _MAX_LINE_STEPS = 60
-# Below the smallest width, rounding of the slacks shows.
+# First and smallest σ, and the factor of its changes. Below the smallest, rounding of the slacks dominates.
 _FIRST, _LAST, _FACTOR = 1.0, 1e-6, 10.0
 
 
@@ -20,15 +20,15 @@ class Width:
         self.value = _FIRST * scale
 
     def adapt(self, *, struggled: bool) -> None:
-        """Longer steps while they are solved easily, shorter ones after trouble."""
+        """Multiply σ by 10 after a step that ``struggled``, otherwise divide it by 10, down to a limit."""
         wanted = self.value * _FACTOR if struggled else self.value / _FACTOR
         self.value = max(wanted, _LAST * self._scale)
 
 
 def exact_step(derivative: Callable[[float], float]) -> float:
-    """Step s >= 0 to the minimum along a direction, of which ``derivative`` is increasing in s.
+    """Exact line search: s >= 0 where the increasing function ``derivative`` crosses 0.
 
-    0 where the derivative does not begin below 0. It ends within a thousandth of its first value above 0.
+    Returns 0 if derivative(0) >= 0, otherwise an s with 0 <= derivative(s) <= 1e-3 |derivative(0)|.
     """
     at_zero = derivative(0.0)
     if at_zero >= 0.0:
@@ -42,7 +42,7 @@ def exact_step(derivative: Callable[[float], float]) -> float:
     for attempt in range(_MAX_LINE_STEPS):
         if above <= -1e-3 * at_zero:
             return high
-        # false position, every third time bisection so that neither end can stay for good
+        # Regula falsi; bisection every third time, because regula falsi can leave one end fixed.
         middle = (low * above - high * below) / (above - below) if attempt % 3 else 0.5 * (low + high)
         value = derivative(middle)
         if value < 0.0:
@@ -53,7 +53,7 @@ def exact_step(derivative: Callable[[float], float]) -> float:
 
 
 def best_share(slope: float, curvature: float) -> float:
-    """Share, 0 to 1, of a step along which a concave objective is f + slope s − curvature s²/2."""
+    """The s in [0, 1] that maximises slope·s − curvature·s²/2, with curvature >= 0."""
     if slope <= 0.0:
         return 0.0
     return 1.0 if curvature <= slope else slope / curvature

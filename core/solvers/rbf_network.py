@@ -27,27 +27,27 @@ Floats = NDArray[np.float64]
 T = TypeVar("T", np.float32, np.float64)
 
 _MIN_EXPONENT = -40.0
-"""exp(−40) ≈ 4e-18 counts as 0: far smaller values would be denormal in float32, and slow."""
+"""Lower limit of exponents: exp(−40) ≈ 4e-18. Far smaller values would be slow denormals in float32."""
 
 _MAX_LOG_SCALE = np.float32(10.0)
-"""A column's scale stays within a factor of e¹⁰ of where it began, so that no square overflows."""
+"""Limit of |log s|: scales stay within [e⁻¹⁰, e¹⁰], so that no square overflows."""
 
 _MOMENT_DECAYS = (0.9, 0.99)
 _ADAM_EPSILON = np.float32(1e-8)
 _BATCH = 256
 _REFRESH = 250
-"""Steps between two looks at which rows are inside the margin."""
+"""Steps between two updates of the sampling probabilities."""
 
 _NEAR = 1.5
-"""Rows with z f below this are drawn more often: they have a loss, or will soon have one."""
+"""Rows with z f below this are sampled more often: they have a loss or are close to one."""
 
 _LEARNING_RATE = 0.03
-"""Of coefficients and intercepts."""
+"""Learning rate of coefficients and intercepts."""
 
 _MOVE = 0.12
-"""Of landmarks and scales, over √d: how far a landmark goes in one step, where the kernel's width is 1.
+"""Learning rate of landmarks and scales times √d, the length of a landmark's step in units of kernel widths.
 
-A rate that suits each of 16 columns would ruin 784 of them.
+The division by √d keeps that length independent of the number of columns d.
 """
 
 _POLL_ENTRIES = 1 << 24
@@ -59,7 +59,7 @@ _POLL_STEPS = 64
 class Network:
     """landmarks: l (p, d), in the space of s∘x. log_scale: log s (d,). coef, gate_coef: a, h (p,).
 
-    intercept, gate_intercept: b, c (1,). All of one float type. Also stands for a gradient.
+    intercept, gate_intercept: b, c (1,). All of one float type. Gradients have this type, too.
     """
 
     landmarks: FloatArray
@@ -90,7 +90,7 @@ class Network:
         return rbf_values(rows * np.exp(self.log_scale), self.landmarks)
 
     def scores(self, rows: FloatArray, run: Run) -> Floats:
-        """f of rows (n, d), shape (n,), by blocks, with a cancel check before each."""
+        """f of rows (n, d), shape (n,), computed by blocks with a cancel check per block."""
         scores = np.empty(len(rows))
         for block in row_blocks(len(rows), max(self.landmarks.shape)):
             run.check_cancel()
@@ -143,7 +143,7 @@ def gradient(network: Network, batch: Batch) -> Network:
     gate_slopes = (
         2.0 * batch.target_weights * (values @ network.gate_coef + network.gate_intercept - batch.targets)
     )
-    # The derivative by each exponent −‖s∘x_i − l_j‖².
+    # Derivative with respect to each exponent −‖s∘x_i − l_j‖².
     by_exponent = np.outer(slopes, network.coef)
     by_exponent += np.outer(gate_slopes, network.gate_coef)
     by_exponent *= values
@@ -166,9 +166,11 @@ def descend(
     rng: np.random.Generator,
     run: Run,
 ) -> Network:
-    """``steps`` of Adam (Kingma and Ba 2015) from ``start``, the rates falling to 0 as a cosine.
+    """``steps`` steps of Adam (Kingma and Ba 2015) from ``start``; cosine decay of the learning rate to 0.
 
-    The network returned is float32, as are all sums. run: reports the steps done as stage ``"student"``.
+    The result and all sums are float32. run: reports completed steps as stage ``"student"``.
+
+    Raises Cancelled.
     """
     current = start.astype(np.float32)
     means = [np.zeros_like(part) for part in current.parts()]
@@ -199,10 +201,10 @@ def descend(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sampler:
-    """Draws rows by chance, half of it shared by all rows and half by those near or inside the margin.
+    """Importance sampling of rows: half uniform, half uniform over the rows near or inside the margin.
 
-    cumulated: chances summed up, (n,). weights, target_weights: w and μ/n over what the chance makes of them,
-    so that the expected gradient of a batch is that of the problem.
+    cumulated: cumulative probabilities, (n,). weights, target_weights: w and μ/n divided by the expected
+    number of draws of the row, so that the expected gradient of a batch is that of the problem.
     """
 
     cumulated: Floats
@@ -220,7 +222,7 @@ class _Sampler:
         return cls(np.cumsum(chance), weights.astype(np.float32), target_weights.astype(np.float32))
 
     def draw(self, problem: NetworkProblem, rng: np.random.Generator) -> Batch:
-        """A jittered batch, with replacement."""
+        """A batch drawn with replacement, with Gaussian jitter."""
         n, d = problem.rows.shape
         drawn = np.minimum(np.searchsorted(self.cumulated, rng.random(_BATCH)), n - 1)
         noise = rng.standard_normal((_BATCH, d), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Solve (I + Φᵀ diag(q) Φ) x = b in whichever form is small: m × m, n × n, or without forming anything."""
+"""Solve (I + Φᵀ diag(q) Φ) x = b by Cholesky of an m × m or n × n matrix, or by conjugate gradients."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from core.solvers.products import matvec, rmatvec, row_blocks, rows_of
 from core.types import FloatArray, IntArray, Matrix
 
 _DIRECT_LIMIT = 2048
-# Multiplications between two looks for a cancel: some ten milliseconds.
+# Multiplications between two cancel checks: some ten milliseconds.
 _BLOCK_PRODUCTS = 500_000_000
-# Entries of the rows that are scaled at a time: enough for BLAS, little beside the matrix they add up to.
+# Entries of the rows scaled at a time: enough for BLAS to be efficient, few beside the Gram matrix.
 _BLOCK_ENTRIES = 50_000
 _CG_ITERATIONS = 200
 
@@ -34,16 +34,18 @@ def solve_ridge_system(
 ) -> FloatArray:
     """x with (I + Σ_i q_i φ_i φ_iᵀ) x = b.
 
-    features: (n, m), n may be 0. index: numbers of the n rows meant, where ``features`` has more; they are
-    copied as far as they have to be. weights: q (n,) >= 0. rhs: b (m,). rtol: residual asked of the iterative
-    form, which is used when n and m are both above 2048 and may stop early; as it starts from 0, any of its
-    iterates still lowers ½xᵀHx − bᵀx.
+    features: (n, m), n may be 0. index: numbers of the n rows to use, by default all; they are copied only if
+    necessary. weights: q (n,) >= 0. rhs: b (m,). rtol: relative residual of the iterative form, which is used
+    if n and m are both above 2048. It may stop early; as it starts from 0, each of its iterates lowers
+    ½xᵀHx − bᵀx.
+
+    Raises LinAlgError if the matrix is not numerically positive definite, Cancelled.
     """
     m = features.shape[1]
     n = features.shape[0] if index is None else len(index)
     if n == 0:
         return rhs.copy()
-    if m <= 2 * n and m <= _DIRECT_LIMIT:  # the n × n form needs the rows in one piece beside its matrix
+    if m <= 2 * n and m <= _DIRECT_LIMIT:  # the n × n form needs the rows as one float64 matrix
         if is_sparse(features):
             return _solve_positive(_sparse_gram(features, weights, index, run), rhs)
         return _solve_packed(_packed_gram(features, weights, index, run), rhs)
@@ -58,7 +60,7 @@ def solve_ridge_system(
 
 
 def _packed_gram(features: Matrix, weights: FloatArray, index: IntArray | None, run: Run) -> FloatArray:
-    """I + Φᵀ diag(q) Φ of dense rows, (m (m + 1) / 2,): half of what a square takes, and no slower.
+    """I + Φᵀ diag(q) Φ of dense rows, (m (m + 1) / 2,): half the memory of a square matrix, and as fast.
 
     Rectangular full packed format, upper triangle, not transposed (Gustavson et al. 2010).
     """
@@ -66,13 +68,13 @@ def _packed_gram(features: Matrix, weights: FloatArray, index: IntArray | None, 
     gram = np.zeros(m * (m + 1) // 2)
     gram[_packed_diagonal(m)] = 1.0
     for rows in _scaled_rows(features, weights, index, run):
-        # Transposed: LAPACK counts by columns, and so adds to ``gram`` in place.
+        # Transposed, as LAPACK expects column-major order; it then updates ``gram`` in place.
         gram = lapack.dsfrk(m, len(rows), 1.0, rows.T, 1.0, gram, overwrite_c=True)
     return gram
 
 
 def _packed_diagonal(m: int) -> IntArray:
-    """Where the m diagonal entries stand in rectangular full packed format, in no order that matters."""
+    """Positions of the m diagonal entries in rectangular full packed format, in no particular order."""
     half, column = m // 2, m + 1 - m % 2
     lower = np.arange(m - half) * (column + 1) + half
     return np.concatenate((lower, lower[:half] + 1))
@@ -105,7 +107,7 @@ def _example_gram(features: Matrix, root: FloatArray, run: Run) -> FloatArray:
         run.check_cancel()
         product = rows[block] @ rows[: block.stop].T
         gram[block, : block.stop] = product.toarray() if is_sparse(product) else product
-    gram *= root  # afterwards, as scaled rows would be a second copy of them
+    gram *= root  # scaling the rows instead would need a copy of them
     gram *= root[:, None]
     gram[np.diag_indices_from(gram)] += 1.0
     run.check_cancel()
@@ -127,7 +129,7 @@ def _solve_positive(gram: FloatArray, rhs: FloatArray) -> FloatArray:
 
 
 def _solve_packed(gram: FloatArray, rhs: FloatArray) -> FloatArray:
-    """Solve by Cholesky; ``gram`` as ``_packed_gram`` makes it is overwritten."""
+    """Solve by Cholesky; ``gram``, in the format of ``_packed_gram``, is overwritten."""
     m = len(rhs)
     gram[_packed_diagonal(m)] *= _ridge(m)
     factor, not_positive = lapack.dpftrf(m, gram, overwrite_a=True)
@@ -138,10 +140,10 @@ def _solve_packed(gram: FloatArray, rhs: FloatArray) -> FloatArray:
 
 
 def _ridge(m: int) -> float:
-    """What diagonals of m entries are multiplied by.
+    """Factor of the diagonal of an m × m matrix, slightly above 1.
 
-    With weights near 1/eps rounding can eat the identity; a ridge of a few units in the last place of the
-    diagonal keeps the factorisation positive, and a larger H is still a majoriser.
+    With weights near 1/eps the identity can be lost to rounding. A ridge of a few units in the last place of
+    the diagonal keeps the matrix positive definite, and a larger H is still a majoriser.
     """
     return 1.0 + 4.0 * float(np.finfo(np.float64).eps) * m
 

@@ -17,24 +17,24 @@ class Status(Enum):
 
     @property
     def message(self) -> str:
-        """One sentence for people."""
+        """One sentence for users."""
         return _MESSAGES[self]
 
 
 _MESSAGES = {
     Status.CONVERGED: "The relative duality gap is below the tolerance.",
-    Status.MAX_ITERATIONS: "The iteration limit came before the tolerance; see the gap for what is missing.",
-    Status.STALLED: "No further progress is possible in floating point; see the gap for what was reached.",
+    Status.MAX_ITERATIONS: "The iteration limit was reached before the tolerance; see the gap.",
+    Status.STALLED: "Rounding errors prevent further progress before the tolerance; see the gap.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The numbers of a Solution without its arrays: what is stored and shown.
+    """The scalars of a Solution, which are stored with the model and shown to users.
 
-    gap: primal minus dual objective; relative_gap: over the primal objective's size. None where the problem
-    is not convex. iterations: as the solver counts them. status: value of a Status; None without a gap.
-    seconds: wall time, the one field that a repeated run does not repeat.
+    gap: primal minus dual objective. relative_gap: gap divided by |objective|. Both are None if the problem
+    is not convex. iterations: in the solver's unit (epochs or steps). status: value of a Status; None without
+    a gap. seconds: wall time, the only field that differs between two runs with the same seed.
     """
 
     objective: float

@@ -1,4 +1,4 @@
-"""The block sub-problem of multi-class duals, solved exactly by sorting.
+"""The block sub-problem of multi-class duals, solved exactly by sorting (projection on the simplex).
 
     min_x  Σ_k (A/2) x_k² + B_k x_k    subject to  Σ_k x_k = Σ_k c_k − v,  x_k ≤ c_k
 

@@ -1,7 +1,7 @@
-"""One BLAS thread where answers must be repeatable bit for bit.
+"""Limit BLAS to one thread where results must be bit-for-bit repeatable.
 
-How a matrix product or an eigendecomposition is cut among threads changes the order of its sums and so its
-last bits: the same data would give other features in a process with another number of threads.
+The number of BLAS threads determines the order of the sums in a matrix product or an eigendecomposition, and
+so their last bits: the same data would give different features with another number of threads.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _limit: threadpool_limits | None = None
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Hold BLAS to one thread within the block.
+    """Limit BLAS to one thread within the block.
 
-    The number of BLAS threads belongs to the process, so the blocks of all its threads are counted: the first
-    to enter sets the limit, the last to leave lifts it, and none waits for another. OpenBLAS lifts a limit
-    only in the thread that set it: the block that spans the others belongs in the thread that started them.
+    The limit applies to the whole process, so blocks in all threads are counted: the first to enter sets it,
+    the last to leave restores it, and no block waits for another. OpenBLAS restores a limit only in the
+    thread that set it, so a thread that starts others must enter a block around them.
     """
     global _holders, _limit  # noqa: PLW0603  the limit is the process's, and so is the count
     with _guard:

@@ -1,18 +1,18 @@
-"""The fit of compact students: gate and rejection on a few RBF landmarks, cheaper than the teacher's.
+"""The fit of compact students: gate and rejection on fewer RBF landmarks than the teacher has.
 
-Gate g(x) ≈ S^y(x) and rejection r(x) are linear in the kernel values of p landmarks that are tuned for this
-class alone, and as in Eq. (4) the answer is yes where g(x) ≥ r(x). They are learnt together:
+Gate g(x) ≈ S^y(x) and rejection r(x) are linear in the kernel values of p landmarks that are trained for one
+class. As in Eq. (4) an example is accepted if g(x) ≥ r(x). They are trained jointly:
 
     min  Σ_i d_i⁻¹ E_η [1 − z_i (g − r)(x_i + η)]²_+ / Σ_i d_i⁻¹  +  (μ/n) Σ_i E_η (S_i − g(x_i + η))² / var S
 
 over the landmarks, a scale for each column, and the coefficients of g and r: the loss of Eq. (12) squared, at
-ε = 1, plus the distillation of the gate. Landmarks serve both terms.
+ε = 1, plus the distillation of the gate. Both terms share the landmarks.
 
-What the teacher does: (1) its difficulty d weighs the loss, Eq. (11); (2) the first landmarks are centres of
-the class and centres of the other rows that it scores highest for the class; (3) the distilled gate shapes
-landmarks and scales. What it does not do: unlike in Eq. (12) nothing pulls the decision to the gate (‖r‖² is
-not penalised), because on a few landmarks that costs F. The decision v = g − r is thus free, and gate and
-rejection are shown as they are. After the descent g is fitted once more, by ridge regression on all rows.
+The teacher enters in three ways: (1) its difficulty d weighs the loss, Eq. (11); (2) the initial landmarks
+are centres of the class and centres of the other rows with the highest scores for the class; (3) the
+distilled gate contributes to the gradients of landmarks and scales. Unlike in Eq. (12), ‖r‖² is not
+penalised, so that the decision v = g − r is not regularised towards the gate: with few landmarks that would
+reduce F. After gradient descent g is fitted again, by ridge regression on all rows.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
 _WIDTH = 2.0
-"""First scale of the columns: few landmarks start better from a kernel narrower than the teacher's."""
+"""Initial scale of the columns: with few landmarks, a narrower kernel than the teacher's is better."""
 
 _RIDGE = 1e-3
 _FREE = 1e-9
-"""Ridge of the constant: next to nothing, but enough to keep the system definite."""
+"""Ridge of the constant, just large enough to keep the system positive definite."""
 
 _NEWTON_STEPS = 15
 _START_ROWS = 20_000
-"""Rows that the first coefficients are fitted to at most."""
+"""Limit of the rows that the initial coefficients are fitted to."""
 
 _HARD_PER_LANDMARK = 5
 _NEIGHBOUR_SAMPLE = 500
@@ -94,13 +94,13 @@ def fit_network(
 ) -> FittedNetwork:
     """Fit the problem of the module with at most ``n_landmarks`` landmarks.
 
-    Fewer landmarks come back where the rows have fewer different points.
+    The result has fewer if there are fewer distinct rows.
 
     rows: (n, d) float32, scaled for the kernel exp(−‖x − l‖²). positive: whether a row is of the class, (n,).
     gate: S^y, (n,). difficulty: d, (n,). neighbour: ``neighbour_distance`` of the rows, the unit of the
-    jitter. run: reports stage ``"student"`` in steps. The same arguments give the same bits.
+    jitter. run: reports stage ``"student"`` in steps. The result is bit-for-bit reproducible.
 
-    Raises InvalidProblem where a side is empty, Cancelled.
+    Raises InvalidProblem if all rows are of the class or none is; Cancelled.
     """
     if not positive.any() or positive.all():
         message = "a compact student needs examples of the class and of the rest"
@@ -136,7 +136,7 @@ def fit_network(
 
 
 def neighbour_distance(rows: Singles, run: Run) -> float:
-    """Median distance from a row to the nearest different row, over a sample of rows; 0 if all are equal."""
+    """Median distance to the nearest distinct row, over a sample of rows; 0 if all rows are equal."""
     rng = np.random.default_rng(run.seed)
     chosen = rng.choice(len(rows), min(len(rows), _NEIGHBOUR_SAMPLE), replace=False)
     sample = rows[chosen].astype(np.float64)
@@ -146,7 +146,7 @@ def neighbour_distance(rows: Singles, run: Run) -> float:
         run.check_cancel()
         block = rows[part].astype(np.float64)
         distances = norms[:, np.newaxis] + np.einsum("ij,ij->i", block, block) - 2.0 * sample @ block.T
-        # What rounding leaves of the distance between equal rows is no distance.
+        # Equal rows have a distance of the size of rounding errors, which does not count.
         distances[distances <= 1e-9 * (1.0 + norms[:, np.newaxis])] = np.inf
         nearest = np.minimum(nearest, distances.min(axis=1))
     finite = nearest[np.isfinite(nearest)]
@@ -156,7 +156,7 @@ def neighbour_distance(rows: Singles, run: Run) -> float:
 def _start_landmarks(
     rows: Singles, positive: BoolArray, gate: FloatArray, n_landmarks: int, rng: np.random.Generator
 ) -> Floats:
-    """At most p centres: half of the class, half of the other rows with the highest gate."""
+    """At most p initial landmarks: half from the class, half from the other rows with the highest gate."""
     n_positive = min((n_landmarks + 1) // 2, int(positive.sum()))
     n_negative = n_landmarks - n_positive
     negatives = np.flatnonzero(~positive)
@@ -175,7 +175,7 @@ def _start(
     rng: np.random.Generator,
     run: Run,
 ) -> Network:
-    """Coefficients for the first landmarks, fitted to all rows or a sample in which the class is half."""
+    """Initial coefficients, fitted to all rows or to a sample of which the class is up to one half."""
     own, rest = np.flatnonzero(positive), np.flatnonzero(~positive)
     n_own = min(len(own), max(_START_ROWS // 2, _START_ROWS - len(rest)))
     n_rest = min(len(rest), _START_ROWS - n_own)
@@ -206,14 +206,14 @@ def _squared_hinge(basis: Floats, signs: FloatArray, weights: FloatArray, run: R
 
 
 def _ridge(gram: Floats, moments: Floats) -> Floats:
-    """min_a ridge ‖a‖² + aᵀ gram a − 2 a·moments, the last weight almost free."""
+    """min_a ridge ‖a‖² + aᵀ gram a − 2 a·moments; the last coefficient is almost unpenalised."""
     penalty = np.full(len(gram), _RIDGE)
     penalty[-1] = _FREE
     return np.asarray(solve(gram + np.diag(penalty), moments, assume_a="pos"), dtype=np.float64)
 
 
 def _finish(problem: NetworkProblem, network: Network, run: Run) -> tuple[Floats, float, float]:
-    """Ridge fit of the gate on the tuned landmarks (p + 1,), the loss of the decision, and the gate's R²."""
+    """Ridge fit of the gate on the trained landmarks (p + 1,), loss of the decision, and R² of the gate."""
     n, p = len(problem.rows), len(network.coef)
     gram, moments, loss = np.zeros((p + 1, p + 1)), np.zeros(p + 1), 0.0
     for block in row_blocks(n, max(network.landmarks.shape)):

@@ -1,8 +1,8 @@
-"""Students of one class in one fold, point after point along the grid, each started from its neighbour.
+"""Regularisation path of gated SVMs: one class in one fold, each grid point warm-started from a neighbour.
 
-What makes a point cheap: the products Φθ of a solution are kept. A step in ε moves the targets only, so all
-slacks of the neighbour's solution are known at no cost; a step in C scales the box, and with it α, θ and Φθ.
-The products include the held-out rows, so their scores cost nothing either.
+The products Φθ of each solution are kept, which makes a point cheap. A step in ε changes only the targets, so
+the slacks of the neighbour's solution need no product; a step in C scales the box, and with it α, θ and Φθ.
+The products include the held-out rows, so their scores are available, too.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from core.types import FloatArray, IntArray
 _MAX_EPOCHS_PER_ROUND = 8
 
 _ENTRIES_AT_ONCE = 20_000_000
-"""Entries of Φ gone through between two looks for a cancel: some ten milliseconds."""
+"""Entries of Φ read between two cancel checks: some ten milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
-    """A dual point α (n,), 0 where a row takes no part, with its θ(α) (m,) and the products Φθ (n,)."""
+    """A dual point α (n,), 0 for rows that are left out, with θ(α) (m,) and the products Φθ (n,)."""
 
     C: float
     alpha: FloatArray
@@ -48,7 +48,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
-    """Targets t and bounds U of one point, (n,); U is 0 where a row takes no part."""
+    """Targets t and bounds U of one point, (n,); U is 0 for rows that are left out."""
 
     targets: FloatArray
     bounds: FloatArray
@@ -79,10 +79,7 @@ class FoldPath:
         self._rng = np.random.default_rng([run.seed, fold.target, fold.number])
 
     def walk(self, specs: Sequence[GatedSpec], budget: Budget) -> FoldResult:
-        """Fit every point of one method, with a cancel check about every ten milliseconds.
-
-        Raises Cancelled.
-        """
+        """Fit the points ``specs`` of one method. Raises Cancelled, checked about every ten milliseconds."""
         scores = np.empty((len(specs), len(self.held_out)), dtype=np.float32)
         gaps, seconds = np.empty(len(specs)), np.empty(len(specs))
         started = time.perf_counter()
@@ -98,10 +95,10 @@ class FoldPath:
     def _neighbours(
         self, points: Sequence[tuple[float, float, float]]
     ) -> Iterator[tuple[int, _State, _Task]]:
-        """Points (C, ε, ϵ) with a state to start from, which the caller moves to the solution.
+        """Points (C, ε, ϵ), each with an initial state, which the caller updates to the solution.
 
-        C rises within an ϵ, as small C are solved at once; ε falls within a C, as large ε are the easier
-        ones. The first of each C starts from the first of the C before it.
+        For each ϵ, C rises, because problems with a small C are solved quickly. For each C, ε falls, because
+        a large ε is easier. The first point of a C starts from the solution of the first of the previous C.
         """
         order = sorted(range(len(points)), key=lambda i: (points[i][2], points[i][0], -points[i][1]))
         for floor, of_floor in groupby(order, key=lambda i: points[i][2]):
@@ -116,7 +113,7 @@ class FoldPath:
                     head = state.at(C) if head is None else head
 
     def _unit_bounds(self, floor: float) -> FloatArray:
-        """U at C = 1: 1 / (n d) for the n training rows, else 0; a floor of 1 makes every d equal 1."""
+        """U at C = 1: 1 / (n d) for the n training rows, otherwise 0; with a floor of 1 every d is 1."""
         bounds = np.zeros(len(self._signs))
         degrees = self._fold.problem.difficulty(floor)
         bounds[self._taking_part] = 1.0 / (self._n_training * degrees[self._taking_part])
@@ -127,7 +124,7 @@ class FoldPath:
         return _State(C, np.zeros(n), np.zeros(m), np.zeros(n))
 
     def _fit(self, state: _State, task: _Task, budget: Budget) -> tuple[FloatArray, float]:
-        """Move ``state`` to the solution; the products Φθ of the best primal point, and the gap reached."""
+        """Update ``state`` to the solution. Returns Φθ of the best primal point and its relative gap."""
         np.clip(state.alpha, 0.0, task.bounds, out=state.alpha)
         epochs = 0
         while True:
@@ -149,7 +146,7 @@ class FoldPath:
         return self._finish(state, task, budget) if budget.finish else (state.products, gap)
 
     def _epoch(self, state: _State, task: _Task, order: NDArray[np.intp]) -> None:
-        """One pass of coordinate descent, in pieces with a look for a cancel between them."""
+        """One epoch of coordinate descent, in blocks with a cancel check before each."""
         for start in range(0, len(order), self._piece):
             self._run.check_cancel()
             sweep(
@@ -165,19 +162,19 @@ class FoldPath:
             )
 
     def _update_products(self, theta: FloatArray, products: FloatArray) -> None:
-        """Φθ into ``products`` (n,), in the same pieces."""
+        """Write Φθ into ``products`` (n,), in blocks with a cancel check before each."""
         for start in range(0, len(products), self._piece):
             self._run.check_cancel()
             stop = min(start + self._piece, len(products))
             _matvec(_some_rows(self._rows, start, stop), theta, products[start:stop])
 
     def _active(self, state: _State, task: _Task, slacks: FloatArray) -> NDArray[np.intp]:
-        """Rows that may still move: not at a bound with more push into it than the worst violation left."""
+        """Row numbers of the active set, see ``core.solvers.box_descent.active_set``."""
         gradient = projected_gradient(slacks, state.alpha, task.bounds)[self._taking_part]
         return self._taking_part[active_set(gradient)]
 
     def _finish(self, state: _State, task: _Task, budget: Budget) -> tuple[FloatArray, float]:
-        """The same with the full solver, whose Newton steps get along where coordinate descent crawls."""
+        """As ``_fit``, by the full solver, whose Newton steps converge where coordinate descent is slow."""
         rows = self._taking_part
         problem = GatedHingeProblem(
             self._fold.single[rows], self._signs[rows], task.targets[rows], task.bounds[rows]
@@ -198,7 +195,7 @@ class FoldPath:
 
 
 def _some_rows(rows: Rows, start: int, stop: int) -> Rows:
-    """Consecutive rows, without a copy."""
+    """Rows start to stop − 1, without a copy."""
     if len(rows) == 1:
         return (rows[0][start:stop],)
     data, indices, indptr = rows
@@ -207,6 +204,6 @@ def _some_rows(rows: Rows, start: int, stop: int) -> Rows:
 
 @compiled
 def _matvec(rows: Rows, theta: FloatArray, products: FloatArray) -> None:
-    """Φθ into ``products`` (n,), summed in float64 from rows of either type without a copy of them."""
+    """Write Φθ into ``products`` (n,), summed in float64 from float32 or float64 rows without a copy."""
     for i in range(products.shape[0]):
         products[i] = row_dot(rows, i, theta)

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from core.errors import InvalidProblem
-from core.estimators.classifiers import GatedSVMClassifier, STMSClassifier, StructuralSVMClassifier
+from core.estimators import GatedSVMClassifier, STMSClassifier, StructuralSVMClassifier
 from core.model_selection.tuning_spec import TuningSpec
 from core.students.grid import Grid
 
