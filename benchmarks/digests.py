@@ -2,12 +2,13 @@
 
 Usage::
 
-    python -m benchmarks.digests BEFORE [AFTER] [--quick]
+    python -m benchmarks.digests BEFORE [AFTER] [--quick] [--fits-only]
     make digests BEFORE=main
 
 BEFORE and AFTER are commits, or folders with a checkout (anything that contains a slash, and ``.``); AFTER is
 the current checkout with its uncommitted changes unless given. Do not edit a folder while it is in use.
-``--quick`` runs one job for each kind of learner instead of all of them.
+``--quick`` runs one job for each kind of learner instead of all of them. ``--fits-only`` leaves out what
+rests on held-out scores (searches, thresholds, calibration, budgets of F): only the fits are compared.
 
 Both versions run at the same time, each as its own ``stms serve`` on SQLite in a temporary folder, and
 receive the same files and the same ``/v1/training-jobs`` bodies. For each job the SHA-256 of the packed
@@ -179,8 +180,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("before", help="commit or folder")
     parser.add_argument("after", nargs="?", default=str(ROOT), help="commit or folder [this checkout]")
     parser.add_argument("--quick", action="store_true", help="one job for each kind of learner")
+    parser.add_argument("--fits-only", action="store_true", help="jobs without held-out scores")
     options = parser.parse_args(arguments)
     jobs = QUICK if options.quick else JOBS
+    if options.fits_only:
+        jobs = {name: (data, fits_only(body)) for name, (data, body) in jobs.items()}
     for name in [name for name in os.environ if name.startswith("STMS_")]:
         del os.environ[name]
     start = time.perf_counter()
@@ -211,6 +215,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     print(json.dumps(report))
     return int(bool(result.different or result.missing or failures or not result.equal))
+
+
+def fits_only(hyperparameters: Json) -> Json:
+    """The same job without a search, a chosen threshold, a calibration or a budget of F."""
+    kept = {name: value for name, value in hyperparameters.items() if name != "tuning"}
+    if "max_f1_loss" in kept.get("compact", {}):
+        kept["compact"] = {"n_landmarks": 5}
+    return kept | {"threshold": {"rule": "zero"}, "calibration": {"kind": "none"}}
 
 
 def checkout(version: str) -> Path:

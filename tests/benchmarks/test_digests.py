@@ -50,3 +50,11 @@ def test_a_job_that_fails_in_both_versions_fails_the_comparison(monkeypatch, cap
 
 def test_nothing_compared_is_no_success(monkeypatch, capsys):
     assert run(monkeypatch, capsys, {}, {})[0] == 1
+
+
+@pytest.mark.parametrize("name", digests.JOBS)
+def test_jobs_of_fits_only_use_no_held_out_scores(name: str):
+    body = digests.fits_only(digests.JOBS[name][1])
+    assert "tuning" not in body
+    assert "max_f1_loss" not in body.get("compact", {})
+    assert (body["threshold"]["rule"], body["calibration"]["kind"]) == ("zero", "none")
