@@ -188,15 +188,15 @@ def _sparse_value_faults(X: sp.csr_array, field: str, names: Sequence[str] | Non
 
 
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
-    found: set[str] = set()
+    seen: set[str] = set()
     for column, name in enumerate(names):
         if not isinstance(name, str) or not name.strip():
             text = f"The name of column {column} (counted from 0) is not text or is blank."
             raise InvalidProblem(Fault("feature_names", "bad_name", text, column=column))
-        if name in found:
+        if name in seen:
             text = f"Two columns are named {name!r:.80}."
             raise InvalidProblem(Fault("feature_names", "duplicate", text, column=column))
-        found.add(name)
+        seen.add(name)
     return tuple(names)
 
 

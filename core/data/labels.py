@@ -152,15 +152,15 @@ def _of_one_type(labels: NDArray[Any], field: str) -> NDArray[Any]:
             f"The label in row {unusable} is a {type(items[unusable]).__name__}, which cannot be a label."
         )
         raise InvalidProblem(Fault(field, "bad_label_type", message, unusable))
-    found = set(groups.values())
-    if len(found) > 1 and found != {"int", "float"}:
+    kinds = set(groups.values())
+    if len(kinds) > 1 and kinds != {"int", "float"}:
         first = groups[type(items[0])]
         row = next(i for i, item in enumerate(items) if groups[type(item)] != first)
         message = f"Labels must be all text, all numbers or all booleans; row {row} differs from row 0."
         raise InvalidProblem(Fault(field, "mixed_labels", message, row))
-    if found == {"text"}:
+    if kinds == {"text"}:
         return labels
-    kind: type = np.bool_ if found == {"bool"} else np.int64 if found == {"int"} else np.float64
+    kind: type = np.bool_ if kinds == {"bool"} else np.int64 if kinds == {"int"} else np.float64
     try:
         return np.array(items, dtype=kind)
     except OverflowError as error:

@@ -269,11 +269,11 @@ class GatedSVMClassifier(_StudentEstimator):
         return float(super().score(X, truth, sample_weight))
 
     def _code_of_target(self, classes: NDArray[Any]) -> int:
-        found = np.flatnonzero(classes == self.target_class)
-        if len(found) != 1:
+        codes = np.flatnonzero(classes == self.target_class)
+        if len(codes) != 1:
             message = f"target_class {self.target_class!r} is not a class of y"
             raise InvalidProblem(Fault("target_class", "unknown_class", message))
-        return int(found[0])
+        return int(codes[0])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -1,1 +1,1 @@
-"""Choosing hyper-parameters by cross-validation: of the teacher once, then of each student."""
+"""Choice of hyper-parameters by cross-validation: of the teacher once, then of each student."""

@@ -1,4 +1,4 @@
-"""Thresholds of students that share one point: one for all classes, except where a class needs its own."""
+"""Thresholds after a joint search: one shared by all classes, except for classes that need their own."""
 
 from __future__ import annotations
 

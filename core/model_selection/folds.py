@@ -1,7 +1,7 @@
-"""Folds shared by all classes and methods of a run, with one teacher per fold.
+"""Cross-validation folds with one teacher per fold, shared by all classes and methods of a run.
 
-The feature map is not fitted anew in each fold, as it does not depend on labels. The teacher is, so that gate
-and difficulty of a held-out row come from a teacher that was not fitted to it.
+The feature map does not depend on labels and is fitted once. The teacher is fitted per fold, so that gate and
+difficulty of a held-out row come from a teacher that was not fitted to it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TeacherPoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TunedTeacher:
-    """The best specification, its teachers (one per fold), and how every specification did."""
+    """The best specification, its teachers (one per fold), and the results of all specifications."""
 
     spec: TeacherSpec
     teachers: tuple[Teacher, ...]
@@ -46,7 +46,7 @@ class TunedTeacher:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folds:
-    """What cross-validation of the students of several classes shares.
+    """Data and teachers of a cross-validation, shared by the students of all classes.
 
     task: the training rows. classes: K names. fold_of: the fold that each row is held out in, (n,).
     teacher: the teachers, one per fold, each fitted to the rows of the other folds.
@@ -114,7 +114,7 @@ class Folds:
 
     @property
     def n_folds(self) -> int:
-        """How many folds there are."""
+        """Number of folds."""
         return len(self.ranks)
 
     def fold(self, number: int, target: int) -> Fold:
@@ -255,7 +255,7 @@ def make_folds(
 
 
 def task_of_features(features: Matrix, labels: IntArray, n_classes: int) -> Task:
-    """A task of which only the features Φ (n, m) are known."""
+    """A task from features Φ (n, m), without raw rows and feature map."""
     return Task(Examples.of_features(features), labels, n_classes)
 
 

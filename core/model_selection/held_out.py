@@ -1,9 +1,8 @@
 """Scores of rows by students and teachers that were not fitted to them.
 
-This is the one place where held-out scores are made: thresholds, calibrations, budgets of compact students
-and the scores of a search rest on ``Fold``s of the same ``Folds``. No gate, difficulty or score of a held-out
-row comes from a teacher or a student that was fitted to the row. (An imported head is the exception: it is
-unknown which rows it was trained on, and it serves as the teacher of every fold.)
+Thresholds, calibrations, budgets of compact students and searches all use the ``Fold``s of one ``Folds``. No
+gate, difficulty or score of a held-out row comes from a teacher or a student that was fitted to the row. (An
+imported head is the exception: its training rows are unknown, and it is the teacher of every fold.)
 """
 
 from __future__ import annotations

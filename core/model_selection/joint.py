@@ -28,26 +28,26 @@ from core.students.folds import Budget, FoldResult
 from core.types import BoolArray, FloatArray, IntArray
 
 _MEASURES = (Measure("accuracy"), Measure("f1"), Measure("auc"))
-# The classes and folds that points are dropped on; the last round has all. Two folds were too few where a
-# fold is a speaker: which points went on was luck, and hung on rounding.
+# Classes and folds of the screening; the final comparison uses all. Two folds were too few where a fold is a
+# speaker: the survivors were chosen by noise, and depended on rounding.
 _SCREENING_CLASSES = 8
 _SCREENING_FOLDS = 5
 _SURVIVORS = 16
-# The best of many points lie closer together than a gap of 1e-3 can tell apart.
+# The best points differ by less than the effect of a duality gap of 1e-3.
 _FINE = Budget(tolerance=1e-4)
-# An error rate that counts as none.
+# Lower limit of an error rate in the geometric mean.
 _PERFECT = 1e-6
 _FEWEST = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointlyTuned:
-    """The outcome of a search for all classes together.
+    """Result of a joint search.
 
-    spec: the point for every class. targets: class codes, (T,). held_out_scores: of every training row by the
-        students that have not seen it, (T, n).
-    score, standard_error: in cross-validation, see ``tune_jointly``. trace: every point tried, in the order
-        of the grid.
+    spec: the chosen point. targets: class codes, (T,). held_out_scores: scores of every training row by
+        students that were not fitted to it, (T, n).
+    score, standard_error: of the chosen point in cross-validation, see ``tune_jointly``. trace: all evaluated
+        points in the order of the grid.
     """
 
     spec: StudentSpec
@@ -74,15 +74,15 @@ def tune_jointly(
     points: Sequence[StudentSpec],
     run: Run = Run(),
 ) -> JointlyTuned:
-    """The one of ``points`` that serves the classes ``targets`` best.
+    """The one of ``points`` with the best cross-validated score on average over the classes ``targets``.
 
-    Its score is the ``overall_score`` of accuracy, F and AUC, means over classes.
+    The score of a point is the ``overall_score`` of accuracy, F and AUC, each the mean over the classes.
 
-    All points are measured loosely on up to five folds and eight classes; the best sixteenth on all folds and
-    classes, exactly. Of equal points the first is taken. run: reports stage
-    ``"tuning"`` in fits.
+    Screening evaluates all points on up to five folds and eight classes with a coarse tolerance. The best
+    sixteenth, at least four, is then evaluated on all folds and classes with a fine tolerance. Ties are
+    resolved in favour of the first point. run: reports stage ``"tuning"`` in fits.
 
-    Raises InvalidProblem: arguments out of bounds, a class that is in one fold only. Cancelled.
+    Raises InvalidProblem for arguments out of bounds or a class that is in one fold only; Cancelled.
     """
     refuse(
         *(not_whole("targets", target, 0, len(folds.classes) - 1) for target in targets),
@@ -95,7 +95,8 @@ def tune_jointly(
 def overall_score(means: FloatArray) -> FloatArray:
     """1 − (Π_k (1 − m_k))^(1/q) of q measures in [0, 1], (q, …): one minus the geometric mean of the errors.
 
-    A tenth less error counts the same in each measure, though AUC leaves few and F many.
+    Reducing the error of any one measure by a tenth has the same effect, although the errors of AUC are small
+    and those of F large.
     """
     score: FloatArray = 1.0 - np.maximum(1.0 - means, _PERFECT).prod(axis=0) ** (1.0 / len(means))
     return score
@@ -141,7 +142,7 @@ class _JointSearch:
         )
 
     def _fullest(self, targets: tuple[int, ...]) -> NDArray[np.intp]:
-        """Folds by how many of the classes they hold, then by their number."""
+        """Fold numbers, folds with the most of the classes first, ties by number."""
         held = [
             len(np.intersect1d(self.folds.labels[self.folds.fold_of == fold], targets))
             for fold in range(self.folds.n_folds)
@@ -155,7 +156,7 @@ class _JointSearch:
         some_folds: NDArray[np.intp],
         budget: Budget,
     ) -> NDArray[np.float32]:
-        """Fit and score points on folds and classes; the held-out scores, (targets, points, n)."""
+        """Fit and score points on folds and classes. Returns held-out scores, (targets, points, n)."""
         points = [self.points[index] for index in alive]
         values = np.full((len(targets), len(alive), len(self.folds.labels)), np.nan, dtype=np.float32)
 
@@ -187,7 +188,7 @@ class _JointSearch:
             for kind, measure in enumerate(_MEASURES):
                 score, error = rows.scores_of(values[place][:, seen], measure)
                 means[kind] += score / len(present)
-                # Not that of a mean of independent numbers: classes share their folds, so errors add up.
+                # Classes share their folds: their errors are correlated and do not fall with √(classes).
                 errors[kind] += error / len(present)
         self.results.score[alive] = overall_score(means)
         wrong = np.maximum(1.0 - means, _PERFECT)

@@ -1,4 +1,4 @@
-"""How good a yes/no answer is. What is undefined is None with a reason, never NaN."""
+"""Metrics of binary classifiers. Undefined values are None with a reason, never NaN."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class TracePoint:
 
 @dataclass(slots=True, eq=False)
 class SearchResults:
-    """What is known so far of each of the points of a search; arrays are (points,), see ``TracePoint``."""
+    """Results of each point of a search so far; arrays are (points,), see ``TracePoint``."""
 
     points: tuple[StudentSpec, ...]
     score: FloatArray = field(init=False)
@@ -98,7 +98,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchReport:
-    """What a trained student keeps of the search for its hyper-parameters.
+    """Search results that are stored with a trained student.
 
     chosen: the hyper-parameters. score, standard_error: cross-validated, of the choice.
     metric, strategy, folds: how it was searched. points: every point tried, in the order of the grid.
@@ -132,7 +132,7 @@ class SearchReport:
         return [point.as_dict() for point in self.points]
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """What the packed student says about the search."""
+        """Entries for the metadata of the packed student."""
         return {
             "tuning_strategy": self.strategy,
             "tuning_metric": self.metric,

@@ -1,17 +1,17 @@
-"""From held-out scores to the score of a point: over folds, with its standard error, and never NaN.
+"""Score of a grid point and its standard error from held-out scores; never NaN.
 
-Every metric of a fold is a ratio: F is 2 tp / (tp + fp + positives), accuracy is right answers / rows, AUC
-is won pairs / pairs of a positive and a negative row. The score of a point is the mean of the folds' ratios,
-with the standard error of that mean.
+Every metric of a fold is a ratio: F is 2 tp / (tp + fp + positives), accuracy is correct decisions / rows,
+AUC is pairs in the right order / pairs of a positive and a negative row. The score of a point is the mean of
+the ratios over the folds, with the standard error of that mean.
 
-A class with fewer rows than folds is missing from some, where F says nothing and AUC is undefined. Such a
-class is measured on the pooled folds: the ratio of the sums, with the standard error of the jackknife that
-leaves out one fold at a time, sqrt((k−1)/k Σ_j (x_j − x̄)²). Pairs are still counted within folds, as scores
-of two students do not compare. Where nothing is left to count, the ratio is 0.
+A class with fewer rows than folds is missing from some folds, where F is uninformative and AUC undefined.
+Such a class is evaluated on the pooled folds: the ratio of the sums over folds, with the standard error of
+the jackknife that leaves out one fold at a time, sqrt((k−1)/k Σ_j (x_j − x̄)²). Pairs are still counted within
+folds, because the scores of two students are not comparable. A ratio with denominator 0 is 0.
 
-A threshold that is measured on the rows it was chosen on flatters itself. So each fold is measured at the
-threshold chosen on the other folds (at 0 if these hold one side of the truth only). What optimism remains is
-that of picking the best of many points.
+A threshold evaluated on the rows it was chosen on is biased. Each fold is therefore evaluated at the
+threshold chosen on the other folds (at 0 if these have rows of one side only). The remaining bias is that of
+choosing the best of many points.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from core.types import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is maximised: a metric at the threshold of a rule. AUC needs no threshold.
+    """The objective of a search: a metric at the threshold of a rule. AUC needs no threshold.
 
     budget: the largest false-positive rate, for the rule ``"fpr"``.
     """

@@ -1,4 +1,4 @@
-"""The search for one student's hyper-parameters: every point on every fold, or fewer and fewer of them."""
+"""Search for the hyper-parameters of one student: exhaustive, or by successive halving."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from core.students.folds import Budget, FoldResult
 from core.types import IntArray
 
 FINE = Budget()
-# Enough to rank: a relative gap of 1e-2 changes one decision in a thousand.
+# Sufficient to rank points: a relative gap of 1e-2 changes one decision in a thousand.
 COARSE = Budget(tolerance=1e-2, max_epochs=100, finish=0)
-# Successive halving: the share of the folds that a point has been measured on by the end of each rung but the
-# last; and one in how many points goes on from there. The last rung is exact and has all folds.
+# Successive halving: cumulative share of the folds used by the end of each rung but the last, and the inverse
+# of the share of points that survive a rung. The last rung uses all folds and a fine tolerance.
 _RUNGS = (0.2, 0.4, 0.7)
 _SURVIVORS = 4
 _FEWEST = 6
-# Held-out scores of one search: 4 GB.
+# Limit of the held-out scores of one search: 4 GB.
 _MOST_SCORES = 10**9
-# Scores to rate between two looks for a cancel.
+# Held-out scores to rate between two cancel checks.
 _RATED_AT_ONCE = 500_000
-# Positive rows to see before points are dropped, if the folds of the rungs have so many.
+# Minimum number of positive rows in the first rung, if the folds have as many.
 _POSITIVES = 25
 
 
@@ -53,15 +53,15 @@ def tune_student(
 
     points: specifications of one class, as ``StudentSpec.grid`` gives them.
 
-    strategy: ``"exhaustive"`` measures every point on every fold. ``"halving"`` measures all points on a few
-        folds, loosely, keeps the best quarter, and so on; what is left in the end is measured as
-        ``"exhaustive"`` measures all.
-    metric, threshold_rule, budget: what is maximised, see ``core.model_selection.scoring``. Of equal points
-        the one with the best AUC is taken, then the first.
+    strategy: ``"exhaustive"`` evaluates every point on every fold. ``"halving"`` (successive halving)
+        evaluates all points on a few folds with a coarse tolerance, keeps the best quarter, and repeats this
+        with more folds; the last survivors are evaluated as by ``"exhaustive"``.
+    metric, threshold_rule, budget: the objective, see ``core.model_selection.scoring``. Ties are resolved in
+        favour of the higher AUC, then of the first point.
     run: folds are fitted in its threads; reports stage ``"tuning"`` in fits.
 
-    Raises InvalidProblem: arguments out of bounds, a class or a rest that is in one fold only, more than 1e9
-    points × rows. Cancelled.
+    Raises InvalidProblem for arguments out of bounds, for a class (or rest) that is in one fold only, and for
+    more than 1e9 points × rows; Cancelled.
     """
     refuse(
         None if points else Fault("points", "empty", "at least one point is needed"),
@@ -87,7 +87,7 @@ def tune_student(
 
 
 class _Search:
-    """What is known of every point: its held-out scores as far as measured, score, error, gap and time."""
+    """State of a search: held-out scores of every point (NaN where not evaluated) and ``SearchResults``."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _Search:
         positives, negatives = folds.check_class(target)
         self.positives = positives
         self.pooled = bool((positives == 0).any() or (negatives == 0).any())
-        # Folds that hold the class come first, so that a rare class is seen by the first rung.
+        # Folds with many positives come first, so that the first rung includes rows of a rare class.
         self.fold_order = np.argsort(-positives, kind="stable")
         P = len(self.points)
         if P * len(self.truth) > _MOST_SCORES:
@@ -116,7 +116,7 @@ class _Search:
         self.results, self.auc = SearchResults(self.points), np.zeros(P)
 
     def plan(self, strategy: Strategy) -> list[tuple[int, NDArray[np.intp], Budget]]:
-        """Rungs: how many of the best points so far are fitted, on which folds, and how exactly."""
+        """The rungs: number of points to fit, folds to fit them on, and budget of the solver."""
         count, k = len(self.points), self.folds.n_folds
         rungs: list[tuple[int, NDArray[np.intp], Budget]] = []
         if strategy == "halving":
@@ -132,7 +132,7 @@ class _Search:
         return [*rungs, (count, self.fold_order, FINE)]
 
     def fit(self, alive: IntArray, new_folds: NDArray[np.intp], budget: Budget) -> Iterator[int]:
-        """Fit the points on the folds, several at a time; yields the number of fits after each fold."""
+        """Fit the points on the folds in parallel; yields the number of fits after each fold."""
         points = [self.points[index] for index in alive]
 
         def walk(number: int) -> tuple[IntArray, FoldResult]:
@@ -151,13 +151,13 @@ class _Search:
         """Score the points on the folds that they have been fitted on."""
         seen = np.flatnonzero(~np.isnan(self.values[alive[0]]))
         rows = HeldOutRows(self.truth[seen], self.folds.fold_of[seen], self.pooled)
-        # Never a point alone: numpy sums a single column in another order.
+        # At least two points: NumPy sums a single column in another order, which changes the rounding.
         size = max(2, _RATED_AT_ONCE // len(seen))
         for some in np.array_split(alive, max(1, len(alive) // size)):
             self.run.check_cancel()
             values = self.values[np.ix_(some, seen)]
-            found = rows.scores_of(values, self.measure, self.run)
-            self.results.score[some], self.results.error[some] = found
+            scores, errors = rows.scores_of(values, self.measure, self.run)
+            self.results.score[some], self.results.error[some] = scores, errors
             self.auc[some], _ = rows.scores_of(values, Measure("auc"))
         self.results.folds[alive] = len(np.unique(rows.fold_of))
 

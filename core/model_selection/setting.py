@@ -32,7 +32,7 @@ from core.types import BoolArray, FloatArray, IntArray, Matrix
 
 Report = Callable[[str], None]
 
-# Enough to rank candidates: teachers are fitted at their full precision once the choice is made.
+# Sufficient to rank candidates; the chosen teacher is fitted with its own tolerance afterwards.
 _TOLERANCE = 1e-2
 _MAX_EPOCHS = 300
 _ROWS_OF_A_CLASS = 60

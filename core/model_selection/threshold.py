@@ -44,9 +44,9 @@ def choose_threshold(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cuts:
-    """Every way to cut the examples by a threshold, from "no to all" to "yes to all".
+    """All distinct thresholds, from "reject all" to "accept all".
 
-    levels: the q distinct scores, falling. Cut c in 0..q says yes to levels[:c].
+    levels: the q distinct scores, falling. Cut c in 0..q accepts levels[:c].
     true_positives, false_positives: at each cut, (q + 1,). gaps: width of the gap that the cut lies in,
         (q + 1,); 0 for the first and the last cut.
     """
@@ -69,7 +69,7 @@ class _Cuts:
         )
 
     def values(self, rule: ThresholdRule, budget: float | None) -> FloatArray:
-        """What the rule maximises, at each cut; of whole numbers, so that equal means equal."""
+        """Objective of the rule at each cut, (q + 1,); computed from integers, so that ties are exact."""
         tp, fp = self.true_positives, self.false_positives
         positives, negatives = int(tp[-1]), int(fp[-1])
         if rule == "accuracy":

@@ -133,6 +133,7 @@ class _BlockDescent:
         certificate = self._certify(run)
         slow = self.gap > _SLOW * gap
         if newton:
+            # A smaller σ converges faster, as long as Newton's method solves the proximal problem easily.
             self.width.adapt(struggled=steps >= MAX_NEWTON_STEPS or self.gap > 0.999 * gap)
             self.slow, self.newton_next = 0, not slow
         else:
@@ -164,7 +165,7 @@ class _BlockDescent:
         self.mean[:], weights = 0.0, 0.0
         for epoch in range(1, _MAX_EPOCHS_PER_ROUND + 1):
             budget -= self._epoch(run)
-            self.mean += epoch * self.W
+            self.mean += epoch * self.W  # weighted average of the epochs, normalised below
             weights += epoch
             if (budget <= 0 and epoch >= _FEWEST_EPOCHS_PER_ROUND) or not len(self.active):
                 break
@@ -247,7 +248,7 @@ class _BlockDescent:
         def terms_of(block: slice) -> tuple[float, float, float, float]:
             scores = rows_of(problem.features, block) @ both
             labels = self.labels[block]
-            found = duality_terms(
+            terms = duality_terms(
                 scores[:, : problem.n_classes],
                 labels,
                 problem.bound,
@@ -256,7 +257,7 @@ class _BlockDescent:
                 self.classes[block],
                 self.counts[block],
             )
-            return *found, hinge_losses(scores[:, problem.n_classes :], labels)
+            return *terms, hinge_losses(scores[:, problem.n_classes :], labels)
 
         for block_losses, block_worst, block_scale, block_mean in self._map_blocks(terms_of):
             run.check_cancel()

@@ -91,6 +91,7 @@ class _MajoriseMinimise:
 
     def advance(self, run: Run) -> Certificate:
         """One step of Algorithm 2 and its certificate; reduces δ once P_δ is nearly minimal."""
+        # P_δ(θ), which a majorise-minimise step never increases
         before = self._smoothed_objective()
         self.iterations += 1
         try:
