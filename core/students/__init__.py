@@ -1,1 +1,1 @@
-"""Students: binary classifiers for one class each. ``fitting.fit_student`` fits the one that a spec names."""
+"""Students: binary classifiers of one class each, their specifications, and how they are fitted."""
