@@ -114,7 +114,7 @@ class _Responder:
             headers = dict(message.get("headers", ()))
             content_type = headers.get(b"content-type", b"")
             if message["status"] == 413 and content_type.startswith(b"text/plain"):
-                # The response of Starlette's body limit, which has a text of its own.
+                # Starlette's body limit answers 413 with plain text instead of a problem document.
                 await self.send_problem(body_too_large(self._scope))
                 self._replaced = True
                 return

@@ -95,7 +95,7 @@ def write_denials(store: Store, counts: Mapping[Subject, Denials]) -> None:
 
 
 class AuditWriter:
-    """Collects in the event loop and writes in one thread of its own."""
+    """Collects records in the event loop and writes them in a background thread."""
 
     def __init__(self, store: Store, authenticator: Authenticator) -> None:
         self._store = store

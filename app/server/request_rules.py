@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from app.http.problem import Problem
+from app.http.problem import Problem, ProblemError
 
 HEAD_BYTES: Final = 64 * 1024
 """Longest request line with headers, and the most bytes of chunk framing and trailers around a body."""
@@ -22,12 +22,8 @@ _FRAMING_PER_BYTE: Final = 16
 """Bytes of framing allowed for each byte of a chunked body; one chunk per byte needs fewer."""
 
 
-class BadRequest(Exception):
+class BadRequest(ProblemError):
     """The request breaks a rule and is answered with ``problem``."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.detail)
-        self.problem = problem
 
     @classmethod
     def malformed(cls, message: str) -> BadRequest:

@@ -1,4 +1,4 @@
-"""Runs a real `stms serve` with a folder and port of its own, and removes it afterwards."""
+"""Runs a real `stms serve` in a temporary folder on a free port, and deletes the folder afterwards."""
 
 from __future__ import annotations
 

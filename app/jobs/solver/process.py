@@ -81,7 +81,7 @@ class SolverHandle:
         threads: size of its libraries' own pools; 0: their default. niceness: its priority while it solves,
         0 to 19. spare: no job waits for it, so it also loads its libraries at that priority.
         """
-        # In a session of its own: Ctrl-C in the terminal is for the worker, which ends its solver itself.
+        # A new session keeps Ctrl-C in the terminal from the solver: the worker gets it and stops the solver.
         popen = subprocess.Popen(  # noqa: S603
             [*command, str(os.getpid()), str(niceness), "later" if spare else "now"],
             stdin=subprocess.PIPE,
