@@ -66,7 +66,9 @@ def query_seconds(student: PackedStudent, X: sp.csr_array) -> dict[str, Floats]:
     checks of ``PackedStudent``.
     """
     stored, dense = stored_entries(X), dense_rows(X)
-    coef, intercept, threshold = student.form.coef, student.form.intercept, student.threshold
+    if student.form.linear is None:
+        raise ValueError(f"a {student.form.kind} student is not one product")
+    (coef, intercept), threshold = student.form.linear, student.threshold
     queries = {
         "sparse": lambda i: coef[stored[i][0]].dot(stored[i][1]) + intercept >= threshold,
         "dense": lambda i: coef.dot(dense[i]) + intercept >= threshold,

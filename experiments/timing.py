@@ -81,10 +81,12 @@ def measure_against_teacher(
     chosen = np.random.default_rng(seed).integers(0, X.shape[0], min(_ROWS, X.shape[0]))
     rows = dense_rows(X[chosen])
     targets = [teacher.classes.index(student.label)] * len(rows)
-    own = _basis_of(student.map, rows)
+    own, linear = _basis_of(student.map, rows), student.form.linear
+    if linear is None:
+        raise ValueError(f"a {student.form.kind} student is not one product")
     queries = {
         **_teacher(teacher, _basis_of(teacher.map, rows), targets),
-        "student": _student(student.form.coef, student.form.intercept, student.threshold, own),
+        "student": _student(*linear, student.threshold, own),
     }
     with one_blas_thread():
         found = time_alternately(queries, len(rows))

@@ -2,6 +2,7 @@
 
     linear     φ(x) = (x', 1)
     nystroem   φ(x) = (k(x', L) W, 1), W = V Λ^(−1/2) from k(L, L) = V Λ Vᵀ     Williams and Seeger (2001)
+    kernel     the same with all training rows as L, the exact kernel
     fourier    φ(x) = (√(2/p) cos(Ωx' + β), 1), Ω ~ N(0, 2γ), β ~ U[0, 2π)      Rahimi and Recht (2007)
 
 x' is the standardised row, k(x, l) = exp(−γ‖x − l‖²). The constant 1 comes last, so there is always a bias.
@@ -14,6 +15,7 @@ from typing import get_args
 from core.data.dataset import validate_rows
 from core.errors import InvalidPackage
 from core.features.base import FeatureMap, scale_rule
+from core.features.choice import choose_features
 from core.features.fourier import FourierMap
 from core.features.linear import LinearMap
 from core.features.nystroem import NystroemMap
@@ -32,6 +34,8 @@ __all__ = [
 ]
 
 _MAPS: dict[str, type[FeatureMap]] = {one.kind: one for one in (LinearMap, NystroemMap, FourierMap)}
+_FITTED_AS = {"kernel": NystroemMap.kind}
+"""The exact kernel is a Nyström map whose landmarks are all rows."""
 
 
 def fit_feature_map(X: Matrix, spec: FeatureSpec, seed: int) -> FeatureMap:
@@ -39,7 +43,9 @@ def fit_feature_map(X: Matrix, spec: FeatureSpec, seed: int) -> FeatureMap:
 
     Raises InvalidProblem for unusable rows.
     """
-    return _MAPS[spec.kind].fit(validate_rows(X, None), spec, seed)
+    rows = validate_rows(X, None)
+    chosen = choose_features(spec, rows).spec
+    return _MAPS[_FITTED_AS.get(chosen.kind, chosen.kind)].fit(rows, chosen, seed)
 
 
 def feature_map_from_bytes(data: Buffer) -> FeatureMap:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from core.data.dataset import validate_rows
 from core.data.validation import QUIET, row_blocks
-from core.errors import InvalidPackage
+from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.features.base import FeatureMap, Folded, as_float64, kernel_standardisation
 from core.features.landmarks import choose_landmarks
-from core.features.spec import FeatureDtype, FeatureKind, FeatureSpec
+from core.features.spec import MAX_KERNEL_ROWS, FeatureDtype, FeatureKind, FeatureSpec
 from core.packed.codec import Arrays, Header, take_array
 from core.packed.maps import RbfBasis, frozen_array, map_from, map_header
 from core.solvers.threads import one_blas_thread
@@ -44,7 +44,11 @@ class NystroemMap(FeatureMap):
         root = np.sqrt(gamma)
         with one_blas_thread():
             rng = np.random.default_rng(seed)
-            landmarks = root * choose_landmarks(standardisation.apply(X), spec.n_components, rng)
+            scaled = standardisation.apply(X)
+            if spec.kind == "kernel":
+                landmarks = root * _all_rows(scaled)
+            else:
+                landmarks = root * choose_landmarks(scaled, spec.n_components, rng)
             basis = RbfBasis(standardisation.shift, root * standardisation.scale, landmarks)
             norms = np.einsum("ij,ij->i", landmarks, landmarks)
             eigenvalues, vectors = np.linalg.eigh(basis.finish(2.0 * (landmarks @ landmarks.T), norms))
@@ -83,6 +87,16 @@ class NystroemMap(FeatureMap):
 
     def _parts(self) -> tuple[Header, Arrays]:
         return map_header(self.basis), {"whitening": self.whitening, **self.basis.arrays()}
+
+
+def _all_rows(X: Matrix) -> NDArray[np.float64]:
+    """The different rows, (p, d). Raises InvalidProblem if there are too many rows for an exact kernel."""
+    n = X.shape[0]
+    if n > MAX_KERNEL_ROWS:
+        message = f"An exact kernel takes at most {MAX_KERNEL_ROWS} rows; there are {n}. Take nystroem."
+        raise InvalidProblem(Fault("features.kind", "too_many_rows", message))
+    dense = X if isinstance(X, np.ndarray) else X.toarray()
+    return np.unique(dense.astype(np.float64), axis=0)
 
 
 @QUIET

@@ -8,10 +8,11 @@ from typing import Annotated, Literal, TypeAlias, final
 from core.data.scaling_kind import Scaling
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
 
-FeatureKind: TypeAlias = Literal["linear", "nystroem", "fourier"]
+FeatureKind: TypeAlias = Literal["linear", "kernel", "nystroem", "fourier", "auto"]
 FeatureDtype: TypeAlias = Literal["float32", "float64"]
 
 MAX_GAMMA = 1e12
+MAX_KERNEL_ROWS = 5000
 
 
 @final
@@ -20,13 +21,17 @@ class FeatureSpec:
     """How raw rows become feature vectors φ(x). Raises InvalidProblem naming every wrong field."""
 
     kind: Annotated[
-        FeatureKind, Doc("Linear features, or an RBF kernel by Nyström or random Fourier features.")
+        FeatureKind,
+        Doc(
+            "Linear features, or an RBF kernel: exact (at most 5000 rows), by Nyström or by random Fourier"
+            " features. auto: linear for sparse or wide rows, exact for few rows, otherwise Nyström."
+        ),
     ] = "linear"
     n_components: Annotated[
         int,
         Ge(1),
         Le(20_000),
-        Doc("Landmarks (Nyström, at most so many) or frequencies (Fourier); ignored for linear."),
+        Doc("Landmarks (Nyström, at most so many) or frequencies (Fourier); linear and kernel ignore it."),
     ] = 500
     gamma: Annotated[
         float | None,

@@ -125,6 +125,8 @@ class Folds:
             gate=self.class_scores(number, target),
             gate_weights=self.teacher.teachers[number].gate_weights(target),
             rival=self.ranks[number].rival(target),
+            codes=self.labels,
+            class_weights=self.teacher.teachers[number].class_weights,
             teacher_cost=self.teacher_cost,
         )
         return Fold(number, target, problem, self.fold_of != number, self.single, self.norms)

@@ -6,7 +6,7 @@ from core.packed.calibration import (
     ProbitCalibration,
     SigmoidCalibration,
 )
-from core.packed.forms import Form, GaussianForm, LinearForm
+from core.packed.forms import Form, GaussianForm, LinearForm, PolytopeForm
 from core.packed.head import PackedHead
 from core.packed.labels import PackedLabels
 from core.packed.maps import FourierBasis, LinearBasis, PackedMap, RbfBasis
@@ -26,6 +26,7 @@ __all__ = [
     "PackedMap",
     "PackedStudent",
     "PackedTeacher",
+    "PolytopeForm",
     "ProbitCalibration",
     "RbfBasis",
     "SigmoidCalibration",

@@ -1,6 +1,7 @@
 """Decision forms: how a packed student computes its score from the basis values b(x) of a row.
 
     linear      score = coef·b + intercept
+    polytope    score = min_j (coef_j·b + intercept_j)
     gaussian    score = m / √(1 + v),  m = coef·b + intercept,  v = max(prior_variance − ‖factor b‖², 0)
 
 The gaussian form is that of a Gaussian process classifier with a probit likelihood: m and v are mean and
@@ -21,6 +22,7 @@ from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.calibration import Calibration, ProbitCalibration
 from core.packed.codec import Arrays, Header, take, take_array
 from core.packed.maps import Floats, frozen_array
+from core.packed.sparse import SparseRows
 
 Linear: TypeAlias = tuple[Floats, float]
 """(coef (p,), intercept) of coef·b + intercept."""
@@ -32,7 +34,7 @@ _NO_OVERFLOW = 1e200
 class Form(ABC):
     """A function from basis values (p,) to a score, and the teacher's score of the class as its gate.
 
-    coef, intercept: of the linear part, (p,).
+    coef: of the linear part, (p,), or of several linear functions, (q, p).
     """
 
     kind: ClassVar[str]
@@ -40,7 +42,6 @@ class Form(ABC):
     """The probability that the score is by itself; None if a calibration must be fitted."""
 
     coef: Floats
-    intercept: float
 
     @property
     @abstractmethod
@@ -59,6 +60,11 @@ class Form(ABC):
     @abstractmethod
     def block(self, basis: Floats) -> Floats:
         """Scores (n,) at basis values (n, p); not finite where float64 overflows."""
+
+    def on_stored(self, rows: SparseRows) -> Floats | None:
+        """Scores (n,) of sparse rows of a linear map by their stored entries; None if it needs all values."""
+        del rows
+        return None
 
     @abstractmethod
     def header(self) -> Header:
@@ -119,6 +125,9 @@ class LinearForm(Form):
         scores: Floats = basis @ self.coef + self.intercept
         return scores
 
+    def on_stored(self, rows: SparseRows) -> Floats:
+        return rows.dot(self.coef) + self.intercept
+
     def header(self) -> Header:
         """Without a kind, so that the packages of older versions stay as they are."""
         return {"intercept": self.intercept, "gate_intercept": self.gate_intercept}
@@ -128,6 +137,66 @@ class LinearForm(Form):
 
     def copied(self) -> LinearForm:
         return LinearForm(self.coef.copy(), self.intercept, self.gate_coef.copy(), self.gate_intercept)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PolytopeForm(Form):
+    """score = min_j (coef_j·b + intercept_j): positive inside of a convex polytope, one face a function.
+
+    coef: (q, p), q ≥ 1. intercept: (q,). gate_coef: (p,). All are kept as read-only float64.
+    Raises InvalidProblem.
+    """
+
+    kind: ClassVar[str] = "polytope"
+    coef: Floats
+    intercept: Floats
+    gate_coef: Floats
+    gate_intercept: float
+
+    def __post_init__(self) -> None:
+        coef = frozen_array(self.coef, "coef", (None, None))
+        object.__setattr__(self, "coef", coef)
+        object.__setattr__(self, "intercept", frozen_array(self.intercept, "intercept", (len(coef),)))
+        object.__setattr__(self, "gate_coef", frozen_array(self.gate_coef, "gate_coef", (None,)))
+        gate_intercept = finite_number(self.gate_intercept, "gate_intercept")
+        object.__setattr__(self, "gate_intercept", gate_intercept)
+
+    @property
+    def linear(self) -> Linear | None:
+        return (self.coef[0], float(self.intercept[0])) if len(self.coef) == 1 else None
+
+    @property
+    def gate(self) -> Linear:
+        return self.gate_coef, self.gate_intercept
+
+    def at(self, basis: Floats) -> float:
+        return float((self.coef.dot(basis) + self.intercept).min())
+
+    def block(self, basis: Floats) -> Floats:
+        scores: Floats = self.faces(basis).min(axis=1)
+        return scores
+
+    def faces(self, basis: Floats) -> Floats:
+        """The values of all functions, (n, q), at basis values (n, p); the smallest is the score."""
+        values: Floats = basis @ self.coef.T + self.intercept
+        return values
+
+    def on_stored(self, rows: SparseRows) -> Floats:
+        values = [rows.dot(coef) + shift for coef, shift in zip(self.coef, self.intercept, strict=True)]
+        scores: Floats = np.min(values, axis=0)
+        return scores
+
+    def header(self) -> Header:
+        return {"form": self.kind, "gate_intercept": self.gate_intercept}
+
+    def arrays(self) -> Arrays:
+        return {"coef": self.coef, "intercept": self.intercept, "gate_coef": self.gate_coef}
+
+    def copied(self) -> PolytopeForm:
+        return PolytopeForm(
+            self.coef.copy(), self.intercept.copy(), self.gate_coef.copy(), self.gate_intercept
+        )
 
 
 @final
@@ -196,6 +265,13 @@ def form_from(header: Header, arrays: Arrays) -> Form:
         form = LinearForm(
             coef=take_array(arrays, "coef"),
             intercept=take(header, "intercept", float),
+            gate_coef=take_array(arrays, "gate_coef"),
+            gate_intercept=take(header, "gate_intercept", float),
+        )
+    elif kind == PolytopeForm.kind:
+        form = PolytopeForm(
+            coef=take_array(arrays, "coef"),
+            intercept=take_array(arrays, "intercept"),
             gate_coef=take_array(arrays, "gate_coef"),
             gate_intercept=take(header, "gate_intercept", float),
         )

@@ -123,7 +123,10 @@ class PackedLabels(Sequence[str]):
             return [self[k] for k in range(*row.indices(self.K))]
         if not 0 <= row < self.K:
             raise IndexError(row)
-        return self._encoded(row).decode()
+        try:
+            return self._encoded(row).decode()
+        except UnicodeDecodeError as error:
+            raise InvalidPackage(f"The class name of row {row} is not UTF-8.") from error
 
     @cached_property
     def _fences(self) -> memoryview:
@@ -137,9 +140,13 @@ class PackedLabels(Sequence[str]):
         return self.read(start + first * _I64, start + end * _I64).cast("q")
 
     def _encoded(self, row: int) -> bytes:
+        if not 0 <= row < self.K:
+            raise InvalidPackage(f"The table of class names names row {row} of {self.K}.")
         start, stop = self._numbers("offsets", row, row + 2)
-        origin = self.places["text"].start
-        return bytes(self.read(origin + start, origin + stop)) if stop > start else b""
+        text = self.places["text"]
+        if not 0 <= start <= stop <= text.stop - text.start:
+            raise InvalidPackage(f"The class name of row {row} is not within the text.")
+        return bytes(self.read(text.start + start, text.start + stop)) if stop > start else b""
 
 
 class _Codes(Mapping[str, int]):

@@ -23,6 +23,11 @@ class SparseRows:
     n: int
     d: int
 
+    def dot(self, coef: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Products (n,) of the rows with ``coef`` (d,), from the stored entries."""
+        products = coef[self.indices] * self.values
+        return np.bincount(self.row_of, products, self.n).astype(np.float64, copy=False)
+
 
 def sparse_rows(indices: ArrayLike, values: ArrayLike, indptr: ArrayLike | None, d: int) -> SparseRows:
     """Checked rows. Raises InvalidProblem naming ``indices``, ``values`` or ``indptr``."""

@@ -58,7 +58,8 @@ class PackedStudent:
     calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
-        frozen_array(self.form.coef, "coef", (self.map.n_basis,))
+        for coef in np.atleast_2d(self.form.coef):
+            frozen_array(coef, "coef", (self.map.n_basis,))
         frozen_array(self.form.gate[0], "gate_coef", (self.map.n_basis,))
         object.__setattr__(self, "threshold", finite_number(self.threshold, "threshold"))
         if not isinstance(self.label, str):
@@ -149,16 +150,13 @@ class PackedStudent:
 
         indices, values: (nnz,), columns and values of the stored entries; entries of the same place add up.
         indptr: (n + 1,), where the rows begin, as in CSR; None means that there is one row.
-        A linear form on a linear map costs as much as there are stored entries; for others the rows are made
-        dense by blocks.
+        Linear functions on a linear map cost as much as there are stored entries; for others the rows are
+        made dense by blocks.
         """
         rows = sparse_rows(indices, values, indptr, self.map.n_columns)
-        linear = self.form.linear
-        if self.map.kind == "linear" and linear is not None:
-            coef, intercept = linear
-            products = coef[rows.indices] * rows.values
-            totals = np.bincount(rows.row_of, products, rows.n).astype(np.float64, copy=False)
-            return finite_scores(totals + intercept)
+        stored = self.form.on_stored(rows) if self.map.kind == "linear" else None
+        if stored is not None:
+            return finite_scores(stored)
         parts = [self.scores(block) for block in densified_blocks(rows)]
         return np.concatenate(parts) if parts else np.zeros(0)
 

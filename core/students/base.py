@@ -36,6 +36,7 @@ class Problem:
     positive: true where the example is of the class, (n,). gate: the teacher's score S^y, (n,).
     gate_weights: w_y with S^y = Φ w_y, (m,); None for a teacher that is not linear in φ.
     rival: r, the largest score of another class, (n,).
+    codes: class codes of the examples, (n,). class_weights: W with S = Φ Wᵀ, (K, m), of such a teacher.
     teacher_cost: multiplications of a query to the packed teacher.
     """
 
@@ -44,6 +45,8 @@ class Problem:
     gate: FloatArray
     gate_weights: FloatArray | None
     rival: FloatArray
+    codes: IntArray
+    class_weights: FloatArray | None
     teacher_cost: int = 0
 
     @property
@@ -65,6 +68,8 @@ class Problem:
             self.gate[rows],
             self.gate_weights,
             self.rival[rows],
+            self.codes[rows],
+            self.class_weights,
             self.teacher_cost,
         )
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from core.errors import Fault, InvalidProblem
 from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
 from core.students.base import MetadataValue, Need, StudentSpec
-from core.students.grid import GRIDS, Grid
+from core.students.grid import Grid, grid_of
 
 if TYPE_CHECKING:
     from core.run import Run
@@ -58,10 +57,7 @@ class GatedSpec(StudentSpec):
 
     def grid(self, choice: Any) -> tuple[Self, ...]:
         """The points of a ``Grid``, or of the one named, that differ for this method, C rising first."""
-        grid = GRIDS.get(choice) if isinstance(choice, str) else choice
-        if not isinstance(grid, Grid):
-            message = f"the grid must be one of {', '.join(GRIDS)} or a Grid, got {choice!r}"
-            raise InvalidProblem(Fault("tuning.grid", "no_grid", message))
+        grid = grid_of(choice)
         return tuple(
             replace(self, C=C, margin=margin, difficulty_floor=floor)
             for C, margin, floor in product(grid.C, self._margins(grid), self._floors(grid))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from core.errors import Fault, InvalidProblem
 from core.parameters import Doc, Ge, Gt, Le, MaxLen, MinLen, check_parameters
@@ -54,3 +54,12 @@ OPEN_GRID = Grid(
 """Further and coarser: C 1 to 1e6. Below C = 1 a student is its teacher's hyperplane; 126 points for gSVM."""
 
 GRIDS = {"paper": PAPER_GRID, "open": OPEN_GRID}
+
+
+def grid_of(choice: Any) -> Grid:
+    """A ``Grid``, or the one with a name. Raises InvalidProblem for anything else."""
+    grid = GRIDS.get(choice) if isinstance(choice, str) else choice
+    if not isinstance(grid, Grid):
+        message = f"the grid must be one of {', '.join(GRIDS)} or a Grid, got {choice!r}"
+        raise InvalidProblem(Fault("tuning.grid", "no_grid", message))
+    return grid

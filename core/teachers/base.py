@@ -49,10 +49,15 @@ class Teacher(ABC):
     def scores(self, examples: Examples, run: Run) -> FloatArray:
         """S, (n, K), float64; the class with the largest score is the answer. Raises Cancelled."""
 
+    @property
+    def class_weights(self) -> FloatArray | None:
+        """W with S = Φ Wᵀ, (K, m); None if the scores are not linear in φ."""
+        return None
+
     def gate_weights(self, target: int) -> FloatArray | None:
         """w_y with S^y = w_y·φ, (m,), of class code ``target``; None if S^y is not linear in φ."""
-        del target
-        return None
+        weights = self.class_weights
+        return None if weights is None else weights[target]
 
     @abstractmethod
     def pack(

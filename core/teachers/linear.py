@@ -53,10 +53,10 @@ class LinearTeacher(Teacher):
         """S of features Φ (n, m), shape (n, K), float64."""
         return matvec(features, self.weights, run)
 
-    def gate_weights(self, target: int) -> FloatArray:
-        """w_y, (m,)."""
-        weights: FloatArray = self.weights[target]
-        return weights
+    @property
+    def class_weights(self) -> FloatArray:
+        """W, (K, m)."""
+        return self.weights
 
     def pack(
         self, examples: Examples, classes: tuple[str, ...], metadata: Mapping[str, Any]

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidPackage, InvalidProblem
+from core.features.choice import FeatureChoice, choose_features
 from core.features.examples import Examples
 from core.features.maps import FeatureMap, feature_map_from_bytes, fit_feature_map
 from core.model_selection.folds import Folds, TunedTeacher, fold_assignment, refuse_lone_rows, tune_teacher
@@ -101,8 +102,15 @@ class Preparation:
             gate=np.ascontiguousarray(self.scores[:, target]),
             gate_weights=self.teacher.gate_weights(target),
             rival=self.ranks.rival(target),
+            codes=self.labels,
+            class_weights=self.teacher.class_weights,
             teacher_cost=self.teacher_cost,
         )
+
+    @property
+    def feature_choice(self) -> FeatureChoice:
+        """Which feature map was fitted, and why if the configuration left it open."""
+        return choose_features(self.config.features, self.examples.X)
 
     @property
     def teacher_cost(self) -> int:

@@ -50,6 +50,8 @@ def fit_student(features, case: Case, spec, run: Run = Run()):
         case.gate,
         case.gate_weights,
         np.zeros(len(case.gate)),
+        np.where(case.positive, 0, 1),
+        class_weights=None,
         degrees=case.difficulty,
     )
     return spec.fit(problem, run)

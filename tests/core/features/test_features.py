@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
 from core.errors import InvalidPackage, InvalidProblem
+from core.features.choice import FEW, MANY, WIDE, choose_features
 from core.features.landmarks import choose_landmarks
 from core.features.maps import (
     FourierMap,
@@ -24,7 +25,7 @@ from core.features.maps import (
     fit_feature_map,
     scale_rule,
 )
-from core.features.spec import FeatureSpec
+from core.features.spec import MAX_KERNEL_ROWS, FeatureSpec
 from core.packed.codec import decode, encode
 
 KINDS = ["linear", "nystroem", "fourier"]
@@ -39,6 +40,62 @@ def benchmark_set(name):
     if not (folder / f"{name}.npz").exists():
         pytest.skip(f"the benchmark set {name} is not in {folder} (set STMS_DATA)")
     return np.load(folder / f"{name}.npz", allow_pickle=False)
+
+
+class TestExactKernel:
+    @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+    def test_products_of_features_are_the_kernel_of_scikit_learn(self, make):
+        X = rows(n=60)
+        spec = FeatureSpec("kernel", gamma=0.05, scaling=Scaling.NONE)
+        features = fit_feature_map(make(X), spec, 0).transform(make(X))[:, :-1]
+        np.testing.assert_allclose(features @ features.T, rbf_kernel(X, gamma=0.05), atol=1e-8)
+
+    def test_equal_rows_are_one_landmark(self):
+        X = rows(n=20)
+        fitted = fit_feature_map(np.vstack([X, X]), FeatureSpec("kernel"), 0)
+        assert len(fitted.basis.landmarks) == 20
+
+    def test_it_comes_back_from_its_bytes(self):
+        fitted = fit_feature_map(rows(), FeatureSpec("kernel"), 0)
+        restored = feature_map_from_bytes(fitted.to_bytes())
+        np.testing.assert_array_equal(restored.transform(rows(seed=1)), fitted.transform(rows(seed=1)))
+
+    def test_too_many_rows_are_refused(self):
+        with pytest.raises(InvalidProblem) as caught:
+            fit_feature_map(np.zeros((MAX_KERNEL_ROWS + 1, 1)), FeatureSpec("kernel"), 0)
+        assert (caught.value.faults[0].field, caught.value.faults[0].code) == (
+            "features.kind",
+            "too_many_rows",
+        )
+
+
+class TestChoice:
+    @pytest.mark.parametrize(
+        ("X", "expected"),
+        [
+            (sp.csr_array((5000, 30_000)), {"kind": "linear"}),
+            (np.empty((5000, WIDE + 1)), {"kind": "linear"}),
+            (np.empty((FEW, 3)), {"kind": "kernel"}),
+            (np.empty((FEW + 1, 3)), {"kind": "nystroem", "n_components": 1000}),
+            (np.empty((MANY + 1, 3)), {"kind": "nystroem", "n_components": 500}),
+        ],
+    )
+    def test_auto_chooses_by_the_shape_of_the_rows_and_says_why(self, X, expected):
+        chosen = choose_features(FeatureSpec("auto", gamma=0.5), X)
+        values = chosen.as_dict()
+        assert str(values.pop("reason")).endswith(".")
+        assert values == expected
+        assert chosen.spec.gamma == 0.5
+
+    def test_a_kind_that_was_given_is_kept(self):
+        spec = FeatureSpec("fourier", n_components=7)
+        chosen = choose_features(spec, rows())
+        assert chosen.spec is spec
+        assert chosen.as_dict() == {"kind": "fourier", "n_components": 7}
+
+    def test_the_map_of_auto_is_the_map_of_the_chosen_kind(self):
+        automatic, named = (fit_feature_map(rows(), FeatureSpec(kind), 3) for kind in ("auto", "kernel"))
+        assert automatic.to_bytes() == named.to_bytes()
 
 
 class TestSpec:

@@ -15,6 +15,7 @@ from core.packed import (
     LinearBasis,
     LinearForm,
     PackedStudent,
+    PolytopeForm,
     ProbitCalibration,
     RbfBasis,
     SigmoidCalibration,
@@ -58,6 +59,52 @@ def test_the_gaussian_score_is_the_mean_over_the_spread(kind: str, scale: float)
     sparse = student.scores_sparse(columns, X.ravel(), np.arange(0, X.size + 1, D))
     np.testing.assert_allclose(sparse, expected, rtol=1e-12, atol=1e-14)
     assert len(rows) == X.size
+
+
+@pytest.mark.parametrize("kind", list(MAPS))
+def test_the_polytope_score_is_the_smallest_of_its_functions(kind: str):
+    packed = MAPS[kind]
+    coef, shift = RNG.normal(size=(3, packed.n_basis)), RNG.normal(size=3)
+    form = PolytopeForm(coef, shift, RNG.normal(size=packed.n_basis), 0.5)
+    student = PackedStudent(packed, form, 0.1, "a")
+    values = packed.block(X) @ coef.T + shift
+    expected = values.min(axis=1)
+    np.testing.assert_allclose(student.scores(X), expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose([student.score(x) for x in X], expected, rtol=1e-12, atol=1e-14)
+    ask = row_scorer(student)
+    np.testing.assert_allclose([ask(x) for x in X.tolist()], expected, rtol=1e-12, atol=1e-14)
+    sparse = student.scores_sparse(np.tile(np.arange(D), len(X)), X.ravel(), np.arange(0, X.size + 1, D))
+    np.testing.assert_allclose(sparse, expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(student.rejection(X), student.gate(X) - expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(form.faces(packed.block(X)).argmin(axis=1), values.argmin(axis=1))
+    restored = PackedStudent.from_bytes(student.to_bytes(), digest=student.digest)
+    np.testing.assert_array_equal(restored.scores(X), student.scores(X))
+    assert restored.to_bytes() == student.to_bytes()
+
+
+def test_a_polytope_of_one_function_is_linear():
+    form = PolytopeForm([[1.0, 2.0]], [0.5], [0.0, 1.0], 0.25)
+    student = PackedStudent(LinearBasis(2), form, 0.0, "a")
+    linear = PackedStudent(LinearBasis(2), LinearForm([1.0, 2.0], 0.5, [0.0, 1.0], 0.25), 0.0, "a")
+    assert form.linear is not None
+    np.testing.assert_array_equal(student.scores(X[:, :2]), linear.scores(X[:, :2]))
+
+
+@pytest.mark.parametrize(
+    ("parts", "field"),
+    [
+        ({"coef": np.zeros((0, 2))}, "coef"),
+        ({"coef": [[1.0, np.nan]]}, "coef"),
+        ({"intercept": [0.0, 1.0]}, "intercept"),
+        ({"gate_coef": [np.inf, 0.0]}, "gate_coef"),
+        ({"gate_intercept": np.nan}, "gate_intercept"),
+    ],
+)
+def test_parts_of_a_polytope_that_cannot_be_used_are_named(parts, field):
+    usable = {"coef": [[1.0, 2.0]], "intercept": [0.0], "gate_coef": [0.0, 0.0], "gate_intercept": 0.0}
+    with pytest.raises(InvalidProblem) as caught:
+        PolytopeForm(**usable | parts)
+    assert caught.value.faults[0].field == field
 
 
 def test_without_a_factor_and_without_prior_variance_it_is_the_linear_form():
@@ -167,7 +214,8 @@ def test_a_form_for_another_map_is_refused():
 
 
 def test_a_copy_shares_no_memory_and_tells_its_size():
-    for form in (gaussian().form, LinearForm(np.ones(4), 0.0, np.ones(4), 0.0)):
+    polytope = PolytopeForm(np.ones((2, 4)), np.zeros(2), np.ones(4), 0.0)
+    for form in (gaussian().form, LinearForm(np.ones(4), 0.0, np.ones(4), 0.0), polytope):
         copy = form.copied()
         for name, array in form.arrays().items():
             assert not np.shares_memory(array, copy.arrays()[name])

@@ -30,6 +30,29 @@ def packed(
     return PackedHead.from_bytes(encode(head_header(kind), given), PackedLabels.of(names), read=read)
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [("offsets", 1, -1), ("offsets", 1, 10**6), ("offsets", 2, 2**62), ("text", 0, 0xFF)],
+)
+def test_a_table_whose_names_are_damaged_says_so(name: str, place: int, value: int):
+    """Found by fuzzing: such a table raised ValueError or UnicodeDecodeError."""
+    header, parts = decode(PackedLabels.of(NAMES).to_bytes(), PackedLabels.FORMAT)
+    parts = {key: np.array(part) for key, part in parts.items()}
+    parts[name][place] = value
+    table = PackedLabels.from_bytes(encode(header, parts))
+    with pytest.raises(InvalidPackage):
+        list(table)
+
+
+def test_a_hash_that_leads_to_no_row_says_so():
+    header, parts = decode(PackedLabels.of(NAMES).to_bytes(), PackedLabels.FORMAT)
+    parts = {key: np.array(part) for key, part in parts.items()}
+    parts["rows"][:] = 5
+    table = PackedLabels.from_bytes(encode(header, parts))
+    with pytest.raises(InvalidPackage):
+        table.find("cat")
+
+
 def test_every_label_is_found_and_no_other():
     table = PackedLabels.from_bytes(PackedLabels.of(NAMES).to_bytes())
     assert [table.find(name) for name in NAMES] == list(range(5))

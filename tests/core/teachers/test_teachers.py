@@ -40,13 +40,20 @@ def crammer_singer_objective(W, features, labels, C: float) -> float:
 def test_the_teacher_reaches_the_objective_of_liblinear(C: float):
     features, labels = problem()
     reference = LinearSVC(
-        multi_class="crammer_singer", C=C / len(labels), fit_intercept=False, tol=1e-8, max_iter=200_000
+        multi_class="crammer_singer",
+        C=C / len(labels),
+        fit_intercept=False,
+        tol=1e-8,
+        max_iter=200_000,
+        random_state=0,
     ).fit(features, labels)
     teacher = fit_ssvm(features, labels, 4, C=C, tolerance=1e-6, max_epochs=100_000)
     expected = crammer_singer_objective(reference.coef_, features, labels, C)
-    assert crammer_singer_objective(teacher.weights, features, labels, C) == pytest.approx(expected, rel=1e-4)
+    objective = crammer_singer_objective(teacher.weights, features, labels, C)
+    # No weights lie below the minimum, and LIBLINEAR stops above it (at C = 5000 by 1e-4).
+    assert objective <= expected * (1 + 1e-4)
     assert teacher.summary is not None
-    assert teacher.summary.objective == pytest.approx(expected, rel=1e-4)
+    assert teacher.summary.objective == pytest.approx(objective, rel=1e-9)
     assert 0.0 <= teacher.summary.relative_gap <= 1e-6
     assert teacher.summary.status == "converged"
 
