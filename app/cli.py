@@ -24,6 +24,7 @@ from app.commands import (
     query,
     reproduce,
     train,
+    usage,
     workers,
 )
 from app.commands.output import CommandFailed, print_failure, say
@@ -34,7 +35,8 @@ _ABOUT = """Single-teacher multi-student classification: train one teacher and a
 then ask “is this the target class?” at the cost of one student.
 
 Start with `stms demo`, or with `stms serve` and then `stms train FILE --model NAME`.
-The address of a server comes from --server or STMS_URL, the API key from --api-key or STMS_API_KEY.
+The address of a server comes from --server or STMS_URL, the API key from STMS_API_KEY or, on the server's
+machine, from the file admin.key in STMS_DATA_DIR or ./stms-data.
 Exit codes: 0 success, 1 failure, 2 invalid usage."""
 
 
@@ -73,6 +75,7 @@ def build() -> typer.Typer:
     app.add_typer(jobs.commands, name="jobs", help="Training jobs.", rich_help_panel=remote)
     app.add_typer(models.commands, name="models", help="Models, versions, aliases.", rich_help_panel=remote)
     app.command(rich_help_panel=remote)(workers.workers)
+    app.command(rich_help_panel=remote)(usage.usage)
     app.command(rich_help_panel=remote)(query.query)
     app.command(rich_help_panel=remote)(audit.audit)
     app.command(rich_help_panel=remote)(ping.ping)

@@ -2,42 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import metadata
+from pathlib import Path
+from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.api import audit, datasets, docs, health, jobs, keys, models, openapi, predict, teachers, workers
+from app.api import datasets, docs, health, jobs, keys, models, openapi, operation, predict, teachers
 from app.api.app import StmsApi
 from app.api.dependencies import AppContext
 from app.api.errors import install_error_handlers
 from app.api.middleware import RequestMiddleware
+from app.api.sse import EventStreams
 from app.auth.audit_writer import AuditWriter
 from app.auth.authenticator import Authenticator, check_binding
 from app.auth.rate_limit import RateLimiter
-from app.domain.entities import JobState
+from app.auth.shares import Budgets
 from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
 from app.http.client_address import TrustedProxies
 from app.logs import mask_logs
+from app.processes.file_reader import FileReader
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
 from app.processes.scoreboard import Scoreboard, State
 from app.processes.tuning import keep_freed_memory, limit_blas_threads
 from app.server.server import Server
+from app.services.first_key import ensure_first_key
+from app.services.health import Probes, database_health
 from app.serving.cache import ModelCache
 from app.serving.loader import DatabaseSource
 from app.serving.open_inference.handler import InferenceHandler
 from app.serving.pipeline import QueryPipeline
+from app.serving.predictor import Predictor
 from app.serving.query.handler import QueryHandler
 from app.serving.refresher import Refresher
 from app.serving.servable import make_servable
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
-from app.store.engine import open_database
+from app.store.engine import Timeouts, open_database, open_engine
 from app.store.migrate import require_current_schema
 from app.store.unit_of_work import Store
+
+_PROBE_SECONDS: Final = 2.0
+"""Longest statement, lock wait, pause and network delay of a health check."""
 
 
 def create_app(
@@ -63,15 +73,18 @@ def create_app(
         description=openapi.DESCRIPTION,
         version=metadata.version("stms"),
         lifespan=lifespan,
+        # A redirect would repeat the Host header of the request.
+        redirect_slashes=False,
         # `app.api.docs` serves these pages with its own security headers.
         docs_url=None,
         redoc_url=None,
     )
-    app.add_middleware(RequestMiddleware, max_inflight=settings.max_inflight_requests, exempt=health.PATHS)
-    install_error_handlers(app)
     # Uploads are streamed, with limits of their own: see `app.api.uploads`.
+    streamed = [datasets.router.prefix, teachers.router.prefix]
+    app.add_middleware(RequestMiddleware, exempt=health.PATHS, streamed=streamed)
+    install_error_handlers(app)
     limits = {predict: settings.max_query_bytes, datasets: None, teachers: None}
-    for part in (datasets, jobs, models, teachers, predict, keys, audit, workers, health, docs):
+    for part in (datasets, jobs, models, teachers, predict, keys, operation, health, docs):
         app.include_router(part.router, max_body_size=limits.get(part, settings.max_body_bytes))
     return app
 
@@ -80,8 +93,9 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
     process: what a parent of several processes passes to each; by default this process is the only one.
-    Raises InsecureBinding if the address requires API keys and there are none, Unavailable if the database
-    cannot be reached, SchemaOutdated if it was not upgraded, and CannotListen.
+    Makes the first API key, as `check_database`. Raises NoFirstKey if that is impossible, InsecureBinding if
+    the address requires API keys and there is no valid one, Unavailable if the database cannot be reached,
+    SchemaOutdated if it was not upgraded, and CannotListen.
     """
     check_database(settings)
     keep_freed_memory()
@@ -98,6 +112,7 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
         tick=app.tick,
         fast_path=app.fast_path,
         max_connections_per_address=settings.max_connections_per_address,
+        key_share=settings.key_share,
         proxies=TrustedProxies(settings.proxies),
     )
     app.metrics.add_labelled_counter(
@@ -114,23 +129,88 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     settings = app.settings
     store = Store(open_database(settings, "api"))
     stack.callback(store.dispose)
-    if queue is None:
-        from app.jobs.engine.client import DbosQueue
-
-        opened = DbosQueue(settings)
-        stack.callback(opened.close)
-        queue = opened
-    files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
+    probes = _open_probes(settings, queue, app.metrics, stack)
+    queue = queue or _open_queue(settings, stack)
+    files = BlobCache.of(settings)
     metrics, source = app.metrics, DatabaseSource(store, files)
+    # The poll of the registry must not wait for a connection behind other requests.
+    registry_store = Store(open_database(settings, "api", pool_size=1))
+    stack.callback(registry_store.dispose)
+    registry = DatabaseSource(registry_store, files)
     authenticator = Authenticator(settings, RateLimiter(settings, scoreboard))
+    shown = settings.metrics_models
+    metrics.shows_models = lambda: not authenticator.has_customers if shown is None else shown
     audit_writer = AuditWriter(store, authenticator)
-    cache = ModelCache(source, budget=settings.cache_bytes, serve=make_servable)
+    cache = ModelCache(
+        source, budget=settings.cache_bytes, serve=make_servable, move_seconds=settings.move_seconds
+    )
     stack.callback(cache.close)
-    refresher = Refresher(source, authenticator, cache, seconds=settings.refresh_seconds)
+    refresher = Refresher(registry, authenticator, cache, seconds=settings.refresh_seconds)
     stack.push_async_callback(refresher.stop)
-    pipeline = QueryPipeline(settings, authenticator, cache, metrics, audit_writer)
+    budgets = Budgets(settings)
+    pipeline = QueryPipeline(settings, authenticator, cache, metrics, audit_writer, budgets)
     stack.callback(pipeline.close)
-    metrics.add_gauge("stms_queries_in_flight", "Queries in progress.", lambda: pipeline.inflight)
+    _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)
+    await refresher.start()
+    audit_writer.start()
+    stack.push_async_callback(audit_writer.stop)
+    predictor = Predictor(settings)
+    stack.callback(predictor.close)
+    event_streams = EventStreams(store, settings.max_streams_per_key, app.stopping, authenticator.is_valid)
+    stack.callback(event_streams.close)
+    metrics.add_gauge("stms_event_streams", "Open event streams of jobs.", event_streams.count)
+    context = AppContext(
+        settings,
+        store,
+        queue,
+        authenticator,
+        cache,
+        refresher,
+        metrics,
+        files,
+        audit_writer,
+        predictor,
+        event_streams,
+        budgets,
+        probes,
+        _open_reader(settings, metrics, stack),
+    )
+    app.state.context = context
+
+    async def is_ready() -> bool:
+        return health.is_ready(await health.run_checks(context))
+
+    inference_handler = InferenceHandler(pipeline, store, files, audit_writer, is_ready)
+    stack.callback(inference_handler.close)
+    app.serve_queries(QueryHandler(pipeline), inference_handler)
+
+
+def _open_probes(
+    settings: Settings, queue: JobQueue | None, metrics: Metrics, stack: AsyncExitStack
+) -> Probes:
+    """The health checks, which share no connection with anything else. queue: only for tests."""
+    timeouts = Timeouts(*[_PROBE_SECONDS] * 4)
+    store = Store(open_engine(settings.app_database_url, pool_size=1, timeouts=timeouts, part="health"))
+    stack.callback(store.dispose)
+    queue = queue or _open_queue(settings, stack)
+    probes = Probes(lambda: database_health(store, queue, settings.takeover_seconds), metrics.render)
+    stack.callback(probes.close)
+    metrics.add_job_states(lambda: probes.jobs)
+    return probes
+
+
+def _open_queue(settings: Settings, stack: AsyncExitStack) -> JobQueue:
+    from app.jobs.engine.client import DbosQueue
+
+    queue = DbosQueue(settings)
+    stack.callback(queue.close)
+    return queue
+
+
+def _register_metrics(
+    metrics: Metrics, budgets: Budgets, cache: ModelCache, limiter: RateLimiter, refresher: Refresher
+) -> None:
+    metrics.add_gauge("stms_queries_in_flight", "Queries in progress.", lambda: budgets.queries.used)
     metrics.add_gauge("stms_cache_bytes", "Bytes of loaded students and teachers.", lambda: cache.size)
     metrics.add_gauge("stms_cache_entries", "Loaded students and teachers.", lambda: len(cache))
     metrics.add_counter("stms_cache_hits", "Look-ups of students that were in memory.", lambda: cache.hits)
@@ -139,39 +219,43 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
         "Look-ups of students and teachers that were not in memory.",
         lambda: cache.misses,
     )
-    metrics.add_job_states(lambda: _count_jobs(store))
+    metrics.add_gauge("stms_references", "References that are followed.", lambda: cache.reference_count)
     metrics.add_labelled_counter(
-        "stms_refused", "Requests refused by reason.", authenticator.rate_limiter.refused
+        "stms_reference_moves_failed", "Moved references that were not preloaded.", cache.moves_failed
     )
-    await refresher.start()
-    audit_writer.start()
-    stack.push_async_callback(audit_writer.stop)
-    context = AppContext(
-        settings, store, queue, authenticator, cache, refresher, metrics, files, audit_writer
+    metrics.add_gauge(
+        "stms_reference_lag_seconds",
+        "Age of the served state of the registry, in seconds: the largest of all processes.",
+        lambda: refresher.lag_seconds,
+        combine=max,
     )
-    app.state.context = context
-    inference_handler = InferenceHandler(
-        pipeline, store, files, audit_writer, lambda: health.is_ready(health.run_checks(context))
+    metrics.add_labelled_counter("stms_refused", "Requests refused by reason.", limiter.refused)
+    metrics.add_labelled_counter(
+        "stms_shed", "Requests refused for lack of capacity, by budget.", budgets.refused
     )
-    stack.callback(inference_handler.close)
-    app.serve_queries(QueryHandler(pipeline), inference_handler)
 
 
-def _count_jobs(store: Store) -> Mapping[str, int] | None:
-    try:
-        with store.read() as uow:
-            return {state.value: uow.jobs.count(state) for state in JobState}
-    except Unavailable:
-        return None
+def _open_reader(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> FileReader:
+    reader = FileReader.of(settings)
+    stack.callback(reader.close)
+    metrics.add_gauge("stms_files_reading", "Uploaded files that are being read.", lambda: reader.reading)
+    metrics.add_gauge("stms_files_waiting", "Uploaded files that wait to be read.", lambda: reader.waiting)
+    metrics.add_labelled_counter("stms_files_unread", "Uploaded files not read by reason.", reader.failures)
+    return reader
 
 
-def check_database(settings: Settings) -> None:
-    """Raise the errors of `run_api` that concern the database, without starting anything."""
+def check_database(settings: Settings) -> Path | None:
+    """Raise the errors of `run_api` that concern the database, without starting anything.
+
+    Makes the first API key if keys are required and there never was one; returns its file if so.
+    """
     store = Store(open_database(settings, "api"))
     try:
         require_current_schema(store.engine)
+        made = ensure_first_key(store, settings.data_dir) if settings.require_keys else None
         check_binding(settings, store)
     except SQLAlchemyError as error:
         raise Unavailable("The database cannot be reached.", code="database_unavailable") from error
     finally:
         store.dispose()
+    return made

@@ -34,24 +34,47 @@ class Settings(BaseSettings):
     drain_seconds: float = Field(
         10.0, gt=0, description="Longest time for requests in progress after SIGTERM, in seconds."
     )
-    require_keys: bool | None = Field(
-        None, description="Require API keys; empty: if at least one key exists or host is not loopback."
+    require_keys: bool = Field(
+        True, description="Require API keys; false: accept local requests without one, on loopback only."
     )
 
     max_upload_bytes: int = Field(2 * 1024**3, ge=1024, description="Largest data set file.")
     max_body_bytes: int = Field(1024**2, ge=1024, description="Largest JSON body outside queries.")
     max_query_bytes: int = Field(16 * 1024**2, ge=1024, description="Largest query body.")
     max_query_rows: int = Field(100_000, ge=1, description="Most rows in one query.")
+    max_query_work: int = Field(
+        20_000_000_000,
+        ge=1,
+        description="Most multiply-adds that the rows of one query or prediction cost; one row may be more.",
+    )
     max_rows: int = Field(5_000_000, ge=1, description="Most rows in a data set.")
     max_columns: int = Field(1_000_000, ge=1, description="Most columns in a data set.")
     max_dataset_bytes: int = Field(
         4 * 1024**3, ge=1024**2, description="Largest data set in memory, regardless of the size of its file."
     )
-    max_queued_jobs: int = Field(
-        1000, ge=1, description="Waiting training jobs beyond which new ones get 429."
+    reader_memory_bytes: int | None = Field(
+        None,
+        ge=128 * 1024**2,
+        description="Private memory of the process that reads one uploaded file; empty: a third of the "
+        "memory of the container or machine, divided by api_processes.",
     )
-    max_queued_jobs_per_key: int | None = Field(
-        None, ge=1, description="The same for each API key; empty: no limit per key."
+    reader_seconds: float = Field(
+        600.0, gt=0, description="Longest processor time to read one uploaded file, in seconds."
+    )
+    max_waiting_files: int = Field(
+        8,
+        ge=0,
+        description="Uploaded files of one server process that wait to be read before new ones get 429.",
+    )
+    max_queued_jobs: int = Field(
+        10_000, ge=1, description="Waiting training jobs beyond which new ones get 429."
+    )
+    max_unfinished_jobs_per_key: int | None = Field(
+        None,
+        ge=1,
+        # The second name is the old one, from when running jobs were not counted.
+        validation_alias=AliasChoices("STMS_MAX_UNFINISHED_JOBS_PER_KEY", "STMS_MAX_QUEUED_JOBS_PER_KEY"),
+        description="Queued and running jobs of one API key beyond which new ones get 429; empty: no limit.",
     )
     max_inflight_queries: int = Field(
         256, ge=1, description="Queries in progress beyond which new ones get 429."
@@ -64,6 +87,12 @@ class Settings(BaseSettings):
     max_inflight_requests: int = Field(
         64, ge=1, description="Other requests in progress beyond which new ones get 429."
     )
+    key_share: float = Field(
+        0.25,
+        gt=0,
+        le=1,
+        description="Part of each of these three budgets that one API key may take, at least one request.",
+    )
     max_connections: int = Field(
         4096, ge=1, description="Open connections of one server process beyond which new ones get 429."
     )
@@ -72,6 +101,25 @@ class Settings(BaseSettings):
         ge=0,
         description="The same for one address, except loopback and trusted proxies; 0: no limit.",
     )
+    quota_stored_bytes: int = Field(
+        1024**4, ge=0, description="Bytes a tenant may store, unless an operator has set its quota."
+    )
+    quota_datasets: int = Field(10_000, ge=0, description="Data sets a tenant may have, likewise.")
+    quota_versions: int = Field(100_000, ge=0, description="Versions of models a tenant may have, likewise.")
+    quota_unfinished_jobs: int = Field(
+        1000, ge=0, description="Queued and running jobs a tenant may have, likewise."
+    )
+    max_uploads: int = Field(
+        32, ge=1, description="Uploads in progress beyond which new ones get 429; for one key its share."
+    )
+    max_inflight_upload_bytes: int = Field(
+        32 * 1024**3,
+        ge=1024**2,
+        description="Bytes of uploads in progress beyond which new ones get 429; for one key its share.",
+    )
+    max_streams_per_key: int = Field(
+        100, ge=1, description="Event streams of one API key in one server process; more get 429."
+    )
     rate_limit: float = Field(
         0.0,
         ge=0,
@@ -79,6 +127,16 @@ class Settings(BaseSettings):
         description="Requests per second of one API key, or of one address without a key; 0: no limit.",
     )
     rate_burst: int = Field(0, ge=0, le=10**6, description="Requests in one burst; 0: those of one second.")
+    metrics_models: bool | None = Field(
+        None,
+        description="Whether /metrics, which needs no key, tells names of models and tenants. Default: as "
+        "long as all keys belong to the tenant default.",
+    )
+    rate_work: int = Field(
+        1_000_000_000,
+        ge=0,
+        description="Multiply-adds of a prediction that count as one request of the rate limit; 0: none do.",
+    )
     auth_failure_rate: float = Field(
         10.0,
         ge=0,
@@ -104,6 +162,12 @@ class Settings(BaseSettings):
         gt=0,
         le=1,
         description="Interval at which a server polls for moved aliases and changed keys, in seconds.",
+    )
+    move_seconds: float = Field(
+        1.5,
+        gt=0,
+        le=60,
+        description="Longest preloading of a moved alias, in seconds; then queries use the new version.",
     )
 
     database_pool_size: int = Field(
@@ -139,6 +203,16 @@ class Settings(BaseSettings):
         ge=0,
         le=19,
         description="Niceness of solver processes; 19 is the lowest priority, servers have 0.",
+    )
+    solver_memory_bytes: int = Field(
+        0,
+        ge=0,
+        description="Memory limit of one solver process; 0: an equal part of the machine's or container's.",
+    )
+    solver_stall_seconds: float = Field(
+        600.0,
+        ge=0,
+        description="Time without answers and processor time after which a solver is killed; 0: never.",
     )
     idle_solvers: int = Field(
         1, ge=0, le=64, description="Idle solvers a worker keeps, with the data of a job in memory."

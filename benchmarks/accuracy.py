@@ -76,7 +76,7 @@ def run(names: list[str]) -> dict[str, dict[str, float]]:
         sigterm_as_exit(),
         tempfile.TemporaryDirectory(prefix="stms-bench-") as folder,
         temporary_server(Path(folder)) as server,
-        connect(server.address, None) as client,
+        connect(server.address, server.key) as client,
     ):
         for name in names:
             dataset = send_file(client, data_folder() / f"{name}.npz")

@@ -185,8 +185,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jobs = QUICK if options.quick else JOBS
     if options.fits_only:
         jobs = {name: (data, fits_only(body)) for name, (data, body) in jobs.items()}
-    for name in [name for name in os.environ if name.startswith("STMS_")]:
-        del os.environ[name]
     start = time.perf_counter()
     trees = [checkout(options.before), checkout(options.after)]
     with ThreadPoolExecutor(2) as pool:
@@ -281,6 +279,7 @@ def _environment(tree: Path, folder: Path, port: int) -> dict[str, str]:
         "STMS_DATA_DIR": str(folder / "data"),
         "STMS_SOLVER_THREADS": "1",
         "STMS_SOLVER_NICENESS": "0",
+        "STMS_REQUIRE_KEYS": "false",
     }
 
 
@@ -389,4 +388,6 @@ def _head() -> bytes:
 
 
 if __name__ == "__main__":
+    for variable in [name for name in os.environ if name.startswith("STMS_")]:
+        del os.environ[variable]
     sys.exit(main())

@@ -105,6 +105,36 @@ class Postgres:
             process.send_signal(Shutdown.IMMEDIATE.value)
             process.wait()
 
+    def restart_as_standby(self) -> None:
+        """Crash, and start again as a hot standby that waits for its promotion: it answers reads only."""
+        self.stop(Shutdown.IMMEDIATE)
+        signal_file = self._folder / "data" / "standby.signal"
+        signal_file.touch()
+        if self._identity:
+            os.chown(signal_file, self._identity["user"], self._identity["group"])
+        self.start()
+
+    def promote(self) -> None:
+        """Make a standby the primary, and wait until it accepts writes."""
+        with psycopg.connect(self.address(), autocommit=True) as connection:
+            connection.execute("SELECT pg_promote(true, 60)")
+
+    def set_read_only(self, *, on: bool) -> None:
+        """Have the server reject or accept writes in the transactions that begin from now on."""
+        with psycopg.connect(self.address(), autocommit=True) as connection:
+            connection.execute("SET default_transaction_read_only = off")
+            value = b"on" if on else b"off"
+            connection.execute(b"ALTER SYSTEM SET default_transaction_read_only = " + value)
+            connection.execute("SELECT pg_reload_conf()")
+
+    def end_sessions(self) -> int:
+        """End all sessions of clients; returns their number."""
+        query = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+        own = " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        with psycopg.connect(self.address(), autocommit=True) as connection:
+            row = connection.execute(query + own).fetchone()
+        return 0 if row is None else int(row[0])
+
     def create_database(self, name: str) -> str:
         """Create an empty database. Returns its URL."""
         with psycopg.connect(self.address(), autocommit=True) as connection:

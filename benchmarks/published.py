@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 
@@ -54,7 +55,9 @@ def publish(
         progress_total=len(students) + 1,
         created_at=time.time(),
         created_by="benchmark",
+        tenant=store.tenant,
     )
+    job = dataclasses.replace(job, alias_revision=models.alias_revision(store, model, alias))
     with store.begin() as uow:
         uow.jobs.add(job)
         for number, (label, student) in enumerate(students.items()):

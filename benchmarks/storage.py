@@ -52,7 +52,8 @@ def main() -> None:
 
 def measured(server: TemporaryServer, file: Path) -> dict[str, float]:
     """Upload a file, load its data set in new processes, and delete it."""
-    client = httpx.Client(base_url=server.address, timeout=600, trust_env=False)
+    headers = {"Authorization": f"Bearer {server.key}"}
+    client = httpx.Client(base_url=server.address, headers=headers, timeout=600, trust_env=False)
     with watched(api_of(server)) as most:
         begun = time.perf_counter()
         answer = client.post("/v1/datasets", params={"filename": file.name}, content=pieces_of(file))

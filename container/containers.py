@@ -103,16 +103,6 @@ def running(
         container.remove()
 
 
-def once(
-    engine: Engine, image: str, *command: str, volume: str, environ: Mapping[str, str] | None = None
-) -> str:
-    """Run a command in a new restricted container; returns its output. Raises EngineFailed."""
-    settings = [f"--env={key}={value}" for key, value in (environ or {}).items()]
-    return engine.run(
-        "run", "--rm", *NOTHING_MORE, f"--volume={volume}:/data", *settings, image, *command, timeout=120.0
-    )
-
-
 def until(what: str, holds: Callable[[], bool], seconds: float = READY_SECONDS) -> float:
     """Wait for a condition; returns the seconds. Raises EngineFailed with its name after the time limit."""
     started = time.monotonic()

@@ -119,6 +119,11 @@ def memory_peak(container: Container) -> int:
     return int(container.python(_PEAK))
 
 
+def first_key(container: Container) -> str:
+    """The API key that the service made at its first start."""
+    return container.python("print(open('/data/stms/admin.key').read())").strip()
+
+
 def signal_worker(container: Container, name: str) -> None:
     """Send a signal to the worker process of `stms serve`."""
     container.python(_SIGNAL % name)

@@ -26,7 +26,7 @@ from sklearn.metrics import f1_score
 
 from app.client import Client
 from container import inside
-from container.containers import MEMORY, Container, is_ready, once, remove_volume, running, until
+from container.containers import MEMORY, Container, is_ready, remove_volume, running, until
 from container.engines import Engine, engine_with
 from container.image import LARGEST_MB, Image, base_images, build, project_version
 from container.report import Report, tell
@@ -99,17 +99,16 @@ def look_at(image: Image, report: Report) -> None:
 def main_job(engine: Engine, image: Image, folder: Path, report: Report) -> None:
     """Start with an empty volume, train and query, then restart on the same volume and query again."""
     digits, flowers = write_digits(folder), write_flowers(folder)
-    once(engine, image.name, "db", "upgrade", volume=VOLUME)
-    key = once(engine, image.name, "keys", "create", "smoke", "--scope", "admin", volume=VOLUME).split()[-1]
-    report.say("An empty volume became a database, and a key was made.")
-    with serving(engine, image, key, report) as (container, client):
+    with serving(engine, image, report) as (container, client, key):
+        report.say("An empty volume became a database, and a key was made.")
         inside.examine(container, report)
         before = train_and_ask(client, digits, report)
         train_every_kind(client, flowers, report)
         report.figure(memory_peak_mb=round(inside.memory_peak(container) / 1e6))
         health(container, report)
         end_in_order(container, client.address, key, digits.X_test, report)
-    with serving(engine, image, key, report) as (container, client):
+    with serving(engine, image, report) as (container, client, again):
+        report.holds(key == again, "After a restart the key is the same.")
         after = ask(client, digits)
         same = all(np.array_equal(before[label], after[label]) for label in before)
         report.holds(same, "After a restart on the same volume every answer is the same.")
@@ -117,8 +116,8 @@ def main_job(engine: Engine, image: Image, folder: Path, report: Report) -> None
 
 
 @contextmanager
-def serving(engine: Engine, image: Image, key: str, report: Report) -> Iterator[tuple[Container, Client]]:
-    """Run API and worker in a container until they are ready; yields a client."""
+def serving(engine: Engine, image: Image, report: Report) -> Iterator[tuple[Container, Client, str]]:
+    """Run API and worker in a container until they are ready; yields a client and its API key."""
     started = time.monotonic()
     with running(engine, NAME, image.name, volume=VOLUME, environ=OPEN) as container:
         address = container.address()
@@ -126,8 +125,9 @@ def serving(engine: Engine, image: Image, key: str, report: Report) -> Iterator[
         ready = time.monotonic() - started
         report.figure(ready_s=min(round(ready, 1), report.figures.get("ready_s", float("inf"))))
         report.say(f"It is ready {ready:.1f} s after `run`.")
+        key = inside.first_key(container)
         with Client(address, key) as client:
-            yield container, client
+            yield container, client, key
 
 
 def train_and_ask(client: Client, digits: Digits, report: Report) -> dict[str, NDArray[np.bool_]]:

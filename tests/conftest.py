@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,6 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from app.processes.file_reader import FileReader
+from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
@@ -34,13 +38,29 @@ ON_BOTH_DATABASES = (
 """What `make test` runs on PostgreSQL, too: the SQL itself, the main job, and a killed worker."""
 
 
-def pytest_configure() -> None:
-    """Restore SIGINT, which a shell ignores in jobs that it starts in the background.
+SHARED_MEMORY = Path("/dev/shm")
+_MEMORY_NEEDED = 4 * 1024**3
 
-    An ignored signal is inherited: programs that tests start could not be interrupted by it.
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Restore SIGINT, and put temporary folders into memory if there is room.
+
+    A shell ignores SIGINT in jobs that it starts in the background, and an ignored signal is inherited:
+    programs that tests start could not be interrupted by it. Every commit of SQLite waits for the disk, which
+    takes a third of the time of the tests of the service.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker and config.option.basetemp is None and _free_bytes(SHARED_MEMORY) >= _MEMORY_NEEDED:
+        folder = tempfile.mkdtemp(prefix="stms-tests-", dir=SHARED_MEMORY)
+        config.option.basetemp = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def _free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free if os.access(folder, os.W_OK) else 0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -56,11 +76,45 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_spare_solvers() -> Iterator[None]:
-    """A solver kept ready for the next job costs seconds of a core: only tests of its own have one."""
+def _common_settings() -> Iterator[None]:
+    """Servers of tests have no spare solver, which costs seconds of a core, and need no API keys.
+
+    Tests of keys ask for them: ``Settings(require_keys=True)``, ``STMS_REQUIRE_KEYS=true``.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STMS_SPARE_SOLVER", "false")
+        patch.setenv("STMS_REQUIRE_KEYS", "false")
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_file_reader() -> Iterator[None]:
+    """Applications within the test process share the process that reads files; its start takes half a second.
+
+    An application with limits of its own has its own.
+    """
+    default, new = Settings(), FileReader.of
+    shared = new(default)
+    limits = ("reader_memory_bytes", "reader_seconds", "max_waiting_files")
+
+    def of(settings: Settings) -> FileReader:
+        same = all(getattr(settings, name) == getattr(default, name) for name in limits)
+        return _SharedReader(shared) if same else new(settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileReader, "of", of)
+        yield
+    shared.close()
+
+
+class _SharedReader(FileReader):
+    """A reader whose `close` leaves the shared one open."""
+
+    def __init__(self, shared: FileReader) -> None:
+        self.__dict__ = shared.__dict__
+
+    def close(self) -> None:
+        """The session closes it."""
 
 
 @pytest.fixture(scope="session")

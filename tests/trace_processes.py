@@ -18,13 +18,15 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 ROOT = Path(__file__).parents[1]
-FOLDER = "TRACE_FILES_FOLDER"
+FOLDER = "PYTHON_TRACE_FILES_FOLDER"
+"""The process that reads files gets no variables but those of Python."""
 ENTRIES = {
     ("uvicorn/protocols/http/httptools_impl.py", "run_asgi"),
     ("app/server/protocol.py", "data_received"),
     ("anyio/_backends/_asyncio.py", "run"),
     ("dbos/_core.py", "_execute_workflow_wthread"),
     ("concurrent/futures/thread.py", "run"),
+    ("app/processes/file_reader_main.py", "_work"),
     ("app/jobs/solver/process.py", "_read_answers"),
     ("app/jobs/solver/main.py", "serve"),
 }

@@ -50,6 +50,7 @@ class StmsApi(FastAPI):
     def serve_queries(self, queries: QueryHandler, inference: InferenceHandler) -> None:
         """Start to answer queries, on the fast path as well."""
         self.query_handler, self.inference_handler = queries, inference
+        self.fast_path.caller_of = queries.pipeline.authenticator.caller_of
         self.fast_path.respond = queries.try_respond
 
     def tick(self) -> None:

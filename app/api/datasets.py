@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from app.api import uploads
 from app.api.dependencies import Context, Trainer
@@ -13,9 +12,8 @@ from app.api.etags import etag, not_modified
 from app.api.paging import After, Limit, Page, link_next
 from app.api.schemas import DatasetView
 from app.domain.names import MAX_DISPLAY_NAME
-
-# The use cases are imported on first use: they load the file readers and SciPy, which a process that only
-# answers queries does not need.
+from app.ingest.reading import DatasetContent
+from app.services import datasets
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
 
@@ -66,19 +64,22 @@ async def upload(
     The digest of its bytes identifies it, so uploading the same file again changes nothing. The whole file is
     validated before it is stored; errors name row and column.
     """
-    from app.services import datasets
-
     parameters = {"name": name, "filename": filename, "format": file_format, "label_column": label_column}
-    async with uploads.receive_upload(request, context.settings.max_upload_bytes, context.files) as sent:
+    context.reader.check_queue()
+    limit = context.settings.max_upload_bytes
+    async with uploads.receive_upload(request, context, caller, "datasets", limit) as sent:
         options = _options(sent, parameters)
-        dataset, created = await run_in_threadpool(
-            datasets.register_dataset,
-            context.store,
-            context.files,
-            sent.file,
-            created_by=caller.id,
-            limits=context.settings,
-            **options,
+        dataset, created = await uploads.while_connected(
+            request,
+            lambda gone: datasets.register_dataset(
+                context.store_of(caller),
+                context.files,
+                sent.file,
+                created_by=caller.id,
+                limits=context.settings,
+                read=lambda order: context.reader.read(order, DatasetContent, gone),
+                **options,
+            ),
         )
     if not created:
         response.status_code = 200
@@ -92,14 +93,12 @@ def list_datasets(
     request: Request,
     response: Response,
     context: Context,
-    _caller: Trainer,
+    caller: Trainer,
     limit: Limit = 100,
     after: After = None,
 ) -> Page[DatasetView]:
     """All data sets, newest first."""
-    from app.services import datasets
-
-    page, has_more = datasets.list_datasets(context.store, limit=limit, after=after)
+    page, has_more = datasets.list_datasets(context.listed_store(request, caller), limit=limit, after=after)
     if has_more:
         link_next(request, response, page[-1].id)
     return Page(data=[DatasetView.of(dataset) for dataset in page], has_more=has_more)
@@ -107,12 +106,10 @@ def list_datasets(
 
 @router.get("/{dataset_id}", response_model=DatasetView)
 def get(
-    dataset_id: DatasetId, request: Request, response: Response, context: Context, _caller: Trainer
+    dataset_id: DatasetId, request: Request, response: Response, context: Context, caller: Trainer
 ) -> Any:
     """One data set: classes and their counts, ranges of its columns, and warnings."""
-    from app.services import datasets
-
-    dataset = datasets.get_dataset(context.store, dataset_id)
+    dataset = datasets.get_dataset(context.store_of(caller), dataset_id)
     headers = {"etag": etag(dataset.digest), "cache-control": "no-cache"}
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
@@ -121,11 +118,9 @@ def get(
 
 
 @router.delete("/{dataset_id}", status_code=204)
-def delete(dataset_id: DatasetId, context: Context, _caller: Trainer) -> None:
+def delete(dataset_id: DatasetId, context: Context, caller: Trainer) -> None:
     """Delete a data set that no unfinished job uses; jobs and models made from it stay."""
-    from app.services import datasets
-
-    datasets.delete_dataset(context.store, dataset_id)
+    datasets.delete_dataset(context.store_of(caller), dataset_id)
 
 
 def _options(sent: uploads.Upload, parameters: dict[str, str | None]) -> dict[str, str | None]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 
+from app.api.sse import EventStreams
 from app.auth.audit_writer import AuditWriter
-from app.auth.authenticator import Authenticator
+from app.auth.authenticator import Authenticator, authorise
+from app.auth.shares import Budgets
 from app.domain.entities import ApiKey
+from app.domain.names import MODEL_NAME
 from app.domain.ports import JobQueue
+from app.processes.file_reader import FileReader
 from app.processes.metrics import Metrics
+from app.services.health import Probes
 from app.serving.cache import ModelCache
+from app.serving.predictor import Predictor
 from app.serving.refresher import Refresher
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
@@ -32,6 +38,21 @@ class AppContext:
     metrics: Metrics
     files: BlobCache
     audit_writer: AuditWriter
+    predictor: Predictor
+    event_streams: EventStreams
+    budgets: Budgets
+    probes: Probes
+    reader: FileReader
+
+    def store_of(self, caller: ApiKey) -> Store:
+        """The store of the caller's tenant."""
+        return self.store.of_tenant(caller.tenant)
+
+    def listed_store(self, request: Request, caller: ApiKey) -> Store:
+        """The store whose rows a list shows: an operator who names no tenant sees those of all tenants."""
+        if "operator" in caller.scopes and "tenant" not in request.query_params:
+            return self.store.of_all_tenants()
+        return self.store_of(caller)
 
 
 # Both dependencies are async: FastAPI runs synchronous ones in a thread.
@@ -42,17 +63,36 @@ async def _context(request: Request) -> AppContext:
 
 Context = Annotated[AppContext, Depends(_context)]
 
+Tenant = Annotated[
+    str | None,
+    Query(
+        max_length=100,
+        pattern=MODEL_NAME,
+        description="For operators: the tenant to act in instead of the key's own.",
+    ),
+]
+
 
 class RequiresScope:
-    """Dependency that returns the caller's key. Raises NotAuthenticated, NotAuthorised and RateLimited."""
+    """Dependency that returns the caller's key, which the middleware has identified.
+
+    The key of an operator has the tenant that the request names. Raises NotAuthorised, also if any other key
+    names another tenant than its own.
+    """
 
     def __init__(self, scope: str) -> None:
         self._scope = scope
 
-    async def __call__(self, request: Request, context: Context) -> ApiKey:
-        return context.authenticator.authenticate(request.scope, self._scope)
+    async def __call__(self, request: Request, tenant: Tenant = None) -> ApiKey:
+        caller: ApiKey = request.state.caller
+        authorise(caller, self._scope)
+        if tenant is None or tenant == caller.tenant:
+            return caller
+        authorise(caller, "operator")
+        return replace(caller, tenant=tenant)
 
 
+Operator = Annotated[ApiKey, Depends(RequiresScope("operator"))]
 Administrator = Annotated[ApiKey, Depends(RequiresScope("admin"))]
 Trainer = Annotated[ApiKey, Depends(RequiresScope("train"))]
 Reader = Annotated[ApiKey, Depends(RequiresScope("query"))]

@@ -67,6 +67,9 @@ def _framework_error(request: Request, error: Exception) -> Response:
         problem = method_not_allowed(request.method, ", ".join(_methods_at(request)))
     elif error.status_code == 413:
         problem = body_too_large(request.scope)
+    elif isinstance(error.__cause__, ServiceError):
+        # Reading the body has failed, such as beyond the byte budget.
+        problem = problem_of(error.__cause__)
     elif isinstance(error.__cause__, ClientDisconnect):
         problem = problem_of(truncated("The client disconnected before the body was complete."))
     elif isinstance(error.__cause__, UnicodeDecodeError | RecursionError):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 from fastapi.routing import APIRoute
-from sqlalchemy.exc import SQLAlchemyError
 
 from app.api.dependencies import AppContext, Context
 from app.api.schemas import View
-from app.domain.errors import ServiceError
+from app.domain.errors import Unavailable
 from app.processes import metrics
-from app.store.migrate import schema_is_current
+from app.services import health
+from app.services.health import CheckFailed, DatabaseHealth, check
 
 router = APIRouter(tags=["operation"])
 
@@ -56,7 +55,7 @@ async def livez() -> Alive:
 
 
 @router.get("/readyz", response_model_exclude_none=True, responses={503: {"model": Readiness}})
-def readyz(
+async def readyz(
     context: Context,
     response: Response,
     verbose: Annotated[str | None, Query(description="Include the result of every check.")] = None,
@@ -64,15 +63,16 @@ def readyz(
     """Whether requests should be sent to this server; 503 if not.
 
     The server is ready without the job engine and without workers: it answers queries, and submitted jobs
-    wait in the database.
+    wait in the database. What depends on the database is checked at most once a second.
     """
-    checks = run_checks(context)
+    checks = await run_checks(context)
     ready = is_ready(checks)
     if not ready:
         response.status_code = 503
         response.headers["retry-after"] = "2"
     response.headers["cache-control"] = "no-store"
-    return Readiness(ready=ready, checks=None if verbose is None else checks)
+    views = [Check.model_validate(each, from_attributes=True) for each in checks]
+    return Readiness(ready=ready, checks=None if verbose is None else views)
 
 
 @router.get("/version")
@@ -82,89 +82,55 @@ async def version() -> Version:
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def get_metrics(context: Context) -> Response:
-    """Prometheus metrics of all server processes together."""
-    return Response(context.metrics.render(), headers={"content-type": metrics.CONTENT_TYPE})
+async def get_metrics(context: Context) -> Response:
+    """Prometheus metrics of all server processes together, at most a second old."""
+    await context.probes.refresh_jobs()
+    text = await context.probes.metrics_text.get()
+    if text is None:
+        raise Unavailable("The metrics could not be rendered in time.", code="metrics_unavailable")
+    return Response(text, headers={"content-type": metrics.CONTENT_TYPE})
 
 
-PATHS: Final = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
+PATHS: Final = frozenset(
+    route.path for route in router.routes if isinstance(route, APIRoute) and route.path != "/version"
+)
 """Paths that are answered even when the server sheds load."""
 
 
-def run_checks(context: AppContext) -> list[Check]:
-    """Run every check. Blocks."""
+async def run_checks(context: AppContext) -> list[health.Check]:
+    """The results of all checks; those of the database are at most a second old."""
+    found = await context.probes.database.get()
+    if found is None:
+        unknown = health.Check("database", False, True, "has not answered in time")
+        found = DatabaseHealth((unknown,), None)
     return [
-        _check("database", lambda: _database(context)),
-        _check("schema", lambda: _schema(context)),
-        _check("registry", lambda: _registry(context)),
-        _check("process", lambda: _process(context)),
-        _check("processes", lambda: _processes(context), needed=False),
-        _check("job_engine", lambda: _job_engine(context), needed=False),
-        _check("workers", lambda: _workers(context), needed=False),
+        *found.checks,
+        check("registry", lambda: _registry(context)),
+        check("process", lambda: _process(context)),
+        check("processes", lambda: _processes(context), needed=False),
     ]
 
 
-def is_ready(checks: list[Check]) -> bool:
+def is_ready(checks: list[health.Check]) -> bool:
     """Whether all needed checks succeeded."""
-    return all(check.ok for check in checks if check.needed)
-
-
-class _NotReadyError(Exception):
-    """Why a check failed, as a message for the operator."""
-
-
-def _check(name: str, run: Callable[[], str], *, needed: bool = True) -> Check:
-    try:
-        return Check(name=name, ok=True, needed=needed, detail=run())
-    except (_NotReadyError, ServiceError) as error:
-        return Check(name=name, ok=False, needed=needed, detail=str(error))
-
-
-def _database(context: AppContext) -> str:
-    with context.store.read():
-        return "answers"
-
-
-def _schema(context: AppContext) -> str:
-    try:
-        current = schema_is_current(context.store.engine)
-    except SQLAlchemyError as error:
-        raise _NotReadyError("cannot be read") from error
-    if not current:
-        raise _NotReadyError("is older than this program, or missing; run: stms db upgrade")
-    return "is up to date"
+    return all(each.ok for each in checks if each.needed)
 
 
 def _registry(context: AppContext) -> str:
     since = context.refresher.failing_since
     if since is not None:
-        raise _NotReadyError(f"could not be read for {time.time() - since:.1f} s; loaded models still answer")
+        raise CheckFailed(f"could not be read for {time.time() - since:.1f} s; loaded models still answer")
     return f"is up to date; {len(context.cache)} students and teachers are loaded"
 
 
 def _process(context: AppContext) -> str:
     if context.metrics.processes().draining:
-        raise _NotReadyError("is shutting down; try again over a new connection")
+        raise CheckFailed("is shutting down; try again over a new connection")
     return "accepts requests"
 
 
 def _processes(context: AppContext) -> str:
     count = context.metrics.processes()
     if count.serving < count.target:
-        raise _NotReadyError(f"{count.serving} of {count.target} serve; the others are being started")
+        raise CheckFailed(f"{count.serving} of {count.target} serve; the others are being started")
     return f"{count.serving} of {count.target} serve"
-
-
-def _job_engine(context: AppContext) -> str:
-    context.queue.ping()
-    return "answers"
-
-
-def _workers(context: AppContext) -> str:
-    with context.store.read() as uow:
-        workers = uow.workers.all()
-    now, timeout = time.time(), context.settings.takeover_seconds
-    alive = sum(worker.is_alive(now, timeout) for worker in workers)
-    if not alive:
-        raise _NotReadyError("none has sent a heartbeat recently; submitted jobs wait")
-    return f"{alive} alive"

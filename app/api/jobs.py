@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from starlette.responses import StreamingResponse
 
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.etags import etag, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
 from app.api.schemas import EventView, JobView, StudentView, SubmitJob, TraceView
-from app.api.sse import event_stream, last_event_id
+from app.api.sse import last_event_id
 from app.auth.authenticator import authorise
-from app.domain.entities import Event, Job, JobState, Priority
+from app.domain.entities import ApiKey, Job, JobState, Priority
 from app.services import retention, training
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"])
@@ -49,9 +48,9 @@ def submit(
 ) -> JobView:
     """Train a teacher and one student per class on a data set, and publish them as a version of a model."""
     if body.priority is Priority.HIGH:
-        authorise(caller, "admin")
+        authorise(caller, "operator")
     job, created = training.submit_job(
-        context.store,
+        context.store_of(caller),
         context.queue,
         dataset_id=body.dataset_id,
         model=body.model,
@@ -72,24 +71,26 @@ def list_jobs(
     request: Request,
     response: Response,
     context: Context,
-    _caller: Trainer,
+    caller: Trainer,
     status: Annotated[list[JobState] | None, Query(description="Only jobs in these states.")] = None,
     limit: Limit = 100,
     after: After = None,
 ) -> Page[JobView]:
     """All jobs, newest first."""
-    jobs, has_more = training.list_jobs(context.store, limit=limit, after=after, states=status or ())
+    jobs, has_more = training.list_jobs(
+        context.listed_store(request, caller), limit=limit, after=after, states=status or ()
+    )
     if has_more:
         link_next(request, response, jobs[-1].id)
-    workers = training.workers_of(context.store, jobs)
+    workers = training.workers_of(context.listed_store(request, caller), jobs)
     return Page(data=[_view(job, workers[job.id]) for job in jobs], has_more=has_more)
 
 
 @router.get("/{job_id}", response_model=JobView)
-def get(job_id: JobId, request: Request, response: Response, context: Context, _caller: Trainer) -> Any:
+def get(job_id: JobId, request: Request, response: Response, context: Context, caller: Trainer) -> Any:
     """One job: state, times, progress, hyper-parameters and provenance."""
-    job = training.get_job(context.store, job_id)
-    workers = training.workers_of(context.store, [job])[job.id]
+    job = training.get_job(context.store_of(caller), job_id)
+    workers = training.workers_of(context.store_of(caller), [job])[job.id]
     # The workers of a job change without a change of its row.
     tag = etag(job.revision, *([f"{zlib.crc32(' '.join(workers).encode()):08x}"] if workers else []))
     headers = {"etag": tag, "cache-control": "no-cache"}
@@ -114,7 +115,7 @@ def events(
     request: Request,
     response: Response,
     context: Context,
-    _caller: Trainer,
+    caller: Trainer,
     limit: Limit = 1000,
     after: AfterNumber = None,
     last_event: Annotated[
@@ -128,8 +129,8 @@ def events(
     last_seen = last_event_id(last_event)
     seen = last_seen if after is None else after
     if "text/event-stream" in request.headers.get("accept", ""):
-        return _stream(request, context, job_id, max(seen, 0))
-    page, has_more = training.job_events(context.store, job_id, after=max(seen, 0), limit=limit)
+        return _stream(context, caller, job_id, max(seen, 0))
+    page, has_more = training.job_events(context.store_of(caller), job_id, after=max(seen, 0), limit=limit)
     if has_more:
         link_next(request, response, page[-1].seq)
     return Page[EventView](data=[EventView.of(event) for event in page], has_more=has_more)
@@ -141,14 +142,16 @@ def students(
     request: Request,
     response: Response,
     context: Context,
-    _caller: Trainer,
+    caller: Trainer,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most classes in one page.")] = 100,
     after: AfterNumber = None,
     method: Method = None,
 ) -> Page[StudentView]:
     """The students of a job, one row for each class and method, ordered by class."""
     start = -1 if after is None else after
-    rows, has_more = training.job_students(context.store, job_id, after=start, limit=limit, method=method)
+    rows, has_more = training.job_students(
+        context.store_of(caller), job_id, after=start, limit=limit, method=method
+    )
     if has_more:
         link_next(request, response, rows[-1].class_index)
     return Page(data=[StudentView.of(row) for row in rows], has_more=has_more)
@@ -160,28 +163,30 @@ def trace(
     class_index: Annotated[int, Path(ge=0, le=2**31 - 1, description="Number of the class.")],
     method: Annotated[str, Path(max_length=16, pattern=_METHOD)],
     context: Context,
-    _caller: Trainer,
+    caller: Trainer,
 ) -> TraceView:
     """The search for the hyper-parameters of a student, or for the size of a compact student."""
-    return TraceView.of(training.student_trace(context.store, job_id, class_index, method))
+    return TraceView.of(training.student_trace(context.store_of(caller), job_id, class_index, method))
 
 
 @router.delete("/{job_id}", status_code=204)
-def delete(job_id: JobId, context: Context, _caller: Trainer) -> None:
+def delete(job_id: JobId, context: Context, caller: Trainer) -> None:
     """Delete an ended job that published no version, with its students and events."""
-    retention.delete_job(context.store, job_id)
+    retention.delete_job(context.store_of(caller), job_id)
 
 
 @router.post("/{job_id}/cancel", status_code=202)
-def cancel(job_id: JobId, response: Response, context: Context, _caller: Trainer) -> JobView:
+def cancel(job_id: JobId, response: Response, context: Context, caller: Trainer) -> JobView:
     """Stop a job. Its finished students are kept."""
-    return _accepted(training.cancel_job(context.store, context.queue, job_id), response)
+    return _accepted(training.cancel_job(context.store_of(caller), context.queue, job_id), response)
 
 
 @router.post("/{job_id}/retry", status_code=202)
-def retry(job_id: JobId, response: Response, context: Context, _caller: Trainer) -> JobView:
+def retry(job_id: JobId, response: Response, context: Context, caller: Trainer) -> JobView:
     """Queue a failed, cancelled or partly successful job again; only missing students are trained."""
-    return _accepted(training.retry_job(context.store, context.queue, job_id), response)
+    return _accepted(
+        training.retry_job(context.store_of(caller), context.queue, job_id, context.settings), response
+    )
 
 
 def _accepted(job: Job, response: Response) -> JobView:
@@ -202,17 +207,13 @@ def _digest(body: SubmitJob) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _stream(request: Request, context: AppContext, job_id: str, after: int) -> Response:
-    def read(seen: int) -> tuple[Sequence[Event], bool]:
-        # The state is read first: a job that has ended stores no further events.
-        ended = training.get_job(context.store, job_id).state.ended
-        page, has_more = training.job_events(context.store, job_id, after=seen)
-        return page, ended and not has_more
-
-    first = read(after)
-    if first == ([], True):
+def _stream(context: AppContext, caller: ApiKey, job_id: str, after: int) -> Any:
+    context.event_streams.require_capacity(caller.id)
+    store = context.store_of(caller)
+    # The state is read first: a job that has ended stores no further events.
+    ended = training.get_job(store, job_id).state.ended
+    page, has_more = training.job_events(store, job_id, after=after)
+    if not page and ended:
         # 204 tells an EventSource not to come back.
         return Response(status_code=204)
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    stream = event_stream(read, first, after=after, stopping=request.app.stopping)
-    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+    return context.event_streams.response(caller.id, job_id, after, (page, ended and not has_more))

@@ -1,16 +1,20 @@
-"""``/v1/keys``: API keys, for administrators."""
+"""``/v1/keys``: the API keys of a tenant, for its administrators; only operators manage operators' keys."""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api.dependencies import Administrator, Context
-from app.api.paging import Page
+from app.api.paging import After, Limit, Page, link_next
 from app.api.schemas import CreateKey, KeyView, NewKeyView, RotateKey
+from app.auth.authenticator import authorise
+from app.domain.entities import ApiKey
+from app.domain.errors import Unavailable
 from app.services import keys
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
@@ -19,15 +23,17 @@ KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
 @router.post("", status_code=201)
-async def create(body: CreateKey, context: Context, _caller: Administrator) -> NewKeyView:
+async def create(body: CreateKey, context: Context, caller: Administrator) -> NewKeyView:
     """Create a key. Its text is shown only in this response.
 
     As soon as a server has a first key, every request requires one.
     """
+    if "operator" in body.scopes:
+        authorise(caller, "operator")
     seconds = body.expires_in_seconds
     key, text = await run_in_threadpool(
         keys.create_key,
-        context.store,
+        context.store_of(caller),
         body.name,
         body.scopes,
         body.models,
@@ -35,33 +41,55 @@ async def create(body: CreateKey, context: Context, _caller: Administrator) -> N
         rate_limit=body.rate_limit,
         rate_burst=body.rate_burst,
     )
-    await context.refresher.refresh()
+    # The text cannot be shown again, so it is returned even if this process cannot read the key yet.
+    with suppress(Unavailable):
+        await context.refresher.refresh()
     return NewKeyView(key=text, details=KeyView.of(key))
 
 
 @router.post("/{key_id}/rotate")
 async def rotate(
-    key_id: KeyId, context: Context, _caller: Administrator, body: RotateKey | None = None
+    key_id: KeyId, context: Context, caller: Administrator, body: RotateKey | None = None
 ) -> NewKeyView:
     """Replace the secret of a key. The new text is shown only in this response.
 
     The previous text stays valid for the overlap, which is 0 by default; older texts are invalid.
     """
     overlap = 0.0 if body is None else body.overlap_seconds
-    key, text = await run_in_threadpool(keys.rotate_key, context.store, key_id, overlap)
-    await context.refresher.refresh()
+    key, text = await run_in_threadpool(
+        keys.rotate_key, context.store_of(caller), key_id, overlap, by_operator=_is_operator(caller)
+    )
+    # The text cannot be shown again, so it is returned even if this process cannot read the key yet.
+    with suppress(Unavailable):
+        await context.refresher.refresh()
     return NewKeyView(key=text, details=KeyView.of(key))
 
 
 @router.get("")
-def list_keys(context: Context, _caller: Administrator) -> Page[KeyView]:
+def list_keys(
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Administrator,
+    limit: Limit = 1000,
+    after: After = None,
+) -> Page[KeyView]:
     """All keys, including revoked ones, oldest first."""
-    return Page(data=[KeyView.of(key) for key in keys.list_keys(context.store)], has_more=False)
+    page, has_more = keys.list_keys(context.listed_store(request, caller), limit=limit, after=after)
+    if has_more:
+        link_next(request, response, page[-1].id)
+    return Page(data=[KeyView.of(key) for key in page], has_more=has_more)
 
 
 @router.delete("/{key_id}")
-async def revoke(key_id: KeyId, context: Context, _caller: Administrator) -> KeyView:
+async def revoke(key_id: KeyId, context: Context, caller: Administrator) -> KeyView:
     """Revoke a key; a second call changes nothing."""
-    key = await run_in_threadpool(keys.revoke_key, context.store, key_id)
+    key = await run_in_threadpool(
+        keys.revoke_key, context.store_of(caller), key_id, by_operator=_is_operator(caller)
+    )
     await context.refresher.refresh()
     return KeyView.of(key)
+
+
+def _is_operator(caller: ApiKey) -> bool:
+    return "operator" in caller.scopes

@@ -1,9 +1,10 @@
-"""ASGI middleware around every endpoint: request ids, load shedding, unhandled errors, and the audit log."""
+"""ASGI middleware around every endpoint: callers, load shedding, request ids, unhandled errors, audit log."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -12,8 +13,10 @@ from starlette.types import ASGIApp
 from app.api.dependencies import AppContext
 from app.api.errors import body_too_large
 from app.auth.audit_writer import is_access_denial, request_line
+from app.auth.local_requests import check_local
+from app.auth.shares import Admission, counting
 from app.domain.audit_context import AuditContext, audit_context
-from app.domain.errors import Overloaded, ServiceError
+from app.domain.errors import ServiceError, Unavailable
 from app.http.problem import NO_STORE, Problem, internal_problem, problem_of
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import problem_response, send_response
@@ -21,9 +24,15 @@ from app.http.types import Message, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
 
-READ_ONLY_TAG: Final = "queries"
-"""OpenAPI tag of the POST endpoints that change nothing."""
+KEYLESS_SECONDS: Final = 10.0
+"""Longest time for a whole request that needs no API key."""
 
+_NEEDS_KEY: Final = "/v1/"
+"""Start of all paths that need an API key."""
+_PROBES: Final = frozenset({"/livez", "/readyz"})
+"""Paths that every prober may ask, also on a server without keys."""
+_READ_ONLY: Final = ":predict"
+"""End of the paths whose POST requests change nothing."""
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _UNCHANGED: Final = "request.unchanged"
 
@@ -38,16 +47,19 @@ _HTML_HEADERS: Final = (
 
 
 class RequestMiddleware:
-    """Gives each request an id, sheds load, turns unhandled errors into a 500, and writes the audit log.
+    """Identifies callers, sheds load, turns unhandled errors into a 500, and writes the audit log.
 
-    max_inflight: requests in progress before new ones get 429. exempt: paths that are not counted.
+    The caller of a path that needs a key is decided from the headers, before the request takes a place and
+    before any of its body is read. Other paths share a small budget of their own, and a deadline.
+
+    exempt: paths without a key that are answered under any load. streamed: paths whose bodies are written to
+    disk as they arrive, so that they do not count in the byte budget.
     """
 
-    def __init__(self, app: ASGIApp, max_inflight: int, exempt: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, exempt: Collection[str] = (), streamed: Collection[str] = ()) -> None:
         self._app = app
-        self._max_inflight = max_inflight
         self._exempt = frozenset(exempt)
-        self._inflight = 0
+        self._streamed = frozenset(streamed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,56 +68,70 @@ class RequestMiddleware:
         requested = next((value for name, value in scope["headers"] if name == HEADER), None)
         request_id = request_id_for(requested).decode("ascii")
         scope.setdefault("state", {})["request_id"] = request_id
-        responder = _Responder(scope, send, request_id, self._leave)
+        responder = _Responder(scope, send, request_id)
         with audit_context(_audit_context_of(scope, request_id)) as context:
             await self._respond(scope, receive, responder)
             await _record(scope, context)
 
     async def _respond(self, scope: Scope, receive: Receive, responder: _Responder) -> None:
         try:
-            if scope["path"] in self._exempt:
-                responder.left = True
+            if scope["path"].startswith(_NEEDS_KEY):
+                await self._respond_to_caller(scope, receive, responder)
             else:
-                self._enter()
-            await self._app(scope, receive, responder.send)
+                await self._respond_without_key(scope, receive, responder)
         except ServiceError as error:
             await responder.send_problem(problem_of(error))
         except Exception:
-            logger.exception("request %s: %s %s failed", responder.request_id, scope["method"], scope["path"])
+            # The path as it arrived, percent-encoded: decoded it may contain line breaks.
+            logger.exception("request %s: %s failed", responder.request_id, request_line(scope))
             if responder.status:
                 raise
             await responder.send_problem(internal_problem())
         finally:
-            responder.leave()
+            if responder.admission is not None:
+                responder.admission.close()
 
-    def _enter(self) -> None:
-        self._inflight += 1
-        if self._inflight > self._max_inflight:
-            raise Overloaded(f"{self._max_inflight} requests are in progress already.")
+    async def _respond_to_caller(self, scope: Scope, receive: Receive, responder: _Responder) -> None:
+        context = _app_context(scope)
+        if context is None:
+            raise Unavailable("The server is starting.")
+        key = context.authenticator.authenticate(scope)
+        admission = responder.admission = context.budgets.of_request(key)
+        admission.enter()
+        if scope["path"] not in self._streamed:
+            receive = counting(receive, admission)
+        await self._app(scope, receive, responder.send)
 
-    def _leave(self) -> None:
-        self._inflight -= 1
+    async def _respond_without_key(self, scope: Scope, receive: Receive, responder: _Responder) -> None:
+        context = _app_context(scope)
+        if context is not None and scope["path"] not in _PROBES:
+            if not context.authenticator.requires_keys:
+                check_local(dict(scope["headers"]))
+            if scope["path"] not in self._exempt:
+                responder.admission = context.budgets.of_request(None)
+                responder.admission.enter()
+        try:
+            async with asyncio.timeout(KEYLESS_SECONDS):
+                await self._app(scope, receive, responder.send)
+        except TimeoutError:
+            if responder.status:
+                raise
+            await responder.send_problem(Problem(408, "too_slow", "The request took too long."))
 
 
 class _Responder:
     """Sends the response of one request, with the headers that every response has.
 
-    status: 0 before the response starts. left: whether the request no longer counts as in progress.
+    status: 0 before the response starts. admission: what the request holds of the budgets, if anything.
     """
 
-    def __init__(self, scope: Scope, send: Send, request_id: str, leave: Callable[[], None]) -> None:
+    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
         self._scope = scope
         self._send = send
         self.request_id = request_id
-        self._leave = leave
         self._replaced = False
         self.status = 0
-        self.left = False
-
-    def leave(self) -> None:
-        if not self.left:
-            self.left = True
-            self._leave()
+        self.admission: Admission | None = None
 
     async def send(self, message: Message) -> None:
         if self._replaced:
@@ -130,8 +156,8 @@ class _Responder:
         if content_type.startswith(b"text/html"):
             added += [header for header in _HTML_HEADERS if header[0] not in headers]
         message["headers"] = [*message.get("headers", ()), *added]
-        if content_type.startswith(b"text/event-stream"):
-            self.leave()
+        if self.admission is not None and content_type.startswith(b"text/event-stream"):
+            self.admission.leave()
 
     async def send_problem(self, problem: Problem) -> None:
         self._scope["state"]["problem"] = problem
@@ -156,8 +182,7 @@ async def _record(scope: Scope, context: AuditContext) -> None:
     app = _app_context(scope)
     if app is None:
         return
-    read_only = READ_ONLY_TAG in getattr(scope.get("route"), "tags", ())
-    changes = scope["method"] not in _SAFE_METHODS and not read_only
+    changes = scope["method"] not in _SAFE_METHODS and not scope["path"].endswith(_READ_ONLY)
     problem: Problem | None = scope["state"].get("problem")
     if problem is not None and (changes or is_access_denial(problem)):
         app.audit_writer.record_denial(scope, problem.code, context.request_id or "")

@@ -9,10 +9,10 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.dependencies import Context, Reader, Trainer
 from app.api.etags import CONDITIONS, etag, expected_revision, not_modified
-from app.api.paging import After, AfterNumber, Limit, Page, link_next
+from app.api.paging import AfterModel, AfterNumber, Limit, Page, link_next, next_page
 from app.api.schemas import AliasView, ClassView, ModelSummaryView, ModelView, PointAlias, VersionView
 from app.auth.authenticator import authorise
-from app.domain.names import ALIAS, MODEL_NAME
+from app.domain.names import ALIAS, MODEL_NAME, qualified
 from app.services import models
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -29,33 +29,53 @@ def list_models(
     context: Context,
     caller: Reader,
     limit: Limit = 100,
-    after: After = None,
+    after: AfterModel = None,
 ) -> Page[ModelSummaryView]:
-    """All models by name; a key that is limited to some models sees only those."""
-    page, has_more = models.list_models(context.store, limit=limit, after=after)
+    """All models by name; a key that is limited to some models sees only those.
+
+    An operator sees the models of all tenants, ordered by tenant and name.
+    """
+    tenant, slash, name = (after or "").rpartition("/")
+    start = None if after is None else (tenant if slash else caller.tenant, name)
+    store = context.listed_store(request, caller)
+    page, has_more = models.list_models(store, limit=limit, after=start, among=caller.models)
     if has_more:
-        link_next(request, response, page[-1].model)
-    shown = [summary for summary in page if not caller.models or summary.model in caller.models]
-    return Page(data=[ModelSummaryView.of(summary) for summary in shown], has_more=has_more)
+        last = page[-1]
+        link_next(
+            request,
+            response,
+            last.model if last.tenant == caller.tenant else qualified(last.tenant, last.model),
+        )
+    return Page(data=[ModelSummaryView.of(summary) for summary in page], has_more=has_more)
 
 
 @router.get("/{model}", response_model=ModelView)
-def get(model: ModelName, request: Request, response: Response, context: Context, caller: Reader) -> Any:
-    """One model with all its versions, newest first, and its aliases."""
+def get(
+    model: ModelName,
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Reader,
+    limit: Limit = 100,
+    after: AfterNumber = None,
+) -> Any:
+    """One model with its versions, newest first, and its aliases, at most 1000.
+
+    Pages of versions are linked: ``after`` is the number of the last version of the previous page.
+    """
     authorise(caller, "query", model)
-    versions, aliases = models.get_model(context.store, model)
-    moves = sum(alias.revision for alias in aliases)
-    headers = {
-        "etag": etag(versions[0].version, len(versions), len(aliases), moves),
-        "cache-control": "no-cache",
-    }
+    page = models.get_model(context.store_of(caller), model, limit=limit, before=after)
+    headers = {"etag": etag(*page.state), "cache-control": "no-cache"}
+    if page.has_more:
+        headers["link"] = next_page(request, page.versions[-1].version)
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
     return ModelView(
         name=model,
-        versions=[VersionView.of(version) for version in versions],
-        aliases=[AliasView.of(alias) for alias in aliases],
+        has_more=page.has_more,
+        versions=[VersionView.of(version) for version in page.versions],
+        aliases=[AliasView.of(alias) for alias in page.aliases],
     )
 
 
@@ -70,7 +90,7 @@ def get_version(
 ) -> Any:
     """One version, by its number or by an alias."""
     authorise(caller, "query", model)
-    row = models.get_version(context.store, model, version)
+    row = models.get_version(context.store_of(caller), model, version)
     headers = {"etag": etag("v", row.version), "cache-control": "no-cache"}
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
@@ -83,11 +103,11 @@ async def delete_version(
     model: ModelName,
     version: Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a version.")],
     context: Context,
-    _caller: Trainer,
+    caller: Trainer,
 ) -> None:
     """Delete a version to which no alias points. Its number is not used again, and its job stays."""
-    await run_in_threadpool(models.delete_version, context.store, model, version)
-    await context.refresher.refresh()
+    await run_in_threadpool(models.delete_version, context.store_of(caller), model, version)
+    await context.refresher.refresh(qualified(caller.tenant, model))
 
 
 @router.get("/{model}/versions/{version}/classes")
@@ -103,9 +123,11 @@ def list_classes(
 ) -> Page[ClassView]:
     """The classes of a version, in the order of their numbers."""
     authorise(caller, "query", model)
-    row = models.get_version(context.store, model, version)
+    row = models.get_version(context.store_of(caller), model, version)
     start = -1 if after is None else after
-    rows, has_more = models.list_classes(context.store, context.files, row, limit=limit, after=start)
+    rows, has_more = models.list_classes(
+        context.store_of(caller), context.files, row, limit=limit, after=start
+    )
     if has_more:
         link_next(request, response, rows[-1][0])
     return Page(data=[ClassView(id=row, label=label) for row, label in rows], has_more=has_more)
@@ -122,7 +144,7 @@ def get_alias(
 ) -> Any:
     """One alias; moving it requires its ETag."""
     authorise(caller, "query", model)
-    row = models.get_alias(context.store, model, alias)
+    row = models.get_alias(context.store_of(caller), model, alias)
     headers = {"etag": etag(row.revision), "cache-control": "no-cache"}
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
@@ -138,25 +160,30 @@ async def point_alias(
     request: Request,
     response: Response,
     context: Context,
-    _caller: Trainer,
+    caller: Trainer,
 ) -> AliasView:
-    """Create or move an alias; all queries follow immediately. Moving it back is a rollback.
+    """Create or move an alias. Moving it back is a rollback.
+
+    When the response arrives, this server process answers with the new version, and all others do within
+    STMS_REFRESH_SECONDS + STMS_MOVE_SECONDS, by default in less than 2 seconds.
 
     If-Match names the revision that was read: without it an existing alias gives 428, and a revision that is
     not the current one 412. ``If-None-Match: *`` only creates a new alias.
     """
     expected = expected_revision(request)
-    moved = await run_in_threadpool(models.point_alias, context.store, model, alias, body.version, expected)
-    await context.refresher.refresh()
+    moved = await run_in_threadpool(
+        models.point_alias, context.store_of(caller), model, alias, body.version, expected
+    )
+    await context.refresher.refresh(qualified(caller.tenant, model))
     response.headers["etag"] = etag(moved.revision)
     return AliasView.of(moved)
 
 
 @router.delete("/{model}/aliases/{alias}", status_code=204, openapi_extra={"parameters": CONDITIONS[:1]})
 async def delete_alias(
-    model: ModelName, alias: AliasText, request: Request, context: Context, _caller: Trainer
+    model: ModelName, alias: AliasText, request: Request, context: Context, caller: Trainer
 ) -> None:
     """Delete an alias; If-Match names the revision that was read. Its version stays."""
     expected = expected_revision(request)
-    await run_in_threadpool(models.delete_alias, context.store, model, alias, expected)
-    await context.refresher.refresh()
+    await run_in_threadpool(models.delete_alias, context.store_of(caller), model, alias, expected)
+    await context.refresher.refresh(qualified(caller.tenant, model))

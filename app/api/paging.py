@@ -21,6 +21,14 @@ After = Annotated[
         description="Id of the last item of the previous page.",
     ),
 ]
+AfterModel = Annotated[
+    str | None,
+    Query(
+        max_length=201,
+        pattern=r"^([A-Za-z0-9._-]+/)?[A-Za-z0-9._-]+$",
+        description="Name of the last model of the previous page; of another tenant: tenant/name.",
+    ),
+]
 AfterNumber = Annotated[
     int | None, Query(ge=-1, le=2**31 - 1, description="Id of the last item of the previous page.")
 ]
@@ -35,5 +43,10 @@ class Page(BaseModel, Generic[Item]):
 
 def link_next(request: Request, response: Response, last_id: object) -> None:
     """Set the Link header to the next page: the same list after ``last_id``."""
+    response.headers["link"] = next_page(request, last_id)
+
+
+def next_page(request: Request, last_id: object) -> str:
+    """The Link header to the next page: the same list after ``last_id``."""
     url = request.url.include_query_params(after=quote(str(last_id)))
-    response.headers["link"] = f'<{url.path}?{url.query}>; rel="next"'
+    return f'<{url.path}?{url.query}>; rel="next"'

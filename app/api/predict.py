@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from app.api.dependencies import Context, Reader
 from app.auth.authenticator import authorise
-from app.domain.names import REFERENCE
+from app.domain.names import REFERENCE, qualified
 from app.serving.query import openapi
 from app.serving.query.negotiation import negotiate
-from app.serving.query.predict import answer_teacher
-from app.serving.query.requests import RequestLimits
 
 router = APIRouter(tags=["queries"])
 
@@ -53,8 +50,16 @@ async def predict(
     authorise(caller, "query", model.partition("@")[0])
     format_ = negotiate(dict(request.scope["headers"]), request.scope["query_string"])
     data = await request.body()
-    teacher = await context.cache.teacher(model)
-    limits = RequestLimits(context.settings.max_query_bytes, context.settings.max_query_rows)
-    body = await run_in_threadpool(answer_teacher, teacher, data, format_, limits, scores, target)
-    context.metrics.predicted(teacher.model)
+    teacher = await context.cache.teacher(qualified(caller.tenant, model))
+    body = await context.predictor.predict(
+        caller.id,
+        teacher,
+        data,
+        format_,
+        scores=scores,
+        target=target,
+        charge=lambda work: context.authenticator.charge_work(request.scope, caller, work),
+        is_disconnected=request.is_disconnected,
+    )
+    context.metrics.predicted(teacher.metric_label)
     return Response(body, media_type="application/json")

@@ -63,6 +63,7 @@ class DatasetView(View):
     summary: Json
     created_at: Time
     created_by: str
+    tenant: str
 
 
 class SubmitJob(Body):
@@ -73,7 +74,7 @@ class SubmitJob(Body):
     hyperparameters: TrainingSpec = TrainingSpec()
     priority: Priority = Field(
         Priority.NORMAL,
-        description="Workers take jobs of a higher priority first; high requires an admin key.",
+        description="Workers take jobs of a higher priority first; high requires an operator key.",
     )
 
 
@@ -111,6 +112,7 @@ class JobView(View):
     version: int | None = Field(description="The version that the job published.")
     provenance: Json
     priority: Priority
+    tenant: str
     workers: list[str] = Field(description="Names of the workers that are working on the job.")
 
     @classmethod
@@ -257,10 +259,11 @@ class ClassView(View):
 
 
 class ModelView(View):
-    """A model with all its versions, newest first."""
+    """A model with its versions, newest first. has_more: whether older ones follow, linked in Link."""
 
     name: str
     versions: list[VersionView]
+    has_more: bool
     aliases: list[AliasView]
 
 
@@ -273,10 +276,14 @@ class ModelSummaryView(View):
     latest_version: Annotated[int, Field(validation_alias="newest_version")]
     updated_at: Time
     aliases: list[AliasView]
+    tenant: str
 
 
 class CreateKey(Body):
-    """An API key to create. models: the models that a query key may query; empty means all."""
+    """An API key to create, of the caller's tenant; only operators give the scope operator.
+
+    models: the models that a query key may query; empty means all.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -289,7 +296,8 @@ class CreateKey(Body):
 
     name: str = Field(max_length=100, json_schema_extra={"pattern": DISPLAY_NAME})
     scopes: list[str] = Field(
-        max_length=3, json_schema_extra={"minItems": 1, "items": {"enum": ["admin", "query", "train"]}}
+        max_length=4,
+        json_schema_extra={"minItems": 1, "items": {"enum": ["admin", "operator", "query", "train"]}},
     )
     models: list[str] = Field(
         [], max_length=1000, json_schema_extra={"items": {"type": "string", "pattern": MODEL_NAME}}
@@ -326,10 +334,14 @@ class KeyView(View):
     rotated_at: Time | None
     previous_until: Time | None
     last_used_at: Time | None
+    tenant: str
 
 
 class AuditView(View):
-    """An action or a denied request. outcome: done, unchanged, or the code of the error."""
+    """An action or a denied request. outcome: done, unchanged, or the code of the error.
+
+    tenant: whose object it is; empty for the installation's own.
+    """
 
     id: str
     at: Time
@@ -342,6 +354,7 @@ class AuditView(View):
     request_id: str | None
     address: str | None
     details: Json
+    tenant: str
 
 
 class NewKeyView(View):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -11,6 +12,8 @@ from app.api import uploads
 from app.api.dependencies import Context, Trainer
 from app.api.schemas import VersionView
 from app.domain.names import ALIAS, ModelName
+from app.ingest.reading import HeadContent
+from app.services import models
 from app.services.head_import import import_head
 from app.services.models import DEFAULT_ALIAS
 from core.packed.head import Kind
@@ -20,17 +23,23 @@ router = APIRouter(prefix="/v1/teachers", tags=["models"])
 _KINDS: Final[dict[str, Kind]] = {"head": "head", "students": "linear"}
 
 
+class ImportedVersionView(VersionView):
+    """A version of an imported head. alias: the alias that was moved to it; null if none was."""
+
+    alias: str | None
+
+
 @router.post(
     "",
     status_code=201,
     openapi_extra={"requestBody": uploads.HEAD_BODY},
-    responses={200: {"description": "The same head is published already.", "model": VersionView}},
+    responses={200: {"description": "The same head is published already.", "model": ImportedVersionView}},
 )
 async def import_(
     request: Request,
     response: Response,
     context: Context,
-    _caller: Trainer,
+    caller: Trainer,
     model: Annotated[ModelName, Query(description="Model to publish the head under.")],
     kind: Annotated[
         Literal["head", "students"],
@@ -44,28 +53,36 @@ async def import_(
             json_schema_extra={"pattern": f"^$|{ALIAS}"},
         ),
     ] = DEFAULT_ALIAS,
-) -> VersionView:
+) -> ImportedVersionView:
     """Upload a linear head as safetensors or .npz: `weights` (K × columns), `labels`, `bias` and `threshold`.
 
     Each class can be queried as soon as the response arrives: score = w·x + b, match = score ≥ threshold
     (default 0). The whole file is validated first; errors name array, row and column. Uploading the same head
-    again returns the existing version.
+    again returns the existing version. An alias that an operator moves during the upload stays where it is.
     """
+    store, wanted = context.store_of(caller), alias or None
+    seen = await run_in_threadpool(models.alias_revision, store, model, wanted)
     limit = context.settings.max_head_bytes
-    async with uploads.receive_upload(request, limit, context.files) as sent:
-        version, created = await run_in_threadpool(
-            import_head,
-            context.store,
-            context.files,
-            sent.file.path,
-            model=model,
-            kind=_KINDS[kind],
-            alias=alias or None,
-            limits=context.settings,
+    context.reader.check_queue()
+    async with uploads.receive_upload(request, context, caller, "versions", limit) as sent:
+        imported = await uploads.while_connected(
+            request,
+            lambda gone: import_head(
+                store,
+                context.files,
+                sent.file.path,
+                model=model,
+                kind=_KINDS[kind],
+                alias=wanted,
+                alias_revision=seen,
+                limits=context.settings,
+                read=lambda order: context.reader.read(order, HeadContent, gone),
+            ),
         )
-    if created:
-        await context.refresher.refresh()
+    version = imported.version
+    if imported.is_new:
+        await context.refresher.refresh(version.qualified_model)
     else:
         response.status_code = 200
     response.headers["location"] = f"/v1/models/{version.model}/versions/{version.version}"
-    return VersionView.of(version)
+    return ImportedVersionView.model_validate(dataclasses.asdict(version) | {"alias": imported.alias})

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from app.api.dependencies import AppContext
 from app.api.multipart import FormReader, boundary_of
-from app.domain.entities import Json
+from app.auth.shares import Admission, counting
+from app.domain.entities import ApiKey, Json
+from app.domain.errors import TooLarge
 from app.domain.names import DISPLAY_NAME, MAX_DISPLAY_NAME
 from app.http.body import declared_length, stream_body
+from app.services import quotas
 from app.store.blob_cache import BlobCache, FileWriter
+
+Result = TypeVar("Result")
 
 _WRITE_BYTES: Final = 1 << 20
 _FORM_OVERHEAD: Final = 1 << 17
@@ -36,18 +44,46 @@ class Upload:
 
 
 @asynccontextmanager
-async def receive_upload(request: Request, limit: int, files: BlobCache) -> AsyncIterator[Upload]:
-    """Write the upload to a temporary file in the folder of ``files``, deleted at the end of the block.
+async def receive_upload(
+    request: Request, context: AppContext, caller: ApiKey, noun: str, limit: int
+) -> AsyncIterator[Upload]:
+    """Write the upload to a temporary file in the cache folder, deleted at the end of the block.
 
-    limit: bytes of the file. Raises TooLarge as soon as they are exceeded, InvalidRequest when the body ends
-    early or is not a valid form, and Unavailable when the disk is full.
+    noun: what it becomes, "datasets" or "versions", for the quota of the caller's tenant. limit: bytes of the
+    file. Limits are checked before the first byte is taken if the length is declared, otherwise as soon as
+    they are exceeded.
+
+    Raises TooLarge, Conflict and Overloaded beyond the limits, InvalidRequest when the body ends early or is
+    not a valid form, and Unavailable when the disk is full.
     """
+    store, settings = context.store_of(caller), context.settings
+    room = await run_in_threadpool(quotas.room_for, store, settings, noun)
+    admission = context.budgets.of_upload(caller.id)
+    try:
+        admission.enter()
+        async with _received(request, context.files, limit, room, admission) as upload:
+            yield upload
+    finally:
+        admission.close()
+
+
+@asynccontextmanager
+async def _received(
+    request: Request, files: BlobCache, limit: int, room: int, admission: Admission
+) -> AsyncIterator[Upload]:
+    """As `receive_upload`. room: bytes that the tenant may still store."""
     header = request.headers.get("content-type", "")
     content_type = header.partition(";")[0].strip().lower()
     is_form = content_type == "multipart/form-data"
     most = limit + _FORM_OVERHEAD if is_form else limit
     length = declared_length(request.headers.get("content-length", "").encode("latin-1") or None, most)
-    pieces = stream_body(request.receive, most, length=length)
+    if length is not None:
+        _check_room(length, room)
+        admission.hold(length)
+        receive = request.receive
+    else:
+        receive = counting(request.receive, admission)
+    pieces = _within(stream_body(receive, most, length=length), room)
     with files.writing(f"stms-upload-{secrets.token_hex(8)}.tmp") as file:
         if is_form:
             form = FormReader(boundary_of(header), file.write)
@@ -58,6 +94,40 @@ async def receive_upload(request: Request, limit: int, files: BlobCache) -> Asyn
             await _write_to(file.write, pieces)
             upload = Upload(file, None, content_type)
         yield upload
+
+
+async def while_connected(request: Request, work: Callable[[Callable[[], bool]], Result]) -> Result:
+    """Call ``work`` in a worker thread with a function that returns whether the client has disconnected.
+
+    The body must have been received completely.
+    """
+    gone = threading.Event()
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            continue
+        gone.set()
+
+    watching = asyncio.create_task(watch())
+    try:
+        return await run_in_threadpool(work, gone.is_set)
+    finally:
+        watching.cancel()
+
+
+async def _within(pieces: AsyncIterator[bytes], room: int) -> AsyncIterator[bytes]:
+    """The pieces, as long as they are at most ``room`` bytes. Raises TooLarge."""
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        _check_room(size, room)
+        yield piece
+
+
+def _check_room(size: int, room: int) -> None:
+    # A form has some bytes besides its file; the services check the exact size once it is known.
+    if size > room + _FORM_OVERHEAD:
+        raise TooLarge(f"The tenant may store {room} bytes more.", code="quota_stored_bytes")
 
 
 async def _write_to(write: Callable[[bytes], object], pieces: AsyncIterator[bytes]) -> None:

@@ -21,6 +21,7 @@ from app.auth.authenticator import Authenticator
 from app.domain.audit_context import Actor, AuditContext
 from app.domain.entities import ApiKey
 from app.domain.errors import Unavailable
+from app.http.client_address import network_of
 from app.http.problem import Problem
 from app.http.types import Scope
 from app.services.keys import note_uses
@@ -37,17 +38,20 @@ _STOP_SECONDS: Final = 5.0
 _MAX_PATH: Final = 400
 _DENIAL_STATUSES: Final = frozenset({401, 403})
 _MAX_SUBJECTS: Final = 256
-"""Pairs of address and caller with a row of their own between two writes; the others share one row."""
+"""Pairs of network and caller with a row of their own between two writes; the others share one row."""
 _MAX_CODES: Final = 16
 
 Subject: TypeAlias = tuple[str | None, str]
-"""(address, id of the actor)."""
+"""(network that counts as one client, id of the actor)."""
 _OTHERS: Final[Subject] = (None, "others")
 
 
 @dataclass(slots=True)
 class Denials:
-    """Denied requests of one caller at one address. context, request: of the first. codes: counts."""
+    """Denied requests of one caller in one network.
+
+    context, request: of the first; the address becomes the network's if there are several. codes: counts.
+    """
 
     context: AuditContext
     request: str
@@ -62,10 +66,13 @@ class DenialCounts:
 
     def add(self, context: AuditContext, request: str, code: str, count: int = 1) -> None:
         """Count ``count`` requests that were denied with the error ``code``."""
-        subject = (context.address, context.actor.id)
+        network = context.address and network_of(context.address)
+        subject = (network, context.actor.id)
         if subject not in self._counts and len(self._counts) >= _MAX_SUBJECTS:
-            subject, context = _OTHERS, AuditContext()
+            subject, context, network = _OTHERS, AuditContext(), None
         denials = self._counts.setdefault(subject, Denials(context, request))
+        if denials.context.address != context.address:
+            denials.context.address = network
         is_own = code in denials.codes or len(denials.codes) < _MAX_CODES
         denials.codes[code if is_own else "others"] += count
 
@@ -89,8 +96,14 @@ def write_denials(store: Store, counts: Mapping[Subject, Denials]) -> None:
             for denials in counts.values():
                 [(code, _)] = denials.codes.most_common(1)
                 details = {"count": denials.codes.total(), "codes": dict(denials.codes)}
+                context = denials.context
                 uow.audit.append(
-                    DENIED, denials.request, outcome=code, details=details, context=denials.context
+                    DENIED,
+                    denials.request,
+                    outcome=code,
+                    details=details,
+                    context=context,
+                    tenant=context.actor.tenant,
                 )
 
 
@@ -127,7 +140,7 @@ class AuditWriter:
         """Write a row about something that cannot be undone. A failure is logged, not raised. Blocks."""
         try:
             with self._store.begin() as uow:
-                uow.audit.append(action, what, outcome=outcome, context=context)
+                uow.audit.append(action, what, outcome=outcome, context=context, tenant=context.actor.tenant)
         except Unavailable as error:
             logger.error("%s of %s is not in the audit log: %s", action, what, error)
 

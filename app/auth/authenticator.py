@@ -8,13 +8,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from app.auth.local_requests import check_local
 from app.auth.rate_limit import Quota, RateLimiter
 from app.domain.audit_context import UNKNOWN, Actor, current_context
 from app.domain.entities import ApiKey
 from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited, ServiceError, Unavailable
 from app.http.client_address import TrustedProxies
 from app.http.types import HeaderList, Scope
-from app.services.keys import KeyRing, is_over, list_keys
+from app.services.keys import KeyRing, all_keys, is_over
 from app.settings import Settings
 from app.store.unit_of_work import Store
 
@@ -22,7 +23,7 @@ ANONYMOUS: Final = ApiKey(
     id="anonymous",
     name="anonymous",
     digest="",
-    scopes=frozenset({"admin"}),
+    scopes=frozenset({"admin", "operator"}),
     models=frozenset(),
     created_at=0.0,
 )
@@ -35,29 +36,32 @@ _MAX_CACHED_BYTES: Final = 256
 
 
 class InsecureBinding(Exception):
-    """The server would listen beyond this machine without requiring API keys."""
+    """Other machines would reach the server and need no API key."""
 
 
 class Authenticator:
     """Identifies callers by the newest snapshot of all API keys, and enforces their rate limits.
 
-    Keys are required if ``require_keys`` is true; if it is unset, as soon as one key was ever made, or if the
-    server listens beyond loopback.
+    Keys are required unless ``require_keys`` is false and the server listens on loopback, not behind trusted
+    proxies. Without keys only requests of this machine are answered, see `check_local`.
 
-    A valid Authorization header is cached as raw bytes until the next snapshot, so that a warm query needs no
+    A valid Authorization header is cached as raw bytes until keys change, so that a warm query needs no
     parsing, hashing and comparing. That is safe: only valid headers are cached, a bounded number of them, and
-    none beyond the expiry of its key; every change of keys, also a revocation, is a new snapshot that clears
-    the cache; and the time of a lookup reveals nothing, since Python compares the bytes of a dictionary key
-    only if its whole 64-bit SipHash agrees, which a guess cannot approach step by step.
+    none beyond the expiry of its key; every change of keys, also a revocation, clears the cache; and the time
+    of a lookup reveals nothing, since Python compares the bytes of a dictionary key only if its whole 64-bit
+    SipHash agrees, which a guess cannot approach step by step.
+
+    requires_keys: whether requests need an API key.
     """
 
     def __init__(self, settings: Settings, rate_limiter: RateLimiter | None = None) -> None:
         self._ring = KeyRing()
         self._has_snapshot = False
-        self._always = settings.require_keys or not is_loopback(settings.host)
-        self._never = settings.require_keys is False and is_loopback(settings.host)
+        is_private = is_loopback(settings.host) and not settings.proxies
+        self.requires_keys = bool(settings.require_keys) or not is_private
         self._cached: dict[bytes, tuple[ApiKey, float]] = {}
         self._used: dict[str, float] = {}
+        self._rate_work = settings.rate_work
         self._proxies = TrustedProxies(settings.proxies)
         self.rate_limiter = rate_limiter or RateLimiter(settings)
 
@@ -68,18 +72,18 @@ class Authenticator:
         self.rate_limiter.replace_keys(keys)
         self._has_snapshot = True
 
-    def authenticate(
-        self,
-        scope: Scope,
-        required_scope: str,
-        model: str | None = None,
-        headers: Mapping[bytes, bytes] | None = None,
-    ) -> ApiKey:
-        """Identify, charge and authorise the caller of a request, and make the key its audit actor.
+    def update(self, keys: Sequence[ApiKey]) -> None:
+        """Accept the new state of some keys; the others stay as they are."""
+        self._cached = {}
+        self._ring.update(keys)
+        self.rate_limiter.update_keys(keys)
 
-        scope: of ASGI. required_scope, model: as for `authorise`. headers: by name, if the caller has them.
+    def authenticate(self, scope: Scope, headers: Mapping[bytes, bytes] | None = None) -> ApiKey:
+        """Identify and charge the caller of a request, and make the key its audit actor.
 
-        Raises NotAuthenticated, RateLimited, NotAuthorised, and Unavailable before the first snapshot.
+        scope: of ASGI; its state gets the key as ``caller``. headers: by name, if the caller has them.
+
+        Raises NotAuthenticated, NotAuthorised, RateLimited, and Unavailable before the first snapshot.
         """
         by_name = dict(scope["headers"]) if headers is None else headers
         try:
@@ -93,8 +97,15 @@ class Authenticator:
             current_context().actor = Actor.of(self.identify(by_name))
             raise
         current_context().actor = Actor.of(key)
-        authorise(key, required_scope, model)
+        scope.setdefault("state", {})["caller"] = key
         return key
+
+    def caller_of(self, headers: HeaderList) -> str | None:
+        """The id of the key in the headers of a request; None without a valid key."""
+        try:
+            return self.identify(dict(headers)).id
+        except ServiceError:
+            return None
 
     def charge(
         self, by_name: Mapping[bytes, bytes], client: Sequence[object] | None, headers: HeaderList
@@ -104,7 +115,7 @@ class Authenticator:
         by_name: headers by name. client: (host, port) of the connection. headers: as they arrived. A refusal
         has no side effect, so that the fast path can leave it to `authenticate`.
 
-        Raises NotAuthenticated, RateLimited, and Unavailable before the first snapshot.
+        Raises NotAuthenticated, NotAuthorised, RateLimited, and Unavailable before the first snapshot.
         """
         key = self.identify(by_name)
         limiter = self.rate_limiter
@@ -121,11 +132,25 @@ class Authenticator:
                 raise quota.refusal(wait, "This address" if is_anonymous else "This API key")
         return key, quota
 
+    def charge_work(self, scope: Scope, key: ApiKey, work: int) -> None:
+        """Charge the caller's rate limit for ``work`` multiply-adds; ``STMS_RATE_WORK`` are one request."""
+        requests = work // self._rate_work if self._rate_work else 0
+        if requests and self.rate_limiter.enabled:
+            is_anonymous = key is ANONYMOUS
+            limiter = self.rate_limiter
+            quota = limiter.of_address(self.address_of(scope)) if is_anonymous else limiter.of_key(key)
+            if quota is not None:
+                quota.charge(requests)
+
     def identify(self, headers: Mapping[bytes, bytes]) -> ApiKey:
         """The key of a request: ``Authorization: Bearer …`` or ``X-API-Key``. headers: by name.
 
-        Raises NotAuthenticated, and Unavailable before the first snapshot.
+        Raises NotAuthenticated, Unavailable before the first snapshot, and NotAuthorised for a request from
+        elsewhere to a server without keys.
         """
+        if not self.requires_keys:
+            check_local(headers)
+            return ANONYMOUS
         authorization = headers.get(_AUTHORIZATION)
         if authorization is None:
             return self._recognise(headers.get(_API_KEY))[0]
@@ -138,9 +163,13 @@ class Authenticator:
             cached = self._cached
             match = self._recognise(authorization[7:].strip())
             is_short = len(authorization) < _MAX_CACHED_BYTES
-            if match[0] is not ANONYMOUS and len(cached) < _MAX_CACHED and is_short:
+            if len(cached) < _MAX_CACHED and is_short:
                 cached[authorization] = match
         return match[0]
+
+    def is_valid(self, key_id: str) -> bool:
+        """Whether a caller that was identified earlier may still go on."""
+        return key_id == ANONYMOUS.id or self._ring.is_valid(key_id)
 
     def address_of(self, scope: Scope) -> str:
         """The address of a request's client; empty if it is unknown."""
@@ -163,14 +192,15 @@ class Authenticator:
         used, self._used = self._used, {}
         return used
 
+    @property
+    def has_customers(self) -> bool:
+        """Whether there are keys of other tenants than the default one."""
+        return self._ring.has_customers
+
     def _recognise(self, text: bytes | None) -> tuple[ApiKey, float]:
         """The key with this text and the time until which the text is valid."""
-        if self._never:
-            return ANONYMOUS, FOREVER
         if not self._has_snapshot:
             raise Unavailable("The API keys could not be read yet.", code="keys_unavailable")
-        if not self._always and self._ring.empty:
-            return ANONYMOUS, FOREVER
         if text is None:
             raise NotAuthenticated("An API key is needed: Authorization: Bearer stms_….", code="key_required")
         match = self._ring.recognise(text.decode("latin-1"))
@@ -181,10 +211,15 @@ class Authenticator:
 def authorise(key: ApiKey, required_scope: str, model: str | None = None) -> None:
     """Raise NotAuthorised unless ``key`` has ``required_scope``, for ``model`` if one is named.
 
-    Scope admin permits everything, train everything except what requires admin, and query only queries of the
-    key's models, or of all models if the key names none.
+    Scope operator permits everything, admin everything except what requires operator, train everything except
+    what requires admin, and query only queries of the key's models, or of all models if the key names none.
+    All this holds for the key's tenant; only an operator reaches another one.
     """
-    if "admin" in key.scopes or (required_scope != "admin" and "train" in key.scopes):
+    if "operator" in key.scopes:
+        return
+    if required_scope != "operator" and (
+        "admin" in key.scopes or (required_scope != "admin" and "train" in key.scopes)
+    ):
         return
     if required_scope != "query" or "query" not in key.scopes:
         raise NotAuthorised(
@@ -205,14 +240,20 @@ def is_loopback(host: str) -> bool:
 
 
 def check_binding(settings: Settings, store: Store) -> None:
-    """Raise InsecureBinding if the server would listen beyond loopback without requiring API keys."""
-    if is_loopback(settings.host):
+    """Raise InsecureBinding if others than this machine would reach the server without API keys.
+
+    They do if it listens beyond loopback, or if reverse proxies forward requests to it.
+    """
+    if not is_loopback(settings.host):
+        reason = f"Listening at {settings.host}"
+    elif settings.proxies:
+        reason = "Trusting the proxies of STMS_TRUSTED_PROXIES"
+    else:
         return
-    if settings.require_keys is False:
-        raise InsecureBinding(f"Listening at {settings.host} needs API keys, but STMS_REQUIRE_KEYS is false.")
+    if not settings.require_keys:
+        raise InsecureBinding(f"{reason} needs API keys, but STMS_REQUIRE_KEYS is false.")
     now = time.time()
-    if not any(key.revoked_at is None and not is_over(key.expires_at, now) for key in list_keys(store)):
+    if not any(key.revoked_at is None and not is_over(key.expires_at, now) for key in all_keys(store)):
         raise InsecureBinding(
-            f"Listening at {settings.host} needs at least one API key. Make one first: "
-            "stms keys create NAME --scope admin"
+            f"{reason} needs at least one API key. Make one first: stms keys create NAME --scope admin"
         )

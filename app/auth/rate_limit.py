@@ -29,6 +29,8 @@ KEYS: Final = 1 << 16
 """Keys with a cell of their own; further keys share these cells."""
 _ADDRESSES: Final = (RATE_LIMIT_CELLS - KEYS) // 2
 _CACHE_SIZE: Final = 4096
+_MAX_DEBT_SECONDS: Final = 60.0
+"""Longest wait for the cost of earlier requests, in addition to the burst."""
 
 
 class Quota:
@@ -63,8 +65,9 @@ class Quota:
         if wait <= 0.0:
             cells[cell] = due + self._interval
             return 0.0
-        if wait > self._interval:
-            # Requests at this rate cannot get that far ahead: the cell held another rate, so reset it.
+        if wait > self._interval + _MAX_DEBT_SECONDS:
+            # Requests at this rate and charges for work cannot get that far ahead: the cell held another
+            # rate, so reset it.
             cells[cell] = now + self._ahead + self._interval
             return self._interval
         return wait
@@ -72,6 +75,12 @@ class Quota:
     def refund(self) -> None:
         """Undo the charge of one request that was not answered."""
         self._cells[self._cell] -= self._interval
+
+    def charge(self, requests: int) -> None:
+        """Charge ``requests`` more, even beyond the burst: the caller then waits longer, at most a minute."""
+        cells, cell, now = self._cells, self._cell, monotonic()
+        charged = max(cells[cell], now) + requests * self._interval
+        cells[cell] = min(charged, now + self._ahead + self._interval + _MAX_DEBT_SECONDS)
 
     def refusal(self, wait: float, subject: str) -> RateLimited:
         """The error of a caller who has to wait ``wait`` seconds. subject: begins its sentence."""
@@ -95,15 +104,41 @@ class RateLimiter:
         self._rate, self._burst = settings.rate_limit, settings.rate_burst
         self._failures = settings.auth_failure_rate
         self._of_keys: dict[str, Quota] = {}
+        self._keys: dict[str, tuple[ApiKey, int]] = {}
+        self._newest = ""
         self.refused: dict[str, int] = {"rate_limited": 0, "auth_failures": 0}
         self.enabled = self._rate > 0
         self._cell_of = lru_cache(_CACHE_SIZE)(self._hash)
 
     def replace_keys(self, keys: Sequence[ApiKey]) -> None:
         """Take the limits of these keys, which are all that exist."""
-        ranked = enumerate(sorted(key.id for key in keys))
-        cells = {key_id: rank % KEYS for rank, key_id in ranked}
-        self._of_keys = {key.id: quota for key in keys if (quota := self._quota(key, cells[key.id]))}
+        self._keys = {
+            key.id: (key, rank % KEYS) for rank, key in enumerate(sorted(keys, key=lambda key: key.id))
+        }
+        self._newest = max(self._keys, default="")
+        self._of_keys = {key.id: quota for key in keys if (quota := self._quota(key, self._keys[key.id][1]))}
+        self.enabled = self._rate > 0 or bool(self._of_keys)
+
+    def update_keys(self, keys: Sequence[ApiKey]) -> None:
+        """Take the limits of keys that are new or changed; costs the number of these keys."""
+        added = sorted((key for key in keys if key.id not in self._keys), key=lambda key: key.id)
+        if added and added[0].id < self._newest:
+            # Another machine's clock was ahead of that of this key: later keys get the next cell.
+            known = {key_id: key for key_id, (key, _) in self._keys.items()}
+            self.replace_keys(list((known | {key.id: key for key in keys}).values()))
+            return
+        for key in keys:
+            if key.id in self._keys:
+                self._keys[key.id] = (key, self._keys[key.id][1])
+        for key in added:
+            self._keys[key.id] = (key, len(self._keys) % KEYS)
+            self._newest = key.id
+        for key in keys:
+            quota = self._quota(key, self._keys[key.id][1])
+            if quota is None:
+                self._of_keys.pop(key.id, None)
+            else:
+                self._of_keys[key.id] = quota
         self.enabled = self._rate > 0 or bool(self._of_keys)
 
     def of_key(self, key: ApiKey) -> Quota | None:

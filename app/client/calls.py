@@ -181,6 +181,12 @@ def rotate_key(key_id: str, overlap_seconds: float) -> Call[Json]:
     return Call("POST", path, _document, {}, headers, content, repeatable=False)
 
 
+def set_quotas(tenant: str, quotas: Mapping[str, int | None]) -> Call[Json]:
+    """Change of a tenant's quotas."""
+    headers = {"Content-Type": "application/json"}
+    return Call("PATCH", "/v1/quotas", _document, {"tenant": tenant}, headers, encoded(dict(quotas)))
+
+
 def get(path: str) -> Call[Json]:
     """Read of the document at a path."""
     return Call("GET", path, _document)
@@ -203,6 +209,14 @@ def page(path: str, **params: str | float | None) -> Call[Page]:
         return Page(response.json()["data"], response.links.get("next", {}).get("url"))
 
     return Call("GET", path, read, _without_none(params))
+
+
+def params_of(call: Call[T], tenant: str | None) -> Mapping[str, str | float] | None:
+    """Query parameters of a call that acts in ``tenant``; queries always act in the tenant of their key."""
+    # The link to the next page names the tenant already.
+    if tenant is None or "?" in call.path or call.path.endswith(":query"):
+        return call.params or None
+    return {**call.params, "tenant": tenant}
 
 
 def _query_path(model: str, label: str) -> str:

@@ -33,6 +33,7 @@ class Client:
 
     Threads may share it. `AsyncClient` has the same methods for asyncio.
 
+    tenant: where an operator's calls act, except queries; by default in the key's own tenant.
     timeout: seconds to wait for one response. retry: when calls are repeated; `Retry(attempts=1)` for never.
     Raises ValueError when ``address`` is not the address of a server.
     """
@@ -42,11 +43,13 @@ class Client:
         address: str,
         api_key: str | None = None,
         *,
+        tenant: str | None = None,
         timeout: float | None = None,
         retry: Retry | None = None,
         user_agent: str = "stms-client",
     ) -> None:
         self._http = httpx.Client(**options(address, api_key, timeout, user_agent))
+        self._tenant = tenant
         self._retry = retry or Retry()
 
     @property
@@ -215,6 +218,14 @@ class Client:
         """Replace the secret of an API key. The new one, ``key`` of the result, is shown only here."""
         return self.do(calls.rotate_key(key_id, overlap_seconds))
 
+    def usage(self, tenant: str | None = None) -> Iterator[Json]:
+        """What tenants use and may use: the key's own; for operators another one, or all without a name."""
+        return self.pages("/v1/usage", tenant=tenant)
+
+    def set_quotas(self, tenant: str, quotas: Mapping[str, int | None]) -> Json:
+        """Change quotas of a tenant, for operators. None means the default of the server's settings."""
+        return self.do(calls.set_quotas(tenant, quotas))
+
     def audit(
         self,
         *,
@@ -256,7 +267,13 @@ class Client:
         """A streaming response. Raises StmsError, also while it is read."""
         with (
             self._connection_errors(),
-            self._http.stream("GET", path, headers=headers, timeout=STREAM_TIMEOUT) as response,
+            self._http.stream(
+                "GET",
+                path,
+                params=None if self._tenant is None else {"tenant": self._tenant},
+                headers=headers,
+                timeout=STREAM_TIMEOUT,
+            ) as response,
         ):
             if not response.is_success:
                 response.read()
@@ -274,7 +291,7 @@ class Client:
             response = self._http.request(
                 call.method,
                 call.path,
-                params=call.params or None,
+                params=calls.params_of(call, self._tenant),
                 headers=headers,
                 content=content,
                 timeout=httpx.USE_CLIENT_DEFAULT if call.file is None else UPLOAD_TIMEOUT,

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from app.client.local_key import LOOPBACK, find_api_key
+
 TIMEOUT = httpx.Timeout(60, connect=10)
 STREAM_TIMEOUT = httpx.Timeout(60, connect=10, read=None)
 UPLOAD_TIMEOUT = httpx.Timeout(60, connect=10, read=3600)
@@ -24,7 +26,10 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 
 def options(address: str, api_key: str | None, timeout: float | None, user_agent: str) -> dict[str, Any]:
-    """Arguments of httpx's clients. Raises ValueError when ``address`` is not the address of a server."""
+    """Arguments of httpx's clients. Raises ValueError when ``address`` is not the address of a server.
+
+    api_key: None for the key that `find_api_key` finds; an empty text for none.
+    """
     try:
         parts = urlsplit(address)
         is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -35,13 +40,14 @@ def options(address: str, api_key: str | None, timeout: float | None, user_agent
         raise ValueError(
             f"{address!r} is not an address of a server: it must begin with http:// or https://."
         )
+    key = find_api_key(parts.hostname) if api_key is None else api_key
     return {
         "base_url": address,
-        "headers": {"User-Agent": user_agent} | ({"Authorization": f"Bearer {api_key}"} if api_key else {}),
+        "headers": {"User-Agent": user_agent} | ({"Authorization": f"Bearer {key}"} if key else {}),
         "timeout": TIMEOUT if timeout is None else httpx.Timeout(timeout, connect=min(timeout, 10)),
         "limits": LIMITS,
         # A proxy named in the environment cannot reach the loopback addresses of this machine.
-        "trust_env": parts.hostname not in {"127.0.0.1", "::1", "localhost"},
+        "trust_env": parts.hostname not in LOOPBACK,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from app.commands.output import JsonOption, field, moment, print_json, print_table
-from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect
+from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect
 
 When = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])]
 
@@ -24,6 +24,7 @@ def audit(
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """List who changed what, and denied requests, newest first. Times are UTC. Needs a key of scope admin.
 
@@ -36,7 +37,7 @@ def audit(
         "since": _seconds(since),
         "until": _seconds(until),
     }
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         records = list(islice(client.pages("/v1/audit", **filters), limit))
     if as_json:
         print_json(records)

@@ -20,7 +20,15 @@ from app.commands.output import (
     size,
     upload_progress,
 )
-from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, connect, segment
+from app.commands.remote import (
+    DEFAULT_SERVER,
+    KeyOption,
+    RemoteServer,
+    ServerOption,
+    TenantOption,
+    connect,
+    segment,
+)
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -48,12 +56,13 @@ def upload(
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """Upload a data set. Uploading the same file again returns the existing data set.
 
     Example:  stms datasets upload letters.csv --label-column letter
     """
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         dataset = send_file(client, file, name=name, file_format=file_format, label_column=label_column)
     if as_json:
         print_json(dataset)
@@ -63,10 +72,13 @@ def upload(
 
 @commands.command("list")
 def list_(
-    as_json: JsonOption = False, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """List all data sets, newest first."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         datasets = list(client.pages("/v1/datasets"))
     if as_json:
         print_json(datasets)
@@ -91,9 +103,10 @@ def show(
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """Show one data set: its classes, its columns and warnings."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         dataset = client.get(f"/v1/datasets/{segment(dataset_id)}")
     if as_json:
         print_json(dataset)
@@ -102,9 +115,14 @@ def show(
 
 
 @commands.command()
-def delete(dataset_id: str, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
+def delete(
+    dataset_id: str,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
     """Delete a data set that no unfinished job uses. Models trained on it are kept."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         client.delete(f"/v1/datasets/{segment(dataset_id)}")
     say(f"Data set {dataset_id} is deleted.")
 

@@ -81,6 +81,10 @@ def describe_event(kind: str, data: Json) -> str | None:
         case "version_published":
             alias = f" as {data['alias']}" if data.get("alias") else ""
             return f"published {data.get('model')} version {data.get('version')}{alias}"
+        case "alias_not_moved":
+            present = data.get("version")
+            now = "was deleted" if present is None else f"points to version {present}"
+            return f"alias {data.get('alias')} {now}: it was changed by hand after the job was submitted"
         case "job_failed":
             return f"job failed: {data.get('message')}"
         case _:

@@ -22,7 +22,7 @@ from app.commands.output import (
     print_table,
     say,
 )
-from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, connect
+from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, TenantOption, connect
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -37,9 +37,10 @@ def list_(
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """List all jobs, newest first."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         jobs = list(client.pages("/v1/training-jobs", status=state))
     if as_json:
         print_json(jobs)
@@ -62,9 +63,10 @@ def show(
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """Show one job: its state, times and provenance."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         job = client.get(job_path(job_id))
     if as_json:
         print_json(job)
@@ -96,9 +98,10 @@ def events(
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """List the stored events of a job."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         stored = list(client.pages(f"{job_path(job_id)}/events"))
     if as_json:
         print_json(stored)
@@ -120,9 +123,10 @@ def students(
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """List the students of a job: one row per class and method."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         rows = list(client.pages(f"{job_path(job_id)}/students"))
     if as_json:
         print_json(rows)
@@ -147,9 +151,10 @@ def trace(
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """Show the points of a student's hyper-parameter or size search, best first."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         search = client.get(_trace_path(client, job_id, label, method))
     if as_json:
         print_json(search)
@@ -206,31 +211,51 @@ def _metric(name: str, title: str) -> Column:
 
 
 @commands.command()
-def cancel(job_id: JobArgument, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
+def cancel(
+    job_id: JobArgument,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
     """Cancel a job. Finished students are kept, and a retry resumes from there."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         job = client.post(f"{job_path(job_id)}/cancel")
     say(f"Job {job_id} is {job['state']}.")
 
 
 @commands.command()
-def delete(job_id: JobArgument, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
+def delete(
+    job_id: JobArgument,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
     """Delete an ended job without a published version, with its students and events."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         client.delete(job_path(job_id))
     say(f"Job {job_id} is deleted.")
 
 
 @commands.command()
-def retry(job_id: JobArgument, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
+def retry(
+    job_id: JobArgument,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
     """Queue a failed, cancelled or partially succeeded job again; finished students are kept."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         job = client.post(f"{job_path(job_id)}/retry")
     say(f"Job {job_id} is {job['state']}.")
 
 
 @commands.command()
-def wait(job_id: JobArgument, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None) -> None:
+def wait(
+    job_id: JobArgument,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
     """Follow a job to its end; exit code 0 if it succeeded."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         report_end(follow(client, job_id))

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from app.commands.database import open_store
-from app.commands.options import DataOption
+from app.commands.options import DataOption, read_settings
 from app.commands.output import JsonOption, field, moment, print_json, print_table, say
 from app.domain.entities import ApiKey
+from app.domain.names import DEFAULT_TENANT
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -25,12 +26,16 @@ def create(
     name: Annotated[str, typer.Argument(help="What the key is for, e.g. the program that uses it.")],
     scope: Annotated[
         list[str],
-        typer.Option("--scope", help="admin, train or query; may be repeated."),
+        typer.Option("--scope", help="operator, admin, train or query; may be repeated."),
     ] = ["query"],  # noqa: B006
     model: Annotated[
         list[str],
         typer.Option("--model", help="Restrict a query key to a model; may be repeated."),
     ] = [],  # noqa: B006
+    tenant: Annotated[
+        str,
+        typer.Option("--tenant", help="Customer or team that the key belongs to; a new name makes one."),
+    ] = DEFAULT_TENANT,
     expires_in_days: Annotated[
         float | None, typer.Option("--expires-in-days", help="Lifetime of the key. [default: unlimited]")
     ] = None,
@@ -51,7 +56,7 @@ def create(
 
     with open_store(data_dir) as store:
         key, secret = create_key(
-            store,
+            store.of_tenant(tenant),
             name=name,
             scopes=frozenset(scope),
             models=frozenset(model),
@@ -59,7 +64,8 @@ def create(
             rate_limit=rate_limit,
             rate_burst=rate_burst,
         )
-    say(f"Key {key.id} ({', '.join(sorted(key.scopes))}). Its secret is shown only once:")
+    scopes = ", ".join(sorted(key.scopes))
+    say(f"Key {key.id} of tenant {key.tenant} ({scopes}). Its secret is shown only once:")
     typer.echo(secret)
 
 
@@ -75,26 +81,29 @@ def rotate(
 
     Example:  stms keys rotate key_0195… --overlap 3600
     """
+    from app.services.first_key import FILE_NAME, FIRST_KEY_ID, replace_first_key
     from app.services.keys import rotate_key
 
     with open_store(data_dir) as store:
-        key, secret = rotate_key(store, key_id, overlap)
+        key, secret = rotate_key(store.of_all_tenants(), key_id, overlap)
+    if key.id == FIRST_KEY_ID and replace_first_key(read_settings(data_dir=data_dir).data_dir, secret):
+        say(f"The file {FILE_NAME} has the new secret.")
     say(f"Key {key.id} has a new secret, which is shown only once:")
     typer.echo(secret)
 
 
 @commands.command("list")
 def list_(data_dir: DataOption = None, as_json: JsonOption = False) -> None:
-    """List all keys, without their secrets."""
-    from app.services.keys import list_keys
+    """List the keys of all tenants, without their secrets."""
+    from app.services.keys import all_keys
 
     with open_store(data_dir) as store:
-        rows = [_shown(key) for key in list_keys(store)]
+        rows = [_shown(key) for key in all_keys(store)]
     if as_json:
         print_json(rows)
         return
     columns = [
-        *map(field, ("id", "name", "scopes", "models", "rate_limit")),
+        *map(field, ("id", "name", "tenant", "scopes", "models", "rate_limit")),
         *map(moment, ("created_at", "last_used_at", "expires_at", "revoked_at")),
     ]
     print_table(columns, rows, empty="There are no keys.")
@@ -109,7 +118,7 @@ def revoke(
     from app.services.keys import revoke_key
 
     with open_store(data_dir) as store:
-        revoke_key(store, key_id)
+        revoke_key(store.of_all_tenants(), key_id)
     say(f"Key {key_id} is revoked.")
 
 

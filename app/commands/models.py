@@ -20,7 +20,7 @@ from app.commands.output import (
     say,
     upload_progress,
 )
-from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect, segment
+from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect, segment
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -37,10 +37,13 @@ ModelArgument = Annotated[str, typer.Argument(help="Name of the model.")]
 
 @commands.command("list")
 def list_(
-    as_json: JsonOption = False, server: ServerOption = DEFAULT_SERVER, api_key: KeyOption = None
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """List all models."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         models = list(client.pages("/v1/models"))
     if as_json:
         print_json(models)
@@ -62,9 +65,10 @@ def show(
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """Show one model: its versions and aliases."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         shown = client.get(f"/v1/models/{segment(model)}")
     if as_json:
         print_json(shown)
@@ -83,6 +87,8 @@ def show(
         shown["versions"],
         empty="The model has no versions.",
     )
+    if shown["has_more"]:
+        say(f"These are the {len(shown['versions'])} newest versions.")
 
 
 @commands.command("import")
@@ -101,16 +107,19 @@ def import_(
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """Import a linear head: `weights` (classes × columns), `labels`, and optionally `bias` and `threshold`.
 
     Example:  stms models import arcface.safetensors --model faces
     """
-    with connect(server, api_key) as client, upload_progress(file) as progress:
+    with connect(server, api_key, tenant) as client, upload_progress(file) as progress:
         version = client.import_head(file, progress, model=model, kind=kind.value, alias=alias)
     if as_json:
         print_json(version)
         return
+    if alias and version["alias"] is None:
+        say(f"The alias {alias} stays where it is: the head is not new, or the alias was moved meanwhile.")
     say(
         f"{version['model']} version {version['version']}: {version['class_count']} classes on "
         f"{version['columns']} columns, ready for queries."
@@ -126,13 +135,14 @@ def classes(
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """List the classes of a version by number.
 
     Example:  stms models classes faces --after 999 --limit 20
     """
     path = f"/v1/models/{segment(model)}/versions/{segment(version)}/classes"
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         rows = list(islice(client.pages(path, limit=min(limit, 1000), after=after), limit))
     if as_json:
         print_json(rows)
@@ -149,12 +159,13 @@ def alias(
     ],
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """Point an alias to a version; queries for MODEL@ALIAS then use it.
 
     Example:  stms models alias letters production 3
     """
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         client.point_alias(model, name, version)
     say(f"{model}@{name} now points to version {version}.")
 
@@ -165,9 +176,10 @@ def unalias(
     name: Annotated[str, typer.Argument(help="Name of the alias.")],
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """Delete an alias; its version is kept."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         client.delete_alias(model, name)
     say(f"Alias {model}@{name} is deleted.")
 
@@ -178,9 +190,10 @@ def delete(
     version: Annotated[int, typer.Argument(min=1, help="Number of a version without aliases.")],
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """Delete a version. Its number is never reused; its job and data set are kept."""
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         client.delete(f"/v1/models/{segment(model)}/versions/{version}")
     say(f"Version {version} of {model} is deleted.")
 

@@ -19,7 +19,11 @@ DataOption = Annotated[
 
 
 def read_settings(**options: Any) -> Settings:
-    """Settings from the environment; options that are not None override them."""
+    """Settings from the environment; options that are not None override them.
+
+    Only this user can read the files that the process creates from now on, such as databases and backups.
+    """
+    os.umask(0o077)
     return Settings(**{name: value for name, value in options.items() if value is not None})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +94,8 @@ def ping_worker(settings: Settings) -> None:
     """Check that a worker of this machine has a recent heartbeat. Raises CommandFailed if none has."""
     host = socket.gethostname()[:255]
     with open_store(settings.data_dir) as store, store.read() as uow:
-        ages = [time.time() - worker.beat_at for worker in uow.workers.all() if worker.host == host]
+        now = uow.workers.clock()
+        ages = [now - worker.beat_at for worker in uow.workers.all() if worker.host == host]
     if not any(age <= settings.takeover_seconds for age in ages):
         last = f"the last heartbeat is {min(ages):.0f} s old" if ages else "there is no heartbeat"
         raise CommandFailed(f"No worker of {host} is running: {last}.")

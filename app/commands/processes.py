@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,12 @@ ApiProcessesOption = Annotated[
         help="Server processes. [default: STMS_API_PROCESSES or 1]",
     ),
 ]
+NoKeysOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-keys", help="Answer requests from this machine without an API key. [default: STMS_REQUIRE_KEYS]"
+    ),
+]
 
 
 def serve(
@@ -38,23 +45,31 @@ def serve(
     port: PortOption = None,
     data_dir: DataOption = None,
     api_processes: ApiProcessesOption = None,
+    no_keys: NoKeysOption = False,
 ) -> None:
     """Start the API and one worker together; Ctrl-C stops both.
 
-    Migrates the database first. A worker that crashes is restarted.
+    Migrates the database first. The first start makes an API key in the file admin.key of the data folder,
+    where the other commands find it. A worker that crashes is restarted.
 
     Example:  stms serve --port 9000 --data-dir /var/lib/stms
     """
     from app.commands.database import upgrade_database
+    from app.services.first_key import FILE_NAME
 
-    settings = read_settings(host=host, port=port, data_dir=data_dir, api_processes=api_processes)
+    settings = _read_settings(host, port, data_dir, api_processes, no_keys)
     try:
         free_port = require_free(settings.host, settings.port)
     except CannotListen as error:
         raise CommandFailed(str(error), ["Choose another with --port or STMS_PORT."]) from error
     upgrade_database(settings.app_database_url)
+    address = own_address(settings.host, free_port)
+    if (made := _make_first_key(settings)) is not None:
+        _report_first_key(made)
+    if settings.require_keys and (file := settings.data_dir / FILE_NAME).exists():
+        _report(f'Try: curl -H "Authorization: Bearer $(cat {file})" {address}/v1/models')
     supervisor = Supervisor(
-        own_address(settings.host, free_port),
+        address,
         _environment(settings, free_port),
         _report,
         can_roll=settings.api_processes > 1,
@@ -70,34 +85,37 @@ def api(
     api_processes: ApiProcessesOption = None,
     # A parent of an older release passes the second name during a rolling restart.
     context: Annotated[str | None, typer.Option("--process-context", "--place", hidden=True)] = None,
+    no_keys: NoKeysOption = False,
 ) -> None:
     """Start only the API. Run `stms db upgrade` first, and `stms worker` for training.
 
-    With several processes, SIGHUP replaces them one at a time without dropping requests.
+    Like `stms serve`, it makes the first API key. With several processes, SIGHUP replaces them one at a time
+    without dropping requests.
 
     Example:  stms api --api-processes 4
     """
     from app.auth.authenticator import InsecureBinding
-    from app.main import run_api
+    from app.main import check_database, run_api
     from app.processes.scoreboard import ScoreboardMismatch
+    from app.services.first_key import NoFirstKey
     from app.store.migrate import SchemaOutdated
 
-    settings = read_settings(host=host, port=port, data_dir=data_dir, api_processes=api_processes)
+    settings = _read_settings(host, port, data_dir, api_processes, no_keys)
     try:
         if context is not None:
             code = run_api(settings, ProcessContext.inherited(*map(int, context.split(":"))))
         else:
+            if (made := check_database(settings)) is not None:
+                _report_first_key(made)
             code = _run_prefork(settings) if settings.api_processes > 1 else run_api(settings)
-    except (SchemaOutdated, InsecureBinding, ScoreboardMismatch, CannotListen) as error:
+    except (SchemaOutdated, InsecureBinding, NoFirstKey, ScoreboardMismatch, CannotListen) as error:
         raise CommandFailed(str(error)) from error
     raise typer.Exit(code)
 
 
 def _run_prefork(settings: Settings) -> int:
-    from app.main import check_database
     from app.processes.prefork import Prefork
 
-    check_database(settings)
     listener = listen(settings.host, settings.port)
     return Prefork(
         listener,
@@ -128,7 +146,47 @@ def _environment(settings: Settings, port: int) -> dict[str, str]:
         "STMS_PORT": str(port),
         "STMS_DATA_DIR": str(settings.data_dir.absolute()),
         "STMS_API_PROCESSES": str(settings.api_processes),
+        "STMS_REQUIRE_KEYS": str(settings.require_keys).lower(),
     }
+
+
+def _read_settings(
+    host: str | None, port: int | None, data_dir: Path | None, api_processes: int | None, no_keys: bool
+) -> Settings:
+    return read_settings(
+        host=host,
+        port=port,
+        data_dir=data_dir,
+        api_processes=api_processes,
+        require_keys=False if no_keys else None,
+    )
+
+
+def _make_first_key(settings: Settings) -> Path | None:
+    """Make the first API key of the installation if keys are required and none was ever made."""
+    from app.services.first_key import NoFirstKey, ensure_first_key
+    from app.store.engine import open_database
+    from app.store.unit_of_work import Store
+
+    if not settings.require_keys:
+        return None
+    store = Store(open_database(settings, "command"))
+    try:
+        return ensure_first_key(store, settings.data_dir)
+    except NoFirstKey as error:
+        raise CommandFailed(str(error)) from error
+    finally:
+        store.dispose()
+
+
+def _report_first_key(path: Path) -> None:
+    """Say that the first API key was made, and how to use it and how to do without."""
+    error_console().print(
+        f"[bold]stms[/] Requests need an API key, and there was none: the first one is now in {path}.\n"
+        "Commands and the Python client find it on this machine if STMS_DATA_DIR or the working folder "
+        "leads there; other programs send it as: Authorization: Bearer …\n"
+        "Without keys, for this machine alone: --no-keys or STMS_REQUIRE_KEYS=false."
+    )
 
 
 def _report(line: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ __all__ = [
     "RemoteServer",
     "ServerOption",
     "ServerProblem",
+    "TenantOption",
     "connect",
     "job_path",
     "segment",
@@ -26,9 +27,30 @@ __all__ = [
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 
+_KEY_HINT = (
+    "Set STMS_API_KEY; on the server's machine, set STMS_DATA_DIR to its data folder, which holds admin.key. "
+    "If that file is lost: `stms keys create NAME --scope operator`."
+)
+
 ServerOption = Annotated[str, typer.Option("--server", envvar="STMS_URL", help="Address of the server.")]
 KeyOption = Annotated[
-    str | None, typer.Option("--api-key", envvar="STMS_API_KEY", help="API key, if the server requires one.")
+    str | None,
+    typer.Option(
+        "--api-key",
+        envvar="STMS_API_KEY",
+        help="API key. Other users see an option in the list of processes: prefer the variable, or on the "
+        "server's machine the file admin.key, which is found in STMS_DATA_DIR or ./stms-data.",
+    ),
+]
+
+
+TenantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tenant",
+        envvar="STMS_TENANT",
+        help="For operators: the tenant to act in. [default: that of the key; lists show all tenants]",
+    ),
 ]
 
 
@@ -37,7 +59,8 @@ class ServerProblem(CommandFailed):
 
     def __init__(self, problem: Problem) -> None:
         self.status, self.code = problem.status, problem.code
-        super().__init__(str(problem), [_fault_line(fault) for fault in problem.faults])
+        hints = [_KEY_HINT] if problem.code == "key_required" else []
+        super().__init__(str(problem), [*map(_fault_line, problem.faults), *hints])
 
 
 def _fault_line(fault: Json) -> str:
@@ -91,6 +114,11 @@ class RemoteServer:
         with _client_errors():
             self._client.point_alias(model, alias, version)
 
+    def set_quotas(self, tenant: str, quotas: Mapping[str, int | None]) -> None:
+        """Change quotas of a tenant."""
+        with _client_errors():
+            self._client.set_quotas(tenant, quotas)
+
     def delete_alias(self, model: str, alias: str) -> None:
         """Delete an alias."""
         with _client_errors():
@@ -117,11 +145,14 @@ class RemoteServer:
 
 
 @contextmanager
-def connect(address: str, api_key: str | None) -> Iterator[RemoteServer]:
-    """Connect to the server at ``address``, with an API key if there is one."""
+def connect(address: str, api_key: str | None, tenant: str | None = None) -> Iterator[RemoteServer]:
+    """Connect to the server at ``address``, with an API key if there is one.
+
+    tenant: where an operator acts; by default in the key's own tenant.
+    """
     try:
         # No automatic retries: the user decides whether to try again.
-        client = Client(address, api_key, retry=Retry(attempts=1), user_agent="stms-cli")
+        client = Client(address, api_key, tenant=tenant, retry=Retry(attempts=1), user_agent="stms-cli")
     except ValueError as error:
         raise CommandFailed(str(error)) from error
     with client:

@@ -11,7 +11,7 @@ from app.commands.datasets import FormatOption, LabelOption, send_file
 from app.commands.hyperparameters import ParamsOption, SetOption, TuneOption, read_hyperparameters
 from app.commands.job_progress import follow, report_end
 from app.commands.output import JsonOption, error_console, print_json, say
-from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect
+from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect
 
 
 def train(
@@ -22,13 +22,14 @@ def train(
     params: ParamsOption = None,
     tune: TuneOption = False,
     priority: Annotated[
-        str, typer.Option("--priority", help="low, normal or high; high needs an admin key.")
+        str, typer.Option("--priority", help="low, normal or high; high needs an operator key.")
     ] = "normal",
     file_format: FormatOption = None,
     label_column: LabelOption = None,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
+    tenant: TenantOption = None,
 ) -> None:
     """Train a teacher and one student per class, and publish them as a version of a model.
 
@@ -43,7 +44,7 @@ def train(
       stms train ds_0123 --model letters --tune --set tuning.grid=open --set threshold.rule=f1
     """
     hyperparameters = read_hyperparameters(assignments, params, tune=tune)
-    with connect(server, api_key) as client:
+    with connect(server, api_key, tenant) as client:
         dataset_id = dataset
         if Path(dataset).is_file():
             uploaded = send_file(client, Path(dataset), file_format=file_format, label_column=label_column)

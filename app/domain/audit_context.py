@@ -16,19 +16,23 @@ from app.domain.entities import ApiKey
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The acting party. id: of its API key, or a word if it has none. scope: the widest of the key."""
+    """The acting party. id: of its API key, or a word if it has none. scope: the widest of the key.
+
+    tenant: of the key; empty for the installation itself and for unknown callers.
+    """
 
     id: str
     name: str
     scope: str = ""
+    tenant: str = ""
 
     @classmethod
     def of(cls, key: ApiKey) -> Actor:
         """The actor that authenticates with ``key``."""
-        return cls(key.id, key.name, next(scope for scope in _SCOPES if scope in key.scopes))
+        return cls(key.id, key.name, next(scope for scope in _SCOPES if scope in key.scopes), key.tenant)
 
 
-_SCOPES: Final = ("admin", "train", "query")
+_SCOPES: Final = ("operator", "admin", "train", "query")
 SYSTEM: Final = Actor("system", "stms")
 """The service itself, for everything outside of requests and commands."""
 UNKNOWN: Final = Actor("unknown", "")

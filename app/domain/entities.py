@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from app.domain.names import DEFAULT_TENANT, qualified
+
 Json: TypeAlias = dict[str, Any]
 
 
@@ -21,7 +23,7 @@ def new_id(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A validated data set, identified by ``digest``, the SHA-256 of the uploaded bytes.
+    """A validated data set, identified in its tenant by ``digest``, the SHA-256 of the uploaded bytes.
 
     blob_digest: of the safetensors file with its rows (see `app.ingest.dataset_format`).
     """
@@ -39,6 +41,7 @@ class Dataset:
     summary: Json
     created_at: float
     created_by: str
+    tenant: str = DEFAULT_TENANT
 
 
 class Priority(StrEnum):
@@ -71,8 +74,11 @@ ACTIVE_STATES = (JobState.QUEUED, JobState.RUNNING)
 """States in which a job's attempt goes on. A job is queued until its first work unit starts."""
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLING, JobState.CANCELLED, JobState.FAILED}),
-    JobState.RUNNING: frozenset({*_ENDED, JobState.CANCELLING}),
+    # An attempt that cannot go on is followed by another one: the job returns to the queue.
+    JobState.QUEUED: frozenset(
+        {JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING, JobState.CANCELLED, JobState.FAILED}
+    ),
+    JobState.RUNNING: frozenset({*_ENDED, JobState.CANCELLING, JobState.QUEUED}),
     JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.FAILED}),
     JobState.SUCCEEDED: frozenset(),
     # a retry puts an ended job back in the queue
@@ -80,6 +86,28 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.FAILED: frozenset({JobState.QUEUED}),
     JobState.CANCELLED: frozenset({JobState.QUEUED}),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a tenant uses or may use. stored_bytes: of its data sets, models and jobs."""
+
+    stored_bytes: int
+    datasets: int
+    versions: int
+    unfinished_jobs: int
+
+
+WAITING = "waiting"
+"""Stage of a queued job that has not been admitted to the queue of jobs yet."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Owner:
+    """Who submitted a job: tenant, and id of the API key."""
+
+    tenant: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +119,9 @@ class Job:
     spec: the TrainingSpec as JSON. provenance: seed, library versions and digests, to repeat the run.
     preparation_digest, teacher_digest: blobs written at the end of the teacher stage.
     progress_done / progress_total: in students, the teacher counted as one more.
-    created_by: id of the API key; workers alternate between the jobs of different keys.
+    created_by: id of the API key. Workers alternate between tenants, and within one between its keys.
+    alias_revision: of the alias that the job moves, when the job was submitted; 0 if it did not exist.
+    student_bytes: size of the packed students that it stored.
     """
 
     id: str
@@ -115,10 +145,18 @@ class Job:
     version: int | None = None
     revision: int = 0
     priority: Priority = Priority.NORMAL
+    tenant: str = DEFAULT_TENANT
+    alias_revision: int = 0
+    student_bytes: int = 0
 
     @property
     def workflow_id(self) -> str:
-        return f"{self.id}.{self.attempt}"
+        return workflow_id(self.id, self.attempt)
+
+
+def workflow_id(job_id: str, attempt: int) -> str:
+    """Id of the workflow of one attempt at a job."""
+    return f"{job_id}.{attempt}"
 
 
 class StudentState(StrEnum):
@@ -191,10 +229,16 @@ class ModelVersion:
     created_at: float
     class_count: int = -1
     class_table: str | None = None
+    tenant: str = DEFAULT_TENANT
 
     def __post_init__(self) -> None:
         if self.class_count < 0:
             object.__setattr__(self, "class_count", len(self.classes))
+
+    @property
+    def qualified_model(self) -> str:
+        """The tenant and the model, see `qualified`."""
+        return qualified(self.tenant, self.model)
 
     @property
     def imported(self) -> bool:
@@ -204,13 +248,18 @@ class ModelVersion:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A movable name of a version. revision: its ETag."""
+    """A movable name of a version.
+
+    revision: its ETag. manual_revision: the revision of the last move by an operator, 0 if there was none.
+    """
 
     model: str
     alias: str
     version: int
     revision: int
     updated_at: float
+    tenant: str = DEFAULT_TENANT
+    manual_revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +271,15 @@ class ModelSummary:
     newest_version: int
     updated_at: float
     aliases: tuple[Alias, ...]
+    tenant: str = DEFAULT_TENANT
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
     """An API key as stored: never the key itself, only the SHA-256 of its random part.
 
-    scopes: of "admin", "train", "query". models: the models that a query key may query; empty means all.
+    scopes: of "operator", "admin", "train", "query". models: the models of its tenant that a query key may
+        query; empty means all.
     rate_limit: requests per second, 0 for unlimited. rate_burst: requests at once. None for either: the
         server's setting.
     previous_digest: of the secret before the last rotation, valid until previous_until; None if invalid.
@@ -249,6 +300,7 @@ class ApiKey:
     previous_until: float | None = None
     rotated_at: float | None = None
     last_used_at: float | None = None
+    tenant: str = DEFAULT_TENANT
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +309,8 @@ class AuditRecord:
 
     actor: id of the API key, "anonymous", "cli", "system" for the service itself, or "unknown".
     action: for example "dataset.delete". object: the id of its object. outcome: "done", "unchanged", or the
-        code of the error. details: additional facts; never a secret or a body.
+        code of the error. details: additional facts; never a secret or a body. tenant: whose object it is;
+        empty for the installation's own.
     """
 
     id: str
@@ -271,6 +324,7 @@ class AuditRecord:
     request_id: str | None = None
     address: str | None = None
     details: Json = field(default_factory=dict)
+    tenant: str = ""
 
 
 WORKER_ALIVE_SECONDS = 15.0
@@ -282,6 +336,7 @@ class Worker:
     """A worker process.
 
     beat_at: its last heartbeat. slots: units that it works on at a time. threads: of each of its solvers.
+    solver_bytes: memory limit of one of its solvers; 0 without one.
     units: those in progress at its last heartbeat. lost_at: when its peers declared it lost and took over.
     """
 
@@ -293,6 +348,7 @@ class Worker:
     slots: int = 1
     threads: int = 1
     units: tuple[Json, ...] = ()
+    solver_bytes: int = 0
     lost_at: float | None = None
 
     def is_alive(self, now: float, timeout: float) -> bool:

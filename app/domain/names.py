@@ -21,7 +21,11 @@ REFERENCE: Final = rf"^{MODEL_PART}(@{VERSION_PART})?$"
 
 ModelName: TypeAlias = Annotated[str, StringConstraints(pattern=MODEL_NAME)]
 AliasName: TypeAlias = Annotated[str, StringConstraints(pattern=ALIAS)]
+TenantName: TypeAlias = Annotated[str, StringConstraints(pattern=MODEL_NAME)]
 Reference: TypeAlias = Annotated[str, StringConstraints(pattern=REFERENCE)]
+
+DEFAULT_TENANT: Final = "default"
+"""The tenant of everything that was not given another one. A tenant's name has the form of a model's name."""
 
 MAX_CLASS_NAME: Final = 400
 """Largest number of characters in the name of a class."""
@@ -77,6 +81,17 @@ def check_alias(alias: str) -> None:
 def is_reference(text: str) -> bool:
     """Whether ``text`` can refer to a model."""
     return _REFERENCE.fullmatch(text) is not None
+
+
+def qualified(tenant: str, reference: str) -> str:
+    """A reference with its tenant; no tenant's name contains the slash between them."""
+    return f"{tenant}/{reference}"
+
+
+def split_qualified(reference: str) -> tuple[str, str]:
+    """The tenant and the reference in it; a reference without a tenant belongs to the default one."""
+    tenant, slash, name = reference.partition("/")
+    return (tenant, name) if slash else (DEFAULT_TENANT, reference)
 
 
 def is_version(text: str) -> bool:

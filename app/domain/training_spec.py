@@ -188,6 +188,12 @@ class TrainingSpec(SpecModel):
     classes: tuple[Annotated[str, StringConstraints(min_length=1, max_length=400)], ...] | None = Field(
         None, min_length=1, max_length=1_000_000, description="Train students for these only; null: for all."
     )
+    time_limit_seconds: float | None = Field(
+        None,
+        gt=0,
+        le=31 * 86_400,
+        description="End the job as failed when it has run for so long; null: no limit.",
+    )
     seed: int = declared(TrainingConfig, "seed")
     publish: bool = Field(True, description="Publish a version when the job ends well.")
     alias: AliasName | None = Field("latest", description="Alias moved to the published version; null: none.")

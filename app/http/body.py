@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Final
 
 import numpy as np
 
 from app.domain.errors import InvalidRequest, TooLarge
 from app.http.types import Body, Message, Receive
+
+_MAX_DEFLATE_RATIO: Final = 1032
+"""Largest ratio of deflate's output to its input."""
 
 
 def declared_length(value: bytes | None, limit: int) -> int | None:
@@ -23,6 +27,16 @@ def declared_length(value: bytes | None, limit: int) -> int | None:
     if length > limit:
         raise too_large(limit)
     return length
+
+
+def max_body_bytes(length: int | None, limit: int, *, compressed: bool) -> int:
+    """The largest size in bytes that a body can have once it is decompressed, at most ``limit``.
+
+    length: Content-Length, if there is one.
+    """
+    if length is None:
+        return limit
+    return min(limit, length * _MAX_DEFLATE_RATIO) if compressed else length
 
 
 def whole_body(message: Message, length: int | None, limit: int) -> bytes | None:

@@ -13,6 +13,8 @@ MAX_RATIO: Final = 250
 """Largest ratio of output to input bytes; real rows stay far below it, a bomb of zeros reaches 1000."""
 FREE_BYTES: Final = 1 << 20
 """Output up to this size may have any ratio."""
+MAX_MEMBERS: Final = 10_000
+"""Most gzip or zlib streams in one body. Each costs time even if it is empty, which no ratio shows."""
 
 _PIECE: Final = 1 << 16
 # 32 + 15: zlib detects a gzip or a zlib header.
@@ -27,13 +29,16 @@ def decompress(data: Body, limit: int) -> bytearray:
     """
     allowed = min(limit, max(FREE_BYTES, MAX_RATIO * len(data)))
     output = bytearray()
-    decoder = zlib.decompressobj(_WINDOW)
+    decoder, members = zlib.decompressobj(_WINDOW), 1
     view = memoryview(data)
     for start in range(0, len(view), _PIECE):
         rest: Body = view[start : start + _PIECE]
         while rest:
             if decoder.eof:
-                decoder = zlib.decompressobj(_WINDOW)
+                decoder, members = zlib.decompressobj(_WINDOW), members + 1
+                if members > MAX_MEMBERS:
+                    message = f"The body consists of more than {MAX_MEMBERS} compressed streams."
+                    raise TooLarge(message, code="too_many_members")
             output += _decode(decoder, rest)
             if len(output) > allowed:
                 raise _too_much(allowed, limit)

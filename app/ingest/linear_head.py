@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, UnsupportedFormat
 from app.domain.npy_header import ArrayHeader
 from app.ingest.formats import FileFormat, by_magic
+from app.ingest.npy import check_text
 from app.ingest.npz import npz_archive
 from app.ingest.raw import MAX_FAULTS, invalid_file
 from app.ingest.safetensors import is_safetensors, safetensors_file
-from core.data.labels import check_class_names
+from core.data.labels import MAX_NAME_LENGTH, check_class_names
 from core.data.validation import value_fault, value_faults
 from core.errors import InvalidProblem
 
 BLOCK_BYTES: Final = 4 * 1024**2
 _MAX_LABEL_BYTES: Final = 4096
-_LABEL_ROWS: Final = 1 << 16
 _NAMES: Final = {
     "weights": "weights",
     "weight": "weights",
@@ -116,19 +116,14 @@ def _head(arrays: _Arrays, label_metadata: bytes | None, limits: HeadLimits) -> 
         K, columns, dtype = _weights(header, limits)
     if "labels" in names:
         with arrays.open(names["labels"]) as (header, stream):
-            labels = _labels(header, stream, limits)
+            labels = _labels(header, stream, K)
     elif label_metadata is not None:
         labels = _labels_from_metadata(label_metadata)
     else:
         text = 'The file has no labels. Add an array "labels" or, in safetensors, the metadata "labels".'
         raise _fault("labels", "missing_array", text)
-    if len(labels) != K:
-        text = f"weights has {K} rows and there are {len(labels)} labels; row c must be class c."
-        raise _fault("labels", "wrong_length", text)
-    try:
-        check_class_names(labels, "labels", range(K))
-    except InvalidProblem as error:
-        raise as_invalid_request(error) from error
+    _check_length(len(labels), K)
+    _check_names(labels, 0)
     bias = _vector(arrays, names, "bias", K)
     return HeadFile(
         columns=columns,
@@ -139,6 +134,20 @@ def _head(arrays: _Arrays, label_metadata: bytes | None, limits: HeadLimits) -> 
         arrays=arrays,
         name=names["weights"],
     )
+
+
+def _check_length(count: int, K: int) -> None:
+    if count != K:
+        text = f"weights has {K} rows and there are {count} labels; row c must be class c."
+        raise _fault("labels", "wrong_length", text)
+
+
+def _check_names(labels: Sequence[str], first: int) -> None:
+    """Raise InvalidRequest for invalid class names. first: row of the first of them."""
+    try:
+        check_class_names(labels, "labels", range(first, first + len(labels)))
+    except InvalidProblem as error:
+        raise as_invalid_request(error) from error
 
 
 def as_invalid_request(error: InvalidProblem) -> InvalidRequest:
@@ -199,23 +208,25 @@ def _vector(arrays: _Arrays, names: dict[str, str], field: str, K: int) -> NDArr
     return values
 
 
-def _labels(header: ArrayHeader, stream: IO[bytes], limits: HeadLimits) -> list[str]:
+def _labels(header: ArrayHeader, stream: IO[bytes], K: int) -> list[str]:
     text_table = header.dtype == np.uint8 and len(header.shape) == 2
     width = header.dtype.itemsize * (header.shape[1] if text_table else 1)
     if not text_table and (len(header.shape) != 1 or header.dtype.kind not in "iuUS"):
         text = "labels must be a list of text or of whole numbers, or a table of UTF-8 bytes."
         raise _fault("labels", "wrong_type", text)
-    if header.shape[0] > limits.max_classes:
-        text = f"There are {header.shape[0]} labels; the limit is {limits.max_classes}."
-        raise TooLarge(text, code="too_many_classes")
+    _check_length(header.shape[0], K)
     if not 0 < width <= _MAX_LABEL_BYTES or (header.order == "F" and text_table):
         text = f"labels must be stored in rows of 1 to {_MAX_LABEL_BYTES} bytes; a row has {width} bytes."
         raise _fault("labels", "wrong_shape", text)
     labels: list[str] = []
-    while len(labels) < header.shape[0]:
-        rows = min(_LABEL_ROWS, header.shape[0] - len(labels))
-        block = _read(stream, header, rows * width)
-        labels += _texts(block.view(f"S{width}") if text_table else block, len(labels))
+    step = max(1, BLOCK_BYTES // width)
+    while len(labels) < K:
+        block = _read(stream, header, min(step, K - len(labels)) * width)
+        texts = _texts(block.view(f"S{width}") if text_table else block, len(labels))
+        if max(map(len, texts)) > MAX_NAME_LENGTH:
+            # Checked before the next block is read, because long texts take little room in an archive.
+            _check_names(texts, len(labels))
+        labels += texts
     return labels
 
 
@@ -245,7 +256,9 @@ def _read(stream: IO[bytes], header: ArrayHeader, size: int) -> NDArray[Any]:
     data = stream.read(size)
     if len(data) != size:
         raise invalid_file(f"Array {header.name!r:.80} is cut off.", code="truncated_upload")
-    return np.frombuffer(data, header.dtype)
+    values = np.frombuffer(data, header.dtype)
+    check_text(values, header.name)
+    return values
 
 
 def _check_values(block: NDArray[Any], field: str, first: int) -> None:

@@ -17,13 +17,11 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from app.domain.errors import Unavailable
+from app.ingest.raw import disk_full_as_unavailable
 from core.data.validation import row_blocks
 
 LARGE_BYTES: Final = 16 * 1024**2
 """Smaller arrays stay in ordinary memory."""
-
-_DISK_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
 def empty(shape: Sequence[int], dtype: DTypeLike, folder: Path | None) -> NDArray[Any]:
@@ -36,15 +34,10 @@ def empty(shape: Sequence[int], dtype: DTypeLike, folder: Path | None) -> NDArra
     if size < LARGE_BYTES:
         return np.empty(shape, kind)
     with TemporaryFile(dir=folder) as file:
-        try:
-            # Reserve the space now: a page fault on a full disk would end the process with SIGBUS.
+        # Reserve the space now: a page fault on a full disk would end the process with SIGBUS.
+        with disk_full_as_unavailable():
             os.posix_fallocate(file.fileno(), 0, size)
-        except OSError as error:
-            if error.errno not in _DISK_FULL:
-                raise
-            text = "The server's disk has no space left for this file."
-            raise Unavailable(text, code="storage_full", retry_after=10.0) from error
-        return np.frombuffer(mmap.mmap(file.fileno(), size), kind).reshape(shape)
+        return np.frombuffer(_map(file, size, mmap.ACCESS_WRITE), kind).reshape(shape)
 
 
 def mapped(file: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int], order: str) -> NDArray[Any]:
@@ -52,8 +45,18 @@ def mapped(file: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int], order: s
     count, start = prod(shape), file.tell()
     if count == 0:
         return np.empty(shape, dtype)
-    view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    view = _map(file, 0, mmap.ACCESS_READ)
     return np.frombuffer(view, dtype, count, start).reshape(shape, order="F" if order == "F" else "C")
+
+
+def _map(file: IO[bytes], size: int, access: int) -> mmap.mmap:
+    """Raises MemoryError when the address space has no room; readers take an OSError for a damaged file."""
+    try:
+        return mmap.mmap(file.fileno(), size, access=access)
+    except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise MemoryError from error
+        raise
 
 
 def as_floats(table: NDArray[Any], folder: Path | None, *, without: int | None = None) -> NDArray[Any]:

@@ -8,11 +8,13 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.errors import InputFault
 from app.domain.npy_header import ArrayHeader
 from app.ingest.mapped_arrays import empty
 from app.ingest.raw import invalid_file
 
 _READ_BYTES = 1024**2
+_LAST_CHARACTER = 0x10FFFF
 
 
 def read_array(header: ArrayHeader, stream: IO[bytes], folder: Path | None = None) -> NDArray[Any]:
@@ -29,4 +31,19 @@ def read_array(header: ArrayHeader, stream: IO[bytes], folder: Path | None = Non
             raise invalid_file(f"Array {header.name!r:.80} is cut off.", code="truncated_upload")
         view[done : done + len(block)] = block
         done += len(block)
-    return data.view(header.dtype).reshape(header.shape, order="F" if header.order == "F" else "C")
+    flat = data.view(header.dtype)
+    check_text(flat, header.name)
+    return flat.reshape(header.shape, order="F" if header.order == "F" else "C")
+
+
+def check_text(values: NDArray[Any], name: str) -> None:
+    """Raise InvalidRequest if text of NumPy (n,) has code points that are no characters.
+
+    NumPy takes them as they are in the file, and raises SystemError where they become a str.
+    """
+    if values.dtype.kind != "U":
+        return
+    codes = values.view(values.dtype.byteorder + "u4")
+    if codes.max(initial=0) > _LAST_CHARACTER or ((codes >= 0xD800) & (codes < 0xE000)).any():
+        text = f"Array {name!r:.80} has text that is not Unicode."
+        raise invalid_file(text, code="bad_encoding", faults=[InputFault(name[:80], "bad_encoding", text)])

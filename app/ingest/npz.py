@@ -21,14 +21,21 @@ from app.domain.errors import InputFault, InvalidRequest, TooLarge, UnsupportedF
 from app.domain.npy_header import ArrayHeader, read_header
 from app.ingest.mapped_arrays import as_floats, mapped
 from app.ingest.npy import read_array
-from app.ingest.raw import DatasetLimits, RawData, RawPart, choose_label_column, invalid_file
+from app.ingest.raw import DatasetLimits, RawData, RawPart, choose_label_column, invalid_file, invalid_rows
 
 _MAX_ARRAYS = 1000
 _MAX_DIRECTORY_BYTES = 512 * 1024
 """Largest ZIP directory that is parsed: enough for `_MAX_ARRAYS` entries with long names."""
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """Compression methods that NumPy writes; others can take far more memory or time than their size shows."""
-_CSR = ("data", "indices", "indptr", "shape")
+_CSR = ("data", "indices", "indptr")
+_NAME_LISTS = ("class_names", "feature_names")
+_MAX_UNUSED_NAMES = 100_000
+"""Class names that a file may list although it has fewer rows."""
+_LONGEST_TEXT = 10_000
+"""Most characters for which a text of an array may have room; a class name has at most 256."""
+_STR_BYTES = 64
+"""Memory of a short text as a Python object, and of the reference to it."""
 
 
 def read_npz(path: Path, limits: DatasetLimits) -> RawData:
@@ -101,8 +108,8 @@ def npz_archive(path: Path) -> Iterator[NpzArchive]:
         raise invalid_file(
             f"The .npz file is cut off or damaged: {error}.", code="truncated_upload"
         ) from error
-    except (EOFError, OSError, zlib.error, NotImplementedError, RuntimeError) as error:
-        # Offsets outside of the file, unsupported compression, passwords.
+    except (EOFError, OSError, zlib.error, NotImplementedError, RuntimeError, UnicodeDecodeError) as error:
+        # Offsets outside of the file, unsupported compression, passwords, names that are not UTF-8.
         raise invalid_file(f"The .npz file cannot be unpacked: {error}.", code="unreadable_file") from error
 
 
@@ -162,7 +169,9 @@ class _DatasetReader:
         test = self._part("_test") if self._has_table("X_test") else None
         if test is None and "y_test" in self.entries:
             raise self._missing("X_test")
-        class_names, feature_names = self._names("class_names"), self._names("feature_names")
+        rows, columns = train.X.shape
+        class_names = self._names("class_names", max(rows, _MAX_UNUSED_NAMES))
+        feature_names = self._names("feature_names", columns)
         ignored = tuple(sorted(set(self.entries) - self.used))
         return RawData(train, test, feature_names, class_names, ignored=ignored)
 
@@ -172,51 +181,91 @@ class _DatasetReader:
     def _check_sizes(self) -> None:
         """Raise TooLarge if the arrays exceed the limit, before any of them is decompressed."""
         self.limits.check_bytes(
-            sum(info.file_size for name, info in self.entries.items() if name.startswith(("X", "y")))
+            sum(
+                info.file_size
+                for name, info in self.entries.items()
+                if name.startswith(("X", "y")) or name in _NAME_LISTS
+            )
         )
 
     def _part(self, suffix: str) -> RawPart:
-        labels = self._array(f"y{suffix}")
-        if labels.dtype.kind == "S":
-            labels = self._text(f"y{suffix}", labels)
-        return RawPart(self._table(f"X{suffix}"), labels)
+        labels, rows, _ = self._header(f"y{suffix}"), *self._shape(f"X{suffix}")
+        # Compared before either is decompressed: a long array of equal labels takes a thousandth in the file.
+        if len(labels.shape) == 1 and labels.shape[0] != rows:
+            text = f"X{suffix} has {rows} rows, but there are {labels.shape[0]} labels."
+            raise _dataset_error(labels.name, "wrong_length", text)
+        if len(labels.shape) != 1:
+            text = f"{labels.name} must be one list of labels; it has {len(labels.shape)} axes."
+            raise _dataset_error(labels.name, "wrong_shape", text)
+        return RawPart(self._table(f"X{suffix}"), self._texts(labels))
+
+    def _shape(self, name: str) -> tuple[int, int]:
+        """Rows and columns of a table, from its header or from ``X_shape``, checked against the limits."""
+        if name in self.entries:
+            header = self._header(name)
+            if len(header.shape) != 2:
+                text = f"{name} must be a table with one row for each example."
+                raise _dataset_error(name, "wrong_shape", text)
+            rows, columns = header.shape
+        else:
+            header = self._header(f"{name}_shape")
+            shape = self._array(header.name) if header.shape == (2,) else None
+            if shape is None or shape.dtype.kind not in "iu" or shape.min() < 0:
+                text = f"{name}_shape must hold two whole numbers: rows and columns."
+                raise _array_error(name, "bad_sparse", text)
+            rows, columns = int(shape[0]), int(shape[1])
+        self.limits.check_shape(rows, columns)
+        return rows, columns
 
     def _table(self, name: str) -> Any:
+        shape = self._shape(name)
         if name in self.entries:
+            self.limits.check(*shape)
             X = self._array(name)
-            if X.ndim != 2:
-                return X
-            self.limits.check(*X.shape)
             return as_floats(X, self.limits.temp_folder) if X.dtype.kind in "biuf" else X
-        # Imported here because the API process, which reads heads from this format, must not load SciPy.
+        # Imported here because heads are read from this format without SciPy.
         from scipy.sparse import csr_array
 
-        data, indices, indptr, shape = (self._array(f"{name}_{part}") for part in _CSR)
-        if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
-            raise _array_error(
-                name, "bad_sparse", f"{name}_shape must hold two whole numbers: rows and columns."
-            )
-        self.limits.check_shape(int(shape[0]), int(shape[1]))
+        data, indices, indptr = (self._array(f"{name}_{part}") for part in _CSR)
         try:
-            return csr_array((data, indices, indptr), shape=(int(shape[0]), int(shape[1])))
+            return csr_array((data, indices, indptr), shape=shape)
         except (ValueError, TypeError, IndexError) as error:
             raise _array_error(
                 name, "bad_sparse", f"{name} is not a well-formed CSR table: {error}."
             ) from error
 
-    def _names(self, name: str) -> tuple[str, ...] | None:
+    def _names(self, name: str, most: int) -> tuple[str, ...] | None:
         if name not in self.entries:
             return None
-        names = self._array(name)
-        if names.ndim != 1 or names.dtype.kind not in "US":
+        header = self._header(name)
+        if len(header.shape) != 1 or header.dtype.kind not in "US":
             raise _array_error(name, "bad_names", f"{name} must be a one-dimensional array of text.")
-        return tuple(self._text(name, names).tolist())
+        if header.shape[0] > most:
+            text = f"{name} has {header.shape[0]} names; at most {most} can be used."
+            raise _dataset_error(name, "wrong_length", text)
+        return tuple(self._texts(header).tolist())
 
-    def _text(self, name: str, values: NDArray[Any]) -> NDArray[np.str_]:
+    def _texts(self, header: ArrayHeader) -> NDArray[Any]:
+        """A list of labels or names; text is decoded, other types stay as they are."""
+        if header.dtype.kind not in "US":
+            return self._array(header.name)
+        # NumPy stores every text of an array with the width of the longest, and four bytes a character.
+        letters = header.dtype.itemsize // (1 if header.dtype.kind == "S" else 4)
+        if letters > _LONGEST_TEXT:
+            text = f"{header.name} has room for {letters} characters a text; the limit is {_LONGEST_TEXT}."
+            raise _dataset_error(header.name, "label_too_long", text)
+        self.limits.check_bytes(header.shape[0] * (4 * letters + _STR_BYTES))
+        values = self._array(header.name)
         try:
             return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
         except UnicodeDecodeError as error:
-            raise _array_error(name, "bad_encoding", f"{name} is not UTF-8 text.") from error
+            raise _array_error(header.name, "bad_encoding", f"{header.name} is not UTF-8 text.") from error
+
+    def _header(self, name: str) -> ArrayHeader:
+        if name not in self.entries:
+            raise self._missing(name)
+        with self.archive.open(name) as (header, _):
+            return header
 
     def _array(self, name: str) -> NDArray[Any]:
         if name not in self.entries:
@@ -235,3 +284,8 @@ class _DatasetReader:
 
 def _array_error(name: str, code: str, message: str) -> InvalidRequest:
     return invalid_file(message, code=code, faults=[InputFault(name, code, message)])
+
+
+def _dataset_error(name: str, code: str, message: str) -> InvalidRequest:
+    """The error for arrays that do not make a data set together, with the code that all such errors have."""
+    return invalid_rows([InputFault(name, code, message)])

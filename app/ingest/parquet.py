@@ -36,6 +36,8 @@ def read_parquet(path: Path, limits: DatasetLimits, label_column: str | None) ->
     try:
         metadata = parquet.read_metadata(path)
         schema = metadata.schema.to_arrow_schema()
+    except pa.ArrowMemoryError:
+        raise
     except _DAMAGE as error:
         raise invalid_file(
             f"The Parquet file is cut off or damaged: {error}", code="truncated_upload"
@@ -50,6 +52,8 @@ def read_parquet(path: Path, limits: DatasetLimits, label_column: str | None) ->
     try:
         with parquet.ParquetFile(path, read_dictionary=coded) as file:
             X, labels = _read(file, label, rows)
+    except pa.ArrowMemoryError:
+        raise
     except _DAMAGE as error:
         raise invalid_file(f"The Parquet file is damaged: {error}", code="unreadable_file") from error
     features = names[:label] + names[label + 1 :]
@@ -93,6 +97,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _read(file: parquet.ParquetFile, label: int, rows: int) -> tuple[NDArray[Any], list[Any]]:
     schema = file.schema_arrow
+    # `Schema.names` makes a new list each time.
+    names = schema.names
     features = [k for k in range(len(schema)) if k != label]
     single = all(pa.types.is_float32(schema.field(k).type) for k in features)
     X = np.empty((rows, len(features)), dtype=np.float32 if single else np.float64)
@@ -105,9 +111,9 @@ def _read(file: parquet.ParquetFile, label: int, rows: int) -> tuple[NDArray[Any
             raise pa.ArrowInvalid("it has more rows than it declares")
         for column, position in enumerate(features):
             values = batch.column(position)
-            faults += _nulls(values, "X", schema.names[position], start, column)
+            faults += _nulls(values, "X", names[position], start, column)
             X[start:stop, column] = pc.cast(values, X.dtype.name, safe=False).to_numpy(zero_copy_only=False)
-        faults += _nulls(batch.column(label), "y", schema.names[label], start, None)
+        faults += _nulls(batch.column(label), "y", names[label], start, None)
         labels += _labels(batch.column(label))
         if len(faults) >= MAX_FAULTS:
             break

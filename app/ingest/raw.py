@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.domain.errors import InputFault, InvalidRequest, TooLarge
+from app.domain.errors import InputFault, InvalidRequest, TooLarge, Unavailable
 
 MAX_FAULTS = 10
 """Most faults reported for one file."""
@@ -79,6 +81,18 @@ def invalid_rows(faults: Sequence[InputFault]) -> InvalidRequest:
     """The error for a file with faults in its rows; the message is that of the first fault."""
     more = f" ({len(faults)} faults are listed.)" if len(faults) > 1 else ""
     return invalid_file(faults[0].message + more, code="invalid_dataset", faults=faults)
+
+
+@contextmanager
+def disk_full_as_unavailable() -> Iterator[None]:
+    """Convert the OSError of a full disk to Unavailable."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        text = "The server's disk has no space left for this file."
+        raise Unavailable(text, code="storage_full", retry_after=10.0) from error
 
 
 def choose_label_column(names: Sequence[str] | None, n_columns: int, wanted: str | None) -> int:

@@ -5,7 +5,9 @@
     Exception
     ├── JobError              the job cannot go on; ``code`` and ``message`` are for its user
     │   ├── SolverFailed      the solver reports that the job cannot be done
-    │   └── UnitLost          a work unit that the job needs ended without a result
+    │   ├── TimeLimitReached  the job has run for longer than its specification allows
+    │   ├── UnitLost          a work unit that the job needs ended without a result
+    │   └── AttemptLost       this attempt cannot go on, but another one may
     ├── SolverInterrupted     the solver process gave no answer; a new process may
     │   ├── SolverDied        the process ended in the middle of its work
     │   └── SolverBlocked     the process lacks a resource for the moment, such as the database
@@ -38,6 +40,14 @@ class UnitLost(JobError):
     """A work unit that the job needs ended without a result."""
 
 
+class TimeLimitReached(JobError):
+    """The job has run for longer than its specification allows."""
+
+
+class AttemptLost(JobError):
+    """This attempt cannot go on, but another one may: the job goes back to the queue, a few times at most."""
+
+
 class SolverInterrupted(Exception):
     """The solver process gave no answer; this says nothing about the job."""
 
@@ -56,7 +66,19 @@ class SolverDied(SolverInterrupted):
 
 
 class SolverBlocked(SolverInterrupted):
-    """The solver lacks a resource for the moment, such as the database or disk space."""
+    """The solver lacks a resource for the moment, such as the database or disk space.
+
+    code: of the resource's error.
+    """
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def by_cache(self) -> bool:
+        """Whether it is the local cache that cannot be written."""
+        return self.code.startswith("cache_")
 
 
 class InvalidMessage(Exception):

@@ -1,9 +1,14 @@
 """Heartbeats of a worker, and detection of dead peers by theirs.
 
-No clocks are compared: a peer is dead when its heartbeat has not changed for a while on this process's own
-clock. After a pause of its own (a freeze, a database outage) a worker starts the observation of its peers
-again, so that it never mistakes its own silence for theirs. Heartbeats have their own thread: a worker that
-blocks on a lock during a takeover must still look alive.
+The times of heartbeats are the database's, so that all processes agree on who is alive. A peer is dead when
+its heartbeat has not changed for a while on this process's own clock; of what happened before this process
+looked, at most half of that time counts, by the database's clock. After a pause of its own (a freeze, a
+database outage) a worker starts the observation of its peers again, so that it never mistakes its own silence
+for theirs. Heartbeats have their own thread: a worker that blocks on a lock during a takeover must still look
+alive.
+
+An idle worker needs one statement a heartbeat: it also returns whether any peer is late or lost, and whether
+this worker is elected. The rows of the peers are read only if one is.
 """
 
 from __future__ import annotations
@@ -12,10 +17,11 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from app.domain.entities import Json, Worker
 from app.domain.errors import ServiceError
+from app.store.repositories.workers import PeerSummary
 from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)
@@ -37,8 +43,13 @@ class Peers:
         """Start the observation again: every worker counts as just seen."""
         self._seen.clear()
 
-    def dead(self, workers: Sequence[Worker], now: float) -> list[Worker]:
-        """The workers whose heartbeat has not changed for longer than the timeout. now: monotonic seconds."""
+    def dead(
+        self, workers: Sequence[Worker], now: float, credit: Mapping[str, float] | None = None
+    ) -> list[Worker]:
+        """The workers whose heartbeat has not changed for longer than the timeout.
+
+        now: monotonic seconds. credit: seconds without a change before the first observation, by worker.
+        """
         known = {worker.executor_id: worker for worker in workers}
         self._seen = {
             executor_id: seen
@@ -46,7 +57,7 @@ class Peers:
             if executor_id in known and known[executor_id].beat_at == seen[0]
         }
         for executor_id, worker in known.items():
-            self._seen.setdefault(executor_id, (worker.beat_at, now))
+            self._seen.setdefault(executor_id, (worker.beat_at, now - (credit or {}).get(executor_id, 0.0)))
         return [
             known[executor_id]
             for executor_id, (_, since) in self._seen.items()
@@ -57,6 +68,7 @@ class Peers:
 class Heartbeat:
     """Two threads: one sends heartbeats, one watches the peers.
 
+    store: best one of its own, since a heartbeat must never wait for a connection. clock: monotonic seconds.
     interval: seconds between heartbeats. timeout: of the peers, in seconds. units: returns the running units,
     reported with every heartbeat. take_over: called with the names of lost workers, again as long as they are
     listed as lost. on_lost: called once, when the peers have marked this worker as lost and do its work.
@@ -72,6 +84,7 @@ class Heartbeat:
         units: Callable[[], tuple[Json, ...]],
         take_over: Callable[[Sequence[str]], None],
         on_lost: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._worker = worker
@@ -80,47 +93,75 @@ class Heartbeat:
         self._units = units
         self._take_over = take_over
         self._on_lost = on_lost
+        self._clock = clock
         self._peers = Peers(timeout)
+        self._late = min(timeout / 2, 2 * interval)
+        self._pause = max(timeout / 2, 2 * interval)
+        self._beat_at = float("inf")
         self._checked_at = float("inf")
-        self._registered = False
+        self._observing_since = float("inf")
+        self._summary: PeerSummary | None = None
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._loop, args=(task,), name=name, daemon=True)
             for name, task in (("heartbeat", self.beat), ("peers", self.check_peers))
         ]
 
+    @property
+    def is_elected(self) -> bool:
+        """Whether this worker does what only one needs to do. For seconds there may be two, or none."""
+        return self._summary is not None and self._summary.is_first
+
     def beat(self) -> None:
         """Store one heartbeat; the first one registers the worker. Raises Unavailable."""
-        now = dataclasses.replace(self._worker, beat_at=time.time(), units=self._units())
-        with self._store.begin() as uow:
-            if self._registered:
-                alive = uow.workers.renew(now)
-            else:
-                uow.workers.beat(now)
-                alive = True
-        self._registered = True
-        if not alive:
+        me = dataclasses.replace(self._worker, units=self._units())
+        if self._summary is None:
+            with self._store.begin() as uow:
+                uow.workers.beat(me)
+        with self._store.single() as uow:
+            summary = uow.workers.renew(me, late=self._late, dead=self._timeout)
+        now = self._clock()
+        if now - self._beat_at > self._pause:
+            # Without an answer of the database nothing was learned about the peers meanwhile.
+            self._checked_at = float("-inf")
+        self._beat_at = now
+        if summary is None:
             self._stopping.set()
             self._on_lost()
+        self._summary = summary or self._summary
 
     def check_peers(self) -> None:
         """Mark dead workers as lost, and take over the work of lost ones. Raises Unavailable."""
+        now = self._clock()
+        if now - self._checked_at > self._pause:
+            logger.warning("paused; observing the other workers again")
+            self._peers.forget()
+            self._observing_since = now
+        self._observing_since = min(self._observing_since, now)
+        self._checked_at = now
+        summary = self._summary
+        if summary is None or not (summary.late or (summary.lost and summary.is_first)):
+            # If no worker is late there is nothing to observe: every heartbeat has changed.
+            self._peers.forget()
+            return
         with self._store.read() as uow:
             others = [
                 worker for worker in uow.workers.all() if worker.executor_id != self._worker.executor_id
             ]
-        now = time.monotonic()
-        if now - self._checked_at > max(self._timeout / 2, 2 * self._interval):
-            logger.warning("paused for %.1f s; observing the other workers again", now - self._checked_at)
-            self._peers.forget()
-        self._checked_at = now
+            database_time = uow.workers.clock()
         lost = [worker.executor_id for worker in others if worker.lost_at is not None]
-        dead = self._peers.dead([worker for worker in others if worker.lost_at is None], now)
+        listed = [worker for worker in others if worker.lost_at is None]
+        dead = self._peers.dead(listed, now, self._credit(listed, now, database_time))
         if dead:
             logger.warning("marking as lost: %s", ", ".join(worker.executor_id for worker in dead))
             lost += self._mark_lost(dead)
         if lost:
             self._take_over(lost)
+
+    def _credit(self, workers: Sequence[Worker], now: float, database_time: float) -> dict[str, float]:
+        """How long each heartbeat was unchanged before it was first looked at, but not before a pause."""
+        most = min(self._late, now - self._observing_since)
+        return {worker.executor_id: max(0.0, min(most, database_time - worker.beat_at)) for worker in workers}
 
     def start(self) -> None:
         for thread in self._threads:
@@ -137,11 +178,10 @@ class Heartbeat:
     def _mark_lost(self, dead: Sequence[Worker]) -> list[str]:
         """Names of the workers that this one marked; for each only one of several peers succeeds."""
         with self._store.begin() as uow:
-            now = time.time()
             return [
                 worker.executor_id
                 for worker in dead
-                if uow.workers.mark_lost(worker.executor_id, now, worker.beat_at)
+                if uow.workers.mark_lost(worker.executor_id, worker.beat_at)
             ]
 
     def _loop(self, task: Callable[[], None]) -> None:

@@ -14,9 +14,14 @@ from typing import IO
 
 from app.domain.entities import Worker
 from app.domain.errors import Conflict
+from app.processes.memory_limit import memory_limit
 from app.settings import Settings
+from app.store.private_files import make_private
 
 _MAX_EMBEDDED_WORKERS = 64
+_RESERVED_BYTES = 512 * 1024**2
+"""For the worker itself."""
+_LEAST_BYTES = 512 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ def claim_identity(settings: Settings) -> Identity:
     if not settings.embedded:
         host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:40]
         return Identity(_worker(f"{host}-{secrets.token_hex(6)}", settings), None)
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    make_private(settings.data_dir)
     for number in range(_MAX_EMBEDDED_WORKERS):
         lock = _try_lock(settings.data_dir / f"worker-{number}.lock")
         if lock is not None:
@@ -62,7 +67,16 @@ def _worker(executor_id: str, settings: Settings) -> Worker:
         beat_at=now,
         slots=settings.worker_concurrency,
         threads=settings.solver_threads or len(os.sched_getaffinity(0)),
+        solver_bytes=solver_memory(settings),
     )
+
+
+def solver_memory(settings: Settings) -> int:
+    """Memory limit of one solver process in bytes: the setting, or an equal share of this machine's."""
+    if settings.solver_memory_bytes:
+        return settings.solver_memory_bytes
+    available = memory_limit() - _RESERVED_BYTES
+    return max(_LEAST_BYTES, available // settings.worker_concurrency)
 
 
 def _try_lock(path: Path) -> IO[str] | None:

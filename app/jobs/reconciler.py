@@ -10,10 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from app.domain.entities import ACTIVE_STATES, Job, JobState
+from app.domain.entities import ACTIVE_STATES, WAITING, Job, JobState
 from app.domain.errors import Conflict, ServiceError
-from app.jobs.engine.client import DbosQueue, WorkflowState, why_ended
+from app.jobs.engine.client import RECORDS_LOST, DbosQueue, WorkflowState, why_ended
 from app.jobs.workflow import steps
+from app.services.admission import admit_waiting_jobs
 from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)
@@ -24,13 +25,16 @@ _PAGE = 200
 _RETENTION_SECONDS = 30 * 86_400.0
 _CLEAN_SECONDS = 3600.0
 _ORPHANS_SECONDS = 5.0
+_OWN_WORK_SECONDS = 10.0
 
 
 class Reconciler:
-    """A thread that checks every unfinished job once a second.
+    """A thread that checks every unfinished job once a second, in one elected worker.
 
-    recover_orphans: called every five seconds, to take over work of workers that are no longer listed.
-    clean_up: called once an hour, to delete expired rows.
+    is_elected: whether that is this one. Two that are elected for a moment do no harm: every change locks the
+    job and reads it again. recover_orphans: called every five seconds, to take over work of workers that are
+    no longer listed. clean_up: called once an hour, to delete expired rows. check_own_work: called in every
+    worker, every ten seconds.
     """
 
     def __init__(
@@ -39,14 +43,21 @@ class Reconciler:
         queue: DbosQueue,
         recover_orphans: Callable[[], None] = lambda: None,
         clean_up: Callable[[], object] = lambda: None,
+        is_elected: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
+        check_own_work: Callable[[], object] = lambda: None,
     ) -> None:
+        self._check_own_work = check_own_work
+        self._own_work_checked_at = clock()
+        self._is_elected = is_elected
+        self._clock = clock
         self._recover_orphans = recover_orphans
         self._clean_up = clean_up
         self._store = store
         self._queue = queue
         self._cancelling_since: dict[str, float] = {}
         self._cleaned_at = float("-inf")
-        self._orphans_checked_at = time.monotonic()
+        self._orphans_checked_at = clock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="reconciler", daemon=True)
 
@@ -60,6 +71,7 @@ class Reconciler:
 
     def check_jobs(self) -> None:
         """Settle every job that disagrees with its workflow, once. Raises Unavailable."""
+        admit_waiting_jobs(self._store, self._queue)
         cancelling = set()
         for jobs in self._pages():
             states = self._queue.states([job.workflow_id for job in jobs])
@@ -95,19 +107,19 @@ class Reconciler:
     def _settle(self, job: Job, workflow: WorkflowState | None) -> None:
         if job.state is JobState.CANCELLING:
             self._settle_cancelling(job, workflow)
-        elif workflow is None:
+        elif workflow is None and job.stage != WAITING:
             # An API process committed it and could not reach the queue, or DBOS's database was lost.
             logger.info("job %s: enqueueing it", job.id)
             self._queue.enqueue(job.id, job.workflow_id)
-        elif workflow.ended:
+        elif workflow is not None and workflow.ended:
             self._settle_ended(job, workflow)
 
     def _settle_cancelling(self, job: Job, workflow: WorkflowState | None) -> None:
         """The job's worker has two seconds to end its solver and set the final state itself."""
-        since = self._cancelling_since.setdefault(job.id, time.monotonic())
+        since = self._cancelling_since.setdefault(job.id, self._clock())
         if workflow is not None and not workflow.ended:
             self._queue.cancel(job.workflow_id)
-        elif time.monotonic() - since >= _CANCEL_GRACE_SECONDS:
+        elif self._clock() - since >= _CANCEL_GRACE_SECONDS:
             with self._store.begin() as uow:
                 steps.settle_cancelled(uow, job.id, job.attempt)
 
@@ -119,19 +131,31 @@ class Reconciler:
                 if current.attempt == job.attempt and current.state is job.state:
                     uow.jobs.move(job.id, JobState.CANCELLING)
                 steps.settle_cancelled(uow, job.id, job.attempt)
+            elif workflow.status == "SUCCESS":
+                # The engine's database is newer than the service's: the next attempt repeats what is missing.
+                steps.restart_job(uow, job.id, job.attempt, *RECORDS_LOST)
             else:
                 steps.fail_job(uow, job.id, job.attempt, *why_ended(workflow))
+
+    def run_once(self) -> None:
+        """Everything that is due; most of it only if this worker is elected. Raises Unavailable."""
+        if self._clock() - self._own_work_checked_at > _OWN_WORK_SECONDS:
+            self._own_work_checked_at = self._clock()
+            self._check_own_work()
+        if not self._is_elected():
+            return
+        self.check_jobs()
+        if self._clock() - self._orphans_checked_at > _ORPHANS_SECONDS:
+            self._orphans_checked_at = self._clock()
+            self._recover_orphans()
+        if self._clock() - self._cleaned_at > _CLEAN_SECONDS:
+            self._cleaned_at = self._clock()
+            self.clean()
 
     def _loop(self) -> None:
         while not self._stopping.is_set():
             try:
-                self.check_jobs()
-                if time.monotonic() - self._orphans_checked_at > _ORPHANS_SECONDS:
-                    self._orphans_checked_at = time.monotonic()
-                    self._recover_orphans()
-                if time.monotonic() - self._cleaned_at > _CLEAN_SECONDS:
-                    self._cleaned_at = time.monotonic()
-                    self.clean()
+                self.run_once()
             except ServiceError as error:
                 logger.warning("reconciler: %s", error)
             except Exception:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType
 
 from dbos import DBOS, DBOSConfig, SQLAlchemyDatasource
@@ -28,12 +29,18 @@ from app.jobs.engine.config import (
 from app.jobs.engine.patches import (
     cap_reconnect_backoff,
     poll_queues_cheaply,
+    reconnect_when_read_only,
     recover_workflows,
+    requeue_workflow,
     retry_when_disk_full,
+    skip_unused_background_work,
+    unstarted_workflows,
 )
+from app.jobs.engine.wakeups import Wakeups
 from app.jobs.heartbeat import Heartbeat
 from app.jobs.identity import claim_identity
 from app.jobs.reconciler import Reconciler
+from app.jobs.takeover import Takeover, UnstartedWork
 from app.jobs.workflow.work_units import RunningUnits
 from app.jobs.workflow.workflows import TrainingWorkflows
 from app.logs import Repeats, mask_logs
@@ -41,14 +48,13 @@ from app.plugins import load_plugins
 from app.processes.os_process import set_niceness
 from app.services.retention import Cleaner
 from app.settings import Settings
-from app.store.engine import open_database, use_wal
+from app.store.engine import open_database, open_engine, use_wal
 from app.store.migrate import schema_is_current
 from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 5.0
-_LISTED_SECONDS = 60.0
 _SPARE_CONNECTIONS = 12
 """For heartbeat, reconciler and coordinators, whose transactions are short."""
 _NOTIFICATION_SECONDS = 0.5
@@ -82,22 +88,30 @@ class Worker:
         pool_size = 2 * settings.worker_concurrency + _SPARE_CONNECTIONS
         self._store = Store(
             open_database(settings, "worker", pool_size=pool_size, idle=settings.takeover_seconds)
-        )
+        ).of_all_tenants()
         self._queue = DbosQueue(settings)
+        self._wakeups = Wakeups(open_engine(settings.jobs_database_url, pool_size=1, part="notifications"))
+        takeover = Takeover(self._store, self._queue, recover_workflows, self.executor_id)
+        self._heartbeat_store = Store(open_database(settings, "heartbeat", pool_size=1, pre_ping=False))
         self._heartbeat = Heartbeat(
-            self._store,
+            self._heartbeat_store,
             me,
             interval=settings.heartbeat_seconds,
             timeout=settings.takeover_seconds,
             units=self._running_units.snapshot,
-            take_over=self._take_over,
+            take_over=takeover.take_over,
             on_lost=self._end_as_lost,
         )
         self._reconciler = Reconciler(
-            self._store, self._queue, self._recover_orphans, clean_up=Cleaner(self._store, settings)
+            self._store,
+            self._queue,
+            takeover.recover_orphans,
+            clean_up=Cleaner(self._store, settings),
+            is_elected=lambda: self._heartbeat.is_elected,
+            check_own_work=self._check_own_work,
         )
+        self._unstarted: UnstartedWork | None = None
         self._training: TrainingWorkflows | None = None
-        self._taken_over: set[tuple[str, str]] = set()
 
     @property
     def executor_id(self) -> str:
@@ -156,7 +170,14 @@ class Worker:
         )
         self._training.register()
         DBOS.launch()
-        poll_queues_cheaply(engine, self._running_units.is_busy)
+        reconnect_when_read_only(engine)
+        self._wakeups.start()
+        skip_unused_background_work(engine)
+        poll_queues_cheaply(engine, self._running_units.is_busy, self._wakeups.wait)
+        self._unstarted = UnstartedWork(
+            partial(unstarted_workflows, engine, self.executor_id),
+            partial(requeue_workflow, engine, self.executor_id),
+        )
         self._heartbeat.start()
         self._reconciler.start()
         logger.info("worker %s takes jobs", self.executor_id)
@@ -171,11 +192,17 @@ class Worker:
             self._training.close()
         self._reconciler.stop()
         self._heartbeat.stop()
+        self._wakeups.stop()
         DBOS.destroy(destroy_registry=True)
         self._deregister()
         self._queue.close()
+        self._heartbeat_store.dispose()
         self._store.dispose()
         self._identity.release()
+
+    def _check_own_work(self) -> None:
+        if self._unstarted is not None:
+            self._unstarted.check()
 
     def _deregister(self) -> None:
         """Leave the list of workers, or mark this one as lost if it has work, which peers then take over."""
@@ -184,7 +211,7 @@ class Worker:
         try:
             with self._store.begin() as uow:
                 if self._queue.has_work_of(self.executor_id):
-                    uow.workers.mark_lost(self.executor_id, time.time())
+                    uow.workers.mark_lost(self.executor_id)
                 else:
                     uow.workers.forget(self.executor_id)
         except Unavailable as error:
@@ -201,42 +228,6 @@ class Worker:
         self._stopping.set()
         self._running_units.wake()
         self._on_lost()
-
-    def _take_over(self, lost: Sequence[str]) -> None:
-        """Queue the unfinished work of lost workers again.
-
-        They stay listed for a minute: a lost worker may have taken more work before it noticed.
-        """
-        for executor_id in lost:
-            jobs = {workflow_id.partition(".")[0] for workflow_id in recover_workflows(executor_id)}
-            self._taken_over |= {(job_id, executor_id) for job_id in jobs}
-        self._record_takeovers()
-        before = time.time() - _LISTED_SECONDS
-        with self._store.begin() as uow:
-            for worker in uow.workers.all():
-                if worker.lost_at is not None and worker.lost_at < before:
-                    uow.workers.forget(worker.executor_id)
-
-    def _record_takeovers(self) -> None:
-        """Store an event a takeover; the next time, if the lost worker still has the job's row locked."""
-        for pair in sorted(self._taken_over):
-            self._taken_over.discard(pair)
-            job_id, executor_id = pair
-            try:
-                with self._store.begin() as uow:
-                    data = {"from": [executor_id], "by": self.executor_id}
-                    uow.events.append(job_id, "worker_took_over", data)
-            except Unavailable:
-                self._taken_over.add(pair)
-                raise
-
-    def _recover_orphans(self) -> None:
-        """Take over work of workers that are no longer listed."""
-        busy = self._queue.workers_with_work()
-        with self._store.read() as uow:
-            known = {worker.executor_id for worker in uow.workers.all()}
-        if busy - known:
-            self._take_over(sorted(busy - known))
 
 
 def run_worker(settings: Settings) -> int:

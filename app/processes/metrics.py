@@ -34,12 +34,12 @@ STATUSES: Final = (200, 304, 400, 401, 403, 404, 405, 406, 408, 409, 411, 412, 4
 MAX_MODELS: Final = 1000
 """Models with their own series in one process; all further models share `OVERFLOW_LABEL`."""
 OVERFLOW_LABEL: Final = "_others"
-"""The model label beyond `MAX_MODELS`; no model can have this name."""
+"""The model label beyond `MAX_MODELS`, and of all models while names are hidden; no model has this name."""
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 # Layout of a record: the model's name, then its values.
-_NAME: Final = 13
+_NAME: Final = 26
 _ROWS: Final = len(STATUSES) + 1
 _PREDICTIONS, _SECONDS, _BUCKETS = _ROWS + 1, _ROWS + 2, _ROWS + 3
 _RECORD: Final = _NAME + _BUCKETS + len(BUCKETS) + 1
@@ -67,7 +67,8 @@ class _Registered:
     """A gauge or counter whose value is read by a call of ``value``.
 
     index: where the value is published in the slot. base: what previous owners of the slot counted; None for
-    a gauge. reason: value of the label ``reason``; no label if empty.
+    a gauge. reason: value of the label ``reason``; no label if empty. combine: makes one value of the values
+    of all processes.
     """
 
     name: str
@@ -76,6 +77,7 @@ class _Registered:
     index: int
     base: float | None
     reason: str = ""
+    combine: Callable[[Iterable[float]], float] = sum
 
     @property
     def key(self) -> str:
@@ -87,6 +89,8 @@ class Metrics:
     """The counters of this process, and the sums over all processes of its scoreboard. Thread-safe.
 
     A model's name becomes a label only after the model was loaded, so callers cannot invent labels.
+
+    shows_models: whether `render` tells names of models; if not, all of them share `OVERFLOW_LABEL`.
     """
 
     def __init__(self, scoreboard: Scoreboard | None = None, slot: Slot | None = None) -> None:
@@ -95,6 +99,7 @@ class Metrics:
         self._slot.reset_layout(_LAYOUT)
         self._values = self._slot.values
         self._lock = threading.Lock()
+        self.shows_models: Callable[[], bool] = lambda: True
         self._registered: list[_Registered] = []
         self._records = {
             name: _FIRST_RECORD + index * _RECORD + _NAME for index, name in enumerate(_names(self._slot))
@@ -145,11 +150,17 @@ class Metrics:
             self._values[0] = count + 1
             return start + _NAME
 
-    def add_gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Register a gauge: the sum of ``value()`` over all processes, as they last published it."""
+    def add_gauge(
+        self,
+        name: str,
+        text: str,
+        value: Callable[[], float],
+        combine: Callable[[Iterable[float]], float] = sum,
+    ) -> None:
+        """Register a gauge: ``combine`` of ``value()`` of all processes, as they last published it."""
         index = self._index(name)
         self._values[index] = 0.0
-        self._registered.append(_Registered(name, text, value, index, None))
+        self._registered.append(_Registered(name, text, value, index, None, combine=combine))
 
     def add_counter(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Register a counter: ``value()`` is 0 when the process starts and never decreases."""
@@ -184,12 +195,14 @@ class Metrics:
 
     def counts(self) -> dict[str, ModelCounts]:
         """Counters by model over all processes; "" stands for queries of models that were not loaded."""
+        shows_models = self.shows_models()
         sums: dict[str, NDArray[np.float64]] = {}
         for slot in self._slots():
             names = _names(slot)
             table = np.frombuffer(slot.memory, np.float64, len(names) * _RECORD, 8 * _FIRST_RECORD)
             for name, row in zip(names, table.reshape(-1, _RECORD)[:, _NAME:].copy(), strict=True):
-                sums[name] = sums[name] + row if name in sums else row
+                label = name if shows_models or not name else OVERFLOW_LABEL
+                sums[label] = sums[label] + row if label in sums else row
         return {name: _counts(row.tolist()) for name, row in sums.items()}
 
     def families(self) -> Iterable[Metric]:
@@ -197,7 +210,7 @@ class Metrics:
         self.publish()
         reasons: dict[str, CounterMetricFamily] = {}
         for metric in self._registered:
-            total = self._total(metric.key, counter=metric.base is not None)
+            total = metric.combine(self._published(metric.key, counter=metric.base is not None))
             if metric.reason:
                 family = CounterMetricFamily(metric.name, metric.text, labels=["reason"])
                 reasons.setdefault(metric.name, family).add_metric([metric.reason], total)
@@ -207,7 +220,8 @@ class Metrics:
                 yield CounterMetricFamily(metric.name, metric.text, total)
         yield from reasons.values()
         for name in self._process_indices:
-            yield GaugeMetricFamily(name, "Sum over all server processes.", self._total(name, counter=False))
+            total = sum(self._published(name, counter=False))
+            yield GaugeMetricFamily(name, "Sum over all server processes.", total)
         alive = [slot for slot in self._scoreboard.slots if slot.state is not State.FREE]
         yield GaugeMetricFamily("stms_processes", "Running server processes.", len(alive))
         yield CounterMetricFamily(
@@ -218,16 +232,16 @@ class Metrics:
         """All metrics in the Prometheus text format."""
         return model_text(self.counts()).encode() + generate_latest(self._registry)
 
-    def _total(self, name: str, *, counter: bool) -> float:
-        """Sum over all slots; of a gauge only over slots of running processes."""
-        key, total = _key(name), 0.0
+    def _published(self, name: str, *, counter: bool) -> list[float]:
+        """The values of all slots, or 0; of a gauge only those of running processes."""
+        key, values = _key(name), [0.0]
         for slot in self._slots():
             if counter or slot.state is not State.FREE:
                 registered = slot.values[1:_FIRST_RECORD].tolist()
-                total += sum(
+                values += [
                     registered[i + 1] for i in range(0, 2 * _MAX_REGISTERED, 2) if registered[i] == key
-                )
-        return total
+                ]
+        return values
 
     def _slots(self) -> list[Slot]:
         """Slots with this layout; during a rolling restart another release may use a different one."""

@@ -9,8 +9,9 @@ import struct
 import termios
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
+from app.auth.authenticator import ANONYMOUS
 from app.http.client_address import TrustedProxies, network_of
 from app.processes.scoreboard import Slot
 from app.server.fast_path import FastPath
@@ -19,14 +20,32 @@ from app.server.progress import WaitingFor
 _REASONS: Final = (
     "bad_request",
     "connections",
+    "connections_evicted",
     "connections_of_address",
     *(item.value for item in WaitingFor),
 )
 
 
+class Connection(Protocol):
+    """A client connection, as its server process sees it."""
+
+    def caller(self) -> str | None:
+        """The id of the API key of the newest request; None if it had no valid key."""
+        ...
+
+    def evict(self) -> None:
+        """Close the connection at once."""
+        ...
+
+
 @dataclass(slots=True)
 class ServerContext:
     """Limits and counters of one server process.
+
+    A full server closes the oldest connection without a valid key, or of a key that has more than its share,
+    for a new one: connections of clients without a key keep no caller out. max_per_key: that share; the
+    caller of a server without keys may have all. unproven: connections in the order of their arrival, without
+    those that `evict` has found to have a key. proven: the key's id of those.
 
     max_connections: open connections beyond which new ones get 429. max_per_address: the same for one
     address, without loopback and trusted proxies; 0 means no limit. connections: open ones by network of the
@@ -36,10 +55,28 @@ class ServerContext:
     slot: Slot
     max_connections: int
     max_per_address: int = 0
+    max_per_key: int = 0
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
     fast_path: FastPath | None = None
     connections: Counter[str] = field(default_factory=Counter)
     refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_REASONS, 0))
+    unproven: dict[Connection, None] = field(default_factory=dict)
+    proven: dict[Connection, str] = field(default_factory=dict)
+    of_keys: Counter[str] = field(default_factory=Counter)
+
+    def evict(self) -> bool:
+        """Close a connection for the sake of a new one; returns False if all have keys within their share."""
+        for connection in list(self.unproven):
+            del self.unproven[connection]
+            caller = connection.caller()
+            most = self.max_connections if caller == ANONYMOUS.id else self.max_per_key
+            if caller is None or self.of_keys[caller] >= most:
+                self.refused["connections_evicted"] += 1
+                connection.evict()
+                return True
+            self.proven[connection] = caller
+            self.of_keys[caller] += 1
+        return False
 
     def add_connection(self, address: str) -> str | None:
         """Count a connection; returns its network for `remove_connection`, None if it is not limited."""
@@ -49,8 +86,14 @@ class ServerContext:
         self.connections[network] += 1
         return network
 
-    def remove_connection(self, network: str | None) -> None:
+    def remove_connection(self, connection: Connection, network: str | None) -> None:
         """Count the end of a connection."""
+        self.unproven.pop(connection, None)
+        caller = self.proven.pop(connection, None)
+        if caller is not None:
+            self.of_keys[caller] -= 1
+            if not self.of_keys[caller]:
+                del self.of_keys[caller]
         self.slot.connections = max(0, self.slot.connections - 1)
         if network is not None:
             self.connections[network] -= 1

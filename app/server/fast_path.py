@@ -30,11 +30,13 @@ TARGET_SUFFIX: Final = b":query"
 class FastPath:
     """Calls `respond` and encodes its response; shared by all connections of a process.
 
-    respond: None until the application has started; every request then takes the usual way.
+    respond: None until the application has started; every request then takes the usual way. caller_of:
+    returns the id of the API key in headers, None without a valid one.
     """
 
     def __init__(self, respond: TryRespond | None = None) -> None:
         self.respond = respond
+        self.caller_of: Callable[[HeaderList], str | None] = lambda _headers: None
         self._common_headers: object = None
         self._start = b""
 

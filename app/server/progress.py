@@ -18,6 +18,12 @@ READ_SECONDS: Final = 20.0
 """Period in which a client must read a waiting response at MIN_RATE on average."""
 MIN_RATE: Final = 500
 """Bytes per second."""
+WHOLE_BODY_SECONDS: Final = 30.0
+"""Time for a whole body, without the time in which the server did not read; and a second more for each
+`WHOLE_BODY_RATE` bytes that have arrived. A megabyte takes 62 s at most, 16 MiB nine minutes."""
+WHOLE_BODY_RATE: Final = 32 * 1024
+UNREAD_SECONDS: Final = 10.0
+"""Time for the rest of a body whose request has been answered already."""
 
 
 class WaitingFor(Enum):
@@ -25,6 +31,7 @@ class WaitingFor(Enum):
 
     HEAD = "slow_head"
     BODY = "slow_body"
+    UNREAD = "unread_body"
     READ = "slow_reader"
     NEXT = "slow_next"
 
@@ -39,6 +46,17 @@ class _ProgressWindow:
     size: int
 
 
+@dataclass(slots=True)
+class _BodyWait:
+    """The wait for one body. size: bytes received at its start. seconds: waited until ``seen``."""
+
+    request: object
+    size: int
+    seen: float
+    seconds: float = 0.0
+    is_counting: bool = True
+
+
 class ProgressClock:
     """Decides for one connection whether the client is too slow, and for how long it has been idle.
 
@@ -48,6 +66,7 @@ class ProgressClock:
     def __init__(self) -> None:
         self._window: _ProgressWindow | None = None
         self._idle_since: float | None = None
+        self._body: _BodyWait | None = None
 
     def is_too_slow(self, waiting_for: WaitingFor | None, request: object, size: int, now: float) -> bool:
         """Record progress, and return whether the client has exceeded the time limit.
@@ -56,18 +75,34 @@ class ProgressClock:
         one starts a new period. size: bytes received on the connection, or for READ bytes not read yet.
         """
         window = self._window
+        if self._is_body_overdue(waiting_for, request, size, now):
+            return True
         if waiting_for is None:
             self._window = None
         elif window is None or window.waiting_for is not waiting_for or window.request is not request:
             self._window = _ProgressWindow(waiting_for, request, now, size)
         elif now - window.since >= _limit(waiting_for):
             self._window = None
-            if waiting_for in (WaitingFor.HEAD, WaitingFor.NEXT):
+            if waiting_for in (WaitingFor.HEAD, WaitingFor.NEXT, WaitingFor.UNREAD):
                 # However steadily the bytes arrive.
                 return True
             moved = window.size - size if waiting_for is WaitingFor.READ else size - window.size
             return moved < MIN_RATE * (now - window.since)
         return False
+
+    def _is_body_overdue(
+        self, waiting_for: WaitingFor | None, request: object, size: int, now: float
+    ) -> bool:
+        """Whether a whole body has taken too long, however steadily it arrives."""
+        body = self._body
+        is_waiting = waiting_for is WaitingFor.BODY
+        if body is None or body.request is not request:
+            self._body = _BodyWait(request, size, now) if is_waiting else None
+            return False
+        if body.is_counting:
+            body.seconds += now - body.seen
+        body.seen, body.is_counting = now, is_waiting
+        return is_waiting and body.seconds > WHOLE_BODY_SECONDS + (size - body.size) / WHOLE_BODY_RATE
 
     def restart(self) -> None:
         """Start a new period: the client has read most of the response."""
@@ -86,4 +121,6 @@ class ProgressClock:
 def _limit(waiting_for: WaitingFor) -> float:
     if waiting_for is WaitingFor.BODY:
         return BODY_SECONDS
+    if waiting_for is WaitingFor.UNREAD:
+        return UNREAD_SECONDS
     return READ_SECONDS if waiting_for is WaitingFor.READ else HEAD_SECONDS

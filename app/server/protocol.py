@@ -70,6 +70,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._fast_path = context.fast_path
         self._fast_body: list[bytes] | None = None
         """Body of a request that is to be offered to the fast path; None if there is no such request."""
+        self._fast_headers: list[tuple[bytes, bytes]] = []
+        """Headers of the last request that the fast path has answered."""
         self.fast_responses = 0
 
     # Connection
@@ -78,8 +80,9 @@ class HttpProtocol(HttpToolsProtocol):
         """Apply the connection limits to a new connection."""
         super().connection_made(transport)
         context = self._context
-        if len(self.connections) > context.max_connections:
+        if len(self.connections) > context.max_connections and not context.evict():
             self._reject_requests("connections")
+        context.unproven[self] = None
         self._network = None if self.client is None else context.add_connection(self.client[0])
         if self._network is not None:
             open_connections = context.connections[self._network]
@@ -94,9 +97,20 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the connection holds, and tell the application for every unanswered request."""
-        self._context.remove_connection(self._network)
+        self._context.remove_connection(self, self._network)
         self._disconnect_all()
         super().connection_lost(exc)
+
+    def caller(self) -> str | None:
+        """The id of the API key of the newest request; None if it had no valid key."""
+        if self.cycle is not None:
+            key = self.cycle.scope["state"].get("caller")
+            return None if key is None else str(key.id)
+        return None if self._fast_path is None else self._fast_path.caller_of(self._fast_headers)
+
+    def evict(self) -> None:
+        """Close the connection, so that another one can be accepted."""
+        self._abort()
 
     def resume_writing(self) -> None:
         """Note that the client has read most of the response."""
@@ -201,6 +215,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Write a response, and get ready for the next request as uvicorn does after a response."""
         self.transport.write(response)
         self.scope = self.cycle = None  # type: ignore[assignment]
+        self._fast_headers = self.headers
         self.fast_responses += 1
         self.server_state.total_requests += 1
         self._unset_keepalive_if_required()
@@ -342,7 +357,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._context.refused[waiting_for.value] += 1
         if waiting_for is WaitingFor.READ:
             self._abort()
-        elif waiting_for is WaitingFor.NEXT or self.scope is None:
+        elif waiting_for in (WaitingFor.NEXT, WaitingFor.UNREAD) or self.scope is None:
             self.close(None)
         else:
             part = "head" if waiting_for is WaitingFor.HEAD else "body"
@@ -360,7 +375,7 @@ class HttpProtocol(HttpToolsProtocol):
         if scope is not None and (cycle is None or cycle.scope is not scope):
             return WaitingFor.HEAD
         if scope is not None and self._complete_scope is not scope:
-            return WaitingFor.BODY
+            return WaitingFor.UNREAD if cycle.response_complete else WaitingFor.BODY
         if scope is not None and not cycle.response_complete:
             return None
         # The keep-alive timer runs, unless it was stopped by line ends, which do not begin a request.

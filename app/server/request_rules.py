@@ -17,7 +17,9 @@ TARGET_BYTES: Final = 16 * 1024
 """Longest request target."""
 MAX_HEADERS: Final = 100
 
-_CHECKED: Final = frozenset({b"authorization", b"host", b"transfer-encoding"})
+_SINGLE: Final = {b"authorization": "Authorization", b"host": "Host", b"x-api-key": "X-API-Key"}
+"""Headers that a request may have only once, as two readers could take different ones."""
+_CHECKED: Final = frozenset({*_SINGLE, b"transfer-encoding"})
 _FRAMING_PER_BYTE: Final = 16
 """Bytes of framing allowed for each byte of a chunked body; one chunk per byte needs fewer."""
 
@@ -43,17 +45,13 @@ class RequestRules:
         Raises BadRequest.
         """
         self._head_bytes = None
-        has_host = has_key = is_chunked = False
+        is_chunked, seen = False, set[bytes]()
         for name, value in headers:
             if name in _CHECKED:
-                if name == b"host":
-                    if has_host:
-                        raise BadRequest.malformed("The request has more than one Host header.")
-                    has_host = True
-                elif name == b"authorization":
-                    if has_key:
-                        raise BadRequest.malformed("The request has more than one Authorization header.")
-                    has_key = True
+                if name != b"transfer-encoding":
+                    if name in seen:
+                        raise BadRequest.malformed(f"The request has more than one {_SINGLE[name]} header.")
+                    seen.add(name)
                 elif is_chunked or value.strip().lower() != b"chunked":
                     raise BadRequest.malformed("The only supported Transfer-Encoding is chunked, given once.")
                 else:
@@ -63,7 +61,7 @@ class RequestRules:
             raise BadRequest(Problem(414, "target_too_long", text))
         if len(headers) > MAX_HEADERS:
             raise BadRequest(_head_too_large(f"The request has more than {MAX_HEADERS} headers."))
-        if not has_host and version != "1.0":
+        if b"host" not in seen and version != "1.0":
             raise BadRequest.malformed("The request has no Host header.")
         if version not in ("1.1", "1.0"):
             raise BadRequest.malformed("Only HTTP/1.1 and HTTP/1.0 are supported.")

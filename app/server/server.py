@@ -51,7 +51,8 @@ class Server(uvicorn.Server):
 
     grace: seconds that a shutdown may take after SIGTERM. tick: called ten times a second.
     max_connections: open connections beyond which new ones get 429; max_connections_per_address: the same for
-    one address other than loopback and ``proxies``; 0 means no limit. fast_path: responds to some requests
+    one address other than loopback and ``proxies``; 0 means no limit. key_share: the part that the
+    connections of one API key keep when the server is full. fast_path: responds to some requests
     before they reach the application. context: counts refused connections and requests.
     """
 
@@ -66,11 +67,17 @@ class Server(uvicorn.Server):
         tick: Callable[[], None],
         fast_path: FastPath | None = None,
         max_connections_per_address: int = 0,
+        key_share: float = 1.0,
         proxies: TrustedProxies | None = None,
     ) -> None:
         slot = process.slot
         self.context = ServerContext(
-            slot, max_connections, max_connections_per_address, proxies or TrustedProxies(), fast_path
+            slot,
+            max_connections,
+            max_connections_per_address,
+            max(1, int(max_connections * key_share)),
+            proxies or TrustedProxies(),
+            fast_path,
         )
 
         def protocol(**options: Any) -> HttpProtocol:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Sequence
-from pathlib import PurePath
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from app.domain.entities import Dataset, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, TooLarge, Unavailable
 from app.domain.names import MAX_DISPLAY_NAME, is_display_name
-from app.ingest import dataset_format
-from app.ingest.formats import detect, named, read
-from app.ingest.raw import DatasetLimits, RawData
-from app.ingest.validate import summarise, validate
+from app.ingest.formats import named
+from app.ingest.reading import DatasetContent, DatasetOrder, read_dataset, temporary_paths
+from app.services.quotas import require_room, room_for
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, FileWriter, open_blob
 from app.store.large_blobs import LARGE_CHUNK_BYTES, delete_large, put_large
 from app.store.unit_of_work import Store
-from core.data.dataset import LabelledData
 from core.errors import InvalidPackage
+
+if TYPE_CHECKING:
+    from core.data.dataset import LabelledData
+
+_COPIED_BYTES = 1024**2
 
 
 def register_dataset(
@@ -34,20 +38,22 @@ def register_dataset(
     filename: str | None = None,
     file_format: str | None = None,
     label_column: str | None = None,
+    read: Callable[[DatasetOrder], DatasetContent] = read_dataset,
 ) -> tuple[Dataset, bool]:
     """Validate an uploaded file and store its rows; returns the data set and whether it is new.
 
-    The same bytes are the same data set under any name, unless another label column is chosen.
+    In one tenant the same bytes are the same data set under any name, unless the label column differs.
 
     file: the complete upload, on disk and hashed while it arrived (see `BlobCache.writing`).
     file_format: csv, svmlight, npz, npy or parquet; by default the ending of ``filename`` and the content
-    decide. label_column: name or zero-based index; by default the last column.
+    decide. label_column: name or zero-based index; by default the last column. read: carries out the reading,
+    by default in this process.
 
     The rows pass through a file of the local cache into the database, in transactions of a few MiB each.
     Readers see nothing before the last of them; garbage collection removes what a crash leaves behind.
 
-    Raises InvalidRequest naming field, row and column of each fault, TooLarge, UnsupportedFormat and
-    Unavailable.
+    Raises InvalidRequest naming field, row and column of each fault, TooLarge, UnsupportedFormat,
+    Unavailable, and Conflict beyond the tenant's quota.
     """
     title = _title(name, filename)
     # The parameters are checked even when the bytes are known and are not parsed again.
@@ -55,34 +61,41 @@ def register_dataset(
     _check_size(file, limits.max_upload_bytes)
     if label_column is None and (known := _known(store, file.digest)) is not None:
         return known, False
-    kind = detect(file.path, declared=file_format, filename=filename)
-    raw = read(file.path, kind, _limits(limits, files), label_column)
-    identity = _identity(file.digest, raw)
-    if (known := _known(store, identity)) is not None:
-        return known, False
-    train, test = validate(raw)
-    summary = summarise(raw, train, test)
-    blob = _stored(store, files, train, test)
+    with temporary_paths(files.folder, "rows") as (rows,):
+        order = DatasetOrder(
+            source=str(file.path),
+            rows=str(rows),
+            declared=file_format,
+            filename=filename,
+            label_column=label_column,
+            max_rows=limits.max_rows,
+            max_columns=limits.max_columns,
+            max_bytes=limits.max_dataset_bytes,
+            temp_folder=str(files.folder),
+        )
+        content = read(order)
+        identity = _identity(file.digest, content)
+        if (known := _known(store, identity)) is not None:
+            return known, False
+        blob, size = _stored(store, files, rows, limits)
     dataset = Dataset(
         id=new_id("ds"),
         digest=identity,
         name=title,
-        source_format=kind.value,
+        source_format=content.source_format,
         size_bytes=file.size,
         blob_digest=blob,
-        rows=train.n,
-        test_rows=0 if test is None else test.n,
-        columns=train.d,
-        classes=train.classes,
-        summary=summary,
+        rows=content.rows,
+        test_rows=content.test_rows,
+        columns=content.columns,
+        classes=content.classes,
+        summary=content.summary,
         created_at=time.time(),
         created_by=created_by,
+        tenant=store.tenant,
     )
-    with store.begin() as uow:
-        uow.blobs.finish_large(blob)
-        if uow.datasets.add(dataset):
-            uow.audit.append("dataset.create", dataset.id, details={"digest": dataset.digest})
-            return dataset, True
+    if _add(store, dataset, size, limits):
+        return dataset, True
     # Another request registered the same bytes in the meantime.
     return _existing(store, identity), False
 
@@ -125,6 +138,9 @@ def load_dataset(store: Store, files: BlobCache, dataset_id: str) -> tuple[Label
     """
     with store.read() as uow:
         digest = uow.datasets.get(dataset_id).blob_digest
+    # Imported here because it loads SciPy, which a server process does not need.
+    from app.ingest import dataset_format
+
     try:
         return files.with_refetch(
             lambda: dataset_format.decode(open_blob(store, files, digest).whole()), digest
@@ -135,14 +151,28 @@ def load_dataset(store: Store, files: BlobCache, dataset_id: str) -> tuple[Label
         ) from error
 
 
-def _stored(store: Store, files: BlobCache, train: LabelledData, test: LabelledData | None) -> str:
-    """Write both parts to the database as one blob that is not published yet; returns its digest."""
-    with files.writing(f"dataset-{secrets.token_hex(8)}.tmp") as writer:
-        for piece in dataset_format.encode(train, test):
+def _stored(store: Store, files: BlobCache, rows: Path, limits: Settings) -> tuple[str, int]:
+    """Copy a file to the database as one blob that is not published yet; returns its digest and size."""
+    with files.writing(f"dataset-{secrets.token_hex(8)}.tmp") as writer, rows.open("rb") as source:
+        while piece := source.read(_COPIED_BYTES):
             writer.write(piece)
+        room_for(store, limits, "datasets", writer.size)
         files.commit(writer)
         put_large(store, writer.digest, writer.size, writer.chunks(LARGE_CHUNK_BYTES))
-        return writer.digest
+        return writer.digest, writer.size
+
+
+def _add(store: Store, dataset: Dataset, size: int, limits: Settings) -> bool:
+    """Publish the blob of ``size`` bytes and the data set; returns False if the tenant has it already."""
+    with store.begin() as uow:
+        uow.quotas.lock(store.tenant)
+        if uow.datasets.by_digest(dataset.digest) is None:
+            require_room(uow, limits, store.tenant, "datasets", size)
+        uow.blobs.finish_large(dataset.blob_digest)
+        added = uow.datasets.add(dataset)
+        if added:
+            uow.audit.append("dataset.create", dataset.id, details={"digest": dataset.digest})
+    return added
 
 
 def _known(store: Store, digest: str) -> Dataset | None:
@@ -164,15 +194,11 @@ def _check_size(file: FileWriter, max_bytes: int) -> None:
         raise InvalidRequest("The file is empty.", code="empty_file")
 
 
-def _identity(digest: str, raw: RawData) -> str:
+def _identity(digest: str, content: DatasetContent) -> str:
     """The digest that identifies a data set: that of its file, unless another label column was chosen."""
-    if raw.label_is_default:
+    if content.label_is_default:
         return digest
-    return hashlib.sha256(f"{digest} label_column={raw.label_column}".encode()).hexdigest()
-
-
-def _limits(settings: Settings, files: BlobCache) -> DatasetLimits:
-    return DatasetLimits(settings.max_rows, settings.max_columns, settings.max_dataset_bytes, files.folder)
+    return hashlib.sha256(f"{digest} label_column={content.label_column}".encode()).hexdigest()
 
 
 def _title(name: str | None, filename: str | None) -> str:

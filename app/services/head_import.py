@@ -5,26 +5,32 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from app.domain.entities import ModelVersion
 from app.domain.names import check_alias, check_model_name
-from app.ingest.linear_head import HeadFile, HeadLimits, as_invalid_request, head_file
+from app.ingest.reading import HeadContent, HeadOrder, read_head, temporary_paths
+from app.services import models
 from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES
+from app.services.quotas import require_room, room_for
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, FileWriter
 from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large
 from app.store.unit_of_work import Store
-from core.errors import InvalidProblem
-from core.packed import PackedLabels
-from core.packed.codec import encode_front
-from core.packed.head import Kind, head_header, head_shapes
+from core.packed.head import Kind
+
+_COPIED_BYTES = 1024**2
+
+
+class ImportedHead(NamedTuple):
+    """The version of a head, whether it is new, and the alias that was moved to it, if any."""
+
+    version: ModelVersion
+    is_new: bool
+    alias: str | None
 
 
 def import_head(
@@ -35,77 +41,80 @@ def import_head(
     model: str,
     kind: Kind = "head",
     alias: str | None = DEFAULT_ALIAS,
+    alias_revision: int | None = None,
     limits: Settings,
-) -> tuple[ModelVersion, bool]:
-    """Validate a head and publish it as the next version of ``model``; returns it and whether it is new.
+    read: Callable[[HeadOrder], HeadContent] = read_head,
+) -> ImportedHead:
+    """Validate a head and publish it as the next version of ``model``.
 
     source: safetensors or .npz, see `app.ingest.linear_head`. kind: "head", rows of a teacher, or "linear",
-    students trained elsewhere. Importing the same content again returns the existing version and moves no
-    alias.
+    students trained elsewhere. alias_revision: of the alias when the import was requested, by default now. An
+    alias that an operator has moved since then is not moved. Importing the same content again returns the
+    existing version and moves no alias. read: carries out the reading, by default in this process.
 
-    The weights are written in blocks to a file of the model cache, and from there to the database in
-    transactions of a few MiB each. Readers see nothing before the last of them.
+    The packed head is copied to the model cache, and from there to the database in transactions of a few MiB
+    each. Readers see nothing before the last of them.
 
-    Raises InvalidRequest naming field, row and column, TooLarge, UnsupportedFormat and Unavailable.
+    Raises InvalidRequest naming field, row and column, TooLarge, UnsupportedFormat, Unavailable, and Conflict
+    beyond the tenant's quota.
     """
     check_model_name(model)
     if alias is not None:
         check_alias(alias)
-    accepted = HeadLimits(limits.max_classes, limits.max_columns, limits.max_head_bytes)
-    with head_file(source, accepted) as head:
-        try:
-            table = PackedLabels.of(head.labels).to_bytes()
-        except InvalidProblem as error:
-            raise as_invalid_request(error) from error
-        with _new_file(files) as labels, _new_file(files) as weights:
-            labels.write(table)
-            _write(weights, head, kind)
-            wanted = _version(model, kind, head, weights.digest, labels.digest)
+    if alias_revision is None:
+        alias_revision = models.alias_revision(store, model, alias)
+    with temporary_paths(files.folder, "labels", "weights") as (labels, weights):
+        order = HeadOrder(
+            source=str(source),
+            weights=str(weights),
+            labels=str(labels),
+            kind=kind,
+            listed=LISTED_CLASSES,
+            max_classes=limits.max_classes,
+            max_columns=limits.max_columns,
+            max_bytes=limits.max_head_bytes,
+        )
+        head = read(order)
+        with _copied(files, labels) as label_file, _copied(files, weights) as weight_file:
+            wanted = _version(store.tenant, model, kind, head, weight_file.digest, label_file.digest)
             known = _known(store, wanted)
             if known is not None:
-                return known, False
-            for writer in (labels, weights):
+                return ImportedHead(known, False, None)
+            size = label_file.size + weight_file.size
+            room_for(store, limits, "versions", size)
+            for writer in (label_file, weight_file):
                 files.commit(writer)
                 put_large(store, writer.digest, writer.size, writer.chunks(LARGE_CHUNK_BYTES))
-    return _publish(store, wanted, alias)
+    return _publish(store, wanted, alias, alias_revision, size, limits)
 
 
-def _new_file(files: BlobCache) -> AbstractContextManager[FileWriter]:
-    return files.writing(f"import-{secrets.token_hex(8)}.tmp")
+@contextmanager
+def _copied(files: BlobCache, path: Path) -> Iterator[FileWriter]:
+    """A copy of a file in the model cache, removed after the block unless it was committed."""
+    with files.writing(f"import-{secrets.token_hex(8)}.tmp") as writer:
+        with path.open("rb") as source:
+            while piece := source.read(_COPIED_BYTES):
+                writer.write(piece)
+        yield writer
 
 
-def _write(writer: FileWriter, head: HeadFile, kind: Kind) -> None:
-    """Write the packed head in the format of `core.packed.PackedHead`."""
-    shapes = head_shapes(len(head.labels), head.columns, head.dtype, head.threshold is not None)
-    front, places = encode_front(head_header(kind), shapes)
-    writer.write(front)
-    for name in places:
-        for block in _array(head, name):
-            writer.write(np.ascontiguousarray(block).data.cast("B"))
-
-
-def _array(head: HeadFile, name: str) -> Iterator[NDArray[Any]]:
-    if name == "weights":
-        yield from head.blocks()
-    else:
-        yield getattr(head, name)
-
-
-def _version(model: str, kind: Kind, head: HeadFile, weights: str, labels: str) -> ModelVersion:
-    count = len(head.labels)
+def _version(
+    tenant: str, model: str, kind: Kind, head: HeadContent, weights: str, labels: str
+) -> ModelVersion:
     return ModelVersion(
         model=model,
         version=0,
         job_id=None,
         dataset_digest=None,
         method=kind,
-        classes=tuple(head.labels) if count <= LISTED_CLASSES else (),
+        classes=head.classes,
         columns=head.columns,
         teacher_digest=weights,
         metrics={},
         created_at=time.time(),
-        class_count=count,
+        class_count=head.count,
         class_table=labels,
+        tenant=tenant,
     )
 
 
@@ -114,18 +123,27 @@ def _known(store: Store, wanted: ModelVersion) -> ModelVersion | None:
         return uow.models.same_import(wanted)
 
 
-def _publish(store: Store, wanted: ModelVersion, alias: str | None) -> tuple[ModelVersion, bool]:
+def _publish(
+    store: Store,
+    wanted: ModelVersion,
+    alias: str | None,
+    alias_revision: int,
+    size: int,
+    limits: Settings,
+) -> ImportedHead:
     with store.begin() as uow:
+        uow.quotas.lock(store.tenant)
         number = uow.models.next_version(wanted.model)
         known = uow.models.same_import(wanted)
         if known is not None:
-            return known, False
+            return ImportedHead(known, False, None)
+        require_room(uow, limits, store.tenant, "versions", size)
         for digest in (str(wanted.class_table), wanted.teacher_digest):
             uow.blobs.finish_large(digest)
         version = dataclasses.replace(wanted, version=number)
         uow.models.publish(version)
-        if alias is not None:
-            uow.models.point(version.model, alias, number)
+        if alias is not None and not uow.models.advance(version.model, alias, number, seen=alias_revision):
+            alias = None
         details = {"kind": version.method, "alias": alias}
         uow.audit.append("model.import", f"{version.model}@{number}", details=details)
-    return version, True
+    return ImportedHead(version, True, alias)

@@ -27,7 +27,7 @@ def pin_teacher_version(store: Store, files: BlobCache, reference: str, dataset:
     """
     try:
         with store.read() as uow:
-            version = resolve(uow, reference)
+            version = resolve(uow.models, reference)
     except NotFound as error:
         raise _unfit("unknown_model", error.message) from error
     if version.method != "head":
@@ -54,7 +54,7 @@ def teacher_rows(
     Raises NotFound, also for a class that the head does not have, and Unavailable when it cannot be read.
     """
     with store.read() as uow:
-        version = resolve(uow, reference)
+        version = resolve(uow.models, reference)
     try:
         return files.with_refetch(
             lambda: _rows(open_head(store, files, version), version, classes),

@@ -16,11 +16,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from app.domain.entities import ApiKey, new_id
-from app.domain.errors import Conflict, InputFault, InvalidRequest, NotAuthenticated
-from app.domain.names import is_display_name, is_model_name
+from app.domain.errors import Conflict, InputFault, InvalidRequest, NotAuthenticated, NotAuthorised
+from app.domain.names import DEFAULT_TENANT, is_display_name, is_model_name
 from app.store.unit_of_work import Store
 
-SCOPES = frozenset({"admin", "train", "query"})
+SCOPES = frozenset({"operator", "admin", "train", "query"})
 
 _TEXT = re.compile(r"stms_(key_[0-9a-f]{24})_([A-Za-z0-9_-]{43})")
 _NO_DIGEST = "0" * 64
@@ -48,7 +48,7 @@ def create_key(
     models: the models that a query key may query; empty means all. expires_at, rate_limit, rate_burst: as in
     `ApiKey`. Raises InvalidRequest.
     """
-    faults = _faults(name, scopes, models) + _limit_faults(expires_at, rate_limit, rate_burst)
+    faults = _faults(store.tenant, name, scopes, models) + _limit_faults(expires_at, rate_limit, rate_burst)
     if faults:
         raise InvalidRequest("The API key cannot be created.", faults=faults)
     secret = secrets.token_urlsafe(32)
@@ -62,6 +62,7 @@ def create_key(
         expires_at=expires_at,
         rate_limit=rate_limit,
         rate_burst=rate_burst,
+        tenant=store.tenant,
     )
     with store.begin() as uow:
         uow.keys.add(key)
@@ -70,27 +71,40 @@ def create_key(
     return key, _text(key, secret)
 
 
-def list_keys(store: Store) -> Sequence[ApiKey]:
-    """All keys, including revoked ones, oldest first."""
+def list_keys(store: Store, *, limit: int, after: str | None = None) -> tuple[Sequence[ApiKey], bool]:
+    """Keys newer than id ``after``, including revoked ones, oldest first; and whether more follow."""
     with store.read() as uow:
+        return uow.keys.page(limit=limit, after=after)
+
+
+def all_keys(store: Store) -> Sequence[ApiKey]:
+    """The keys of all tenants, including revoked ones, oldest first."""
+    with store.of_all_tenants().read() as uow:
         return uow.keys.all()
 
 
-def revoke_key(store: Store, key_id: str) -> ApiKey:
-    """Revoke a key; a second call changes nothing. Raises NotFound."""
+def revoke_key(store: Store, key_id: str, *, by_operator: bool = True) -> ApiKey:
+    """Revoke a key; a second call changes nothing.
+
+    Raises NotFound, and NotAuthorised for an operator's key unless ``by_operator`` is true.
+    """
     with store.begin() as uow:
         before = uow.keys.get(key_id, lock=True)
+        _check_operator(before, by_operator)
         if before.revoked_at is not None:
             return before
-        uow.audit.append("key.revoke", key_id, details={"name": before.name})
+        uow.audit.append("key.revoke", key_id, details={"name": before.name}, tenant=before.tenant)
         return uow.keys.revoke(key_id)
 
 
-def rotate_key(store: Store, key_id: str, overlap_seconds: float = 0.0) -> tuple[ApiKey, str]:
+def rotate_key(
+    store: Store, key_id: str, overlap_seconds: float = 0.0, *, by_operator: bool = True
+) -> tuple[ApiKey, str]:
     """Replace the secret of a key; returns the key and its new text, which cannot be shown again.
 
     overlap_seconds: how long the previous text stays valid; older texts are always invalid. Raises NotFound,
-    InvalidRequest, and Conflict for a key that was revoked or has expired.
+    InvalidRequest, Conflict for a key that was revoked or has expired, and NotAuthorised for the key of an
+    operator unless ``by_operator`` is true.
     """
     if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:
         message = f"The overlap must be 0 to {MAX_OVERLAP_SECONDS:.0f} seconds."
@@ -99,6 +113,7 @@ def rotate_key(store: Store, key_id: str, overlap_seconds: float = 0.0) -> tuple
     now, secret = time.time(), secrets.token_urlsafe(32)
     with store.begin() as uow:
         before = uow.keys.get(key_id, lock=True)
+        _check_operator(before, by_operator)
         if before.revoked_at is not None or is_over(before.expires_at, now):
             raise Conflict(
                 f"API key {key_id} was revoked or has expired: create a new one.", code="key_ended"
@@ -110,7 +125,8 @@ def rotate_key(store: Store, key_id: str, overlap_seconds: float = 0.0) -> tuple
             previous_digest=before.digest if overlap_seconds else None,
             previous_until=now + overlap_seconds if overlap_seconds else None,
         )
-        uow.audit.append("key.rotate", key_id, details={"overlap_seconds": overlap_seconds})
+        details = {"overlap_seconds": overlap_seconds}
+        uow.audit.append("key.rotate", key_id, details=details, tenant=before.tenant)
         key = uow.keys.get(key_id)
     return key, _text(key, secret)
 
@@ -125,7 +141,8 @@ def note_uses(store: Store, moments: Mapping[str, float]) -> None:
 class KeyRing:
     """All keys in memory, to authenticate callers without the database.
 
-    `replace` swaps the whole snapshot, so readers on other threads see either the old or the new one.
+    `replace` swaps the whole snapshot, and `update` single keys, so readers on other threads see either the
+    old or the new state of a key.
     """
 
     def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
@@ -136,18 +153,27 @@ class KeyRing:
         """Replace the snapshot by these keys."""
         self._keys = {key.id: key for key in keys}
 
+    def update(self, keys: Iterable[ApiKey]) -> None:
+        """Add these keys to the snapshot, or replace their earlier state."""
+        self._keys.update({key.id: key for key in keys})
+
     def reload(self, store: Store) -> None:
         """Replace the snapshot by the keys in the database."""
-        self.replace(list_keys(store))
+        self.replace(all_keys(store))
 
     @property
-    def empty(self) -> bool:
-        """Whether no key was ever created. Revoked keys count: revoking the last one opens nothing."""
-        return not self._keys
+    def has_customers(self) -> bool:
+        """Whether a key, even a revoked one, belongs to another tenant than the default one."""
+        return any(key.tenant != DEFAULT_TENANT for key in list(self._keys.values()))
 
     def authenticate(self, text: str) -> ApiKey:
         """The key with this text. Raises NotAuthenticated if it is malformed, unknown, revoked or expired."""
         return self.recognise(text)[0]
+
+    def is_valid(self, key_id: str) -> bool:
+        """Whether the key with this id exists, and is neither revoked nor expired."""
+        key = self._keys.get(key_id)
+        return key is not None and key.revoked_at is None and not is_over(key.expires_at, time.time())
 
     def recognise(self, text: str) -> tuple[ApiKey, float]:
         """As `authenticate`, and when this text expires, in seconds since the epoch."""
@@ -168,9 +194,26 @@ class KeyRing:
         return key, ends if is_new else min(ends, key.previous_until or 0.0)
 
 
+def new_text(key_id: str) -> str:
+    """The text of a key with a new random secret."""
+    return f"stms_{key_id}_{secrets.token_urlsafe(32)}"
+
+
+def digest_of(text: str) -> tuple[str, str] | None:
+    """Id and digest of a key's text; None if it does not have the form of one."""
+    parts = _TEXT.fullmatch(text)
+    return None if parts is None else (parts[1], _digest(parts[2]))
+
+
 def is_over(moment: float | None, now: float) -> bool:
     """Whether ``moment`` has passed; None never does."""
     return moment is not None and moment <= now
+
+
+def _check_operator(key: ApiKey, by_operator: bool) -> None:
+    """An administrator who could rotate the key of an operator would become one."""
+    if "operator" in key.scopes and not by_operator:
+        raise NotAuthorised("Only an operator may change the key of an operator.", code="scope_required")
 
 
 def _text(key: ApiKey, secret: str) -> str:
@@ -181,12 +224,15 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("ascii")).hexdigest()
 
 
-def _faults(name: str, scopes: Collection[str], models: Collection[str]) -> list[InputFault]:
+def _faults(tenant: str, name: str, scopes: Collection[str], models: Collection[str]) -> list[InputFault]:
     faults = []
     if not is_display_name(name, 100):
         faults.append(
             InputFault("name", "bad_name", "The name of a key must have 1 to 100 printable characters.")
         )
+    if not is_model_name(tenant):
+        text = "The name of a tenant has the form of a model's name."
+        faults.append(InputFault("tenant", "bad_name", text))
     if not scopes or not SCOPES.issuperset(scopes):
         text = f"Scopes must be one or more of {', '.join(sorted(SCOPES))}."
         faults.append(InputFault("scopes", "unknown_scope", text))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from math import fsum
-from typing import Final, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from app.domain.entities import Alias, Job, Json, ModelSummary, ModelVersion, StudentRow, StudentState
+from app.domain.entities import Alias, Job, Json, ModelSummary, ModelVersion
 from app.domain.errors import (
     Conflict,
     NotFound,
     PreconditionRequired,
     Unavailable,
 )
-from app.domain.names import check_alias
+from app.domain.names import check_alias, split_qualified
 from app.store.blob_cache import BlobCache, open_blob
+from app.store.repositories.models import Models, Targets
 from app.store.unit_of_work import Store, UnitOfWork
 from core.errors import InvalidPackage
 from core.packed import PackedHead, PackedLabels
@@ -26,27 +26,49 @@ DEFAULT_ALIAS = "latest"
 LISTED_CLASSES = 1000
 """Versions with at most this many labels list them; those of others are in a table, read on demand."""
 
+LISTED_ALIASES = 1000
+"""Aliases of a model in one answer."""
+
 Result = TypeVar("Result")
 
-_SCORES: Final = ("accuracy", "f1", "auc")
+
+@dataclass(frozen=True, slots=True)
+class ModelPage:
+    """A model with one page of its versions, newest first.
+
+    aliases: the first `LISTED_ALIASES`. has_more: whether older versions follow. state: numbers that change
+    with every version and alias.
+    """
+
+    versions: Sequence[ModelVersion]
+    aliases: Sequence[Alias]
+    has_more: bool
+    state: tuple[int, int, int, int]
 
 
-def list_models(store: Store, *, limit: int, after: str | None = None) -> tuple[Sequence[ModelSummary], bool]:
-    """Models with names after ``after``, in order of name; and whether more follow."""
+def list_models(
+    store: Store, *, limit: int, after: tuple[str, str] | None = None, among: Collection[str] = ()
+) -> tuple[Sequence[ModelSummary], bool]:
+    """Models after (tenant, name), in this order; and whether more follow.
+
+    among: the names of the models to list; empty for all.
+    """
     with store.read() as uow:
-        return uow.models.summaries(limit=limit, after=after)
+        return uow.models.summaries(limit=limit, after=after, among=among)
 
 
-def get_model(store: Store, model: str) -> tuple[Sequence[ModelVersion], Sequence[Alias]]:
-    """All versions of a model, newest first, and its aliases. Raises NotFound."""
+def get_model(store: Store, model: str, *, limit: int, before: int | None = None) -> ModelPage:
+    """A model with its versions below number ``before``. Raises NotFound."""
     with store.read() as uow:
-        return uow.models.versions(model), uow.models.aliases_of(model)
+        versions, has_more = uow.models.versions(model, limit=limit, before=before)
+        aliases = uow.models.aliases_of(model, limit=LISTED_ALIASES)
+        return ModelPage(versions, aliases, has_more, uow.models.counts(model))
 
 
 def get_version(store: Store, model: str, version: int | str) -> ModelVersion:
     """One version by its number or an alias. Raises NotFound."""
     with store.read() as uow:
-        return _named(uow, model, str(version))
+        return _named(uow.models, model, str(version))
 
 
 def get_alias(store: Store, model: str, alias: str) -> Alias:
@@ -55,27 +77,67 @@ def get_alias(store: Store, model: str, alias: str) -> Alias:
         return uow.models.alias(model, alias)
 
 
-def resolve(uow: UnitOfWork, reference: str) -> ModelVersion:
+def alias_revision(store: Store, model: str, alias: str | None) -> int:
+    """The revision of an alias, to be passed to a later publication; 0 if it does not exist, or for None."""
+    if alias is None:
+        return 0
+    with store.read() as uow:
+        return uow.models.alias_revision(model, alias)
+
+
+def resolve(registry: Models, reference: str) -> ModelVersion:
     """The version that ``name``, ``name@alias`` or ``name@3`` refers to.
 
     A bare name means its alias "latest" or, without that alias, its newest version. Raises NotFound.
     """
     model, at, suffix = reference.partition("@")
     if at:
-        return _named(uow, model, suffix)
+        return _named(registry, model, suffix)
     try:
-        return _named(uow, model, DEFAULT_ALIAS)
+        return _named(registry, model, DEFAULT_ALIAS)
     except NotFound:
-        newest = uow.models.newest(model)
+        newest = registry.newest(model)
         if newest is None:
             raise NotFound(f"There is no model {model!r}.", code="model_not_found") from None
-        return uow.models.version(model, newest)
+        return registry.version(model, newest)
 
 
-def _named(uow: UnitOfWork, model: str, name: str) -> ModelVersion:
-    if name.isascii() and name.isdigit() and len(name) < 10:
-        return uow.models.version(model, int(name))
-    return uow.models.version(model, uow.models.alias(model, name).version)
+def resolve_all(registry: Models, references: Collection[str]) -> dict[str, ModelVersion]:
+    """As `resolve` for many references, each after its tenant (see `qualified`), in a few queries.
+
+    References that mean no version are left out.
+    """
+    parts: dict[str, tuple[str, str, str | None]] = {}
+    for reference in references:
+        tenant, name = split_qualified(reference)
+        model, at, suffix = name.partition("@")
+        parts[reference] = (tenant, model, suffix if at else None)
+    targets = registry.targets({(tenant, model) for tenant, model, _ in parts.values()})
+    names: dict[str, tuple[str, str, int]] = {}
+    for reference, (tenant, model, version) in parts.items():
+        target = targets.get((tenant, model))
+        if target is not None:
+            default = target.aliases.get(DEFAULT_ALIAS, target.newest)
+            number = default if version is None else _target(target, version)
+            if number is not None:
+                names[reference] = (tenant, model, number)
+    versions = registry.some_versions(set(names.values()))
+    return {reference: versions[name] for reference, name in names.items() if name in versions}
+
+
+def _named(registry: Models, model: str, name: str) -> ModelVersion:
+    number = _number(name)
+    return registry.version(model, registry.alias(model, name).version if number is None else number)
+
+
+def _target(target: Targets, name: str) -> int | None:
+    number = _number(name)
+    return target.aliases.get(name) if number is None else number
+
+
+def _number(name: str) -> int | None:
+    """The number of a version that is named by its number; None for the name of an alias."""
+    return int(name) if name.isascii() and name.isdigit() and len(name) < 10 else None
 
 
 def point_alias(
@@ -141,19 +203,26 @@ def publish(
     teacher_digest: str,
     metrics: Json,
     alias: str | None = DEFAULT_ALIAS,
+    packed_labels: bytes | None = None,
 ) -> ModelVersion:
     """Publish the results of a job as the next version of its model, and move the alias to it.
 
+    An alias that an operator has moved, made or deleted since the job was submitted stays as it is; then the
+    provenance of the job has the entry ``alias_not_moved``: the alias, and the version that it points to.
+
     A job has at most one version. Another call, for example after a crash or a retry, returns the existing
-    one and moves no alias. The number of the version is stored in the job.
+    one and moves no alias. The number of the version is stored in the job. packed_labels: the result of
+    `pack_labels`, if the caller has it already.
     """
-    number = uow.models.next_version(job.model)
-    known = uow.models.of_job(job.id)
+    models = uow.models.of_tenant(job.tenant)
+    number = models.next_version(job.model)
+    known = models.of_job(job.id)
     if known is not None:
         return known
     class_table = None
-    if len(classes) > LISTED_CLASSES:
-        class_table, _ = uow.blobs.put([PackedLabels.of(classes).to_bytes()])
+    packed_labels = packed_labels or pack_labels(classes)
+    if packed_labels is not None:
+        class_table, _ = uow.blobs.put([packed_labels])
     version = ModelVersion(
         model=job.model,
         version=number,
@@ -167,23 +236,25 @@ def publish(
         created_at=time.time(),
         class_count=len(classes),
         class_table=class_table,
+        tenant=job.tenant,
     )
-    uow.models.publish(version)
-    uow.audit.append("model.publish", f"{version.model}@{number}", details={"job": job.id, "alias": alias})
-    if alias is not None:
-        uow.models.point(job.model, alias, version.version)
-    uow.jobs.change(job.id, version=version.version)
+    models.publish(version)
+    changed: Json = {"version": number}
+    moved = alias
+    if alias is not None and not models.advance(job.model, alias, number, seen=job.alias_revision):
+        present = {known.alias: known.version for known in models.aliases_of(job.model)}
+        unmoved = {"alias": alias, "version": present.get(alias)}
+        changed["provenance"] = {**job.provenance, "alias_not_moved": unmoved}
+        moved = None
+    details = {"job": job.id, "alias": moved}
+    uow.audit.append("model.publish", f"{version.model}@{number}", details=details, tenant=job.tenant)
+    uow.jobs.change(job.id, **changed)
     return version
 
 
-def version_metrics(rows: Sequence[StudentRow], served_method: str) -> Json:
-    """Metrics of a version: mean scores by method, and the number of calibrated students by kind."""
-    calibrations = Counter(
-        row.metrics["calibration"]
-        for row in rows
-        if row.method == served_method and "calibration" in row.metrics
-    )
-    return {"means": _mean_scores(rows)} | ({"calibration": dict(calibrations)} if calibrations else {})
+def pack_labels(classes: Sequence[str]) -> bytes | None:
+    """The table of the labels of a version that has too many to list; otherwise None."""
+    return PackedLabels.of(classes).to_bytes() if len(classes) > LISTED_CLASSES else None
 
 
 def student_digest(store: Store, files: BlobCache, version: ModelVersion, label: str) -> str:
@@ -267,22 +338,3 @@ def unknown_class(version: ModelVersion, label: str) -> NotFound:
 
 def _where(version: ModelVersion) -> str:
     return f"Version {version.version} of model {version.model!r}"
-
-
-def _mean_scores(rows: Sequence[StudentRow]) -> dict[str, dict[str, float | int | None]]:
-    """Mean of each score by method, over the classes where it is defined, with the number of classes."""
-    by_method: dict[str, list[StudentRow]] = defaultdict(list)
-    for row in rows:
-        if row.state is StudentState.SUCCEEDED and any(name in row.metrics for name in _SCORES):
-            by_method[row.method].append(row)
-    means = {}
-    for method, group in by_method.items():
-        scores = {name: _mean(row.metrics.get(name) for row in group) for name in _SCORES}
-        brier = _mean(row.metrics.get("brier") for row in group)
-        means[method] = scores | ({} if brier is None else {"brier": brier}) | {"classes": len(group)}
-    return means
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    defined = [value for value in values if value is not None]
-    return fsum(defined) / len(defined) if defined else None

@@ -57,6 +57,7 @@ def clean(store: Store, settings: Settings) -> Cleaned:
     This includes the blobs of deleted rows, of failed jobs and of unfinished uploads. Foreign keys protect
     blobs in use, and `GRACE_SECONDS` protects those of work in progress.
     """
+    store = store.of_all_tenants()
     now = time.time()
     jobs = _delete_jobs(store, _since(now, settings.retain_jobs_days))
     with store.begin() as uow:
@@ -97,6 +98,7 @@ class Cleaner:
 
 def what_to_clean(store: Store, settings: Settings) -> Cleaned:
     """What `clean` would delete now, without the blobs of jobs that are not deleted yet."""
+    store = store.of_all_tenants()
     now = time.time()
     with store.read() as uow:
         old = uow.retention.count(

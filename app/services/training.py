@@ -8,15 +8,18 @@ import logging
 import time
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.entities import (
+    WAITING,
     WORKER_ALIVE_SECONDS,
     Event,
     Job,
     JobState,
     Json,
+    Owner,
     Priority,
     StudentRow,
     StudentState,
@@ -32,8 +35,10 @@ from app.domain.errors import (
 from app.domain.names import check_model_name
 from app.domain.ports import JobQueue
 from app.domain.training_spec import TrainingSpec
+from app.services import quotas
+from app.services.admission import admit_jobs, enqueue_jobs
 from app.services.imported_teacher import pin_teacher_version
-from app.services.training_plan import check_data, methods_of, targets_of, units_of
+from app.services.training_plan import check_data, check_memory, methods_of, targets_of, units_of
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store, UnitOfWork
@@ -69,7 +74,10 @@ def submit_job(
     check_model_name(model)
     spec = _pin_teacher(store, dataset_id, spec, settings)
 
+    admitted: list[tuple[str, int]] = []
+
     def attempt() -> tuple[Job, bool]:
+        admitted.clear()
         with store.begin() as uow:
             if idempotency_key is not None:
                 known = uow.jobs.find_idempotency_key(created_by, idempotency_key)
@@ -81,7 +89,8 @@ def submit_job(
                 uow.jobs.add_idempotency_key(created_by, idempotency_key, body_digest, job.id)
             uow.events.append(job.id, "job_queued", {"model": model, "dataset_id": dataset_id})
             uow.audit.append("job.submit", job.id, details={"model": model, "dataset_id": dataset_id})
-        return job, True
+            admitted[:] = admit_jobs(uow)
+            return uow.jobs.get(job.id), True
 
     try:
         job, created = attempt()
@@ -90,8 +99,7 @@ def submit_job(
         if idempotency_key is None:
             raise
         job, created = attempt()
-    if created:
-        _enqueue(queue, job)
+    enqueue_jobs(queue, admitted)
     return job, created
 
 
@@ -116,10 +124,11 @@ def cancel_job(store: Store, queue: JobQueue, job_id: str) -> Job:
     return job
 
 
-def retry_job(store: Store, queue: JobQueue, job_id: str) -> Job:
+def retry_job(store: Store, queue: JobQueue, job_id: str, settings: Settings) -> Job:
     """Queue an ended job again. Its teacher and finished students are kept, and the missing ones are trained.
 
-    Raises NotFound (also for a deleted data set), and Conflict when the job is unfinished or succeeded.
+    Raises NotFound (also for a deleted data set), Conflict when the job is unfinished or succeeded, and
+    Overloaded, Conflict and TooLarge beyond the limits of jobs.
     """
     with store.begin() as uow:
         job = uow.jobs.get(job_id)
@@ -128,28 +137,44 @@ def retry_job(store: Store, queue: JobQueue, job_id: str) -> Job:
                 f"Job {job_id} is {job.state}; only failed, cancelled or partial jobs can be retried.",
                 code="job_not_retriable",
             )
-        dataset = uow.datasets.lock(job.dataset_id)
+        uow.datasets.lock(job.dataset_id)
         spec = TrainingSpec.model_validate(job.spec)
         if spec.evaluation.dataset_id is not None:
             uow.datasets.lock(spec.evaluation.dataset_id)
-        _reset_failures(uow, job_id)
-        done = sum(method != "teacher" for _, method in uow.students.succeeded(job_id))
-        job = uow.jobs.move(
-            job_id,
-            JobState.QUEUED,
-            attempt=job.attempt + 1,
-            stage="queued",
-            progress_done=done + (job.preparation_digest is not None),
-            progress_total=units_of(spec, targets_of(spec, dataset.classes)),
-            started_at=None,
-            finished_at=None,
-            error_code=None,
-            error_message=None,
-        )
+        _require_room(uow, Owner(job.tenant, job.created_by), settings)
+        provenance = {name: value for name, value in job.provenance.items() if name != "restarts"}
+        alias_revision = _alias_revision(uow, job.model, spec)
+        job = queue_again(uow, job, started_at=None, provenance=provenance, alias_revision=alias_revision)
+        done = job.progress_done - (job.preparation_digest is not None)
         uow.events.append(job_id, "job_retried", {"attempt": job.attempt, "kept_students": done})
         uow.audit.append("job.retry", job_id, details={"attempt": job.attempt})
-    _enqueue(queue, job)
+        admitted = admit_jobs(uow)
+        job = uow.jobs.get(job_id)
+    enqueue_jobs(queue, admitted)
     return job
+
+
+def queue_again(uow: UnitOfWork, job: Job, **changes: Any) -> Job:
+    """Set a job queued for its next attempt. Teacher and finished students are kept. It waits for admission.
+
+    changes: columns of the job to set, among them ``started_at``, from which its time limit runs.
+    """
+    spec = TrainingSpec.model_validate(job.spec)
+    classes = uow.datasets.get(job.dataset_id).classes
+    uow.students.reset_failures(job.id)
+    done = uow.students.count_succeeded(job.id, excluding="teacher")
+    return uow.jobs.move(
+        job.id,
+        JobState.QUEUED,
+        attempt=job.attempt + 1,
+        stage=WAITING,
+        progress_done=done + (job.preparation_digest is not None),
+        progress_total=units_of(spec, targets_of(spec, classes)),
+        finished_at=None,
+        error_code=None,
+        error_message=None,
+        **changes,
+    )
 
 
 def get_job(store: Store, job_id: str) -> Job:
@@ -254,7 +279,7 @@ def _pin_teacher(store: Store, dataset_id: str, spec: TrainingSpec, settings: Se
         return spec
     with store.read() as uow:
         dataset = uow.datasets.get(dataset_id)
-    files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
+    files = BlobCache.of(settings)
     pinned = pin_teacher_version(store, files, spec.teacher.model, dataset)
     return spec.model_copy(update={"teacher": dataclasses.replace(spec.teacher, model=pinned)})
 
@@ -281,12 +306,8 @@ def _new_job(
     dataset = uow.datasets.lock(dataset_id)
     targets = targets_of(spec, dataset.classes)
     check_data(uow, dataset, spec)
-    if uow.jobs.count(JobState.QUEUED) >= settings.max_queued_jobs:
-        raise Overloaded(f"{settings.max_queued_jobs} training jobs are queued already.", retry_after=30.0)
-    most = settings.max_queued_jobs_per_key
-    if most is not None and uow.jobs.count(JobState.QUEUED, created_by=created_by) >= most:
-        text = f"{most} training jobs of this key are queued already."
-        raise Overloaded(text, code="too_many_queued_jobs", retry_after=30.0)
+    check_memory(uow, dataset, spec)
+    _require_room(uow, Owner(dataset.tenant, created_by), settings)
     return Job(
         id=new_id("job"),
         dataset_id=dataset_id,
@@ -294,21 +315,32 @@ def _new_job(
         spec=spec.model_dump(mode="json"),
         state=JobState.QUEUED,
         attempt=0,
-        stage="queued",
+        stage=WAITING,
         progress_done=0,
         progress_total=units_of(spec, targets),
         created_at=time.time(),
         created_by=created_by,
         priority=priority,
+        alias_revision=_alias_revision(uow, model, spec),
         provenance={"seed": spec.seed, "dataset_digest": dataset.digest},
+        tenant=dataset.tenant,
     )
 
 
-def _enqueue(queue: JobQueue, job: Job) -> None:
-    try:
-        queue.enqueue(job.id, job.workflow_id)
-    except Unavailable:
-        logger.warning("job %s: the queue cannot be reached; a worker will enqueue the stored job", job.id)
+def _alias_revision(uow: UnitOfWork, model: str, spec: TrainingSpec) -> int:
+    return uow.models.alias_revision(model, spec.alias) if spec.alias is not None else 0
+
+
+def _require_room(uow: UnitOfWork, owner: Owner, settings: Settings) -> None:
+    """Raise Overloaded, Conflict and TooLarge if the queue is full, or the share of the key or the tenant."""
+    uow.quotas.lock(owner.tenant)
+    quotas.require_room_for_job(uow, settings, owner.tenant)
+    if uow.admission.count_queued() >= settings.max_queued_jobs:
+        raise Overloaded(f"{settings.max_queued_jobs} training jobs are queued already.", retry_after=30.0)
+    most = settings.max_unfinished_jobs_per_key
+    if most is not None and uow.admission.count_unfinished(owner) >= most:
+        text = f"{most} training jobs of this key are unfinished already."
+        raise Overloaded(text, code="too_many_unfinished_jobs", retry_after=30.0)
 
 
 def _request_cancel(store: Store, job_id: str) -> Job:
@@ -329,13 +361,4 @@ def _request_cancel(store: Store, job_id: str) -> Job:
 
 
 def _a_worker_is_alive(uow: UnitOfWork) -> bool:
-    return bool(uow.workers.alive(time.time() - WORKER_ALIVE_SECONDS))
-
-
-def _reset_failures(uow: UnitOfWork, job_id: str) -> None:
-    """Set all students that did not succeed to pending."""
-    for row in uow.students.of_job(job_id):
-        if row.state is not StudentState.SUCCEEDED:
-            uow.students.save(
-                dataclasses.replace(row, state=StudentState.PENDING, status=None, error=None, seconds=None)
-            )
+    return bool(uow.workers.alive(WORKER_ALIVE_SECONDS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.domain.entities import Dataset
+from app.domain.entities import WORKER_ALIVE_SECONDS, Dataset
 from app.domain.errors import InputFault, InvalidRequest, Unprocessable
 from app.domain.training_spec import TrainingSpec
 from app.store.unit_of_work import UnitOfWork
@@ -15,13 +15,13 @@ def methods_of(spec: TrainingSpec) -> tuple[str, ...]:
     return tuple(student.name for student in spec.students)
 
 
-def targets_of(spec: TrainingSpec, classes: Sequence[str]) -> tuple[int, ...]:
+def targets_of(spec: TrainingSpec, classes: Sequence[str]) -> Sequence[int]:
     """Positions in ``classes`` of those that get students, ascending, each once.
 
     Raises InvalidRequest with one fault for each of the first ten labels that the data set does not have.
     """
     if spec.classes is None:
-        return tuple(range(len(classes)))
+        return range(len(classes))
     positions = {label: position for position, label in enumerate(classes)}
     faults = [
         InputFault(
@@ -45,6 +45,41 @@ def pairs_of(spec: TrainingSpec, targets: Sequence[int]) -> list[tuple[int, str]
 def units_of(spec: TrainingSpec, targets: Sequence[int]) -> int:
     """The job's progress total: one unit for the teacher and one for each student."""
     return 1 + len(targets) * len(methods_of(spec))
+
+
+def least_memory(dataset: Dataset, spec: TrainingSpec) -> int:
+    """A lower bound of the bytes that a solver allocates for a job with any data of this shape.
+
+    The features of all training rows, the weights of the teacher for every class, and for Nyström features
+    the kernel of the landmarks. The rows themselves are not counted, because they may be mapped from a file.
+    """
+    rows = int(dataset.rows * (1.0 - (spec.evaluation.test_fraction or 0.0)))
+    features = spec.features
+    if features.kind == "linear":
+        return 8 * len(dataset.classes) * dataset.columns if spec.teacher.model is None else 0
+    components = features.n_components
+    if features.kind == "nystroem":
+        components = min(components, rows)
+    width = 4 if features.dtype == "float32" else 8
+    kernel = 8 * components**2 if features.kind == "nystroem" else 0
+    return width * rows * components + 8 * len(dataset.classes) * components + kernel
+
+
+def check_memory(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
+    """Reject a job that cannot fit into the memory of any worker. Without live workers nothing is known.
+
+    Raises Unprocessable.
+    """
+    limits = [worker.solver_bytes for worker in uow.workers.alive(WORKER_ALIVE_SECONDS)]
+    needed = least_memory(dataset, spec)
+    if not limits or not all(limits) or needed <= max(limits):
+        return
+    raise _unfit(
+        "hyperparameters.features.n_components" if spec.features.kind != "linear" else "dataset_id",
+        "not_enough_memory",
+        f"The job needs at least {needed / 1e9:.1f} GB of memory for {dataset.rows} rows and"
+        f" {len(dataset.classes)} classes. The largest worker gives a solver {max(limits) / 1e9:.1f} GB.",
+    )
 
 
 def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:

@@ -11,17 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from itertools import islice
+from typing import Any, TypeAlias, TypeVar, cast
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import InputFault, NotFound
+from app.domain.names import split_qualified
 from app.serving.loader import ModelSource, Teacher
 from app.serving.lru import LruCache, Part
-from app.serving.servable import ServableStudent
+from app.serving.moves import Moves
+from app.serving.references import References
+from app.serving.servable import ServableStudent, metric_label
 from core.packed import LinearBasis, PackedHead, PackedStudent
 
 logger = logging.getLogger(__name__)
@@ -31,31 +35,39 @@ Loaded = TypeVar("Loaded")
 MISSING_SECONDS = 1.0
 """Seconds for which an unknown model or class is cached as unknown, unless the registry changes."""
 
-MOVE_SECONDS = 0.5
-"""Longest wait of `refresh`, in seconds, for the preloading of moved references."""
+MOVE_SECONDS = 1.5
+"""Default of the longest preloading of a moved reference."""
 
 _MAX_MISSING = 4096
 _MAX_PRELOADED = 256
+_MAX_SCANNED = 20_000
+"""Entries, the most recently used ones, among which a move looks for the classes to preload."""
 _LOADERS = 4
 _NO_STUDENT = ("class_not_found", "student_not_found")
 _MAX_NAMED = 10
 
+_Key: TypeAlias = tuple[str, str, int, str | None]
+"""(tenant, model, version, class); no class stands for the teacher."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServableTeacher:
-    """A loaded teacher. codes: number of each class by name."""
+    """A loaded teacher. codes: number of each class by name. metric_label: of its model in the metrics."""
 
     teacher: Teacher
     model: str
     version: int
+    metric_label: str
     codes: Mapping[str, int]
 
 
 class ModelCache:
-    """LRU cache of students by (model, version, class) and of teachers by (model, version).
+    """LRU cache of students by (tenant, model, version, class) and of teachers by (tenant, model, version).
 
-    serve: makes a `ServableStudent` of a loaded student. budget: bytes kept. hits: lookups of students that
-    were loaded. misses: loads.
+    A reference begins with its tenant: ``tenant/name``, ``tenant/name@alias`` or ``tenant/name@3``.
+
+    serve: makes a `ServableStudent` of a loaded student. budget: bytes kept. move_seconds: longest preloading
+    of a moved reference. hits: lookups of students that were loaded. misses: loads.
     """
 
     def __init__(
@@ -64,18 +76,19 @@ class ModelCache:
         *,
         budget: int,
         serve: Callable[[PackedStudent, ModelVersion], ServableStudent],
+        move_seconds: float = MOVE_SECONDS,
     ) -> None:
         self._source = source
         self._serve = serve
-        self._versions: dict[str, ModelVersion] = {}
-        self._loaded: LruCache[tuple[str, int, str | None], ServableStudent | ServableTeacher] = LruCache(
-            budget
-        )
+        self._references = References()
+        self._recent = self._references.recent
+        self._moves = Moves(self._references, self._preload, move_seconds)
+        self._loaded: LruCache[_Key, ServableStudent | ServableTeacher] = LruCache(budget)
         self._missing: dict[tuple[str, str | None], tuple[NotFound, float]] = {}
         self._inflight: dict[object, asyncio.Task[Any]] = {}
         self._generation = 0
-        self._moves: dict[str, tuple[int, asyncio.Task[None]]] = {}
-        self._failed = False
+        # One loader stays free of preloading, for queries.
+        self._preloading = asyncio.Semaphore(_LOADERS - 1)
         self._threads = ThreadPoolExecutor(_LOADERS, thread_name_prefix="stms-load")
         self.hits = self.misses = 0
 
@@ -88,17 +101,30 @@ class ModelCache:
         return len(self._loaded)
 
     @property
-    def up_to_date(self) -> bool:
-        """Whether every reference is at its newest version; otherwise call `refresh` again."""
-        return not self._moves and not self._failed
+    def reference_count(self) -> int:
+        """Number of references that are followed."""
+        return len(self._references)
+
+    @property
+    def moves_failed(self) -> Mapping[str, int]:
+        """Moves of references whose preloading did not succeed, by reason."""
+        return self._moves.failed
+
+    @property
+    def moving_since(self) -> float:
+        """Since when the oldest unfinished move is due, in monotonic seconds; infinite without one."""
+        return self._moves.since
 
     def get(self, reference: str, label: str) -> ServableStudent | None:
         """The student of a class if it is loaded or in a local file; neither waits nor asks the database."""
-        version = self._versions.get(reference)
+        version = self._recent.get(reference)
         if version is None:
-            return None
+            version = self._references.get(reference)
+            if version is None:
+                return None
         # Entries with a label are students.
-        entry = cast("ServableStudent | None", self._loaded.get((version.model, version.version, label)))
+        key = (version.tenant, version.model, version.version, label)
+        entry = cast("ServableStudent | None", self._loaded.get(key))
         if entry is None:
             entry = self._get_if_local(version, label)
         if entry is not None:
@@ -125,7 +151,7 @@ class ModelCache:
         newest = max(student.version for student in students)
         if any(student.version != newest for student in students):
             # An alias moved during the loads.
-            students = await self._load_students(f"{students[0].model}@{newest}", labels)
+            students = await self._load_students(f"{reference.partition('@')[0]}@{newest}", labels)
         return students
 
     async def _load_students(self, reference: str, labels: Sequence[str]) -> list[ServableStudent]:
@@ -147,76 +173,48 @@ class ModelCache:
 
     async def teacher(self, reference: str) -> ServableTeacher:
         """The teacher of a model, loaded if necessary. Raises NotFound and Unavailable."""
-        version = self._versions.get(reference)
+        version = self._references.get(reference)
         if version is not None:
-            entry = self._loaded.get((version.model, version.version, None))
+            entry = self._loaded.get((*_name(version), None))
             if entry is not None:
                 return cast("ServableTeacher", entry)
         return cast("ServableTeacher", await self._load(reference, None))
 
-    def drop(self, model: str, version: int | None = None, label: str | None = None) -> None:
+    def drop(self, tenant: str, model: str, version: int | None = None, label: str | None = None) -> None:
         """Unload a model, one version of it, or one class; the next query loads it again."""
         for key in list(self._loaded.newest_first()):
-            if key[0] == model and version in (None, key[1]) and label in (None, key[2]):
+            if key[:2] == (tenant, model) and version in (None, key[2]) and label in (None, key[3]):
                 self._loaded.pop(key)
 
-    async def refresh(self) -> None:
-        """Resolve all references again. Call it when the revision changed or `up_to_date` is false.
+    def begin_refresh(self, models: Collection[str] | None) -> list[str]:
+        """The references to models that changed, None for all models: resolve them and call `follow`.
 
-        Not for concurrent calls. References move side by side: one that loads a large file continues in the
-        background after this call, so that it does not delay the others. If the registry cannot be read, the
-        error is raised and every reference stays where it is.
+        From now on, a reference that a query is resolving for the first time is resolved again.
         """
         self._generation += 1
-        self._failed = False
         self._missing.clear()
-        # References to a version number, too: the version does not move, but may have been deleted.
-        known = list(self._versions)
-        now = await self._in_thread(lambda: self._source.resolve_all(known))
-        begun = [self._follow(name, self._versions[name], now.get(name)) for name in known]
-        moves = [move for move in begun if move is not None]
-        if moves:
-            done, _ = await asyncio.wait(moves, timeout=MOVE_SECONDS)
-            for move in done:
-                move.result()
+        return self._references.of_models(models)
 
-    def _follow(
-        self, reference: str, old: ModelVersion, new: ModelVersion | None
-    ) -> asyncio.Task[None] | None:
-        """Start the move of a reference to a new version, and cancel a move to an outdated one."""
-        number, move = self._moves.get(reference, (old.version, None))
-        if new is not None and number == new.version:
-            return None
-        if move is not None:
-            move.cancel()
-            del self._moves[reference]
-        if new is None:
-            del self._versions[reference]
-        elif new.version != old.version:
-            task = asyncio.get_running_loop().create_task(self._move(reference, old, new))
-            self._moves[reference] = (new.version, task)
-            task.add_done_callback(partial(self._moved, reference))
-            return task
-        return None
+    def follow(self, references: Sequence[str], versions: Mapping[str, ModelVersion], since: float) -> None:
+        """Let references follow the versions that they resolve to now; those without one are removed.
 
-    async def _move(self, reference: str, old: ModelVersion, new: ModelVersion) -> None:
-        await self._preload(old, new)
-        self._versions[reference] = new
+        since: the last moment at which their present versions were known to be current, in seconds of the
+        monotonic clock. Moves go on side by side after this call.
+        """
+        for reference in references:
+            self._moves.follow(reference, versions.get(reference), since)
 
-    def _moved(self, reference: str, task: asyncio.Task[None]) -> None:
-        if self._moves.get(reference, (0, None))[1] is task:
-            del self._moves[reference]
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._failed = True
-            logger.warning(
-                "%s stays at its version, the one it moved to cannot be read: %s", reference, error
-            )
+    async def settle(self, model: str | None) -> None:
+        """Wait until the present moves of the references to a model, None for all, have ended."""
+        await self._moves.settle(self._references.of_models(None if model is None else [model]))
+
+    def evict_unused(self) -> None:
+        """Forget references that were not used for a while; call it regularly."""
+        self._references.evict_unused()
 
     def close(self) -> None:
         """Start no more loads; running ones end on their own."""
-        for _, move in self._moves.values():
-            move.cancel()
+        self._moves.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _load(self, reference: str, label: str | None) -> ServableStudent | ServableTeacher:
@@ -226,7 +224,7 @@ class ModelCache:
         if missing is not None and time.monotonic() < missing[1]:
             raise missing[0].with_traceback(None)
         try:
-            version = self._versions.get(reference)
+            version = self._references.get(reference)
             if version is None:
                 version = await self._single_flight(reference, lambda: self._resolve(reference))
             entry_key = (*_name(version), label)
@@ -245,9 +243,9 @@ class ModelCache:
             generation = self._generation
             version = await self._in_thread(lambda: self._source.resolve(reference))
             if generation == self._generation:
-                self._versions[reference] = version
+                self._references.put(reference, version)
                 return version
-            # The registry changed during the read, before `refresh` could see this reference: read again.
+            # The registry changed during the read, and `begin_refresh` did not see this reference.
 
     async def _fetch(self, version: ModelVersion, label: str | None) -> ServableStudent | ServableTeacher:
         served: ServableStudent | ServableTeacher
@@ -258,11 +256,11 @@ class ModelCache:
                 if isinstance(teacher, PackedHead)
                 else {name: code for code, name in enumerate(teacher.classes)}
             )
-            served = ServableTeacher(teacher, version.model, version.version, codes)
+            served = ServableTeacher(teacher, version.model, version.version, metric_label(version), codes)
         else:
             student, size = await self._in_thread(lambda: self._source.student(version, label))
             return self._keep(version, label, student, size)
-        self._loaded.put((version.model, version.version, None), served, size)
+        self._loaded.put((*_name(version), None), served, size)
         return served
 
     def _get_if_local(self, version: ModelVersion, label: str) -> ServableStudent | None:
@@ -276,20 +274,27 @@ class ModelCache:
         if not isinstance(student.map, LinearBasis):
             arrays = student.map.arrays().values()
             shared = Part(id(student.map), sum(array.nbytes for array in arrays))
-        self._loaded.put((version.model, version.version, label), served, size, shared)
+        self._loaded.put((*_name(version), label), served, size, shared)
         return served
 
-    async def _preload(self, old: ModelVersion, new: ModelVersion) -> None:
-        """Load the classes of ``new`` that were last used of ``old``, except those that ``new`` lacks."""
-        labels = [
-            label for model, number, label in self._loaded.newest_first() if (model, number) == _name(old)
-        ]
-        for label in labels[:_MAX_PRELOADED]:
-            if self._loaded.get((*_name(new), label)) is None:
-                try:
-                    await self._single_flight((*_name(new), label), partial(self._fetch, new, label))
-                except NotFound:
-                    logger.info("model %s version %d has no class %r any more", new.model, new.version, label)
+    async def _preload(self, old: ModelVersion, new: ModelVersion) -> Sequence[Exception]:
+        """Load the classes of ``new`` that were last used of ``old``; returns the errors of the others."""
+        recent = islice(self._loaded.newest_first(), _MAX_SCANNED)
+        name = _name(old)
+        used = [key[3] for key in recent if key[:3] == name]
+        labels = [label for label in used[:_MAX_PRELOADED] if (*_name(new), label) not in self._loaded]
+        results = await asyncio.gather(
+            *(self._preload_class(new, label) for label in labels), return_exceptions=True
+        )
+        return [result for result in results if isinstance(result, Exception)]
+
+    async def _preload_class(self, version: ModelVersion, label: str | None) -> None:
+        async with self._preloading:
+            try:
+                await self._single_flight((*_name(version), label), partial(self._fetch, version, label))
+            except NotFound:
+                text = "model %s version %d has no class %r any more"
+                logger.info(text, version.model, version.version, label)
 
     async def _single_flight(self, key: object, start: Callable[[], Coroutine[Any, Any, Loaded]]) -> Loaded:
         """The result of one load, shared by all callers; it continues if a caller is cancelled."""
@@ -310,15 +315,15 @@ class ModelCache:
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
 
-def _name(version: ModelVersion) -> tuple[str, int]:
-    return version.model, version.version
+def _name(version: ModelVersion) -> tuple[str, str, int]:
+    return version.tenant, version.model, version.version
 
 
 def _without_students(reference: str, missing: Mapping[str, NotFound]) -> NotFound:
     names = ", ".join(repr(label) for label in list(missing)[:_MAX_NAMED])
     more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
     return NotFound(
-        f"Model {reference!r} has no student for {names}{more}.",
+        f"Model {split_qualified(reference)[1]!r} has no student for {names}{more}.",
         code=min(error.reason for error in missing.values()),
         faults=[InputFault("classes", error.reason, error.message) for error in missing.values()],
     )

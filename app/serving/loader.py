@@ -8,15 +8,15 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from app.domain.entities import ApiKey, ModelVersion
-from app.domain.errors import NotFound, Unavailable
+from app.domain.errors import Unavailable
+from app.domain.names import split_qualified
 from app.services import models
-from app.services.keys import list_keys
 from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
@@ -32,15 +32,24 @@ _MAX_HEADS: Final = 64
 """Largest number of open heads. A mapped file takes address space and a descriptor, but no memory."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RegistryChanges:
+    """What changed up to a revision of the registry.
+
+    keys: the API keys that are new or changed. models: names of the models whose versions or aliases changed;
+    None if that is not known: then ``keys`` are all keys, and every reference must be resolved again.
+    """
+
+    revision: int
+    keys: Sequence[ApiKey]
+    models: Collection[str] | None
+
+
 class ModelSource(Protocol):
     """Source of published models. Methods raise NotFound, and Unavailable if the data cannot be read."""
 
     def resolve(self, reference: str) -> ModelVersion:
-        """The version that ``name``, ``name@alias`` or ``name@3`` currently refers to."""
-        ...
-
-    def resolve_all(self, references: Iterable[str]) -> dict[str, ModelVersion]:
-        """The same for many references in one transaction, without those that no longer exist."""
+        """The current version of ``tenant/name``, ``tenant/name@alias`` or ``tenant/name@3``."""
         ...
 
     def student(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int]:
@@ -60,32 +69,32 @@ class DatabaseSource(ModelSource):
     """`ModelSource` over the database; also the registry that the refresher polls."""
 
     def __init__(self, store: Store, files: BlobCache) -> None:
-        self._store = store
+        self._store = store.of_all_tenants()
         self._files = files
         self._maps: WeakValueDictionary[str, PackedMap] = WeakValueDictionary()
         self._heads: OrderedDict[tuple[str, str | None], PackedHead] = OrderedDict()
         self._lock = threading.Lock()
 
-    def revision(self) -> int:
-        """The revision of the registry; nothing that a server caches changes without a new revision."""
+    def changes(self, after: int | None) -> RegistryChanges | None:
+        """What changed after a revision; None if nothing did. after: None to read everything."""
         with self._store.read() as uow:
-            return uow.models.revision()
-
-    def keys(self) -> Sequence[ApiKey]:
-        """All current API keys."""
-        return list_keys(self._store)
+            revision = uow.registry.revision()
+            if revision == after:
+                return None
+            changed = None if after is None else uow.registry.changes(after, revision)
+            if changed is None:
+                return RegistryChanges(revision, uow.keys.all(), None)
+            return RegistryChanges(revision, uow.keys.some(changed.keys), changed.models)
 
     def resolve(self, reference: str) -> ModelVersion:
-        with self._store.read() as uow:
-            return models.resolve(uow, reference)
+        tenant, name = split_qualified(reference)
+        with self._store.of_tenant(tenant).read() as uow:
+            return models.resolve(uow.models, name)
 
-    def resolve_all(self, references: Iterable[str]) -> dict[str, ModelVersion]:
-        result: dict[str, ModelVersion] = {}
+    def resolve_all(self, references: Collection[str]) -> dict[str, ModelVersion]:
+        """As `resolve` for many references, in a few queries; without those that no longer exist."""
         with self._store.read() as uow:
-            for reference in references:
-                with suppress(NotFound):
-                    result[reference] = models.resolve(uow, reference)
-        return result
+            return models.resolve_all(uow.models, references)
 
     def student(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int]:
         if version.imported:

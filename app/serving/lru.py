@@ -37,6 +37,9 @@ class LruCache(Generic[Key, Value]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
     def get(self, key: Key) -> Value | None:
         """The value, marked as the most recently used one, or None."""
         entry = self._entries.get(key)

@@ -1,8 +1,9 @@
 """The steps of a query that all wire formats share.
 
-A query is admitted (limit of queries in flight, authentication, rate limit, authorisation), its body is read
-within bounds, its rows are decided inline or in a thread, the response is sent, and the query is counted. The
-handlers in `query` and `open_inference` are adapters: they parse a request and encode its response.
+The caller is known from the headers before anything is held for it (authentication, rate limit,
+authorisation). Then the body is read within bounds, the query takes its place among those in progress, its
+rows are decided inline or in a thread, the response is sent, and the query is counted. The handlers in
+`query` and `open_inference` are adapters: they parse a request and encode its response.
 """
 
 from __future__ import annotations
@@ -16,34 +17,37 @@ from time import perf_counter
 from typing import Any, Final, Generic, TypeVar
 
 from app.auth.audit_writer import AuditWriter, is_access_denial
-from app.auth.authenticator import Authenticator
+from app.auth.authenticator import Authenticator, authorise
+from app.auth.shares import Admission, Budgets, counting
 from app.domain.entities import ApiKey
-from app.domain.errors import Overloaded, ServiceError
-from app.http.body import declared_length, read_rest, whole_body
-from app.http.byte_budget import ByteBudget, max_body_bytes
+from app.domain.errors import ServiceError
+from app.http.body import declared_length, max_body_bytes, read_rest, whole_body
 from app.http.problem import Problem, ProblemError, internal_problem, problem_of
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import Response, send_response
 from app.http.types import Body, Receive, Scope, Send
 from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
+from app.serving.fair_turns import FairTurns
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-_THREADS: Final = 2
+_THREADS: Final = 3
+_SMALL_BYTES: Final = 64 * 1024
+"""Compressed bodies that cannot become larger than this are not counted once they have arrived."""
 
 
 class Exchange:
     """One request while it is handled.
 
     headers: by name. model: label of its metrics, empty until the model is found. started: perf_counter in
-    seconds. reserved: bytes of the byte budget.
+    seconds. admission: what it holds of the budgets, from the moment that the caller is known.
     """
 
-    __slots__ = ("headers", "model", "request_id", "reserved", "scope", "started")
+    __slots__ = ("admission", "headers", "model", "request_id", "scope", "started")
 
     def __init__(self, scope: Scope) -> None:
         self.started = perf_counter()
@@ -51,7 +55,7 @@ class Exchange:
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
         self.request_id = request_id_for(self.headers.get(HEADER))
         self.model = ""
-        self.reserved = 0
+        self.admission: Admission | None = None
 
     @property
     def seconds(self) -> float:
@@ -75,10 +79,7 @@ class WireFormat(ABC, Generic[State]):
 
 
 class QueryPipeline:
-    """Shared state and steps. At most ``max_inflight_queries`` requests are handled at once.
-
-    inflight: requests in progress. byte_budget: memory of their large bodies.
-    """
+    """Shared state and steps. budgets: limits of the queries in progress and of the bytes of their bodies."""
 
     def __init__(
         self,
@@ -87,22 +88,22 @@ class QueryPipeline:
         cache: ModelCache,
         metrics: Metrics,
         audit_writer: AuditWriter,
+        budgets: Budgets,
     ) -> None:
         self.max_bytes, self.max_rows = settings.max_query_bytes, settings.max_query_rows
-        self.max_inflight = settings.max_inflight_queries
+        self.max_work = settings.max_query_work
         self.authenticator = authenticator
         self.cache = cache
         self.metrics = metrics
+        self.budgets = budgets
         self._audit_writer = audit_writer
+        self._turns = FairTurns(_THREADS, per_caller=_THREADS - 1)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-query")
-        self.inflight = 0
-        self.byte_budget = ByteBudget(settings.max_inflight_bytes)
 
     async def handle(
         self, wire_format: WireFormat[State], exchange: State, receive: Receive, send: Send
     ) -> None:
         """Answer one request; every error becomes a response."""
-        self.inflight += 1
         try:
             try:
                 response = await wire_format.answer(exchange, receive)
@@ -113,37 +114,63 @@ class QueryPipeline:
             except Exception:
                 logger.exception("request %s failed unexpectedly", exchange.request_id.decode())
                 response = wire_format.refuse(exchange, internal_problem())
+            if exchange.admission is not None:
+                # A client that reads slowly must not keep the place.
+                exchange.admission.leave()
             await send_response(send, response, exchange.request_id)
         finally:
-            self.inflight -= 1
-            self.byte_budget.release(exchange.reserved)
+            if exchange.admission is not None:
+                exchange.admission.close()
 
     def admit(self, exchange: Exchange, required_scope: str, model: str | None) -> ApiKey:
-        """The key of a caller who may proceed. Raises Overloaded, and as `Authenticator.authenticate`."""
-        if self.inflight > self.max_inflight:
-            raise Overloaded(f"{self.max_inflight} queries are in progress already.")
-        return self.authenticator.authenticate(exchange.scope, required_scope, model, exchange.headers)
+        """The key of a caller who may proceed, decided from the headers alone; nothing is held yet.
+
+        Raises Overloaded, NotAuthorised, and as `Authenticator.authenticate`.
+        """
+        key = self.authenticator.authenticate(exchange.scope, exchange.headers)
+        authorise(key, required_scope, model)
+        budgets = self.budgets
+        # Without a place for the query its body need not be read.
+        budgets.queries.check(key.id)
+        exchange.admission = Admission(budgets.queries, budgets.body_bytes, key.id)
+        return key
 
     async def read_body(self, exchange: Exchange, receive: Receive, *, compressed: bool) -> Body:
-        """The whole body, still compressed. Raises Overloaded, TooLarge and InvalidRequest.
+        """The whole body, still compressed; then the query takes its place among those in progress.
 
         Bodies that arrive in one piece take no further memory, unless they are compressed: only the others
-        are charged to the byte budget, until the request ends.
+        count in the byte budget, until the request ends; a body without a declared length as it arrives.
+
+        Raises Overloaded, TooLarge and InvalidRequest.
         """
-        limit = self.max_bytes
+        admission, limit = exchange.admission, self.max_bytes
+        assert admission is not None  # noqa: S101 - `admit` has set it
         length = declared_length(exchange.headers.get(b"content-length"), limit)
         message = await receive()
         body: Body | None = whole_body(message, length, limit)
-        if body is None or compressed:
-            size = max_body_bytes(length, limit, compressed=compressed)
-            exchange.reserved = self.byte_budget.reserve(size)
-        return await read_rest(message, receive, length, limit) if body is None else body
+        size = max_body_bytes(length, limit, compressed=compressed)
+        if body is None and length is None and not compressed:
+            admission.hold(len(message.get("body", b"")))
+            receive = counting(receive, admission)
+        elif body is None or (compressed and size > _SMALL_BYTES):
+            admission.hold(size)
+        if body is None:
+            body = await read_rest(message, receive, length, limit)
+        admission.enter()
+        return body
 
-    async def run(self, inline: bool, work: Callable[..., Result], *arguments: Any) -> Result:
-        """The result of ``work``: computed here if ``inline`` is true, otherwise in a thread."""
+    async def run(
+        self, exchange: Exchange, inline: bool, work: Callable[..., Result], *arguments: Any
+    ) -> Result:
+        """The result of ``work``: computed here if ``inline`` is true, otherwise in a thread.
+
+        The queries of one API key have two of the three threads, and keys take turns.
+        """
         if inline:
             return work(*arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        caller = "" if exchange.admission is None else exchange.admission.caller
+        async with self._turns.turn(caller):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def record_error(
         self, exchange: Exchange, problem: Problem, *, is_query: bool = True, changes: bool = False

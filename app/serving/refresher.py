@@ -1,4 +1,4 @@
-"""Polling of the registry: reloads API keys and model references when its revision changes."""
+"""Polling of the registry: API keys and model references that changed are followed."""
 
 from __future__ import annotations
 
@@ -6,55 +6,66 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from app.auth.authenticator import Authenticator
-from app.domain.entities import ApiKey
+from app.domain.entities import ModelVersion
+from app.domain.errors import Unavailable
 from app.serving.cache import ModelCache
+from app.serving.loader import RegistryChanges
 
 logger = logging.getLogger(__name__)
 
 Read = TypeVar("Read")
 
 
-class RegistryRevision(Protocol):
+class Registry(Protocol):
     """What the refresher reads; both methods block."""
 
-    def revision(self) -> int:
-        """The revision of the registry, which every change of models and keys increments."""
+    def changes(self, after: int | None) -> RegistryChanges | None:
+        """What changed after a revision; None if nothing did. after: None to read everything."""
         ...
 
-    def keys(self) -> Sequence[ApiKey]:
-        """All current API keys."""
+    def resolve_all(self, references: Collection[str]) -> Mapping[str, ModelVersion]:
+        """The versions that references resolve to, without those that no longer exist."""
         ...
 
 
 class Refresher:
-    """Reads the revision every ``seconds``, and updates authenticator and cache when it has changed.
+    """Reads what changed in the registry every ``seconds``, and passes it to authenticator and cache.
 
     While the database cannot be read, both keep their state. failing_since: start of the failure in seconds
     since the epoch; None without one.
     """
 
     def __init__(
-        self, registry: RegistryRevision, authenticator: Authenticator, cache: ModelCache, *, seconds: float
+        self, registry: Registry, authenticator: Authenticator, cache: ModelCache, *, seconds: float
     ) -> None:
         self._registry = registry
         self._authenticator = authenticator
         self._cache = cache
         self._seconds = seconds
         self._revision: int | None = None
+        self._current_at = time.monotonic()
         self._lock = asyncio.Lock()
         # A separate thread: a read that hangs must not delay loads, nor loads these reads.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-revision")
         self._task: asyncio.Task[None] | None = None
         self.failing_since: float | None = None
 
+    @property
+    def lag_seconds(self) -> float:
+        """Age in seconds of the registry's state that is served at least.
+
+        It is below the interval between two polls while the database answers and no reference is moving.
+        """
+        return max(0.0, time.monotonic() - min(self._current_at, self._cache.moving_since))
+
     async def start(self) -> None:
-        """Refresh once, then start the background task."""
-        await self.refresh()
+        """Poll once, then start the background task."""
+        await self._poll()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -65,29 +76,70 @@ class Refresher:
                 await self._task
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def refresh(self) -> None:
-        """Update keys and references now if necessary. A failure is logged and recorded, not raised."""
+    async def refresh(self, model: str | None = None) -> None:
+        """Follow the registry now, so that this process serves every change that is committed already.
+
+        model: also wait until the references to this model have moved, which is bounded in time. Raises
+        Unavailable if the registry cannot be read, so that a change is not confirmed that is not served yet.
+        """
+        error = await self._poll()
+        if error is not None:
+            raise Unavailable(
+                "The registry cannot be read: a change may be stored, but is not in effect here yet.",
+                code="registry_unavailable",
+            ) from error
+        if model is not None:
+            await self._cache.settle(model)
+
+    async def _poll(self) -> Exception | None:
+        """Follow the registry; a failure is logged, recorded and returned."""
         async with self._lock:
             try:
                 await self._follow()
             except Exception as error:  # noqa: BLE001 - every failure is retried at the next poll
                 self._failed(error)
-            else:
-                self._recovered()
+                return error
+            self._recovered()
+            return None
 
     async def _follow(self) -> None:
-        revision = await self._read(self._registry.revision)
-        if revision == self._revision and self._cache.up_to_date:
-            return
-        # Read after the revision: the next poll sees a change in between again, so none is missed.
-        self._authenticator.replace(await self._read(self._registry.keys))
-        await self._cache.refresh()
-        self._revision = revision
+        started, before = time.monotonic(), self._current_at
+        self._cache.evict_unused()
+        changes = await self._read(lambda: self._registry.changes(self._revision))
+        if changes is not None:
+            if self._revision is not None and changes.revision < self._revision:
+                logger.error(
+                    "the registry went back from revision %d to %d: the database was restored, or a failover"
+                    " lost changes; keys and references are read again",
+                    self._revision,
+                    changes.revision,
+                )
+            if changes.models is None:
+                self._authenticator.replace(changes.keys)
+            elif changes.keys:
+                self._authenticator.update(changes.keys)
+            references = self._cache.begin_refresh(changes.models)
+            if references:
+                self._cache.follow(references, await self._resolve(references), before)
+            # Last, so that all of it is repeated if one of the reads fails.
+            self._revision = changes.revision
+        self._current_at = started
+
+    async def _resolve(self, references: Collection[str]) -> Mapping[str, ModelVersion]:
+        try:
+            return await self._read(lambda: self._registry.resolve_all(references))
+        except Unavailable:
+            raise
+        except Exception:
+            # Without a version the references are removed, and each is resolved by its own queries, so a row
+            # that cannot be read fails these alone.
+            logger.exception("%d references could not be resolved together", len(references))
+            return {}
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._seconds)
-            await self.refresh()
+            await self._poll()
 
     async def _read(self, read: Callable[[], Read]) -> Read:
         return await asyncio.get_running_loop().run_in_executor(self._thread, read)

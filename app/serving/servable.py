@@ -9,6 +9,8 @@ from typing import Final
 import msgspec
 
 from app.domain.entities import ModelVersion
+from app.domain.names import DEFAULT_TENANT
+from app.serving.work import row_work
 from core.packed import PackedStudent
 from core.packed.student import row_scorer
 
@@ -18,6 +20,9 @@ INLINE_BYTES: Final = 32 * 1024
 INLINE_TENSOR_BYTES: Final = 4 * 1024**2
 """The same for raw numbers and a linear map, whose decisions cost less than receiving the numbers."""
 
+INLINE_WORK: Final = 1 << 24
+"""Most multiply-adds in the event loop: about ten milliseconds."""
+
 _MIN_INLINE_BYTES: Final = 2 * 1024
 
 
@@ -26,6 +31,7 @@ class ServableStudent:
     """A loaded student with the parts of its JSON answers that never change.
 
     score: function from one row, a list of numbers, to its score, see `PackedStudent.score`.
+    metric_label: of the model in the metrics.
     json_threshold: ``,"threshold":…``. json_model_fields: ``,"model":…,"version":…}``.
     json_suffix: both, the end of the answer for one row of a student without probabilities.
     json_class: ``{"class":…,``, the beginning of one entry of an answer for several classes.
@@ -38,6 +44,8 @@ class ServableStudent:
     score: Callable[[list[float]], float]
     model: str
     version: int
+    tenant: str
+    metric_label: str
     json_threshold: bytes
     json_model_fields: bytes
     json_suffix: bytes
@@ -46,17 +54,26 @@ class ServableStudent:
     inline_tensor_bytes: int
 
 
+def metric_label(version: ModelVersion) -> str:
+    """The model in the metrics: its name, after that of its tenant if this is not the default one."""
+    return version.model if version.tenant == DEFAULT_TENANT else version.qualified_model
+
+
 def make_servable(student: PackedStudent, version: ModelVersion) -> ServableStudent:
     """Prepare a loaded student of a model version for serving."""
     threshold = b',"threshold":' + msgspec.json.encode(student.threshold)
     model_fields = b"," + msgspec.json.encode({"model": version.model, "version": version.version})[1:]
     spread = max(1, student.map.n_basis // student.map.n_columns)
     inline_bytes = max(_MIN_INLINE_BYTES, INLINE_BYTES // spread)
+    if row_work(student.map, 1) > INLINE_WORK:
+        inline_bytes = 0
     return ServableStudent(
         student=student,
         score=row_scorer(student),
         model=version.model,
         version=version.version,
+        tenant=version.tenant,
+        metric_label=metric_label(version),
         json_threshold=threshold,
         json_model_fields=model_fields,
         json_suffix=threshold + model_fields,

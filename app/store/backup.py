@@ -23,6 +23,7 @@ from sqlalchemy.engine import make_url
 from app.domain.errors import Conflict, InvalidRequest
 from app.settings import Settings
 from app.store.migrate import is_known_revision
+from app.store.private_files import sync_folder
 
 MANIFEST: Final = "manifest.json"
 
@@ -62,7 +63,7 @@ def back_up(settings: Settings, folder: Path) -> Manifest:
     sources = _databases(settings)
     if folder.exists() and any(folder.iterdir()):
         raise Conflict(f"The folder {folder} is not empty.", code="backup_exists")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _snapshots([path for path in sources.values() if path.exists()]) as snapshots:
         created_at = time.time()
         files = {
@@ -76,9 +77,10 @@ def back_up(settings: Settings, folder: Path) -> Manifest:
 def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Manifest:
     """Copy a backup to the database paths of the settings. The service must be stopped.
 
-    The whole backup is verified before any database is replaced. Raises InvalidRequest if the backup is
-    incomplete, damaged or made by a newer program, and Conflict if databases exist and ``overwrite`` is false
-    or another process has them open.
+    The whole backup is verified before any database is replaced, and each is replaced by renaming: after a
+    crash in between, one or both databases are still the old ones, and the restore can be repeated.
+    Raises InvalidRequest if the backup is incomplete, damaged or made by a newer program, and Conflict if
+    databases exist and ``overwrite`` is false or another process has them open.
     """
     targets = _databases(settings, must_exist=False)
     manifest = _read(folder)
@@ -91,7 +93,7 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Man
     with ExitStack() as stack:
         copies = []
         for name, expected in manifest.files.items():
-            targets[name].parent.mkdir(parents=True, exist_ok=True)
+            targets[name].parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = targets[name].with_name(f"{name}.restoring")
             stack.callback(temporary.unlink, missing_ok=True)
             shutil.copyfile(folder / name, temporary)
@@ -99,11 +101,15 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Man
                 raise InvalidRequest(f"The backup's file {name} is damaged.", code="backup_damaged")
             copies.append((temporary, targets[name]))
         for path in targets.values():
-            for suffix in ("-wal", "-shm", ""):
+            # `_check_not_in_use` has merged the write-ahead log of a healthy database, so only damaged ones
+            # have a log left, which must not be applied to the restored file.
+            for suffix in ("-wal", "-shm"):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
         for temporary, target in copies:
             temporary.rename(target)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
+        for path in set(targets.values()) - {target for _, target in copies}:
+            path.unlink(missing_ok=True)
     return manifest
 
 
@@ -145,7 +151,7 @@ def _copy(snapshot: sqlite3.Connection, target: Path) -> BackupFile:
         snapshot.backup(connection)
         # Merge the write-ahead log into the file. The service switches back to WAL when it opens the file.
         connection.execute("PRAGMA journal_mode=DELETE")
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
     return _describe(target)
 
 
@@ -178,15 +184,7 @@ def _write(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    sync_folder(path.parent)
 
 
 def _read(folder: Path) -> Manifest:

@@ -1,15 +1,17 @@
-"""Content-addressed disk cache of blobs: one folder with files named by digest, shared by all processes.
+"""Content-addressed disk cache of blobs: files named by digest, shared by all processes of a machine.
 
 File format:
 
-    data | CRC-32 of each 4 KiB block of the data | footer
+    data | MAC of each 4 KiB block of the data | footer
 
-The footer holds magic, size, SHA-256 of the data, and the CRC-32 of the table and of the footer itself.
+The footer holds magic, size, SHA-256 of the data, and a MAC of the table and the footer itself. MACs are
+BLAKE2b with a key that is kept outside of the cache: a file that another program wrote counts as damaged.
 
-A file is written under a temporary name, synced and renamed, so it is either complete or absent, and its
-SHA-256 was verified when it was written. Later damage is detected: a small file is hashed each time it is
-opened; of a large file each 4 KiB block is verified before its first use, so that one row does not cost
-reading 2 GB. Remove files, but never truncate them: a process that has one mapped would get SIGBUS.
+A file is written under a temporary name and renamed, so it is either complete or absent, and its SHA-256 was
+verified when it was written. Later damage is detected: a small file is hashed each time it is opened, and so
+need not be synced; a large file is synced, and each 4 KiB block of it is verified before its first use, so
+that one row does not cost reading 2 GB. Remove files, but never truncate them: a process that has one mapped
+would get SIGBUS.
 """
 
 from __future__ import annotations
@@ -17,12 +19,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import hmac
 import mmap
 import os
 import struct
-import time
-import zlib
-from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -30,6 +30,9 @@ from pathlib import Path
 from typing import IO, Final, TypeVar
 
 from app.domain.errors import Unavailable
+from app.settings import Settings
+from app.store.cache_usage import CacheUsage
+from app.store.private_files import check_own, installation_key, make_private
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
 
@@ -42,10 +45,10 @@ SMALL_BYTES: Final = 1024**2
 BLOCK_BYTES: Final = 4096
 """Unit of verification. A row of a head takes one or two blocks, so loading one class stays cheap."""
 
-_FOOTER: Final = struct.Struct("<8sQ32sI8xI")
-_MAGIC: Final = b"STMSPACK"
-_SUFFIX: Final = ".packed"
-_ABANDONED_SECONDS: Final = 3600.0
+_MAC_BYTES: Final = 16
+_FOOTER: Final = struct.Struct(f"<8sQ32s{_MAC_BYTES}s")
+_MAGIC: Final = b"STMSPAC2"
+_LOCK_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _DISK_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -74,12 +77,14 @@ class _Descriptor:
 class CachedFile:
     """The bytes of one blob. `read`, `view` and `whole` verify each block once.
 
-    file, sums, verified: only of a large file: its descriptor, and CRC-32 and a flag of each block.
+    file, key, macs, verified: only of a large file: its descriptor, the key of the MACs, those of its blocks
+    one after the other, and a flag of each block.
     """
 
     data: memoryview
     file: _Descriptor | None = None
-    sums: array[int] = field(default_factory=lambda: array("I"))
+    key: bytes = b""
+    macs: bytes = b""
     verified: bytearray = field(default_factory=bytearray)
 
     def read(self, start: int, stop: int) -> memoryview:
@@ -112,7 +117,8 @@ class CachedFile:
         return self.data[start:stop]
 
     def _check(self, block: int, content: memoryview) -> None:
-        if zlib.crc32(content) != self.sums[block]:
+        expected = self.macs[_MAC_BYTES * block : _MAC_BYTES * (block + 1)]
+        if not hmac.compare_digest(expected, _mac(self.key, content)):
             raise InvalidPackage(f"The cached file is damaged after byte {block * BLOCK_BYTES}.")
         self.verified[block] = 1
 
@@ -125,11 +131,25 @@ class BlobCache:
     """The cache in one folder. Thread-safe.
 
     budget: bytes on disk; above it, the least recently opened files are removed.
+    key: authenticates the files, see `installation_key`; without one only damage is detected.
     """
 
-    def __init__(self, folder: Path, budget: int) -> None:
+    def __init__(self, folder: Path, budget: int, key: bytes = b"") -> None:
         self._folder = folder
-        self._budget = budget
+        self._key = key
+        self._usage = CacheUsage(folder, budget)
+
+    @classmethod
+    def of(cls, settings: Settings) -> BlobCache:
+        """The cache of an installation. Raises Unavailable if its key can neither be read nor made.
+
+        A cache inside the data folder becomes private; another folder must already be.
+        """
+        with _os_errors_as_unavailable():
+            key = installation_key(settings.data_dir)
+            if settings.cache_dir is None:
+                make_private(settings.cache_folder)
+        return cls(settings.cache_folder, settings.cache_disk_bytes, key)
 
     def open(self, digest: str, fetch: Fetch) -> CachedFile:
         """Open the blob ``digest``. A file that is missing or damaged is first fetched and written.
@@ -167,28 +187,24 @@ class BlobCache:
         """
         path = self.folder / name
         with _os_errors_as_unavailable():
-            file = path.open("w+b", buffering=0)
+            # A leftover of a process that died, or a link that another user has put there, is not followed.
+            path.unlink(missing_ok=True)
+            file = open(path, "x+b", buffering=0, opener=_private)  # noqa: SIM115
         with file:
             try:
-                yield FileWriter(file, path)
+                yield FileWriter(file, path, self._key)
             except CacheFull:
                 os.ftruncate(file.fileno(), 0)
-                self._shrink(to_half=True)
+                self._usage.halve()
                 raise
             finally:
                 path.unlink(missing_ok=True)
 
     def commit(self, writer: FileWriter) -> None:
-        """Finish, sync and rename the file of a writer, which adds it to the cache."""
+        """Finish the file of a writer and add it to the cache."""
         with _os_errors_as_unavailable():
             writer.finish()
-            writer.path.rename(self.path(writer.digest))
-            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-            self._shrink(self.path(writer.digest))
+            self._usage.add(writer.path, writer.digest)
 
     def with_refetch(self, work: Callable[[], Result], *digests: str) -> Result:
         """Return ``work()``. If it raises InvalidPackage, discard all ``digests`` and call it once more."""
@@ -201,31 +217,35 @@ class BlobCache:
 
     def discard(self, digest: str) -> None:
         """Remove a file. Processes that have it open can still read it."""
-        self.path(digest).unlink(missing_ok=True)
+        with _os_errors_as_unavailable():
+            self._usage.remove(digest)
 
     def path(self, digest: str) -> Path:
         """The file of a blob, whether or not it is in the cache."""
-        return self._folder / f"{digest}{_SUFFIX}"
+        return self._usage.path(digest)
 
     @property
     def folder(self) -> Path:
-        """The folder, created if it does not exist. Raises Unavailable."""
+        """The folder, created if it does not exist. Raises Unavailable, also if others may write to it."""
         with _os_errors_as_unavailable():
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            check_own(self._folder)
         return self._folder
 
     def _open_existing(self, digest: str) -> CachedFile:
         """Raises FileNotFoundError and DamagedFile."""
         path = self.path(digest)
-        with path.open("rb") as file:
-            size, table_sum = _footer(file, digest)
+        with open(path, "rb", opener=_private) as file:
+            size, macs = _table(file, digest, self._key)
             if size <= SMALL_BYTES:
                 data = file.read(size)
                 if hashlib.sha256(data).hexdigest() != digest:
                     raise DamagedFile(path)
                 opened = CachedFile(memoryview(data))
             else:
-                opened = _mapped(file, size, table_sum)
+                mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+                flags = bytearray(-(-size // BLOCK_BYTES))
+                opened = CachedFile(memoryview(mapped), _Descriptor(file), self._key, macs, flags)
         # mtime records the last open; eviction removes the oldest first.
         with suppress(FileNotFoundError):
             os.utime(path)
@@ -234,34 +254,14 @@ class BlobCache:
     @contextmanager
     def _locked(self, digest: str) -> Iterator[None]:
         locks = self.folder / "locks"
-        locks.mkdir(exist_ok=True)
+        locks.mkdir(mode=0o700, exist_ok=True)
         # One lock file per two-digit prefix: lock files are never removed, so there must be few of them.
-        with (locks / digest[:2]).open("wb") as lock:
+        lock = os.open(locks / digest[:2], _LOCK_FILE, 0o600)
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-    def _shrink(self, newest: Path | None = None, *, to_half: bool = False) -> None:
-        """Evict files until the cache is within its budget or at half its size; remove abandoned writes.
-
-        The least recently opened files go first. Processes that have a file open can still read it.
-        """
-        files = []
-        abandoned = time.time() - _ABANDONED_SECONDS
-        for path in self._folder.glob("*.*"):
-            with suppress(FileNotFoundError):
-                status = path.stat()
-                if path.suffix == _SUFFIX:
-                    files.append((status.st_mtime, status.st_size, path))
-                elif status.st_mtime < abandoned:
-                    path.unlink()
-        total = sum(size for _, size, _ in files)
-        budget = total // 2 if to_half else self._budget
-        for _, size, path in sorted(files):
-            if total <= budget:
-                break
-            if path != newest:
-                path.unlink(missing_ok=True)
-                total -= size
+        finally:
+            os.close(lock)
 
 
 def open_blob(store: Store, files: BlobCache, digest: str) -> CachedFile:
@@ -277,12 +277,13 @@ def open_blob(store: Store, files: BlobCache, digest: str) -> CachedFile:
 class FileWriter:
     """Writes data in chunks and hashes it on the way. digest: SHA-256 of all data so far."""
 
-    def __init__(self, file: IO[bytes], path: Path) -> None:
+    def __init__(self, file: IO[bytes], path: Path, key: bytes) -> None:
+        self._key = key
         self.path = path
         self.size = 0
         self._file = file
         self._sha = hashlib.sha256()
-        self._sums = array("I")
+        self._macs = bytearray()
         self._rest = b""
 
     @property
@@ -303,24 +304,29 @@ class FileWriter:
             view = view[missing:]
             if len(self._rest) < BLOCK_BYTES:
                 return
-            self._sums.append(zlib.crc32(self._rest))
+            self._macs += _mac(self._key, self._rest)
         whole = len(view) // BLOCK_BYTES * BLOCK_BYTES
-        self._sums.extend(zlib.crc32(view[at : at + BLOCK_BYTES]) for at in range(0, whole, BLOCK_BYTES))
+        for at in range(0, whole, BLOCK_BYTES):
+            self._macs += _mac(self._key, view[at : at + BLOCK_BYTES])
         self._rest = bytes(view[whole:])
 
     def finish(self) -> None:
-        """Write the table and the footer, then sync the file."""
+        """Write the table and the footer, and sync a large file, which is not hashed when it is opened."""
         if self._rest:
-            self._sums.append(zlib.crc32(self._rest))
-        table = self._sums.tobytes()
-        footer = _FOOTER.pack(_MAGIC, self.size, self._sha.digest(), zlib.crc32(table), 0)[:-4]
-        _write_all(self._file, table + footer + struct.pack("<I", zlib.crc32(footer)))
-        os.fsync(self._file.fileno())
+            self._macs += _mac(self._key, self._rest)
+        _write_all(self._file, _sealed(self._key, bytes(self._macs), self.size, self._sha.digest()))
+        if self.size > SMALL_BYTES:
+            os.fsync(self._file.fileno())
 
     def chunks(self, size: int) -> Iterator[bytes]:
         """Read the data back in chunks of ``size`` bytes. Works after `finish` and after a rename."""
         for at in range(0, self.size, size):
             yield os.pread(self._file.fileno(), min(size, self.size - at), at)
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file without following a link; a new file is readable by its owner only."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _write_all(file: IO[bytes], chunk: bytes | memoryview) -> None:
@@ -330,27 +336,30 @@ def _write_all(file: IO[bytes], chunk: bytes | memoryview) -> None:
         rest = rest[file.write(rest) :]
 
 
-def _footer(file: IO[bytes], digest: str) -> tuple[int, int]:
-    """Size of the data and CRC-32 of the table, from a valid footer. Raises DamagedFile."""
+def _table(file: IO[bytes], digest: str, key: bytes) -> tuple[int, bytes]:
+    """Size of the data and the MACs of its blocks. Raises DamagedFile."""
     length = os.fstat(file.fileno()).st_size
     footer = os.pread(file.fileno(), _FOOTER.size, max(0, length - _FOOTER.size))
     if len(footer) != _FOOTER.size:
         raise DamagedFile(file.name)
-    magic, size, sha, table_sum, own_sum = _FOOTER.unpack(footer)
-    blocks = -(-size // BLOCK_BYTES)
-    whole = own_sum == zlib.crc32(footer[:-4]) and length == size + 4 * blocks + _FOOTER.size
-    if magic != _MAGIC or sha.hex() != digest or not whole:
+    magic, size, sha, _ = _FOOTER.unpack(footer)
+    table_bytes = _MAC_BYTES * -(-size // BLOCK_BYTES)
+    if magic != _MAGIC or sha.hex() != digest or length != size + table_bytes + _FOOTER.size:
         raise DamagedFile(file.name)
-    return size, table_sum
+    table = os.pread(file.fileno(), table_bytes, size)
+    if not hmac.compare_digest(_sealed(key, table, size, sha), table + footer):
+        raise DamagedFile(file.name)
+    return size, table
 
 
-def _mapped(file: IO[bytes], size: int, table_sum: int) -> CachedFile:
-    blocks = -(-size // BLOCK_BYTES)
-    table = os.pread(file.fileno(), 4 * blocks, size)
-    if zlib.crc32(table) != table_sum:
-        raise DamagedFile(file.name)
-    mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-    return CachedFile(memoryview(mapped), _Descriptor(file), array("I", table), bytearray(blocks))
+def _sealed(key: bytes, table: bytes, size: int, sha: bytes) -> bytes:
+    """The table of MACs and the footer, whose MAC covers the table, the size and the digest."""
+    head = _FOOTER.pack(_MAGIC, size, sha, b"")[:-_MAC_BYTES]
+    return table + head + _mac(key, table + head)
+
+
+def _mac(key: bytes, content: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(content, digest_size=_MAC_BYTES, key=key).digest()
 
 
 @contextmanager

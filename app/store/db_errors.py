@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, PendingRollbackError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -19,6 +20,10 @@ _BUSY: Final = {"55P03", "40P01", "40001", "SQLITE_BUSY", "SQLITE_LOCKED"}
 _DAMAGED: Final = {"SQLITE_CORRUPT", "SQLITE_NOTADB"}
 _GONE: Final = {"25P03", "25P04"}
 """PostgreSQL: idle-in-transaction or transaction timeout. psycopg reports both as internal errors."""
+
+_READ_ONLY: Final = {"25006", "0A000"}
+"""PostgreSQL: read-only transaction, feature not supported. A standby rejects statements with the first, and
+BEGIN READ WRITE with the second. The service uses nothing that a primary does not support."""
 
 _OTHER_SCHEMA: Final = {"42P01", "42703"}
 """PostgreSQL: undefined table, undefined column. SQLite reports both as operational errors."""
@@ -54,9 +59,38 @@ def unavailable_of(error: DBAPIError) -> Unavailable | None:
         return Unavailable("The database file is damaged.", code="database_damaged")
     if code in _OTHER_SCHEMA:
         return Unavailable("The schema of the database is not that of this program.", code="schema_outdated")
+    if code in _READ_ONLY:
+        return Unavailable("The database is read-only: it may be a standby.", code="database_read_only")
     if isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated or code in _GONE:
         return _unavailable()
     return None
+
+
+def is_read_only(error: BaseException | None) -> bool:
+    """Whether PostgreSQL rejected a statement because the server, or the session, is read-only."""
+    return isinstance(error, DBAPIError) and _code(error.orig) in _READ_ONLY
+
+
+def invalidate_if_read_only(context: ExceptionContext) -> None:
+    """Listener of SQLAlchemy's "handle_error": discard the connections to a server that is read-only.
+
+    The next attempt then connects anew, to the server that is the primary by then.
+    """
+    code = _code(context.original_exception)
+    own_mistake = code == "25006" and _began_read_only(context)
+    if code in _READ_ONLY and not own_mistake:
+        context.is_disconnect = True
+
+
+def _began_read_only(context: ExceptionContext) -> bool:
+    """Whether this program itself asked for a read-only transaction, in which a write is its own mistake."""
+    connection = context.connection
+    return connection is not None and bool(connection.get_execution_options().get("postgresql_readonly"))
+
+
+def exceeded_limit(error: DBAPIError) -> bool:
+    """Whether PostgreSQL ended a statement or a transaction because it took too long."""
+    return _code(error.orig) in _SLOW | _GONE
 
 
 def _code(cause: BaseException | None) -> str:

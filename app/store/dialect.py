@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+import time
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
+
+Item = TypeVar("Item")
+
+_BATCH: Final = 500
+"""Values in one list of a query; each is a bound parameter, of which a statement can have only so many."""
 
 Upsert: TypeAlias = postgresql.Insert | sqlite.Insert
 
@@ -27,6 +34,25 @@ def insert_once(connection: Connection, table: Table, values: Mapping[str, Any])
     return wrote_row(connection, upsert(connection, table).values(values).on_conflict_do_nothing())
 
 
+def clock(connection: Connection) -> float:
+    """The database's wall clock in seconds since the epoch: the only clock that all machines share."""
+    return float(connection.execute(sa.select(clock_expression(connection))).scalar_one())
+
+
+def clock_expression(connection: Connection) -> sa.ColumnElement[float]:
+    """As `clock`, within a statement. The processes of an SQLite file have the same clock already."""
+    if on_postgresql(connection):
+        return sa.func.extract("epoch", sa.func.clock_timestamp()).cast(sa.Double)
+    return sa.literal(time.time(), sa.Double)
+
+
 def on_postgresql(connection: Connection) -> bool:
     """Whether rows need explicit locks; on SQLite a writing transaction locks the whole database."""
     return connection.dialect.name == "postgresql"
+
+
+def batched(values: Collection[Item]) -> Iterator[list[Item]]:
+    """The values in lists that are short enough for one query."""
+    rest = iter(values)
+    while batch := list(islice(rest, _BATCH)):
+        yield batch

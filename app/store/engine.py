@@ -14,6 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, make_url
 
 from app.settings import Settings
+from app.store.db_errors import invalidate_if_read_only
 
 READ_ONLY = "stms_read_only"
 """Execution option of a connection whose transactions must not write."""
@@ -50,12 +51,17 @@ UNLIMITED = Timeouts(statement=0.0, lock=0.0, idle=0.0)
 
 
 def open_database(
-    settings: Settings, part: str, *, pool_size: int | None = None, idle: float | None = None
+    settings: Settings,
+    part: str,
+    *,
+    pool_size: int | None = None,
+    idle: float | None = None,
+    pre_ping: bool = True,
 ) -> Engine:
     """The engine of a process of the service.
 
     part: name of the process in the database's list of connections. idle: lowers the idle timeout of the
-    settings.
+    settings. pre_ping: check each connection of PostgreSQL with a statement before it is used.
     """
     limit = settings.database_idle_seconds
     timeouts = Timeouts(
@@ -64,7 +70,9 @@ def open_database(
         limit if idle is None else min(limit or idle, idle),
     )
     size = settings.database_pool_size if pool_size is None else pool_size
-    return open_engine(settings.app_database_url, pool_size=size, timeouts=timeouts, part=part)
+    return open_engine(
+        settings.app_database_url, pool_size=size, timeouts=timeouts, part=part, pre_ping=pre_ping
+    )
 
 
 def database_url(address: str) -> URL:
@@ -76,7 +84,12 @@ def database_url(address: str) -> URL:
 
 
 def open_engine(
-    address: str, *, pool_size: int = POOL_SIZE, timeouts: Timeouts = DEFAULT, part: str = ""
+    address: str,
+    *,
+    pool_size: int = POOL_SIZE,
+    timeouts: Timeouts = DEFAULT,
+    part: str = "",
+    pre_ping: bool = True,
 ) -> Engine:
     """An engine for an SQLAlchemy address; creates the folder of an SQLite file, connects on first use."""
     url = database_url(address)
@@ -89,7 +102,9 @@ def open_engine(
     if url.get_backend_name() == "sqlite":
         return _open_sqlite(url, options)
     arguments = _postgresql_arguments(url, timeouts, part)
-    return sa.create_engine(url, pool_pre_ping=True, connect_args=arguments, **options)
+    engine = sa.create_engine(url, pool_pre_ping=pre_ping, connect_args=arguments, **options)
+    event.listen(engine, "handle_error", invalidate_if_read_only)
+    return engine
 
 
 def _postgresql_arguments(url: URL, timeouts: Timeouts, part: str) -> dict[str, Any]:
@@ -109,6 +124,9 @@ def _postgresql_arguments(url: URL, timeouts: Timeouts, part: str) -> dict[str, 
         **_KEEPALIVE,
         "tcp_user_timeout": round(1000 * timeouts.network),
         "application_name": f"stms {part}".strip(),
+        # Of several hosts, and after a failover behind one name, a standby is no database of ours: it rejects
+        # writes, and its reads may be old.
+        "target_session_attrs": "read-write",
     }
     from_url = {name: value for name, value in url.query.items() if name in parameters}
     # The address comes last, because PostgreSQL uses the last of two settings of the same option.
@@ -141,7 +159,7 @@ def _to_json(value: Any) -> str:
 def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
     if not url.database or url.database == ":memory:":
         raise ValueError("The SQLite database must be a file, because several processes share it.")
-    Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    Path(url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = sa.create_engine(
         url, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False}, **options
     )
@@ -153,7 +171,9 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
         use_wal(connection)
-        cursor.execute("PRAGMA synchronous=NORMAL")
+        # FULL syncs the write-ahead log at every commit, so that a power cut undoes nothing that was
+        # acknowledged, and so that this file is never older than the job engine's, which is written after it.
+        cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
 

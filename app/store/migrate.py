@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from functools import lru_cache
 from importlib import resources
 
@@ -12,13 +14,21 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError
 
+from app.store.db_errors import unavailable_of
 from app.store.dialect import on_postgresql
 from app.store.engine import UNLIMITED, open_engine
 from app.store.repositories.audit import Audit
 
+logger = logging.getLogger(__name__)
+
 _UPGRADE_LOCK = 0x53544D53
 """Key of the advisory lock ("STMS" in ASCII) that serialises migrations."""
+
+_LOCK_SECONDS = 2.0
+_PAUSE_SECONDS = 1.0
+_GIVE_UP_SECONDS = 600.0
 
 
 class SchemaOutdated(Exception):
@@ -29,21 +39,41 @@ def upgrade(address: str, revision: str = "head") -> None:
     """Apply all pending migrations up to ``revision`` in one transaction.
 
     Concurrent processes wait for each other: on SQLite through its write lock, on PostgreSQL through an
-    advisory lock.
+    advisory lock. A table that a long reader such as pg_dump has locked is waited for two seconds at a time:
+    all queries of the service queue behind a migration that waits. Raises Unavailable after ten minutes.
     """
     engine = open_engine(address, timeouts=UNLIMITED, part="migration")
+    deadline = time.monotonic() + _GIVE_UP_SECONDS
+    try:
+        while not _try_upgrade(engine, revision, last=time.monotonic() > deadline):
+            logger.warning("a migration waits for a table that another session has locked")
+            time.sleep(_PAUSE_SECONDS)
+    finally:
+        engine.dispose()
+
+
+def _try_upgrade(engine: Engine, revision: str, *, last: bool) -> bool:
+    """Migrate in one transaction; False if a table stayed locked. last: raise Unavailable in that case."""
     try:
         with engine.begin() as connection:
             if on_postgresql(connection):
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
+                # Set after the advisory lock, for which other processes wait as long as it takes.
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(1000 * _LOCK_SECONDS)}")
             before = MigrationContext.configure(connection).get_current_revision()
             command.upgrade(_config(connection), revision)
             if revision == "head" and before not in (None, _newest_revision()):
-                Audit(connection).append(
+                Audit(connection, tenant="").append(
                     "database.upgrade", str(_newest_revision()), details={"from": before}
                 )
-    finally:
-        engine.dispose()
+    except DBAPIError as error:
+        cause = unavailable_of(error)
+        if cause is None or cause.reason != "database_busy":
+            raise
+        if last:
+            raise cause from error
+        return False
+    return True
 
 
 def downgrade(address: str, revision: str) -> None:

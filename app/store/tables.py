@@ -21,9 +21,14 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
+    bindparam,
+    text,
     true,
 )
 from sqlalchemy.types import JSON
+
+from app.domain.names import DEFAULT_TENANT
 
 metadata = MetaData(
     naming_convention={
@@ -39,6 +44,12 @@ _ID = String(40)
 _DIGEST = String(64)
 _NAME = String(100)
 _LABEL = String(400)
+
+
+def _tenant(*, primary_key: bool = False) -> Column[str]:
+    """The tenant that a row belongs to."""
+    return Column("tenant", _NAME, primary_key=primary_key, nullable=False, server_default=DEFAULT_TENANT)
+
 
 blobs = Table(
     "blobs",
@@ -58,11 +69,14 @@ blob_chunks = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
+_UNFINISHED = text("state IN ('queued', 'running', 'cancelling')")
+
 datasets = Table(
     "datasets",
     metadata,
     Column("id", _ID, primary_key=True),
-    Column("digest", _DIGEST, nullable=False, unique=True),
+    _tenant(),
+    Column("digest", _DIGEST, nullable=False),
     Column("name", String(200), nullable=False),
     Column("source_format", String(20), nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
@@ -74,12 +88,15 @@ datasets = Table(
     Column("summary", JSON, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("created_by", _NAME, nullable=False),
+    UniqueConstraint("tenant", "digest"),
+    Index("ix_datasets_tenant_id", "tenant", "id"),
 )
 
 jobs = Table(
     "jobs",
     metadata,
     Column("id", _ID, primary_key=True),
+    _tenant(),
     # No foreign key: a data set may be deleted when no unfinished job needs it; its jobs stay as history.
     Column("dataset_id", _ID, nullable=False, index=True),
     Column("model", _NAME, nullable=False),
@@ -101,9 +118,29 @@ jobs = Table(
     Column("version", Integer),
     Column("revision", Integer, nullable=False),
     Column("priority", String(8), nullable=False, server_default="normal"),
+    # The revision that the alias of the job had when the job was submitted; 0 if it did not exist.
+    Column("alias_revision", Integer, nullable=False, server_default="0"),
+    # Size of the packed students that the job stored.
+    Column("student_bytes", BigInteger, nullable=False, server_default="0"),
+    Index("ix_jobs_tenant_id", "tenant", "id"),
+    # Few of many jobs are unfinished, and they are looked at all the time.
+    Index("ix_jobs_unfinished", "id", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
+    Index(
+        "ix_jobs_unfinished_owner",
+        "tenant",
+        "created_by",
+        sqlite_where=_UNFINISHED,
+        postgresql_where=_UNFINISHED,
+    ),
 )
 
-# Units of work that are queued or running. turn: the queue position, from fair queueing between tenants.
+# The states are in the statement's text: with parameters the databases would not use the partial indices.
+is_unfinished = jobs.c.state.in_(
+    bindparam("unfinished", ["queued", "running", "cancelling"], expanding=True, literal_execute=True)
+)
+
+# Units of work that are queued or running. owner: the API key of the job. turn: the queue position, from fair
+# queueing between tenants and, within each, between owners.
 job_units = Table(
     "job_units",
     metadata,
@@ -111,10 +148,13 @@ job_units = Table(
     Column("attempt", Integer, primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("tenant", _NAME, nullable=False, index=True),
+    Column("owner", _NAME, nullable=False, server_default=""),
     Column("level", Integer, nullable=False),
     Column("turn", Integer, nullable=False),
     Column("executor_id", String(64)),
     Column("started_at", Double),
+    # Workers that started it since it last stored a result. A unit that ends its workers is given up.
+    Column("starts", Integer, nullable=False, server_default="0"),
 )
 
 job_students = Table(
@@ -162,6 +202,7 @@ job_events = Table(
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,
+    _tenant(primary_key=True),
     Column("owner", _NAME, primary_key=True),
     Column("key", String(255), primary_key=True),
     Column("body_digest", _DIGEST, nullable=False),
@@ -172,6 +213,7 @@ idempotency_keys = Table(
 model_versions = Table(
     "model_versions",
     metadata,
+    _tenant(primary_key=True),
     Column("model", _NAME, primary_key=True),
     Column("version", Integer, primary_key=True),
     # An imported version has neither job nor data set.
@@ -191,18 +233,25 @@ model_versions = Table(
 aliases = Table(
     "aliases",
     metadata,
+    _tenant(primary_key=True),
     Column("model", _NAME, primary_key=True),
     Column("alias", _NAME, primary_key=True),
     Column("version", Integer, nullable=False),
     Column("revision", Integer, nullable=False),
     Column("updated_at", Double, nullable=False),
-    ForeignKeyConstraint(["model", "version"], ["model_versions.model", "model_versions.version"]),
+    # The revision of the last move by an operator; 0 if all moves were made by publications.
+    Column("manual_revision", Integer, nullable=False, server_default="0"),
+    ForeignKeyConstraint(
+        ["tenant", "model", "version"],
+        ["model_versions.tenant", "model_versions.model", "model_versions.version"],
+    ),
 )
 
 # The highest version number and alias revision that were deleted from a model, so that neither is reused.
 retired_numbers = Table(
     "retired_numbers",
     metadata,
+    _tenant(primary_key=True),
     Column("model", _NAME, primary_key=True),
     Column("version", Integer, nullable=False),
     Column("revision", Integer, nullable=False),
@@ -212,6 +261,7 @@ api_keys = Table(
     "api_keys",
     metadata,
     Column("id", _ID, primary_key=True),
+    _tenant(),
     Column("name", _NAME, nullable=False),
     Column("digest", _DIGEST, nullable=False),
     Column("scopes", JSON, nullable=False),
@@ -225,13 +275,26 @@ api_keys = Table(
     Column("previous_until", Double),
     Column("rotated_at", Double),
     Column("last_used_at", Double),
+    Index("ix_api_keys_tenant_id", "tenant", "id"),
 )
 
-# Append-only; old rows are deleted. Ids sort by time.
+# Quotas that an operator has set; NULL means the default of the settings.
+tenant_quotas = Table(
+    "tenant_quotas",
+    metadata,
+    Column("tenant", _NAME, primary_key=True),
+    Column("stored_bytes", BigInteger),
+    Column("datasets", BigInteger),
+    Column("versions", BigInteger),
+    Column("unfinished_jobs", BigInteger),
+)
+
+# Append-only; old rows are deleted. Ids sort by time. The tenant is empty in rows about the installation.
 audit_log = Table(
     "audit_log",
     metadata,
     Column("id", _ID, primary_key=True),
+    _tenant(),
     Column("at", Double, nullable=False),
     Column("actor", _NAME, nullable=False),
     Column("actor_name", _NAME, nullable=False),
@@ -242,6 +305,7 @@ audit_log = Table(
     Column("request_id", String(128)),
     Column("address", String(64)),
     Column("details", JSON, nullable=False),
+    Index("ix_audit_log_tenant_id", "tenant", "id"),
     Index("ix_audit_log_actor_id", "actor", "id"),
     Index("ix_audit_log_action_id", "action", "id"),
     Index("ix_audit_log_object_id", "object", "id"),
@@ -257,6 +321,8 @@ workers = Table(
     Column("beat_at", Double, nullable=False),
     Column("slots", Integer, nullable=False, server_default="1"),
     Column("threads", Integer, nullable=False, server_default="1"),
+    # Memory limit of one of its solvers; 0 without one.
+    Column("solver_bytes", BigInteger, nullable=False, server_default="0"),
     # The units that it runs, as of the last heartbeat.
     Column("units", JSON, nullable=False, server_default="[]"),
     # Set when its peers declare it lost; from then on the worker must not continue under this id.
@@ -270,4 +336,14 @@ registry_clock = Table(
     metadata,
     Column("id", Integer, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
     Column("revision", BigInteger, nullable=False),
+)
+
+# The last changes of the registry, one row for each revision: the name of a model, or the id of an API key.
+registry_changes = Table(
+    "registry_changes",
+    metadata,
+    Column("revision", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String(8), nullable=False),
+    # Of an API key its id, of a model its tenant and its name, see `app.domain.names.qualified`.
+    Column("name", String(201), nullable=False),
 )

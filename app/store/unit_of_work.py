@@ -10,15 +10,19 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from app.domain.names import DEFAULT_TENANT
 from app.store.blobs import DatabaseBlobs
 from app.store.db_errors import translate_errors
 from app.store.engine import READ_ONLY
+from app.store.repositories.admission import Admission
 from app.store.repositories.audit import Audit
 from app.store.repositories.datasets import Datasets
 from app.store.repositories.events import Events
 from app.store.repositories.jobs import Jobs
 from app.store.repositories.keys import Keys
 from app.store.repositories.models import Models
+from app.store.repositories.quotas import Quotas
+from app.store.repositories.registry import Registry
 from app.store.repositories.retention import Retention
 from app.store.repositories.students import Students
 from app.store.repositories.units import Units
@@ -26,37 +30,63 @@ from app.store.repositories.workers import Workers
 
 
 class UnitOfWork:
-    """The repositories over one connection and its open transaction."""
+    """The repositories over one connection and its open transaction.
 
-    def __init__(self, connection: Connection) -> None:
+    tenant: the only one whose rows they return and change; None for all tenants.
+    """
+
+    def __init__(self, connection: Connection, tenant: str | None) -> None:
         self.connection = connection
+        self.tenant = tenant
         self.blobs = DatabaseBlobs(connection)
-        self.datasets = Datasets(connection)
-        self.jobs = Jobs(connection)
+        self.datasets = Datasets(connection, tenant)
+        self.jobs = Jobs(connection, tenant)
         self.students = Students(connection)
         self.units = Units(connection)
         self.events = Events(connection)
-        self.models = Models(connection)
-        self.keys = Keys(connection)
+        self.models = Models(connection, tenant)
+        self.keys = Keys(connection, tenant)
+        self.registry = Registry(connection)
         self.workers = Workers(connection)
-        self.audit = Audit(connection)
-        self.retention = Retention(connection)
+        self.admission = Admission(connection)
+        self.quotas = Quotas(connection)
+        self.audit = Audit(connection, tenant)
+        self.retention = Retention(connection, tenant)
 
 
 class Store:
-    """Opens transactions for the use cases.
+    """Opens transactions for the use cases of one tenant, which is `DEFAULT_TENANT` at first.
+
+    Rows of other tenants do not exist for them. `of_tenant` gives the store of another tenant. Workers,
+    authentication and operators use that of all tenants.
 
     All methods raise Unavailable when the database is unreachable, locked, too slow or out of disk space.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, tenant: str | None = DEFAULT_TENANT) -> None:
         self.engine = engine
+        self._tenant = tenant
+
+    @property
+    def tenant(self) -> str:
+        """The tenant. Raises RuntimeError for the store of all tenants, which has none."""
+        if self._tenant is None:
+            raise RuntimeError("This needs the store of one tenant: use of_tenant first.")
+        return self._tenant
+
+    def of_tenant(self, tenant: str) -> Store:
+        """The store of one tenant, over the same connections."""
+        return Store(self.engine, tenant)
+
+    def of_all_tenants(self) -> Store:
+        """The store of all tenants, over the same connections."""
+        return Store(self.engine, None)
 
     @contextmanager
     def begin(self) -> Iterator[UnitOfWork]:
         """A read-write transaction, committed at the end of the block and rolled back on an error."""
         with translate_errors(), self.engine.begin() as connection:
-            uow = UnitOfWork(connection)
+            uow = UnitOfWork(connection, self._tenant)
             yield uow
         uow.audit.committed()
 
@@ -66,7 +96,17 @@ class Store:
         with translate_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(**{READ_ONLY: True, "postgresql_readonly": True})
             with connection.begin():
-                yield UnitOfWork(connection)
+                yield UnitOfWork(connection, self._tenant)
+
+    @contextmanager
+    def single(self) -> Iterator[UnitOfWork]:
+        """For one statement that writes. On PostgreSQL it commits by itself, without BEGIN and COMMIT."""
+        if self.engine.dialect.name == "sqlite":
+            with self.begin() as uow:
+                yield uow
+            return
+        with translate_errors(), self.engine.connect() as connection:
+            yield UnitOfWork(connection.execution_options(isolation_level="AUTOCOMMIT"), self._tenant)
 
     def dispose(self) -> None:
         """Close all connections; connections in use are closed when they return to the pool."""

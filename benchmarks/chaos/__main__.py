@@ -52,8 +52,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("stages", nargs="*", metavar="stage", help="shared, embedded; both if none is named")
-    made.add_argument("--faults", type=int, default=220, help="number of faults in all stages [%(default)s]")
-    made.add_argument("--minutes", type=float, default=10.5, help="length of the injection [%(default)s]")
+    made.add_argument("--faults", type=int, default=280, help="number of faults in all stages [%(default)s]")
+    made.add_argument("--minutes", type=float, default=13.0, help="length of the injection [%(default)s]")
     made.add_argument("--jobs", type=int, default=34, help="minimum number of jobs [%(default)s]")
     made.add_argument("--seed", type=int, default=1, help="random seed [%(default)s]")
     made.add_argument("--quick", action="store_true", help="fewer clients and only two kinds of jobs")

@@ -304,11 +304,13 @@ class Scenario:
             self._pool.progress_count += 1
 
     def _solvers_were_killed(self, document: dict[str, Any]) -> bool:
-        """Whether the job failed because the solver of one class died repeatedly."""
+        """Whether the job failed because its solvers, alone or with their workers, died repeatedly."""
         if document["state"] not in {"failed", "partially_succeeded"}:
             return False
         error = document.get("error") or {}
-        return error.get("code") == "solver_died" or "solver" in error.get("message", "").lower()
+        message = error.get("message", "").lower()
+        died = error.get("code") in {"solver_died", "too_many_restarts"}
+        return died or "solver" in message or "workers ended" in message
 
     def _call(self, ask: Callable[[Client], T]) -> T:
         """Repeat the call until a server answers. Raises Problem, and RunOver when the run ends."""

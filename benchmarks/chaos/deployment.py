@@ -20,6 +20,7 @@ from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
 from benchmarks.chaos.event_log import EventLog, Interval, Intervals
 from benchmarks.chaos.isolation import Clock, Disk, Network, NotSupported
+from benchmarks.chaos.power import PowerRecorder
 from benchmarks.chaos.programs import MARK, Program, Supervisor, command_line, descendants
 from benchmarks.chaos.proxy import Proxy
 from benchmarks.postgres import Postgres
@@ -73,8 +74,8 @@ class Deployment:
 
     database: its address without a proxy. outages: intervals in which it did not run. read_only: intervals
     in which its disk was full. disks: small disks by name. keys: API keys by tenant. unavailable: kinds of
-    faults that this machine does not support, with the reason. unclean: programs that had to be killed or
-    failed at the end.
+    faults that this machine does not support, with the reason. recorder: for power cuts. unclean: programs
+    that had to be killed or failed at the end.
     """
 
     event_log: EventLog
@@ -90,6 +91,7 @@ class Deployment:
     unavailable: dict[str, str] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)
     database_lock: threading.Lock = field(default_factory=threading.Lock)
+    recorder: PowerRecorder | None = None
     supervisor: Supervisor | None = None
     unclean: list[str] = field(default_factory=list)
 
@@ -254,6 +256,11 @@ def embedded_deployment(folder: Path, event_log: EventLog, mark: str) -> Iterato
         port = free_port()
         command = [sys.executable, "-m", "app.cli", "serve", "--port", str(port)]
         environ = _environ(mark, folder) | {"STMS_DATA_DIR": str(data)}
+        recorder = _possible(unavailable, "power_cut", lambda: PowerRecorder(folder, data))
+        if recorder is not None:
+            recorder.begin()
+            environ |= recorder.environ()
+        deployment.recorder = recorder
         program = Program("serve", command, environ, folder, event_log)
         deployment.programs.append(program)
         deployment.apis.append(
@@ -274,6 +281,7 @@ def _environ(mark: str, folder: Path) -> dict[str, str]:
     """Environment variables of all programs: default settings, except for the solvers.
 
     Solvers run with one thread and at normal priority; otherwise jobs would hardly advance between faults.
+    A solver that hangs is detected within seconds, so that jobs end within the run.
     """
     return {
         MARK: mark,
@@ -281,6 +289,7 @@ def _environ(mark: str, folder: Path) -> dict[str, str]:
         "STMS_DATA_DIR": str(_made(folder / "data")),
         "STMS_SOLVER_THREADS": "1",
         "STMS_SOLVER_NICENESS": "0",
+        "STMS_SOLVER_STALL_SECONDS": "10",
     }
 
 

@@ -16,11 +16,12 @@ from typing import Any
 
 from benchmarks.chaos.deployment import Deployment, Instance
 from benchmarks.chaos.event_log import Interval
-from benchmarks.chaos.programs import command_line, descendants
+from benchmarks.chaos.programs import command_line, descendants, is_alive, marked
 from benchmarks.chaos.takeovers import ORDERLY, Case, Takeovers
-from benchmarks.postgres import Shutdown
+from benchmarks.postgres import Postgres, Shutdown
 
 LONG_OUTAGE = "postgres_long"
+_HUNG_SECONDS = 30.0
 LONG_OUTAGE_SECONDS = 32.0
 """Longer than a process waits for a connection, including the timeouts of its pool and of the connect."""
 
@@ -52,6 +53,11 @@ SHARED = (
     Kind("disk_full_cache", 5),
     Kind("postgres_fast", 3),
     Kind("postgres_crash", 3),
+    Kind("standby_failover", 3),
+    Kind("read_only_database", 3),
+    Kind("end_sessions", 4),
+    Kind("oom_group", 6),
+    Kind("hung_solver", 6),
     Kind(LONG_OUTAGE, 1, max_count=1),
 )
 EMBEDDED = (
@@ -60,6 +66,8 @@ EMBEDDED = (
     Kind("kill_solver", 4),
     Kind("kill_server", 3),
     Kind("stop_worker", 3),
+    Kind("oom_group", 2),
+    Kind("power_cut", 6),
 )
 
 
@@ -108,6 +116,50 @@ class Faults:
         self._count("kill_server", server=instance.name, pid=pid)
 
     def _kill_solver(self, rng: random.Random) -> None:
+        pid = self._solver(rng)
+        _signal(pid, signal.SIGKILL)
+        self._count("kill_solver", pid=pid)
+
+    def _hung_solver(self, rng: random.Random) -> None:
+        pid = self._solver(rng)
+        with self._exclusive(f"hang {pid}"):
+            _signal(pid, signal.SIGSTOP)
+            self._count("hung_solver", pid=pid)
+            until = time.monotonic() + _HUNG_SECONDS
+            while is_alive(pid) and time.monotonic() < until:
+                time.sleep(0.2)
+            # An idle solver is not watched; it goes on.
+            _continue(pid)
+
+    def _oom_group(self, rng: random.Random) -> None:
+        """Kill worker and solvers at once, as the kernel does with memory.oom.group."""
+        instance, pid = _pick(rng, self._deployment.workers)
+        solvers = [each for each in descendants(pid) if "solver" in command_line(each)]
+        if not solvers:
+            raise NoTarget
+        self._begin_takeover("oom_group", instance.name, pid)
+        for each in (*solvers, pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        self._count("oom_group", worker=instance.name, pid=pid, solvers=len(solvers))
+
+    def _power_cut(self, rng: random.Random) -> None:
+        """Kill everything at once, and lose what was written to the databases and not synced."""
+        recorder, (program,) = self._deployment.recorder, self._deployment.programs
+        # A full disk would keep the remaining files from being written back.
+        with self._exclusive("fill data"), program.held_down("power cut") as pid:
+            if recorder is None or pid is None:
+                raise NoTarget
+            for each in (pid, *descendants(pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+            until = time.monotonic() + _HUNG_SECONDS
+            while marked(self._deployment.mark) and time.monotonic() < until:
+                time.sleep(0.05)
+            loss = recorder.cut(rng)
+            self._count("power_cut", loss=loss.value)
+
+    def _solver(self, rng: random.Random) -> int:
         workers = [worker.pid for worker in self._deployment.workers]
         solvers = [
             pid
@@ -118,9 +170,7 @@ class Faults:
         ]
         if not solvers:
             raise NoTarget
-        pid = rng.choice(solvers)
-        _signal(pid, signal.SIGKILL)
-        self._count("kill_solver", pid=pid)
+        return rng.choice(solvers)
 
     def _stop_worker(self, rng: random.Random) -> None:
         instance, pid = _pick(rng, self._deployment.workers)
@@ -236,6 +286,42 @@ class Faults:
 
     def _postgres_long(self, _rng: random.Random) -> None:
         self._restart(LONG_OUTAGE, Shutdown.FAST, LONG_OUTAGE_SECONDS)
+
+    def _standby_failover(self, rng: random.Random) -> None:
+        """The primary crashes, and behind its address is a standby, which is promoted after a while."""
+        seconds = rng.uniform(1.0, 6.0)
+        with self._database("standby_failover") as postgres:
+            postgres.restart_as_standby()
+            self._count("standby_failover", seconds=round(seconds, 1))
+            time.sleep(seconds)
+            postgres.promote()
+
+    def _read_only_database(self, rng: random.Random) -> None:
+        seconds = rng.uniform(1.0, 6.0)
+        with self._database("read_only_database") as postgres:
+            postgres.set_read_only(on=True)
+            try:
+                self._count("read_only_database", seconds=round(seconds, 1))
+                time.sleep(seconds)
+            finally:
+                postgres.set_read_only(on=False)
+
+    def _end_sessions(self, _rng: random.Random) -> None:
+        with self._database("end_sessions") as postgres:
+            self._count("end_sessions", sessions=postgres.end_sessions())
+
+    @contextmanager
+    def _database(self, kind: str) -> Iterator[Postgres]:
+        """The database server, which counts as away in the block. Raises NoTarget."""
+        postgres = self._deployment.postgres
+        if postgres is None or not self._deployment.database_lock.acquire(blocking=False):
+            raise NoTarget
+        interval = self._deployment.begin_outage(kind)
+        try:
+            yield postgres
+        finally:
+            self._deployment.outages.finish(interval)
+            self._deployment.database_lock.release()
 
     def _restart(self, kind: str, how: Shutdown, pause: float) -> None:
         postgres = self._deployment.postgres

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.chaos.event_log import EventLog, Interval, Intervals
@@ -86,6 +87,15 @@ class Program:
         with self._lock:
             if self._down is None:
                 self._down = self.downtime.begin(reason)
+
+    @contextmanager
+    def held_down(self, reason: str) -> Iterator[int | None]:
+        """Keep the program from being restarted in the block, which may kill it; gives its process id."""
+        with self._lock:
+            pid = self.pid
+            if pid is not None:
+                self.mark_down(reason)
+            yield pid
 
     def restart_if_ended(self, rng: random.Random) -> None:
         """Restart the program a short random time after it ended."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.hostile import browser
 from benchmarks.hostile.run import run
 
 
@@ -24,6 +26,8 @@ def main() -> int:
     damage = report.damage()
     for complaint in damage:
         print(f"DAMAGE {complaint}")
+    if shutil.which(browser.PROGRAM) is None:
+        print(browser.NOT_RUN)
     print("Slowest:")
     for name, seconds in sorted(report.slowest.items(), key=lambda item: -item[1])[:10]:
         print(f"    {seconds:6.2f} s  {name}")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from app.store.engine import POOL_SIZE
-from benchmarks.hostile import bodies, containers, endpoints, framing, slow, tables, tensors
+from benchmarks.hostile import bodies, browser, containers, endpoints, framing, sites, slow, tables, tensors
 from benchmarks.hostile.archives import good_npz, npz, safetensors
 from benchmarks.hostile.attack import CLASSES, DATASETS, INFER, JOBS, PREDICT, QUERY, Attack, complaints
 from benchmarks.hostile.server import (
@@ -56,6 +56,7 @@ class Report:
     p50_after: float = 0.0
     alive: bool = False
     same_answer: bool = False
+    same_state: bool = False
     stumbled: str = ""
     seconds: float = 0.0
 
@@ -73,6 +74,8 @@ class Report:
         found = [] if self.alive else ["the server is no longer ready"]
         if not self.same_answer:
             found.append("the answer to a valid query has changed")
+        if not self.same_state:
+            found.append("a request of another site changed something on the server without keys")
         if self.p50_after > _SLOWER * self.p50_before + _SLOWER_SECONDS:
             found.append(f"a valid query takes {self.p50_after:.6f} s instead of {self.p50_before:.6f} s")
         if self.growth > MAX_GROWTH:
@@ -116,7 +119,7 @@ def quick_attacks() -> list[Attack]:
         *(tables.csv, tables.tables, tables.kinds, tables.svmlight, tables.columns),
         *(containers.archives, containers.heads, containers.labels, containers.forms),
         *(endpoints.paths, endpoints.aliases, endpoints.pagination, endpoints.idempotency),
-        *(endpoints.authentication, endpoints.authorization),
+        *(endpoints.authentication, endpoints.authorization, sites.sites, browser.browser),
     )
     return [attack for group in groups for attack in group()]
 
@@ -130,6 +133,7 @@ def run(folder: Path, only: Set[str] | None = None) -> Report:
     with running_server(folder) as server:
         _warm_up(server)
         answer, report.p50_before = measure_query(server)
+        state = server.keyless_state()
         report.before = resources(server)
         began = time.monotonic()
         _attack(server, report, only)
@@ -137,6 +141,7 @@ def run(folder: Path, only: Set[str] | None = None) -> Report:
         report.after = settled(server, report.before)
         again, report.p50_after = measure_query(server)
         report.same_answer = again == answer
+        report.same_state = server.keyless_state() == state
         with server.client("") as client:
             report.alive = server.process.poll() is None and client.get("/readyz").status_code == 200
     log = server.log.read_text(encoding="utf-8", errors="replace")

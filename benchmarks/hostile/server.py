@@ -21,6 +21,7 @@ from app.settings import Settings
 from app.store.engine import POOL_SIZE, open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
+from benchmarks.hostile.wire import Answer
 from benchmarks.processes import family, free_port, wait_until_it_answers
 from benchmarks.published import linear_student, linear_teacher, publish
 
@@ -54,15 +55,19 @@ class Server:
     """The running server. address: host and port. keys: API keys by name. folder: its data.
 
     dataset: id of a stored data set. kept: ids that later attacks need, by name. temporary: folder of its
-    temporary files. log: file of its output.
+    temporary files. log: file of its output. keyless: address of a second server, with data of its own and
+    without API keys. browsed: answers to the steps of `benchmarks.hostile.browser`.
     """
 
     process: subprocess.Popen[bytes]
     address: tuple[str, int]
     keys: dict[str, str]
     folder: Path
+    keyless_process: subprocess.Popen[bytes]
+    keyless: tuple[str, int]
     dataset: str = ""
     kept: dict[str, str] = field(default_factory=dict)
+    browsed: dict[int, list[Answer]] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -84,6 +89,12 @@ class Server:
         """A well-behaved client."""
         headers = {name.decode(): value.decode() for name, value in self.authorization(key)}
         return httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=60)
+
+    def keyless_state(self) -> list[object]:
+        """What the server without keys tells a program of this machine that it has."""
+        targets = ("/v1/keys", "/v1/datasets", "/v1/training-jobs", "/v1/models", "/v1/models/pets")
+        with httpx.Client(base_url="http://{}:{}".format(*self.keyless), trust_env=False) as client:
+            return [client.get(target).raise_for_status().json() for target in targets]
 
     def private(self) -> list[str]:
         """Strings that no answer may contain."""
@@ -107,15 +118,35 @@ class Resources:
 
 @contextmanager
 def running_server(folder: Path) -> Iterator[Server]:
-    """Context manager of a running server. Raises AssertionError if its exit code is not 0."""
+    """Context manager of two running servers, the second without API keys.
+
+    Raises AssertionError if an exit code is not 0.
+    """
     keys = _prepare(folder)
-    port = free_port()
+    (folder / "keyless").mkdir()
+    _prepare(folder / "keyless", with_keys=False)
     (folder / "temporary").mkdir()
+    with (
+        _running(folder, folder) as (process, address),
+        _running(folder / "keyless", folder, "--no-keys") as (
+            keyless_process,
+            keyless,
+        ),
+    ):
+        yield Server(process, address, keys, folder, keyless_process, keyless)
+
+
+@contextmanager
+def _running(
+    folder: Path, parent: Path, *options: str
+) -> Iterator[tuple[subprocess.Popen[bytes], tuple[str, int]]]:
+    """One server and its address. parent: has the folder of temporary files."""
+    port = free_port()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    environ = inherited | LIMITS | {"TMPDIR": str(folder / "temporary")}
+    environ = inherited | LIMITS | {"TMPDIR": str(parent / "temporary")}
     with (folder / "log").open("wb") as output:
         process = subprocess.Popen(
-            [STMS, "api", "--port", str(port), "--data-dir", str(folder)],
+            [STMS, "api", "--port", str(port), "--data-dir", str(folder), *options],
             env=environ,
             stdout=output,
             stderr=output,
@@ -123,7 +154,7 @@ def running_server(folder: Path) -> Iterator[Server]:
         )
     try:
         wait_until_it_answers(process, f"http://127.0.0.1:{port}/readyz", folder)
-        yield Server(process, ("127.0.0.1", port), keys, folder)
+        yield process, ("127.0.0.1", port)
     finally:
         process.terminate()
         try:
@@ -141,7 +172,7 @@ def resources(server: Server) -> Resources:
     rss = peak = 0
     opened: Counter[str] = Counter()
     database = server.folder / DATABASE
-    for pid in family(server.process.pid):
+    for pid in _processes(server):
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
         sizes = dict(line.split(":", 1) for line in status.splitlines())
         rss += int(sizes["VmRSS"].split()[0]) * 1024
@@ -152,6 +183,10 @@ def resources(server: Server) -> Resources:
     left += [path.name for path in server.folder.rglob("*.tmp")]
     files = sum(number for target, number in opened.items() if target not in of_database)
     return Resources(rss, peak, files, opened[str(database)], tuple(sorted(left)))
+
+
+def _processes(server: Server) -> list[int]:
+    return family(server.process.pid) + family(server.keyless_process.pid)
 
 
 def _open_files(pid: int) -> list[str]:
@@ -165,7 +200,7 @@ def _open_files(pid: int) -> list[str]:
 
 def watch_peak(server: Server) -> int:
     """Reset the peak of the resident memory (proc(5), clear_refs). Returns its current bytes."""
-    for pid in family(server.process.pid):
+    for pid in _processes(server):
         Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
     return resources(server).rss
 
@@ -193,8 +228,8 @@ def measure_query(server: Server) -> tuple[bytes, float]:
     return answer.content, statistics.median(seconds)
 
 
-def _prepare(folder: Path) -> dict[str, str]:
-    """Create a database with two models and API keys. Returns the keys by name."""
+def _prepare(folder: Path, *, with_keys: bool = True) -> dict[str, str]:
+    """Create a database with two models and, if wanted, API keys. Returns the keys by name."""
     address = f"sqlite:///{folder / DATABASE}"
     upgrade(address)
     store = Store(open_engine(Settings(data_dir=folder).app_database_url))
@@ -213,7 +248,7 @@ def _prepare(folder: Path) -> dict[str, str]:
         "revoked": ("query", set()),
     }
     keys = {}
-    for name, (scope, models) in wanted.items():
+    for name, (scope, models) in wanted.items() if with_keys else ():
         key, keys[name] = create_key(store, name, {scope}, models)
         if name == "revoked":
             revoke_key(store, key.id)

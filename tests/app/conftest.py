@@ -129,7 +129,7 @@ class WrittenServer:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_POST = do_PUT = do_DELETE = handle_any  # noqa: N815
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815
 
             def log_message(self, *_arguments: Any) -> None:
                 """Silence: the test looks at `requests`."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from typing import Any
 
 import httpx
 
 from app.api.app import StmsApi
 from app.api.dependencies import AppContext
+from app.domain.errors import Unavailable
 
 
 class Client:
@@ -20,8 +22,10 @@ class Client:
         self._runner = asyncio.Runner()
         self._lifespan = app.router.lifespan_context(app)
         self.run(self._lifespan.__aenter__())
+        # Probes see each change of a test at once.
+        self.context.probes.database.seconds = self.context.probes.metrics_text.seconds = 0.0
         self._http = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://test", headers=headers
+            transport=httpx.ASGITransport(app), base_url="http://localhost", headers=headers
         )
 
     @property
@@ -33,7 +37,10 @@ class Client:
         return self._runner.run(work)
 
     def refresh(self) -> None:
-        self.run(self.context.refresher.refresh())
+        """Follow the registry, as far as it can be read, until no reference is moving."""
+        with suppress(Unavailable):
+            self.run(self.context.refresher.refresh())
+        self.run(self.context.cache.settle(None))
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         response: httpx.Response = self.run(self._http.request(method, path, **options))

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import socket
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -35,13 +36,23 @@ from benchmarks.chaos.faults import LONG_OUTAGE, SHARED, Faults, Kind
 from benchmarks.chaos.isolation import Clock, Disk, Network, NotSupported
 from benchmarks.chaos.orphans import Orphans
 from benchmarks.chaos.plan import carry_out, plan
-from benchmarks.chaos.programs import MARK, Program, Supervisor, descendants, is_alive, marked
+from benchmarks.chaos.power import PowerRecorder
+from benchmarks.chaos.programs import (
+    MARK,
+    Program,
+    Supervisor,
+    command_line,
+    descendants,
+    is_alive,
+    marked,
+)
 from benchmarks.chaos.proxy import Proxy
 from benchmarks.chaos.readiness import Probe, Readiness
 from benchmarks.chaos.stages import Outcome, quantile
 from benchmarks.chaos.takeovers import Takeovers
 from benchmarks.chaos.workloads import Reference, Workload
 from benchmarks.postgres import NoPostgres, Postgres, Shutdown, postgres
+from benchmarks.power_states import Loss
 
 
 def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
@@ -671,3 +682,85 @@ def test_the_final_states_of_the_clients_are_those_of_the_service():
     from benchmarks.chaos.clients import ENDED
 
     assert {state.value for state in JobState if state.ended} == ENDED
+
+
+# The kinds of faults that need a database server or a recorder of their own
+
+
+@pytest.mark.long
+def test_a_standby_answers_reads_only_until_it_is_promoted():
+    try:
+        with postgres() as server:
+            address = server.create_database("stms")
+            with psycopg.connect(address, autocommit=True) as connection:
+                connection.execute("CREATE TABLE t (x int)")
+            server.restart_as_standby()
+            with (
+                psycopg.connect(address, autocommit=True) as connection,
+                pytest.raises(psycopg.errors.ReadOnlySqlTransaction),
+            ):
+                connection.execute("INSERT INTO t VALUES (1)")
+            with pytest.raises(psycopg.OperationalError):
+                psycopg.connect(f"{address}?target_session_attrs=read-write")
+            server.promote()
+            with psycopg.connect(f"{address}?target_session_attrs=read-write", autocommit=True) as connection:
+                connection.execute("INSERT INTO t VALUES (1)")
+                server.set_read_only(on=True)
+                until(lambda: _is_read_only(connection))
+                server.set_read_only(on=False)
+                until(lambda: not _is_read_only(connection))
+                assert server.end_sessions() == 1
+    except NoPostgres as missing:
+        pytest.skip(str(missing))
+
+
+def _is_read_only(connection: psycopg.Connection[Any]) -> bool:
+    row = connection.execute("SHOW transaction_read_only").fetchone()
+    return row is not None and row[0] == "on"
+
+
+WRITER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute(f"PRAGMA synchronous={sys.argv[2]}")
+connection.execute("PRAGMA journal_mode=WAL")
+connection.execute("CREATE TABLE IF NOT EXISTS t (x INTEGER)")
+for x in range(20):
+    connection.execute("INSERT INTO t VALUES (?)", (x,))
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("synchronous", "kept"), [("FULL", 20), ("OFF", None)])
+def test_a_power_cut_loses_what_was_not_synced_and_nothing_else(tmp_path: Path, synchronous: str, kept):
+    data = tmp_path / "data"
+    data.mkdir()
+    try:
+        recorder = PowerRecorder(tmp_path, data)
+    except NotSupported as missing:
+        pytest.skip(str(missing))
+    recorder.begin()
+    command = [sys.executable, "-c", WRITER, str(data / "stms.sqlite"), synchronous]
+    environ = os.environ | recorder.environ()
+    with subprocess.Popen(command, env=environ, stdin=-1, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "done\n"
+        process.kill()
+    assert recorder.cut(random.Random(2)) is Loss.DROPPED
+    if kept is None:
+        assert list(data.iterdir()) == [], "without a single sync there is no file"
+    else:
+        with contextlib.closing(sqlite3.connect(data / "stms.sqlite")) as database:
+            assert database.execute("SELECT count(*) FROM t").fetchone() == (kept,)
+
+
+def test_a_worker_and_its_solvers_die_together(event_log: EventLog, sleeper: Callable[..., Program]):
+    sleep = "[sys.executable, '-c', 'import time; time.sleep(600)', 'solver']"
+    child = f"import subprocess, sys; subprocess.run({sleep})"
+    program = sleeper("worker", child)
+    faults = Faults(deployment_of(event_log, program))
+    [solver] = until(lambda: [pid for pid in descendants(program.pid or 0) if "solver" in command_line(pid)])
+    assert faults.inject("oom_group", random.Random(1))
+    until(lambda: program.pid is None and not is_alive(solver))
+    assert faults.done == Counter(oom_group=1)

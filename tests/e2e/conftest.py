@@ -98,7 +98,7 @@ def wait_until_ready(service: Service) -> None:
 
 def first_key(environment: dict[str, str]) -> str:
     """The administrator's key, created with direct access to the database as an operator does."""
-    command = [STMS, "keys", "create", "boss", "--scope", "admin"]
+    command = [STMS, "keys", "create", "boss", "--scope", "admin", "--scope", "operator"]
     made = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return made.stdout.split()[-1]
 

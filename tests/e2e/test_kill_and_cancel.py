@@ -158,7 +158,7 @@ def open_house(settings: Settings) -> Iterator[House]:
     )
     file = settings.data_dir / "digits.npz"
     np.savez(file, X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
-    files = BlobCache(settings.cache_folder, settings.cache_disk_bytes)
+    files = BlobCache.of(settings)
     with files.writing("digits.tmp") as upload:
         upload.write(file.read_bytes())
         dataset, _ = register_dataset(store, files, upload, created_by="me", limits=settings)
@@ -241,6 +241,7 @@ def test_a_cancel_stops_the_solver_within_a_second(house: House):
         assert worker.poll() is None
 
 
+@pytest.mark.long
 def test_a_terminated_worker_ends_its_solver_and_leaves_the_job(house: House):
     with house.worker() as worker:
         job = house.submit()
@@ -374,7 +375,7 @@ def test_a_frozen_worker_wakes_while_its_job_is_tried_again_and_leaves_it_alone(
     house, job = frozen.house, frozen.job
     cancel_job(house.store, house.queue, job.id)
     wait_for(lambda: house.state(job).ended)
-    retry_job(house.store, house.queue, job.id)
+    retry_job(house.store, house.queue, job.id, house.settings)
     frozen.wake()
     wait_for(lambda: house.state(job).ended)
     assert house.state(job) is JobState.SUCCEEDED

@@ -151,6 +151,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "STMS_DATA_DIR": str(folder / "data"),
         "STMS_SOLVER_THREADS": "1",
         "STMS_SOLVER_NICENESS": "0",
+        "STMS_REQUIRE_KEYS": "false",
         "TMPDIR": str(folder / "tmp"),
     }
 

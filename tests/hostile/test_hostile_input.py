@@ -1,4 +1,4 @@
-"""Five hundred attacks on one real server: each gets the expected answer, and the server stays intact.
+"""Seven hundred attacks on one real server: each gets the expected answer, and the server stays intact.
 
 `make test` runs one attack of each category, status and code; `make test-all` runs all.
 """
@@ -24,7 +24,9 @@ def one_of_each() -> set[str]:
     """Names of the first attack of each category, expected status and code."""
     first: dict[tuple[str, int, str | None], str] = {}
     for name, attack in ATTACKS.items():
-        first.setdefault((attack.category, attack.status, attack.code), name)
+        # A browser takes its time.
+        if attack.category != "browser":
+            first.setdefault((attack.category, attack.status, attack.code), name)
     return set(first.values())
 
 
@@ -59,7 +61,7 @@ def test_the_server_stays_intact(report: Report):
 
 def test_attacks_have_distinct_names():
     names = [(attack.category, attack.name) for attack in quick_attacks() + slow()]
-    assert len(names) == len(set(names)) >= 500
+    assert len(names) == len(set(names)) >= 700
     assert len({category for category, _ in names}) >= 20
 
 

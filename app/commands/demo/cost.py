@@ -47,7 +47,7 @@ def measure_costs(server: TemporaryServer, model: str, label: str, x: NDArray[np
 
     settings = Settings(data_dir=server.data_dir)
     store = Store(open_engine(f"sqlite:///{server.data_dir / 'stms.sqlite'}"))
-    source = DatabaseSource(store, BlobCache(settings.cache_folder, settings.cache_disk_bytes))
+    source = DatabaseSource(store, BlobCache.of(settings))
     try:
         version = source.resolve(model)
         student, _ = source.student(version, label)
@@ -57,19 +57,20 @@ def measure_costs(server: TemporaryServer, model: str, label: str, x: NDArray[np
     rows = x[np.newaxis]
     query, predict = f"/v1/models/{model}/classes/{label}:query", f"/v1/models/{model}:predict"
     return Costs(
-        Cost(http_median(server.address, query, x), _median(lambda: student.score(x), _LOCAL_REPEATS)),
-        Cost(http_median(server.address, predict, x), _median(lambda: teacher.scores(rows), _LOCAL_REPEATS)),
+        Cost(http_median(server, query, x), _median(lambda: student.score(x), _LOCAL_REPEATS)),
+        Cost(http_median(server, predict, x), _median(lambda: teacher.scores(rows), _LOCAL_REPEATS)),
     )
 
 
-def http_median(address: str, path: str, x: NDArray[np.float64]) -> float:
+def http_median(server: TemporaryServer, path: str, x: NDArray[np.float64]) -> float:
     """Median seconds of a POST of one row on a persistent connection."""
-    url = urlsplit(address)
+    url = urlsplit(server.address)
     connection = http.client.HTTPConnection(str(url.hostname), url.port, timeout=30)
     body = json.dumps({"x": x.tolist()}).encode()
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.key}"}
 
     def send_query() -> None:
-        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        connection.request("POST", path, body, headers)
         response = connection.getresponse()
         answer = response.read()
         if response.status != http.HTTPStatus.OK:

@@ -44,7 +44,7 @@ def demo() -> None:
         with (
             temporary_server(Path(folder)) as server,
             _with_log(server),
-            connect(server.address, None) as client,
+            connect(server.address, server.key) as client,
         ):
             digits = write_digits(Path(folder))
             job = _train(console, client, digits)

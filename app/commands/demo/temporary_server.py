@@ -17,6 +17,7 @@ import httpx
 from app.commands.output import CommandFailed
 from app.processes.listener import require_free
 from app.processes.os_process import terminate_with_parent
+from app.services.first_key import FILE_NAME
 
 _READY_SECONDS = 60.0
 _END_SECONDS = 20.0
@@ -25,11 +26,16 @@ _LOG_LINES = 20
 
 @dataclass(frozen=True, slots=True)
 class TemporaryServer:
-    """Address and files of the server."""
+    """Address, API key and files of the server."""
 
     address: str
     data_dir: Path
     log: Path
+
+    @property
+    def key(self) -> str:
+        """The API key that the server made at its start."""
+        return (self.data_dir / FILE_NAME).read_text(encoding="ascii").strip()
 
     def last_lines(self) -> list[str]:
         """The last lines of its log, for an error message."""
@@ -38,19 +44,19 @@ class TemporaryServer:
 
 
 @contextmanager
-def temporary_server(folder: Path) -> Iterator[TemporaryServer]:
+def temporary_server(folder: Path, *options: str) -> Iterator[TemporaryServer]:
     """Run API and worker on a free loopback port, with all data in ``folder``; the block's end stops both.
 
-    Environment variables STMS_* are ignored. Raises CommandFailed with the last lines of the log if the
-    server does not become ready.
+    options: of `stms serve`, such as ``--no-keys``. Environment variables STMS_* are ignored. Raises
+    CommandFailed with the last lines of the log if the server does not become ready.
     """
     port = require_free("127.0.0.1", 0)
     server = TemporaryServer(f"http://127.0.0.1:{port}", folder / "stms-data", folder / "server.log")
     settings = {"STMS_HOST": "127.0.0.1", "STMS_PORT": str(port), "STMS_DATA_DIR": str(server.data_dir)}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     with server.log.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app.cli", "serve"],
+        process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-m", "app.cli", "serve", *options],
             env=environment | settings,
             cwd=folder,
             stdin=subprocess.DEVNULL,

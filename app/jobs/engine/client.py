@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from dbos import DBOSClient, EnqueueOptions, error
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,9 +24,19 @@ from app.jobs.engine.config import (
     quiet_engine_log,
     serializer,
 )
+from app.jobs.engine.patches import database_of
+from app.jobs.engine.wakeups import notify
 from app.settings import Settings
+from app.store.db_errors import is_read_only
 
 _ENDED = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
+
+
+RECORDS_LOST: Final = (
+    "records_lost",
+    "The job's records and those of its workflow disagree, as after the restore of only one database.",
+)
+"""Code and message of a job whose workflow succeeded without the result that the job must have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,12 @@ class DbosQueue:
         )
         with self._connected() as client:
             client.enqueue(options, job_id, attempt)
+        self.notify(JOB_QUEUE)
+
+    def notify(self, queue: str) -> None:
+        """Tell idle workers that something is in the queue."""
+        with self._connected() as client:
+            notify(database_of(client), queue)
 
     def cancel(self, workflow_id: str) -> None:
         """Cancel the workflow and its children, unless it is unknown or has ended."""
@@ -143,6 +160,9 @@ class DbosQueue:
         try:
             yield self._open()
         except (SQLAlchemyError, error.DBOSException, OSError) as cause:
+            if is_read_only(cause):
+                # Connected to a former primary: the next call connects anew.
+                self.close()
             raise Unavailable("The job queue cannot be reached.", code="queue_unavailable") from cause
 
     def _open(self) -> DBOSClient:

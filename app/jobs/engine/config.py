@@ -8,6 +8,7 @@ from typing import Final, TypedDict
 from dbos import DBOSPortableJSONSerializer, Serializer, error
 from sqlalchemy.engine import make_url
 
+from app.services.admission import MAX_COORDINATED_JOBS, regular_jobs
 from app.settings import Settings
 
 APPLICATION: Final = "stms"
@@ -21,8 +22,6 @@ TRAIN_UNIT: Final = "train_unit"
 """DBOS stores names of queues and workflows with every job: they never change."""
 
 SCHEMA: Final = "dbos"
-MAX_COORDINATED_JOBS: Final = 64
-"""Jobs that one worker coordinates at the same time; a coordinator spends most of its time waiting."""
 
 POLL_SECONDS: Final = 0.1
 BUSY_POLL_SECONDS: Final = 0.3
@@ -39,7 +38,10 @@ class QueueLimits(TypedDict):
 def queue_limits(settings: Settings) -> dict[str, QueueLimits]:
     """Limits by queue. Jobs wait in one queue, their work units, which do all the computing, in the other."""
     return {
-        JOB_QUEUE: QueueLimits(worker_concurrency=MAX_COORDINATED_JOBS, polling_interval_sec=POLL_SECONDS),
+        JOB_QUEUE: QueueLimits(
+            worker_concurrency=MAX_COORDINATED_JOBS * regular_jobs([settings.worker_concurrency]),
+            polling_interval_sec=POLL_SECONDS,
+        ),
         UNIT_QUEUE: QueueLimits(
             worker_concurrency=settings.worker_concurrency, polling_interval_sec=POLL_SECONDS
         ),
@@ -52,11 +54,17 @@ def serializer() -> Serializer:
 
 
 def engine_url(settings: Settings) -> str:
-    """URL of the jobs database for DBOS, which chooses the driver itself: plain ``postgresql://``."""
+    """URL of the jobs database for DBOS, which chooses the driver itself: plain ``postgresql://``.
+
+    It accepts no standby, unless the settings say otherwise.
+    """
     address = settings.jobs_database_url
     if address.startswith("sqlite"):
         return address
-    return make_url(address).set(drivername="postgresql").render_as_string(hide_password=False)
+    url = make_url(address).set(drivername="postgresql")
+    if "target_session_attrs" not in url.query:
+        url = url.update_query_dict({"target_session_attrs": "read-write"})
+    return url.render_as_string(hide_password=False)
 
 
 def quiet_engine_log() -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Concatenate, Generic, ParamSpec
+from typing import Concatenate, Final, Generic, ParamSpec
 
 from dbos import SQLAlchemyDatasource
+from sqlalchemy import event
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import DBAPIError
 
 from app.domain.entities import Json
 from app.jobs.engine.patches import retry_steps_while_unavailable
-from app.jobs.errors import JobStopped
+from app.jobs.errors import JobError, JobStopped
+from app.store.db_errors import exceeded_limit
 from app.store.unit_of_work import Store, UnitOfWork
 
 P = ParamSpec("P")
+
+_MAX_TIMEOUTS: Final = 10
+"""Attempts at one step that the database ended for their duration. A frozen worker causes a single one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,10 @@ def durable_step(
 
 
 class StepRunner:
-    """Runs steps of workflows. It waits for a database that is away until ``check_stop`` raises."""
+    """Runs steps of workflows. It waits for a database that is away until ``check_stop`` raises.
+
+    A step that exceeds the database's time limits ten times ends its job: it would never succeed.
+    """
 
     def __init__(
         self, store: Store, datasource: SQLAlchemyDatasource, check_stop: Callable[[], None]
@@ -48,19 +59,28 @@ class StepRunner:
         self._datasource = datasource
         self._is_sqlite = store.engine.dialect.name == "sqlite"
         retry_steps_while_unavailable(datasource, check_stop)
+        self._timeouts = _Timeouts()
+        # DBOS decides itself to repeat a step after some of these errors, so that no predicate sees them all.
+        event.listen(store.engine, "handle_error", self._timeouts.note)
 
     def run(self, step: Step[P], *arguments: P.args, **options: P.kwargs) -> Json:
-        """The step's result, which after a crash is the recorded one. Raises JobStopped as the step does."""
+        """The step's result, which after a crash is the recorded one.
+
+        Raises JobStopped as the step does, and JobError (``step_too_slow``).
+        """
         return self.run_if_new(step, *arguments, **options)[0]
 
     def run_if_new(self, step: Step[P], *arguments: P.args, **options: P.kwargs) -> tuple[Json, bool]:
-        """As `run`, with whether the step ran now and not before a crash. Raises JobStopped."""
+        """As `run`, with whether the step ran now and not before a crash."""
         ran = False
+        self._timeouts.count = 0
 
         def in_transaction() -> Json:
             nonlocal ran
             ran = True
-            uow = UnitOfWork(self._datasource.sql_session().connection())
+            if self._timeouts.count >= _MAX_TIMEOUTS:
+                return {"timeouts": self._timeouts.count}
+            uow = UnitOfWork(self._datasource.sql_session().connection(), tenant=None)
             try:
                 return step(uow, *arguments, **options)
             except JobStopped as stopped:
@@ -75,4 +95,19 @@ class StepRunner:
         )
         if "refused" in result:
             raise JobStopped(result["refused"])
+        if "timeouts" in result:
+            text = (
+                f"The database ended step {step.name!r} {result['timeouts']} times, because it took too long."
+            )
+            raise JobError("step_too_slow", text)
         return result, ran
+
+
+class _Timeouts(threading.local):
+    """Number of the errors of this thread's current step that were time limits of the database."""
+
+    count = 0
+
+    def note(self, context: ExceptionContext) -> None:
+        error = context.sqlalchemy_exception
+        self.count += isinstance(error, DBAPIError) and exceeded_limit(error)

@@ -31,9 +31,17 @@ import msgspec
 from app.domain.entities import Json
 from app.domain.errors import ServiceError, Unavailable
 from app.domain.training_spec import TrainingSpec
-from app.jobs.solver.messages import Message, SolverSettings, StudentKey, read_message, write_message
+from app.jobs.solver.messages import (
+    METRICS_PER_MESSAGE,
+    Message,
+    SolverSettings,
+    StudentKey,
+    read_message,
+    write_message,
+)
 from app.logs import mask_logs
 from app.plugins import load_plugins
+from app.processes.memory_limit import limit_memory
 from app.processes.os_process import deprioritise, die_with_parent
 
 if TYPE_CHECKING:
@@ -85,27 +93,39 @@ class CommandHandler:
         from app.store.unit_of_work import Store
 
         self._answers = answers
-        self._store: Store = Store(open_engine(settings.database_url, pool_size=1))
-        self._files = BlobCache(Path(settings.cache_dir), settings.cache_disk_bytes)
+        self._store: Store = Store(open_engine(settings.database_url, pool_size=1), settings.tenant)
+        self._files = BlobCache(
+            Path(settings.cache_dir), settings.cache_disk_bytes, bytes.fromhex(settings.cache_key)
+        )
         self._spec = TrainingSpec.model_validate(settings.spec)
         self._dataset_id = settings.dataset_id
         self._threads: int = settings.threads or cpu_count()
         self._session: TrainingSession | None = None
+        self._report: Json | None = None
+        if settings.memory_bytes:
+            limit_memory(settings.memory_bytes)
         answers.send("opened", {"threads": self._threads})
 
     def prepare(self, command: Json) -> None:
+        """Asked again after the disk was full, it repeats only the writing."""
         from app.jobs.solver.session import TrainingSession, load_head
         from app.jobs.solver.transfer import Transfer
 
-        parts = self._parts()
-        head = load_head(self._store, self._files, self._spec, parts[0])
-        session = TrainingSession.prepared(parts, self._spec, self._threads, self._answers.progress, head)
-        report = session.teacher_report(command["targets"]) | {"threads": self._threads}
+        session, report = self._session, self._report
+        if session is None or report is None:
+            parts = self._parts()
+            head = load_head(self._store, self._files, self._spec, parts[0])
+            session = TrainingSession.prepared(parts, self._spec, self._threads, self._answers.progress, head)
+            report = session.teacher_report(command["targets"]) | {"threads": self._threads}
+            self._session, self._report = session, report
         # One after the other: content moved to a file leaves the memory before the next is packed.
         transfers = [Transfer.of(self._files, session.preparation.to_bytes())]
         transfers.append(Transfer.of(self._files, session.preparation.packed_teacher().to_bytes()))
-        self._session = session
+        metrics = report["metrics"]
+        for at in range(METRICS_PER_MESSAGE, len(metrics), METRICS_PER_MESSAGE):
+            self._answers.send("measured", {"metrics": metrics[at : at + METRICS_PER_MESSAGE]})
         headers = {"transfers": [transfer.header for transfer in transfers]}
+        headers["metrics"] = metrics[:METRICS_PER_MESSAGE]
         self._answers.send("prepared", report | headers, *(transfer.data or b"" for transfer in transfers))
 
     def restore(self, command: Json) -> None:

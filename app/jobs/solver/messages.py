@@ -14,12 +14,15 @@ from typing import IO, TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from app.domain.entities import Json
+from app.domain.names import DEFAULT_TENANT
 from app.jobs.errors import InvalidMessage
 
 if TYPE_CHECKING:
     from app.jobs.solver.transfer import Transfer
 
 MAX_HEADER_BYTES: Final = 256 * 1024**2
+METRICS_PER_MESSAGE: Final = 10_000
+"""Classes whose metrics one message holds, so that no header of a million classes exceeds the limit."""
 MAX_BLOB_BYTES: Final = 64 * 1024**3
 _LENGTH: Final = struct.Struct(">I")
 
@@ -32,6 +35,10 @@ class SolverSettings:
     """The job of a solver process and its surroundings. threads: 0 for one a processor.
 
     cache_dir, cache_disk_bytes: local cache of packed models, from which an imported teacher is read.
+    cache_key: authenticates the files of the cache, hexadecimal.
+    tenant: whose data set and models the solver may read.
+    memory_bytes: limit of the process's memory; 0 for none. stall_seconds: without an answer and without
+    processor time, after which the process counts as hung; 0 for no limit.
     """
 
     dataset_id: str
@@ -40,7 +47,11 @@ class SolverSettings:
     log_level: str
     database_url: str = field(repr=False)
     cache_dir: str = ""
+    cache_key: str = field(default="", repr=False)
     cache_disk_bytes: int = 0
+    tenant: str = DEFAULT_TENANT
+    memory_bytes: int = 0
+    stall_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

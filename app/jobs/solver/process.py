@@ -34,6 +34,7 @@ from app.jobs.solver.messages import (
     write_message,
 )
 from app.jobs.solver.transfer import Transfer
+from app.processes.stall import StallDetector
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ _BACK_OFF_SECONDS: Final = 1.0
 _EXIT_SECONDS: Final = 5.0
 _MAX_BATCH_STUDENTS: Final = 64
 _MAX_BATCH_BYTES: Final = 16 * 1024**2
+_SECRET_VARIABLES = {"STMS_DATABASE_URL", "STMS_API_KEY"}
 _THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -131,6 +133,7 @@ class Solver:
         self._check_stop = check_stop
         self._start = start or partial(SolverHandle.start, command or SOLVER_COMMAND, settings.threads)
         self._process: SolverHandle | None = None
+        self._stall: StallDetector | None = None
         self._has_preparation = False
 
     def __enter__(self) -> Solver:
@@ -161,11 +164,14 @@ class Solver:
         Raises SolverFailed, SolverDied, SolverBlocked, and what the stop check raises.
         """
         self._send("prepare", {"targets": list(targets)})
-        answer = self._expect("prepared", report)
+        more: list[Json] = []
+        while (answer := self._expect(("prepared", "measured"), report)).type == "measured":
+            more += answer.header["metrics"]
         self._has_preparation = True
         headers = answer.header.get("transfers", [None] * len(answer.blobs))
         preparation, teacher = map(Transfer.from_header, headers, answer.blobs)
-        return PreparationResult(answer.header, preparation, teacher)
+        metrics = [*answer.header.get("metrics", ()), *more]
+        return PreparationResult(answer.header | {"metrics": metrics}, preparation, teacher)
 
     def train(
         self, keys: Sequence[StudentKey], preparation_digest: str, report: Report
@@ -176,7 +182,7 @@ class Solver:
         """
         if not self._has_preparation:
             self._send("restore", {"preparation_digest": preparation_digest})
-            self._expect("restored", report)
+            self._expect(("restored",), report)
             self._has_preparation = True
         self._send("train", {"students": [list(key) for key in keys]})
         in_flight: set[StudentKey] = set()
@@ -202,9 +208,13 @@ class Solver:
         if batch:
             yield batch
 
-    def back_off(self) -> None:
-        """End the process and pause until what blocked it may be over. Raises what the stop check raises."""
-        self.close()
+    def back_off(self, *, keep: bool = False) -> None:
+        """Pause until what blocked the process may be over. Raises what the stop check raises.
+
+        keep: do not end the process; it repeats only what was blocked.
+        """
+        if not keep:
+            self.close()
         until = time.monotonic() + _BACK_OFF_SECONDS
         while time.monotonic() < until:
             self._check_stop()
@@ -213,6 +223,7 @@ class Solver:
     def close(self) -> None:
         """End the process, if there is one, and wait until it is gone."""
         process, self._process = self._process, None
+        self._stall = None
         self._has_preparation = False
         if process is not None:
             process.end()
@@ -220,9 +231,10 @@ class Solver:
     def _send(self, kind: str, header: Json) -> None:
         if self._process is None:
             self._process = self._start()
+            self._stall = StallDetector(self._process.popen.pid, self._settings.stall_seconds)
             # The database's password goes through the pipe: other users can read arguments and environment.
             self._write("open", dataclasses.asdict(self._settings))
-            self._expect("opened", lambda _progress: None)
+            self._expect(("opened",), lambda _progress: None)
         self._write(kind, header)
 
     def _write(self, kind: str, header: Json) -> None:
@@ -236,11 +248,11 @@ class Solver:
             raise RuntimeError("the solver process is not running")
         return self._process
 
-    def _expect(self, kind: str, report: Report) -> Message:
+    def _expect(self, kinds: tuple[str, ...], report: Report) -> Message:
         message = self._next(report, set())
-        if message is None or message.type != kind:
+        if message is None or message.type not in kinds:
             answer = "nothing" if message is None else message.type
-            raise SolverFailed("internal_error", f"The solver answered {answer} instead of {kind}.")
+            raise SolverFailed("internal_error", f"The solver answered {answer} instead of {kinds[0]}.")
         return message
 
     def _next(self, report: Report, in_flight: set[StudentKey], *, wait: bool = True) -> Message | None:
@@ -252,17 +264,29 @@ class Solver:
             except queue.Empty:
                 if not wait:
                     return None
+                self._check_stall(in_flight)
                 continue
             if message is None:
                 raise self._death(frozenset(in_flight))
+            if self._stall is not None:
+                self._stall.answered()
             if message.type == "failed" and message.header.get("retryable"):
-                raise SolverBlocked(str(message.header["message"]))
+                raise SolverBlocked(str(message.header["message"]), str(message.header["code"]))
             if message.type == "failed":
                 raise SolverFailed(str(message.header["code"]), str(message.header["message"]))
             if message.type == "progress":
                 report(message.header)
             elif message.type != "ready":
                 return message
+
+    def _check_stall(self, in_flight: set[StudentKey]) -> None:
+        """Kill a process that hangs. Raises SolverDied."""
+        if self._stall is None or not self._stall.is_stalled():
+            return
+        how = f"hung: it neither answered nor computed for {self._settings.stall_seconds:.0f} s"
+        logger.warning("a solver process %s, while training %s", how, sorted(in_flight) or "nothing")
+        self.close()
+        raise SolverDied(how, frozenset(in_flight))
 
     def _death(self, in_flight: frozenset[StudentKey]) -> SolverDied:
         """Describe how the process ended. It has closed its pipe, so it is gone or about to be."""
@@ -289,9 +313,12 @@ def _is_full(batch: Sequence[StudentResult]) -> bool:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """This process's environment, with the libraries' thread pools limited to ``threads`` unless it is 0."""
+    """This process's environment without secrets, with the libraries' thread pools limited to ``threads``.
+
+    threads: 0 for no limit. The solver receives the address of the database through its pipe.
+    """
     limits = dict.fromkeys(_THREAD_VARIABLES, str(threads)) if threads else {}
-    return {**os.environ, **limits}
+    return {name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES} | limits
 
 
 def _read_answers(stream: IO[bytes], answers: queue.SimpleQueue[Message | None]) -> None:

@@ -168,6 +168,7 @@ class TrainingSession:
         return {
             "summary": {} if summary is None else summary.as_dict(),
             "seconds": self.preparation.seconds,
+            "features": self.preparation.feature_choice.as_dict(),
             "metrics": [
                 {"class_index": target, "label": result.label, "metrics": _metrics(result)}
                 for target, result in zip(targets, measured, strict=False)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from app.domain.entities import WORKER_ALIVE_SECONDS
-from app.jobs.engine.client import DbosQueue, WorkflowState, why_ended
+from app.jobs.engine.client import RECORDS_LOST, DbosQueue, WorkflowState, why_ended
 from app.jobs.engine.step_runner import StepRunner
-from app.jobs.errors import UnitLost
+from app.jobs.errors import AttemptLost, UnitLost
 from app.jobs.workflow import steps
 from app.jobs.workflow.cancellation import CancellationCheck
+from app.jobs.workflow.finish import finish
+from app.jobs.workflow.job_plans import JobPlan, JobPlans
 from app.jobs.workflow.work_units import PREPARE, Capacity, RunningUnits, WorkUnit, chunk_ranges
 from app.settings import Settings
 
@@ -28,7 +31,7 @@ _MIN_POLL_SECONDS_SEVERAL: Final = 0.15
 """Minimum with several units outstanding: workers have their next unit queued, so a late poll delays none."""
 _POLL_SHARE: Final = 0.04
 """Poll interval as a fraction of the time since the last unit finished."""
-_TENANT_POLL_SECONDS: Final = 0.2
+_OWNER_POLL_SECONDS: Final = 0.2
 
 
 class Coordinator:
@@ -41,6 +44,7 @@ class Coordinator:
         running_units: RunningUnits,
         check: CancellationCheck,
         enqueue: Enqueue,
+        plans: JobPlans,
         settings: Settings,
         attempt: tuple[str, int],
     ) -> None:
@@ -50,23 +54,27 @@ class Coordinator:
         self._running_units = running_units
         self._check = check
         self._enqueue = enqueue
+        self._plans = plans
         self._settings = settings
         self._attempt = attempt
         self._outstanding: dict[int, WorkUnit] = {}
+        self._all_succeeded = True
         self._local_finished = 0
         self._finished_at = time.monotonic()
 
     def run(self) -> None:
         """Raises UnitLost, and what the cancellation check raises."""
         max_classes = self._settings.classes_per_chunk
-        plan = self._runner.run(steps.plan_job, *self._attempt, self._capacity(), max_classes)
+        plan = self._runner.run(
+            steps.plan_job, *self._attempt, len(self._plan().targets), self._capacity(), max_classes
+        )
         stop = plan["targets"] if plan["one_chunk"] else 0
         self._offer(WorkUnit(*self._attempt, PREPARE, 0, stop))
         ended = self._wait_until_below(1)
         self._require_preparation(ended.get(PREPARE))
         if not plan["one_chunk"]:
             self._run_chunks(plan["targets"], max_classes)
-        self._runner.run(steps.finish_job, *self._attempt)
+        finish(self._runner, self._check, self._attempt, self._plan(), is_complete=self._all_succeeded)
 
     def _run_chunks(self, targets: int, max_classes: int) -> None:
         recorded = self._runner.run(steps.record_capacity, *self._attempt, self._capacity(), max_classes)
@@ -78,25 +86,26 @@ class Coordinator:
         self._wait_until_below(1)
 
     def _offer(self, unit: WorkUnit) -> None:
-        """Put a unit into the queue as soon as its tenant may have one more there."""
+        """Put a unit into the queue as soon as its API key may have one more there."""
         limit = self._settings.max_units_per_key
         priority = None
         while priority is None:
             priority = self._runner.run(steps.queue_unit, *self._attempt, unit.number, limit)["priority"]
             if priority is None:
-                self._wait_for_tenant(limit or 1)
+                self._wait_for_owner(limit or 1)
         self._enqueue(unit, priority)
         self._outstanding[unit.number] = unit
 
-    def _wait_for_tenant(self, limit: int) -> None:
+    def _wait_for_owner(self, limit: int) -> None:
         """Not a step, so that nothing is written during a long wait."""
-        while self._check.retry_while_unavailable(self._count_units_of_tenant) >= limit:
+        while self._check.retry_while_unavailable(self._count_units_of_owner) >= limit:
             self._wait_until_below(len(self._outstanding) + 1)
-            self._check.pause(_TENANT_POLL_SECONDS)
+            self._check.pause(_OWNER_POLL_SECONDS)
 
-    def _count_units_of_tenant(self) -> int:
+    def _count_units_of_owner(self) -> int:
         with self._store.read() as uow:
-            return uow.units.count_of_tenant(uow.jobs.get(self._attempt[0]).created_by)
+            job = uow.jobs.get(self._attempt[0])
+            return uow.units.count_of_owner(job.tenant, job.created_by)
 
     def _wait_until_below(self, window: int) -> dict[int, WorkflowState]:
         """Wait until fewer than ``window`` units are outstanding; returns those that ended meanwhile."""
@@ -124,8 +133,9 @@ class Coordinator:
         }
         if ended:
             self._check.retry_while_unavailable(lambda: self._forget_units(list(ended)))
-            for number in ended:
+            for number, state in ended.items():
                 del self._outstanding[number]
+                self._all_succeeded &= state.status == "SUCCESS"
             self._finished_at = time.monotonic()
         return ended
 
@@ -146,11 +156,16 @@ class Coordinator:
         if not self._check.retry_while_unavailable(read):
             # If the unit has failed the job itself, the check raises JobStopped.
             self._check.check_now()
+            if state is not None and state.status == "SUCCESS":
+                raise AttemptLost(*RECORDS_LOST)
             raise UnitLost(*why_ended(state))
+
+    def _plan(self) -> JobPlan:
+        return self._check.retry_while_unavailable(partial(self._plans.of_job, self._attempt[0]))
 
     def _capacity(self) -> Capacity:
         def read() -> Capacity:
             with self._store.read() as uow:
-                return Capacity.of(uow.workers.alive(time.time() - WORKER_ALIVE_SECONDS))
+                return Capacity.of(uow.workers.alive(WORKER_ALIVE_SECONDS))
 
         return self._check.retry_while_unavailable(read)

@@ -13,19 +13,19 @@ import hashlib
 import platform
 import time
 from collections.abc import Collection, Sequence
+from functools import cache
 from importlib import metadata
 from typing import Final
 
-from app.domain.entities import ACTIVE_STATES, Dataset, Job, JobState, Json, StudentRow, StudentState
-from app.domain.training_spec import TrainingSpec
+from app.domain.entities import ACTIVE_STATES, Job, JobState, Json, StudentRow, StudentState
 from app.jobs.engine.step_runner import durable_step
 from app.jobs.errors import JobStopped
 from app.jobs.solver.messages import PreparationResult, StudentKey, StudentResult
 from app.jobs.workflow.work_units import Capacity, is_one_chunk, priority_level, queue_priority
-from app.services.models import publish, version_metrics
-from app.services.training_plan import pairs_of, targets_of
+from app.services.training import queue_again
 from app.store.unit_of_work import UnitOfWork
 
+_MAX_RESTARTS: Final = 3
 _LIBRARIES: Final = ("numpy", "scipy", "numba", "scikit-learn", "stms")
 _MEASURES: Final = ("objective", "gap", "iterations", "seconds", "status", "threshold")
 _SCORES: Final = ("accuracy", "f1", "auc")
@@ -42,10 +42,11 @@ def lock_job(
 
 
 @durable_step("plan_job")
-def plan_job(uow: UnitOfWork, job_id: str, attempt: int, capacity: Capacity, max_classes: int) -> Json:
+def plan_job(
+    uow: UnitOfWork, job_id: str, attempt: int, targets: int, capacity: Capacity, max_classes: int
+) -> Json:
     """Number of classes to train, and whether they are one chunk."""
-    job = lock_job(uow, job_id, attempt, ACTIVE_STATES)
-    targets = len(targets_of(TrainingSpec.model_validate(job.spec), uow.datasets.get(job.dataset_id).classes))
+    lock_job(uow, job_id, attempt, ACTIVE_STATES)
     return {"targets": targets, "one_chunk": is_one_chunk(targets, capacity, max_classes)}
 
 
@@ -58,14 +59,14 @@ def record_capacity(uow: UnitOfWork, job_id: str, attempt: int, capacity: Capaci
 
 @durable_step("take_turn")
 def queue_unit(uow: UnitOfWork, job_id: str, attempt: int, number: int, limit: int | None) -> Json:
-    """Register a waiting unit. ``priority``: in the queue; None if its tenant has ``limit`` units already."""
+    """Register a waiting unit. ``priority``: in the queue; None if its key has ``limit`` units already."""
     job = lock_job(uow, job_id, attempt, ACTIVE_STATES)
     if limit is not None:
-        uow.units.lock_tenant(job.created_by)
-        if uow.units.count_of_tenant(job.created_by) >= limit:
+        uow.units.lock_owner(job.tenant, job.created_by)
+        if uow.units.count_of_owner(job.tenant, job.created_by) >= limit:
             return {"priority": None}
     level = priority_level(job.priority)
-    turn = uow.units.add(job_id, attempt, number, tenant=job.created_by, level=level)
+    turn = uow.units.add(job_id, attempt, number, tenant=job.tenant, owner=job.created_by, level=level)
     return {"priority": queue_priority(level, turn)}
 
 
@@ -75,18 +76,43 @@ def begin_job(uow: UnitOfWork, job_id: str, attempt: int, executor: str) -> Json
     job = lock_job(uow, job_id, attempt, ACTIVE_STATES)
     if job.state is JobState.QUEUED:
         started = {"executor": executor, "versions": versions(), "students_since": None}
-        uow.jobs.move(job_id, JobState.RUNNING, provenance={**job.provenance, **started})
+        since = {} if job.started_at is None else {"started_at": job.started_at}
+        uow.jobs.move(job_id, JobState.RUNNING, provenance={**job.provenance, **started}, **since)
         uow.events.append(job_id, "job_started", {"attempt": attempt, "executor": executor})
     return {}
 
 
 @durable_step("keep_preparation")
-def store_preparation(uow: UnitOfWork, job_id: str, attempt: int, result: PreparationResult | None) -> Json:
-    """Store preparation, teacher and the teacher's metrics by class. None: they are stored already."""
+def store_preparation(
+    uow: UnitOfWork, job_id: str, attempt: int, result: PreparationResult | None, *, unit: int | None = None
+) -> Json:
+    """Store preparation, teacher and the teacher's metrics by class. None: they are stored already.
+
+    unit: number of the work unit that made them.
+    """
     job = lock_job(uow, job_id, attempt)
     if result is None or job.preparation_digest is not None:
         return {}
+    if unit is not None:
+        uow.units.stored_result(job_id, attempt, unit)
     preparation, teacher = result.preparation.finish(uow), result.teacher.finish(uow)
+    store_teacher_metrics(uow, job_id, attempt, result.report["metrics"])
+    digests = {"preparation_digest": preparation, "teacher_digest": teacher}
+    provenance = {**job.provenance, **digests} | {
+        name: result.report[name] for name in ("threads", "features")
+    }
+    uow.jobs.change(job_id, **digests, provenance=provenance)
+    uow.jobs.advance(job_id)
+    summary = result.report["summary"]
+    data = {name: summary.get(name) for name in ("objective", "iterations", "seconds", "status")}
+    data |= {"gap": summary.get("relative_gap"), "stage_seconds": result.report["seconds"]}
+    uow.events.append(job_id, "teacher_finished", data)
+    return digests
+
+
+def store_teacher_metrics(uow: UnitOfWork, job_id: str, attempt: int, metrics: Sequence[Json]) -> None:
+    """Store the teacher's metrics of some classes. No step: a repetition stores the same."""
+    lock_job(uow, job_id, attempt)
     uow.students.save_all(
         [
             StudentRow(
@@ -97,18 +123,9 @@ def store_preparation(uow: UnitOfWork, job_id: str, attempt: int, result: Prepar
                 state=StudentState.SUCCEEDED,
                 metrics=measured["metrics"],
             )
-            for measured in result.report["metrics"]
+            for measured in metrics
         ]
     )
-    digests = {"preparation_digest": preparation, "teacher_digest": teacher}
-    provenance = {**job.provenance, **digests, "threads": result.report["threads"]}
-    uow.jobs.change(job_id, **digests, provenance=provenance)
-    uow.jobs.advance(job_id)
-    summary = result.report["summary"]
-    data = {name: summary.get(name) for name in ("objective", "iterations", "seconds", "status")}
-    data |= {"gap": summary.get("relative_gap"), "stage_seconds": result.report["seconds"]}
-    uow.events.append(job_id, "teacher_finished", data)
-    return digests
 
 
 @durable_step("plan_chunk")
@@ -128,9 +145,16 @@ def plan_chunk(uow: UnitOfWork, job_id: str, attempt: int, keys: Sequence[Studen
 
 
 @durable_step("keep_students")
-def store_students(uow: UnitOfWork, job_id: str, attempt: int, results: Sequence[StudentResult]) -> Json:
-    """Store students that have finished or failed. ``kept``: [class index, method] of each."""
+def store_students(
+    uow: UnitOfWork, job_id: str, attempt: int, results: Sequence[StudentResult], *, unit: int | None = None
+) -> Json:
+    """Store students that have finished or failed. ``kept``: [class index, method] of each.
+
+    unit: number of the work unit that trained them.
+    """
     lock_job(uow, job_id, attempt)
+    if unit is not None:
+        uow.units.stored_result(job_id, attempt, unit)
     rows = _student_rows(uow, job_id, results)
     stored = uow.students.save_all(rows)
     events: list[tuple[str, Json]] = []
@@ -141,39 +165,9 @@ def store_students(uow: UnitOfWork, job_id: str, attempt: int, results: Sequence
             events += _student_events(result, row)
     uow.events.append_all(job_id, events)
     if stored:
-        uow.jobs.advance(job_id, len(stored))
+        size = sum(len(result.packed or b"") for result in results if result.key in stored)
+        uow.jobs.advance(job_id, len(stored), student_bytes=size)
     return {"kept": [list(result.key) for result in results]}
-
-
-@durable_step("finish_job")
-def finish_job(uow: UnitOfWork, job_id: str, attempt: int) -> Json:
-    """Publish a version if the job asks for one and a student succeeded, and set the job's final state."""
-    job = uow.jobs.lock(job_id)
-    if job.state is JobState.CANCELLING:
-        return settle_cancelled(uow, job_id, attempt)
-    if job.attempt != attempt or job.state is not JobState.RUNNING:
-        return {"state": job.state.value}
-    spec = TrainingSpec.model_validate(job.spec)
-    dataset = uow.datasets.get(job.dataset_id)
-    keys = pairs_of(spec, targets_of(spec, dataset.classes))
-    _add_missing_rows(uow, job, dataset, keys)
-    rows = uow.students.of_job(job_id)
-    served = any(row.method == spec.served_method and row.state is StudentState.SUCCEEDED for row in rows)
-    if served and spec.publish:
-        _publish(uow, job, spec, dataset, rows)
-    uow.units.forget(job_id, attempt)
-    failed = [row for row in rows if row.state is StudentState.FAILED]
-    counts = {"students": len(keys) - len(failed), "failed": len(failed)}
-    if not failed:
-        uow.jobs.move(job_id, JobState.SUCCEEDED, stage="finished")
-        uow.events.append(job_id, "job_succeeded", counts)
-        return {"state": JobState.SUCCEEDED.value}
-    state = JobState.PARTIALLY_SUCCEEDED if served else JobState.FAILED
-    first = f"The first, class {failed[0].label!r}: {failed[0].error}"
-    error = {"code": "students_failed", "message": f"{len(failed)} of {len(keys)} students failed. {first}"}
-    uow.jobs.move(job_id, state, stage="finished", error_code=error["code"], error_message=error["message"])
-    uow.events.append(job_id, f"job_{state.value}", counts | error)
-    return {"state": state.value}
 
 
 @durable_step("fail_job")
@@ -187,6 +181,23 @@ def fail_job(uow: UnitOfWork, job_id: str, attempt: int, code: str, message: str
     job = uow.jobs.move(job_id, JobState.FAILED, error_code=code, error_message=message)
     uow.units.forget(job_id, attempt)
     uow.events.append(job_id, "job_failed", {"code": code, "message": message})
+    return {"state": job.state.value}
+
+
+def restart_job(uow: UnitOfWork, job_id: str, attempt: int, code: str, message: str) -> Json:
+    """Queue the job as its next attempt, which keeps what is stored; after three restarts it has failed.
+
+    It is no step: the workflow of the lost attempt may have recorded others in its place. The reconciler
+    enqueues the workflow of the new attempt. A job that has ended is not changed.
+    """
+    job = uow.jobs.lock(job_id)
+    restarts = int(job.provenance.get("restarts", 0))
+    if job.attempt != attempt or job.state not in ACTIVE_STATES or restarts >= _MAX_RESTARTS:
+        return fail_job(uow, job_id, attempt, code, message)
+    uow.units.forget(job_id, attempt)
+    provenance = {**job.provenance, "restarts": restarts + 1}
+    job = queue_again(uow, job, started_at=job.started_at, provenance=provenance)
+    uow.events.append(job_id, "job_restarted", {"attempt": job.attempt, "code": code, "message": message})
     return {"state": job.state.value}
 
 
@@ -208,45 +219,10 @@ def finished_students(uow: UnitOfWork, job_id: str, among: Sequence[StudentKey])
     return uow.students.finished(job_id, ended, first=among[0][0], last=among[-1][0]) & set(among)
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the libraries on which results depend."""
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in _LIBRARIES}
-
-
-def _add_missing_rows(uow: UnitOfWork, job: Job, dataset: Dataset, keys: Sequence[StudentKey]) -> None:
-    """Store a failed row for every student without a row: its chunk's workflow ended by itself."""
-    finished = finished_students(uow, job.id, keys)
-    error = "It was not trained: the work on its chunk of classes failed."
-    uow.students.save_all(
-        [
-            StudentRow(job.id, index, dataset.classes[index], method, StudentState.FAILED, error=error)
-            for index, method in keys
-            if (index, method) not in finished
-        ]
-    )
-
-
-def _publish(
-    uow: UnitOfWork, job: Job, spec: TrainingSpec, dataset: Dataset, rows: Sequence[StudentRow]
-) -> None:
-    before = uow.models.of_job(job.id)
-    version = publish(
-        uow,
-        job,
-        dataset_digest=dataset.digest,
-        method=spec.served_method,
-        classes=dataset.classes,
-        columns=dataset.columns,
-        teacher_digest=str(job.teacher_digest),
-        metrics=version_metrics(rows, spec.served_method),
-        alias=spec.alias,
-    )
-    if before is None:
-        data = {"model": version.model, "version": version.version, "alias": spec.alias}
-        uow.events.append(job.id, "version_published", data)
-    else:
-        # A retry has added students to the job's version, so caches must read it again.
-        uow.models.bump_revision()
 
 
 def _student_rows(uow: UnitOfWork, job_id: str, results: Sequence[StudentResult]) -> list[StudentRow]:

@@ -4,36 +4,47 @@ Between two steps work may be repeated after a crash: solving is, storing is not
 result commits it together with its own checkpoint. A recovered unit first repeats the steps that had run,
 which DBOS answers from their checkpoints, then reads which students are stored and trains only the rest.
 
-When the solver process dies, its work is repeated; after a second death the class at fault fails alone.
+When the solver process dies, its work is repeated; after a second death the class at fault fails alone. When
+worker and solver die together, as with a container whose memory is exhausted, no worker sees the death: the
+unit's starts since its last stored result are counted in the database before a solver is used. From the
+third start on its classes are trained one at a time, and at the fifth the next of them, or the preparation,
+has failed.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from app.domain.entities import Job
-from app.domain.training_spec import TrainingSpec
+from app.domain.entities import Job, Json
+from app.domain.errors import NotFound, ServiceError
 from app.jobs.engine.step_runner import StepRunner
-from app.jobs.errors import SolverBlocked, SolverDied, SolverFailed
+from app.jobs.errors import AttemptLost, SolverFailed, WorkerStopping
+from app.jobs.identity import solver_memory
 from app.jobs.solver.messages import PreparationResult, SolverSettings, StudentKey, StudentResult
 from app.jobs.solver.pool import SolverPool
-from app.jobs.solver.process import Report, Solver
+from app.jobs.solver.process import Solver
+from app.jobs.solver.retry import failed_results, prepare_with_retries, train_with_retries
 from app.jobs.workflow import steps
 from app.jobs.workflow.cancellation import CancellationCheck
+from app.jobs.workflow.job_plans import JobPlans
 from app.jobs.workflow.progress import ProgressReporter
 from app.jobs.workflow.work_units import PREPARE, RunningUnit
-from app.services.training_plan import pairs_of, targets_of
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
+from app.store.private_files import installation_key
 
 logger = logging.getLogger(__name__)
 
-_MAX_DEATHS: Final = 2
+_STARTS_TOGETHER: Final = 2
+_METRICS_PER_TRANSACTION: Final = 2000
+_MAX_STARTS: Final = 4
+"""The first start and three recoveries."""
+_MAX_LOST_FILES: Final = 3
 
 
 class UnitRunner:
@@ -44,6 +55,7 @@ class UnitRunner:
         runner: StepRunner,
         pool: SolverPool,
         check: CancellationCheck,
+        plans: JobPlans,
         settings: Settings,
         executor: str,
         running: RunningUnit,
@@ -52,41 +64,82 @@ class UnitRunner:
         self._store = runner.store
         self._pool = pool
         self._check = check
+        self._plans = plans
         self._settings = settings
         self._executor = executor
         self._running = running
         self._unit = running.unit
         self._attempt = (running.unit.job_id, running.unit.attempt)
+        self._starts = 1
 
     def run(self) -> None:
-        """Raises what the check raises, and SolverFailed if the preparation fails."""
+        """Raises what the check raises, SolverFailed if the preparation fails, and AttemptLost."""
+        self._starts = self._check.retry_while_unavailable(self._record_start)
+        try:
+            self._run()
+        except WorkerStopping:
+            self._excuse()
+            raise
+
+    def _run(self) -> None:
         unit = self._unit
-        self._check.retry_while_unavailable(self._record_start)
         if unit.number == PREPARE:
             self._runner.run(steps.begin_job, *self._attempt, self._executor)
         self._check.check_now()
         job = self._check.retry_while_unavailable(self._read_job)
-        classes = self._check.retry_while_unavailable(lambda: self._read_classes(job))
-        spec = TrainingSpec.model_validate(job.spec)
-        targets = targets_of(spec, classes)
+        plan = self._check.retry_while_unavailable(partial(self._plans.of_job, unit.job_id))
         with self._pool.solver(*self._attempt, self._solver_settings(job), self._check) as solver:
             self._running.solver_pid = lambda: solver.pid
             if unit.number == PREPARE:
-                job = self._prepare(solver, job, targets)
+                job = self._prepare(solver, job, plan.targets)
             if unit.first < unit.stop:
-                self._train(solver, job, pairs_of(spec, targets[unit.first : unit.stop]), classes)
+                self._train(solver, job, plan.keys(unit.first, unit.stop), plan.dataset.classes)
 
     def _prepare(self, solver: Solver, job: Job, targets: Sequence[int]) -> Job:
         result = None
         if job.preparation_digest is None:
-            result = prepare_with_retries(solver, targets, ProgressReporter(self._store, *self._attempt))
-            cache = BlobCache(self._settings.cache_folder, self._settings.cache_disk_bytes)
-            for transfer in (result.preparation, result.teacher):
-                self._check.retry_while_unavailable(
-                    partial(transfer.store_chunks, self._store, cache, lambda _size: self._check.check_now())
-                )
-        self._runner.run(steps.store_preparation, *self._attempt, result)
+            if self._starts > _MAX_STARTS:
+                raise self._too_many_starts()
+            result = self._with_metrics_stored(self._prepared(solver, targets))
+        self._runner.run(steps.store_preparation, *self._attempt, result, unit=self._unit.number)
         return self._check.retry_while_unavailable(self._read_job)
+
+    def _with_metrics_stored(self, result: PreparationResult) -> PreparationResult:
+        """The result without the teacher's metrics, after they were stored in short transactions.
+
+        A million rows in the transaction of the step would block the job's row for a minute.
+        """
+        metrics = result.report["metrics"]
+        if len(metrics) <= _METRICS_PER_TRANSACTION:
+            return result
+        for first in range(0, len(metrics), _METRICS_PER_TRANSACTION):
+            page = metrics[first : first + _METRICS_PER_TRANSACTION]
+            self._check.retry_while_unavailable(partial(self._store_metrics, page))
+            self._check()
+        return replace(result, report=result.report | {"metrics": []})
+
+    def _store_metrics(self, metrics: Sequence[Json]) -> None:
+        with self._store.begin() as uow:
+            steps.store_teacher_metrics(uow, *self._attempt, metrics)
+
+    def _prepared(self, solver: Solver, targets: Sequence[int]) -> PreparationResult:
+        """The preparation, with the chunks of large packages stored. Raises SolverFailed, AttemptLost."""
+        cache = BlobCache.of(self._settings)
+        for _ in range(_MAX_LOST_FILES):
+            result = prepare_with_retries(solver, targets, ProgressReporter(self._store, *self._attempt))
+            try:
+                for transfer in (result.preparation, result.teacher):
+                    self._check.retry_while_unavailable(
+                        partial(
+                            transfer.store_chunks, self._store, cache, lambda _size: self._check.check_now()
+                        )
+                    )
+            except NotFound as lost:
+                # On a full disk the cache may remove the file before it is read; the solver writes it again.
+                logger.warning("job %s: %s", self._unit.job_id, lost)
+            else:
+                return result
+        raise AttemptLost("cache_full", "The local cache removes the solver's output before it is stored.")
 
     def _train(self, solver: Solver, job: Job, keys: Sequence[StudentKey], classes: Sequence[str]) -> None:
         planned = self._runner.run(steps.plan_chunk, *self._attempt, keys)["todo"]
@@ -94,13 +147,30 @@ class UnitRunner:
         self._replay_stored_steps()
         stored = self._check.retry_while_unavailable(lambda: self._read_finished(todo))
         remaining = [key for key in todo if key not in stored]
-        if not remaining:
-            return
-        is_only_chunk = self._unit.number == PREPARE
-        report = ProgressReporter(self._store, *self._attempt, stages=is_only_chunk)
+        if remaining and self._starts > _MAX_STARTS:
+            suspect = remaining[:1]
+            failure = self._too_many_starts()
+            self._store_students(failed_results(suspect, classes.__getitem__, failure))
+            remaining = remaining[1:]
+        report = ProgressReporter(self._store, *self._attempt, stages=self._unit.number == PREPARE)
         digest = str(job.preparation_digest)
-        for results in train_with_retries(solver, remaining, digest, report, classes.__getitem__):
-            self._store_students(results)
+        for keys_together in self._groups(remaining):
+            for results in train_with_retries(solver, keys_together, digest, report, classes.__getitem__):
+                self._store_students(results)
+
+    def _groups(self, keys: Sequence[StudentKey]) -> Iterator[Sequence[StudentKey]]:
+        """All students together or, where one of them may have ended several workers, each alone."""
+        if self._starts > _STARTS_TOGETHER:
+            yield from ([key] for key in keys)
+        elif keys:
+            yield keys
+
+    def _too_many_starts(self) -> SolverFailed:
+        message = (
+            f"{self._starts - 1} workers ended while they worked on it, before it had a result."
+            " Does it fit into their memory?"
+        )
+        return SolverFailed("too_many_restarts", message)
 
     def _replay_stored_steps(self) -> None:
         """After a crash, repeat as many steps as had run; DBOS answers them from their checkpoints."""
@@ -112,21 +182,26 @@ class UnitRunner:
         """Store results; again if another worker has run the step in our place, with its own results."""
         missing = list(results)
         while missing:
-            kept = self._runner.run(steps.store_students, *self._attempt, missing)["kept"]
+            stored = self._runner.run(steps.store_students, *self._attempt, missing, unit=self._unit.number)
+            kept = stored["kept"]
             done = {(int(index), str(method)) for index, method in kept}
             missing = [result for result in missing if result.key not in done]
 
-    def _record_start(self) -> None:
+    def _record_start(self) -> int:
+        """Committed before a solver is used: a death of worker and solver together leaves this trace."""
         with self._store.begin() as uow:
-            uow.units.start(*self._attempt, self._unit.number, self._executor, time.time())
+            return uow.units.start(*self._attempt, self._unit.number, self._executor, time.time())
+
+    def _excuse(self) -> None:
+        try:
+            with self._store.begin() as uow:
+                uow.units.excuse(*self._attempt, self._unit.number)
+        except ServiceError as error:
+            logger.warning("job %s, unit %d: %s", self._unit.job_id, self._unit.number, error)
 
     def _read_job(self) -> Job:
         with self._store.read() as uow:
             return uow.jobs.get(self._unit.job_id)
-
-    def _read_classes(self, job: Job) -> tuple[str, ...]:
-        with self._store.read() as uow:
-            return uow.datasets.get(job.dataset_id).classes
 
     def _read_finished(self, among: Sequence[StudentKey]) -> set[StudentKey]:
         with self._store.read() as uow:
@@ -136,85 +211,14 @@ class UnitRunner:
         settings = self._settings
         return SolverSettings(
             dataset_id=job.dataset_id,
+            tenant=job.tenant,
             spec=job.spec,
             threads=settings.solver_threads,
             log_level=settings.log_level,
             database_url=settings.app_database_url,
             cache_dir=str(settings.cache_folder.absolute()),
+            cache_key=installation_key(settings.data_dir).hex(),
             cache_disk_bytes=settings.cache_disk_bytes,
+            memory_bytes=solver_memory(settings),
+            stall_seconds=settings.solver_stall_seconds,
         )
-
-
-def prepare_with_retries(solver: Solver, targets: Sequence[int], report: Report) -> PreparationResult:
-    """`Solver.prepare`, repeated once in a new process if the first one dies. Raises SolverFailed.
-
-    It is repeated without limit while the database or the disk blocks the solver.
-    """
-    deaths = 0
-    while True:
-        try:
-            return solver.prepare(targets, report)
-        except SolverBlocked as blocked:
-            _back_off(solver, blocked)
-        except SolverDied as death:
-            deaths += 1
-            if deaths == _MAX_DEATHS:
-                raise _died_twice(death) from death
-
-
-def train_with_retries(
-    solver: Solver,
-    keys: Sequence[StudentKey],
-    preparation_digest: str,
-    report: Report,
-    label_of: Callable[[int], str],
-) -> Iterator[list[StudentResult]]:
-    """Every student trained or failed, in any order; yields the ones that have just finished.
-
-    A student in training when the process died is tried once more, alone, so that a class that kills the
-    solver takes no other with it. While the database or the disk blocks the solver, the rest is tried again
-    without limit. When the process dies twice without training anything, or reports that it cannot go on, all
-    remaining students have failed.
-    """
-    remaining = dict.fromkeys(keys)
-    deaths: Counter[StudentKey] = Counter()
-    idle_deaths = 0
-    while remaining:
-        suspects = [key for key in remaining if deaths[key]]
-        try:
-            for results in solver.train(suspects[:1] or list(remaining), preparation_digest, report):
-                for result in results:
-                    del remaining[result.key]
-                yield results
-        except SolverDied as death:
-            deaths.update(death.in_flight)
-            idle_deaths += not death.in_flight
-            if idle_deaths == _MAX_DEATHS:
-                yield _failed(remaining, label_of, _died_twice(death))
-                return
-            at_fault = [key for key in remaining if deaths[key] == _MAX_DEATHS]
-            failure = SolverFailed("solver_died", f"{death} This class caused it twice.")
-            yield _failed(at_fault, label_of, failure)
-            for key in at_fault:
-                del remaining[key]
-        except SolverBlocked as blocked:
-            _back_off(solver, blocked)
-        except SolverFailed as failure:
-            yield _failed(remaining, label_of, failure)
-            return
-
-
-def _back_off(solver: Solver, blocked: SolverBlocked) -> None:
-    logger.warning("a solver waits: %s", blocked)
-    solver.back_off()
-
-
-def _failed(
-    keys: Iterable[StudentKey], label_of: Callable[[int], str], failure: SolverFailed
-) -> list[StudentResult]:
-    row = {"code": failure.code, "message": failure.message}
-    return [StudentResult(key, label_of(key[0]), row, None) for key in keys]
-
-
-def _died_twice(death: SolverDied) -> SolverFailed:
-    return SolverFailed("solver_died", f"{death} It happened twice.")

@@ -13,15 +13,16 @@ from dbos import error as dbos_error
 
 from app.domain.entities import ACTIVE_STATES
 from app.domain.errors import ServiceError, Unavailable
-from app.jobs.engine.client import DbosQueue
+from app.jobs.engine.client import RECORDS_LOST, DbosQueue
 from app.jobs.engine.config import TRAIN_MODEL, TRAIN_UNIT, UNIT_QUEUE
 from app.jobs.engine.step_runner import StepRunner
-from app.jobs.errors import JobError, JobStopped, WorkflowOver
+from app.jobs.errors import AttemptLost, JobError, JobStopped, WorkflowOver
 from app.jobs.solver.pool import SolverPool
 from app.jobs.solver.process import SOLVER_COMMAND, SolverHandle
 from app.jobs.workflow import steps
 from app.jobs.workflow.cancellation import CancellationCheck, raise_if_stopping
 from app.jobs.workflow.coordinator import Coordinator, Enqueue
+from app.jobs.workflow.job_plans import JobPlans
 from app.jobs.workflow.unit_runner import UnitRunner
 from app.jobs.workflow.work_units import PREPARE, RunningUnits, WorkUnit
 from app.settings import Settings
@@ -54,6 +55,7 @@ class TrainingWorkflows:
         self._stopping = stopping
         self._executor = executor
         self._running_units = running_units
+        self._plans = JobPlans(store)
         self._runner = StepRunner(store, datasource, partial(raise_if_stopping, stopping))
         self._enqueue: Enqueue | None = None
         start = partial(
@@ -90,6 +92,7 @@ class TrainingWorkflows:
                 DBOS.enqueue_workflow(
                     UNIT_QUEUE, train_unit, unit.job_id, unit.attempt, unit.number, unit.first, unit.stop
                 )
+            self._queue.notify(UNIT_QUEUE)
 
         self._enqueue = enqueue
 
@@ -109,6 +112,7 @@ class TrainingWorkflows:
                 self._running_units,
                 check,
                 self._enqueue,
+                self._plans,
                 self._settings,
                 (job_id, attempt),
             ).run()
@@ -116,6 +120,8 @@ class TrainingWorkflows:
             logger.info("job %s: %s", job_id, stopped)
             self._settle(job_id, attempt)
             self._raise_if_over()
+        except (AttemptLost, dbos_error.DBOSUnexpectedStepError) as lost:
+            self._restart(check, job_id, attempt, lost)
         except Exception as error:  # noqa: BLE001 - after any error the job must not stay in progress
             self._runner.run(steps.fail_job, job_id, attempt, *describe(error))
 
@@ -124,15 +130,39 @@ class TrainingWorkflows:
         check = CancellationCheck(self._store, self._stopping, unit.job_id, unit.attempt)
         try:
             with self._running_units.unit(unit) as running:
-                UnitRunner(self._runner, self._pool, check, self._settings, self._executor, running).run()
+                UnitRunner(
+                    self._runner, self._pool, check, self._plans, self._settings, self._executor, running
+                ).run()
         except (JobStopped, dbos_error.DBOSWorkflowCancelledError) as stopped:
             logger.info("job %s, unit %d: %s", unit.job_id, unit.number, stopped)
             self._forget(unit)
             self._raise_if_over()
+        except (AttemptLost, dbos_error.DBOSUnexpectedStepError) as lost:
+            self._restart(check, unit.job_id, unit.attempt, lost)
         except Exception as error:
             if unit.number != PREPARE:
                 raise
             self._runner.run(steps.fail_job, unit.job_id, unit.attempt, *describe(error))
+
+    def _restart(
+        self,
+        check: CancellationCheck,
+        job_id: str,
+        attempt: int,
+        lost: AttemptLost | dbos_error.DBOSException,
+    ) -> None:
+        """Queue the job again. DBOS's own error means that its records are not those of the job."""
+        logger.warning("job %s: attempt %d ends: %s", job_id, attempt, lost)
+        code, message = (lost.code, lost.message) if isinstance(lost, AttemptLost) else RECORDS_LOST
+
+        def restart() -> None:
+            with self._store.begin() as uow:
+                steps.restart_job(uow, job_id, attempt, code, message)
+
+        try:
+            check.retry_while_unavailable(restart)
+        except JobStopped as stopped:
+            logger.info("job %s: %s", job_id, stopped)
 
     def _is_active(self, job_id: str, attempt: int) -> bool:
         try:

@@ -14,6 +14,7 @@ from app.serving.decision import Decisions, decide
 from app.serving.open_inference.requests import DEFAULT_OUTPUTS, ROWS, Inference, RequestedOutput
 from app.serving.open_inference.tensors import Array, datatype_of, to_bytes
 from app.serving.servable import ServableStudent
+from app.serving.work import check_work, row_work
 from core.data.validation import value_fault
 from core.errors import InvalidProblem
 
@@ -22,12 +23,15 @@ Rows = NDArray[np.intp] | slice
 
 
 def answer(
-    inference: Inference, students: Mapping[str, ServableStudent]
+    inference: Inference, students: Mapping[str, ServableStudent], max_work: int
 ) -> tuple[Outputs, list[RequestedOutput]]:
     """The values of all requested outputs, each (n,), and the list of these outputs.
 
-    students: of the distinct classes of the request. Raises InvalidRequest.
+    students: of the distinct classes of the request. max_work: multiply-adds of a request with several rows.
+    Raises InvalidRequest and TooLarge.
     """
+    per_row = max(row_work(served.student.map, 1) for served in students.values())
+    check_work(len(inference.rows), per_row, max_work)
     requested_outputs = _requested_outputs(inference, students)
     names = [requested.name for requested in requested_outputs]
     outputs: Outputs = {}

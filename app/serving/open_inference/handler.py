@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from typing import Any, Final, TypeVar
@@ -26,7 +26,7 @@ from app.serving.open_inference.evaluate import answer, encode
 from app.serving.open_inference.paths import ParsedPath, parse_path
 from app.serving.open_inference.repository import Repository
 from app.serving.open_inference.requests import Inference, parse_inference
-from app.serving.open_inference.statistics import Durations, Statistics
+from app.serving.open_inference.statistics import Durations, Statistics, Version
 from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
 from app.serving.servable import INLINE_BYTES, ServableStudent
 from app.store.blob_cache import BlobCache
@@ -66,7 +66,7 @@ class _State(Exchange):
 class InferenceHandler(WireFormat[_State]):
     """Parses requests of the protocol and encodes their responses.
 
-    is_ready: whether the server is ready; blocks.
+    is_ready: whether the server is ready.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class InferenceHandler(WireFormat[_State]):
         store: Store,
         files: BlobCache,
         audit_writer: AuditWriter,
-        is_ready: Callable[[], bool],
+        is_ready: Callable[[], Awaitable[bool]],
     ) -> None:
         self._pipeline = pipeline
         self._audit_writer = audit_writer
@@ -106,10 +106,11 @@ class InferenceHandler(WireFormat[_State]):
         if path.operation in ("server", "live"):
             return _json(self._server if path.operation == "server" else {"live": True})
         if path.operation == "ready":
-            ready = await self._in_thread(self._is_ready)
+            ready = await self._is_ready()
             return _json({"ready": ready, "live": True}, 200 if ready else 503)
         required_scope = "train" if path.operation in CHANGES else "query"
         caller = self._pipeline.admit(exchange, required_scope, path.model or None)
+        path = exchange.path = path.of_tenant(caller.tenant)
         if path.operation == "infer":
             return await self._infer(exchange, receive)
         return _json(await self._manage(caller, exchange, receive))
@@ -117,7 +118,7 @@ class InferenceHandler(WireFormat[_State]):
     def refuse(self, exchange: _State, problem: Problem) -> Response:
         operation, student = exchange.path.operation, exchange.student
         if student is not None:
-            self._statistics.failed(student.model, student.version, exchange.nanoseconds)
+            self._statistics.failed(_version(student), exchange.nanoseconds)
         self._pipeline.record_error(
             exchange, problem, is_query=operation == "infer", changes=operation in CHANGES
         )
@@ -128,13 +129,17 @@ class InferenceHandler(WireFormat[_State]):
     async def _manage(self, caller: ApiKey, exchange: _State, receive: Receive) -> Any:
         """The document of an operation on the model repository or the statistics."""
         path, repository = exchange.path, self._repository
+        if path.operation in ("index", *CHANGES):
+            body = bytes(await self._read_body(exchange, receive))
+        else:
+            assert exchange.admission is not None  # noqa: S101 - the caller was admitted
+            exchange.admission.enter()
         if path.operation == "model":
             return await repository.metadata(path)
         if path.operation == "model_ready":
             return await repository.ready(path)
         if path.operation in ("stats", "model_stats"):
             return await self._stats(caller, path)
-        body = bytes(await self._read_body(exchange, receive))
         if path.operation == "index":
             return await repository.index(caller, body)
         document = await (repository.load if path.operation == "load" else repository.unload)(path, body)
@@ -147,40 +152,42 @@ class InferenceHandler(WireFormat[_State]):
     async def _stats(self, caller: ApiKey, path: ParsedPath) -> Any:
         if path.operation == "model_stats":
             version = await self._repository.version(path)
-            known = [(version.model, version.version)]
+            known = [(version.tenant, version.model, version.version)]
         else:
-            known = [key for key in self._statistics.known() if not caller.models or key[0] in caller.models]
-        return {"model_stats": [self._statistics.document(*key) for key in known]}
+            known = self._statistics.known(caller.tenant, caller.models)
+        return {"model_stats": [self._statistics.document(key) for key in known]}
 
     async def _infer(self, exchange: _State, receive: Receive) -> Response:
         path, took, cache = exchange.path, Durations(), self._pipeline.cache
         body = await self._read_body(exchange, receive)
         if path.label is not None:
-            self._found(exchange, await cache.students(path.reference, [path.label]))
+            self._found(exchange, await cache.students(path.cache_reference, [path.label]))
         inline = len(body) <= INLINE_BYTES
-        inference, took.compute_input = await self._timed(took, inline, self._parse, body, exchange)
+        inference, took.compute_input = await self._timed(exchange, took, inline, self._parse, body, exchange)
         if exchange.student is not None:
             students = {inference.labels[0]: exchange.student}
         else:
             labels = list(inference.distinct)
-            loaded = await cache.students(path.reference, labels)
+            loaded = await cache.students(path.cache_reference, labels)
             self._found(exchange, loaded)
             students = dict(zip(labels, loaded, strict=True))
         n_basis = max(student.student.map.n_basis for student in students.values())
         inline = inline and len(inference.rows) * n_basis <= INLINE_WORK
-        answered, took.compute_infer = await self._timed(took, inline, answer, inference, students)
+        answered, took.compute_infer = await self._timed(
+            exchange, took, inline, answer, inference, students, self._pipeline.max_work
+        )
         response, took.compute_output = await self._timed(
-            took, inline, _encode, inference, *answered, exchange
+            exchange, took, inline, _encode, inference, *answered, exchange
         )
         assert exchange.student is not None  # noqa: S101 - set by `_found`
-        model, version, rows = exchange.model, exchange.student.version, len(inference.rows)
-        self._pipeline.metrics.answered(model, rows, exchange.seconds)
-        self._statistics.succeeded(model, version, rows, exchange.nanoseconds, took)
+        rows = len(inference.rows)
+        self._pipeline.metrics.answered(exchange.model, rows, exchange.seconds)
+        self._statistics.succeeded(_version(exchange.student), rows, exchange.nanoseconds, took)
         return response
 
     @staticmethod
     def _found(exchange: _State, students: list[ServableStudent]) -> None:
-        exchange.student, exchange.model = students[0], students[0].model
+        exchange.student, exchange.model = students[0], students[0].metric_label
 
     def _parse(self, body: Body, exchange: _State) -> Inference:
         columns = None if exchange.student is None else exchange.student.student.map.n_columns
@@ -194,19 +201,23 @@ class InferenceHandler(WireFormat[_State]):
         if coding is None:
             return body
         # Always in a thread: a small body may decompress to hundreds of times as much.
-        return await self._pipeline.run(False, decompress, body, self._pipeline.max_bytes)
+        return await self._pipeline.run(exchange, False, decompress, body, self._pipeline.max_bytes)
 
     async def _in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     async def _timed(
-        self, took: Durations, inline: bool, work: Callable[..., Result], *arguments: Any
+        self, exchange: _State, took: Durations, inline: bool, work: Callable[..., Result], *arguments: Any
     ) -> tuple[Result, int]:
         """The result of ``work`` and its nanoseconds; adds the time that it waited for a thread."""
         submitted = time.perf_counter_ns()
-        result, began, ended = await self._pipeline.run(inline, _clocked, work, *arguments)
+        result, began, ended = await self._pipeline.run(exchange, inline, _clocked, work, *arguments)
         took.queue += began - submitted
         return result, ended - began
+
+
+def _version(student: ServableStudent) -> Version:
+    return student.tenant, student.model, student.version
 
 
 def _clocked(work: Callable[..., Result], *arguments: Any) -> tuple[Result, int, int]:

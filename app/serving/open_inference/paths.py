@@ -8,12 +8,12 @@ encoded path is split first, and its parts are decoded afterwards.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from app.domain.errors import NotFound
-from app.domain.names import MODEL_PART, VERSION_PART, is_class_label, is_version
+from app.domain.names import MODEL_PART, VERSION_PART, is_class_label, is_version, qualified
 
 _SERVER: Final = {
     b"": "server",
@@ -42,6 +42,7 @@ class ParsedPath:
     """operation: one of the protocol. name: the model as the client wrote it, empty for the server.
 
     model: its name alone. reference: with the version or alias, if one is named. label: the class, if any.
+    tenant: in which the reference is resolved, empty while the caller is unknown.
     """
 
     operation: str
@@ -49,6 +50,16 @@ class ParsedPath:
     model: str = ""
     reference: str = ""
     label: str | None = None
+    tenant: str = ""
+
+    def of_tenant(self, tenant: str) -> ParsedPath:
+        """The same path for a caller of ``tenant``."""
+        return replace(self, tenant=tenant)
+
+    @property
+    def cache_reference(self) -> str:
+        """The reference as the model cache knows it."""
+        return qualified(self.tenant, self.reference)
 
     @property
     def method(self) -> str:

@@ -7,13 +7,14 @@ request the wait, and unloading only frees memory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
 import msgspec
 
 from app.domain.entities import ApiKey, Json, ModelVersion
 from app.domain.errors import InvalidRequest, NotFound
+from app.domain.names import qualified
 from app.services import models
 from app.serving.cache import ModelCache
 from app.serving.open_inference.paths import ParsedPath
@@ -58,17 +59,18 @@ class Repository:
     async def index(self, caller: ApiKey, body: bytes) -> list[InferenceIndexEntry]:
         """All versions of the models that the caller may query."""
         _options(body)
-        numbers: list[tuple[str, int]] = await self._in_thread(self._numbers, None)
+        numbers: list[tuple[str, int]] = await self._in_thread(
+            self._numbers, caller.tenant, None, caller.models
+        )
         return [
             {"name": model, "version": str(version), "state": "READY", "reason": ""}
             for model, version in numbers
-            if not caller.models or model in caller.models
         ]
 
     async def metadata(self, path: ParsedPath) -> InferenceModel:
         """Inputs, outputs and classes of a model. Raises NotFound."""
         version = await self.version(path)
-        numbers: list[tuple[str, int]] = await self._in_thread(self._numbers, path.model)
+        numbers: list[tuple[str, int]] = await self._in_thread(self._numbers, path.tenant, path.model)
         classes = await self._in_thread(self._classes, version, MAX_NAMED)
         probable = await self._has_probability(version, path.label, classes)
         rows: InferenceTensor = {"name": ROWS, "datatype": "FP64", "shape": [-1, version.columns]}
@@ -98,7 +100,7 @@ class Repository:
         if path.label is None:
             await self.version(path)
         else:
-            await self._cache.student(path.reference, path.label)
+            await self._cache.student(path.cache_reference, path.label)
         return {"name": path.name, "ready": True}
 
     async def load(self, path: ParsedPath, body: bytes) -> Json:
@@ -116,7 +118,7 @@ class Repository:
         )
         for first in range(0, len(labels), _CONCURRENT_LOADS):
             loads = (
-                self._cache.student(path.reference, label)
+                self._cache.student(path.cache_reference, label)
                 for label in labels[first : first + _CONCURRENT_LOADS]
             )
             for result in await asyncio.gather(*loads, return_exceptions=True):
@@ -131,14 +133,16 @@ class Repository:
         _options(body)
         version = await self.version(path)
         number = version.version if "@" in path.reference else None
-        self._cache.drop(path.model, number, path.label)
+        self._cache.drop(path.tenant, path.model, number, path.label)
         return {}
 
     async def _has_probability(self, version: ModelVersion, label: str | None, classes: list[str]) -> bool:
         """Whether the student of ``label`` is calibrated; without a label, the first student of the model."""
         asked = label if label is not None else classes[0]
         try:
-            served = await self._cache.student(f"{version.model}@{version.version}", asked)
+            served = await self._cache.student(
+                qualified(version.tenant, f"{version.model}@{version.version}"), asked
+            )
         except NotFound:
             if label is not None:
                 raise
@@ -147,20 +151,20 @@ class Repository:
 
     async def version(self, path: ParsedPath) -> ModelVersion:
         """The version that the path resolves to. Raises NotFound."""
-        version: ModelVersion = await self._in_thread(self._resolve, path.reference)
+        version: ModelVersion = await self._in_thread(self._resolve, path.tenant, path.reference)
         return version
 
-    def _resolve(self, reference: str) -> ModelVersion:
-        with self._store.read() as uow:
-            return models.resolve(uow, reference)
+    def _resolve(self, tenant: str, reference: str) -> ModelVersion:
+        with self._store.of_tenant(tenant).read() as uow:
+            return models.resolve(uow.models, reference)
 
     def _classes(self, version: ModelVersion, limit: int) -> list[str]:
         """The first classes of a version."""
         return [label for _, label in models.list_classes(self._store, self._files, version, limit=limit)[0]]
 
-    def _numbers(self, model: str | None) -> list[tuple[str, int]]:
-        with self._store.read() as uow:
-            return list(uow.models.numbers(model, limit=MAX_LISTED))
+    def _numbers(self, tenant: str, model: str | None, among: Collection[str] = ()) -> list[tuple[str, int]]:
+        with self._store.of_tenant(tenant).read() as uow:
+            return list(uow.models.numbers(model, limit=MAX_LISTED, among=among))
 
 
 def _options(body: bytes) -> Json:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from app.serving.lru import LruCache
 from app.serving.open_inference.responses import InferenceDuration, InferenceVersionStatistics
 
 _MAX_ENTRIES: Final = 10_000
+
+Version: TypeAlias = tuple[str, str, int]
+"""(tenant, model, version)."""
 
 
 @dataclass(slots=True)
@@ -51,11 +55,11 @@ class Statistics:
     """Counts of the 10 000 most recently used versions."""
 
     def __init__(self) -> None:
-        self._entries: LruCache[tuple[str, int], _Entry] = LruCache(_MAX_ENTRIES)
+        self._entries: LruCache[Version, _Entry] = LruCache(_MAX_ENTRIES)
 
-    def succeeded(self, model: str, version: int, rows: int, total_ns: int, durations: Durations) -> None:
+    def succeeded(self, version: Version, rows: int, total_ns: int, durations: Durations) -> None:
         """Count a successful inference of ``rows`` rows."""
-        entry = self._entry(model, version)
+        entry = self._entry(version)
         entry.rows += rows
         entry.last_ms = int(time.time() * 1000)
         entry.success.add(total_ns)
@@ -64,20 +68,21 @@ class Statistics:
         entry.compute_infer.add(durations.compute_infer)
         entry.compute_output.add(durations.compute_output)
 
-    def failed(self, model: str, version: int, total_ns: int) -> None:
+    def failed(self, version: Version, total_ns: int) -> None:
         """Count a request that failed after its model was found."""
-        self._entry(model, version).fail.add(total_ns)
+        self._entry(version).fail.add(total_ns)
 
-    def known(self) -> list[tuple[str, int]]:
-        """Model and version of all entries."""
-        return sorted(self._entries.newest_first())
+    def known(self, tenant: str, among: Collection[str]) -> list[Version]:
+        """All entries of a tenant, or those of its models ``among`` if there are any."""
+        keys = [key for key in self._entries.newest_first() if key[0] == tenant]
+        return sorted(key for key in keys if not among or key[1] in among)
 
-    def document(self, model: str, version: int) -> InferenceVersionStatistics:
+    def document(self, version: Version) -> InferenceVersionStatistics:
         """What is known of one version; zeros if nothing is."""
-        entry = self._entries.get((model, version)) or _Entry()
+        entry = self._entries.get(version) or _Entry()
         return {
-            "name": model,
-            "version": str(version),
+            "name": version[1],
+            "version": str(version[2]),
             "last_inference": entry.last_ms,
             "inference_count": entry.rows,
             "execution_count": entry.success.count,
@@ -92,9 +97,9 @@ class Statistics:
             "batch_stats": [],
         }
 
-    def _entry(self, model: str, version: int) -> _Entry:
-        entry = self._entries.get((model, version))
+    def _entry(self, version: Version) -> _Entry:
+        entry = self._entries.get(version)
         if entry is None:
             entry = _Entry()
-            self._entries.put((model, version), entry, 1)
+            self._entries.put(version, entry, 1)
         return entry

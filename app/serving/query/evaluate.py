@@ -15,6 +15,7 @@ from app.serving.query.requests import CLASS, QueryRequest, RequestLimits, parse
 from app.serving.query.responses import JSON_HEADERS, Answer
 from app.serving.query.rows import SparseRow, decode, dense_row, row_error
 from app.serving.servable import ServableStudent
+from app.serving.work import check_work, row_work
 from core.errors import InvalidProblem
 from core.packed import PackedStudent
 
@@ -25,10 +26,10 @@ def answer_class(
     """The answer of one class. Raises InvalidRequest and TooLarge."""
     if format_ is not DEFAULT_FORMAT:
         request = parse_request(CLASS, data, format_, limits)
-        return answer([student], request, format_.answer, named=False)
+        return answer([student], request, format_.answer, limits.max_work, named=False)
     body = decode(CLASS, data, limits.max_rows)
     if not isinstance(body.x, list) or body.explain:
-        return answer([student], request_of(body, format_), MediaType.JSON, named=False)
+        return answer([student], request_of(body, format_), MediaType.JSON, limits.max_work, named=False)
     # One dense row in JSON, the most frequent query, takes the shortest way.
     try:
         score = student.score(body.x)
@@ -38,19 +39,26 @@ def answer_class(
 
 
 def answer_classes(
-    students: Sequence[ServableStudent], request: QueryRequest, format_: RequestFormat
+    students: Sequence[ServableStudent], request: QueryRequest, format_: RequestFormat, limits: RequestLimits
 ) -> Answer:
-    """The answer of several classes of one model version. Raises InvalidRequest."""
-    return answer(students, request, format_.answer, named=True)
+    """The answer of several classes of one model version. Raises InvalidRequest and TooLarge."""
+    return answer(students, request, format_.answer, limits.max_work, named=True)
 
 
 def answer(
-    students: Sequence[ServableStudent], request: QueryRequest, media_type: MediaType, *, named: bool
+    students: Sequence[ServableStudent],
+    request: QueryRequest,
+    media_type: MediaType,
+    max_work: int,
+    *,
+    named: bool,
 ) -> Answer:
     """The encoded decisions of students of one model version.
 
-    named: whether each decision names its class. Raises InvalidRequest.
+    max_work: multiply-adds of a request with several rows. named: whether each decision names its class.
+    Raises InvalidRequest and TooLarge.
     """
+    check_work(request.n_rows, row_work(students[0].student.map, len(students)), max_work)
     if request.single and media_type is MediaType.JSON:
         return _answer_row(students, request, named=named), 1, JSON_HEADERS
     decisions = _decide(students, request)

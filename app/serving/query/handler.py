@@ -9,11 +9,14 @@ thread. All others pass `QueryPipeline`; both take the same steps in the same or
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeAlias
 
 from app.auth.authenticator import authorise
+from app.domain.errors import TooLarge
 from app.http.problem import Problem, ProblemError, method_not_allowed
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import Response, problem_response
@@ -24,7 +27,8 @@ from app.serving.query.negotiation import DEFAULT_FORMAT, RequestFormat, negotia
 from app.serving.query.paths import PREFIX, SUFFIXES, ParsedPath, parse_query_path
 from app.serving.query.requests import RequestLimits, parse_classes
 from app.serving.query.responses import Answer
-from app.serving.servable import INLINE_BYTES, ServableStudent
+from app.serving.servable import INLINE_BYTES, INLINE_WORK, ServableStudent
+from app.serving.work import TOO_MUCH_WORK
 
 FastResponse: TypeAlias = tuple[list[Header], bytes]
 """Headers and body of a response with status 200."""
@@ -35,7 +39,8 @@ class QueryHandler(WireFormat[Exchange]):
 
     def __init__(self, pipeline: QueryPipeline) -> None:
         self.pipeline = pipeline
-        self._limits = RequestLimits(pipeline.max_bytes, pipeline.max_rows)
+        self._limits = RequestLimits(pipeline.max_bytes, pipeline.max_rows, pipeline.max_work)
+        self._inline_limits = replace(self._limits, max_work=min(INLINE_WORK, pipeline.max_work))
 
     @staticmethod
     def matches(scope: Scope) -> bool:
@@ -54,12 +59,13 @@ class QueryHandler(WireFormat[Exchange]):
         if scope["method"] != "POST":
             raise ProblemError(method_not_allowed(scope["method"], "POST"))
         path = parse_query_path(scope["raw_path"])
-        self.pipeline.admit(exchange, "query", path.model)
+        tenant = self.pipeline.admit(exchange, "query", path.model).tenant
         format_ = negotiate(exchange.headers, scope["query_string"])
         is_compressed = format_.encoding is not None
         data = await self.pipeline.read_body(exchange, receive, compressed=is_compressed)
         evaluate = self._evaluate_classes if path.label is None else self._evaluate_class
-        body, rows, headers = await evaluate(path, format_, data, exchange)
+        reference = _reference(tenant, path)
+        body, rows, headers = await evaluate(reference, path.label or "", format_, data, exchange)
         self.pipeline.metrics.answered(exchange.model, rows, exchange.seconds)
         return Response(body, headers)
 
@@ -82,17 +88,19 @@ class QueryHandler(WireFormat[Exchange]):
         pipeline, by_name = self.pipeline, dict(headers)
         quota = student = answer = None
         try:
-            if pipeline.inflight >= pipeline.max_inflight:
-                return None
             path = parse_query_path(target)
             key, quota = pipeline.authenticator.charge(by_name, client, headers)
             authorise(key, "query", path.model)
-            size = len(data)
-            is_whole = size <= pipeline.max_bytes and by_name.get(b"content-length") == b"%d" % size
+            places, size = pipeline.budgets.queries, len(data)
+            is_whole = (
+                (not places.used or places.is_available(key.id))
+                and size <= pipeline.max_bytes
+                and by_name.get(b"content-length") == b"%d" % size
+            )
             if is_whole and path.label is not None and negotiate(by_name, b"") is DEFAULT_FORMAT:
-                student = pipeline.cache.get(path.reference, path.label)
+                student = pipeline.cache.get(_reference(key.tenant, path), path.label)
             if student is not None and size <= student.inline_bytes:
-                answer = answer_class(student, data, DEFAULT_FORMAT, self._limits)
+                answer = answer_class(student, data, DEFAULT_FORMAT, self._inline_limits)
         except Exception:  # noqa: BLE001 - `answer` handles the request again, and reports the error
             answer = None
         if answer is None or student is None:
@@ -100,31 +108,47 @@ class QueryHandler(WireFormat[Exchange]):
                 quota.refund()
             return None
         body, rows, described = answer
-        pipeline.metrics.answered(student.model, rows, perf_counter() - started)
+        pipeline.metrics.answered(student.metric_label, rows, perf_counter() - started)
         request_id = request_id_for(by_name.get(HEADER))
         return [*described, (b"content-length", b"%d" % len(body)), (HEADER, request_id)], body
 
     async def _evaluate_class(
-        self, path: ParsedPath, format_: RequestFormat, data: Body, exchange: Exchange
+        self, reference: str, label: str, format_: RequestFormat, data: Body, exchange: Exchange
     ) -> Answer:
-        assert path.label is not None  # noqa: S101 - `answer` has checked it
         cache = self.pipeline.cache
-        student = cache.get(path.reference, path.label) or await cache.student(path.reference, path.label)
-        exchange.model = student.model
-        if _is_inline(student, len(data), format_):
-            return answer_class(student, data, format_, self._limits)
-        return await self.pipeline.run(False, answer_class, student, data, format_, self._limits)
+        student = cache.get(reference, label) or await cache.student(reference, label)
+        exchange.model = student.metric_label
+        inline = _is_inline(student, len(data), format_)
+        return await self._run(exchange, inline, partial(answer_class, student, data, format_))
 
     async def _evaluate_classes(
-        self, path: ParsedPath, format_: RequestFormat, data: Body, exchange: Exchange
+        self, reference: str, _label: str, format_: RequestFormat, data: Body, exchange: Exchange
     ) -> Answer:
         pipeline = self.pipeline
         inline = len(data) <= INLINE_BYTES and format_.encoding is None
-        request = await pipeline.run(inline, parse_classes, data, format_, self._limits)
-        students = await pipeline.cache.students(path.reference, request.classes)
-        exchange.model = students[0].model
+        request = await pipeline.run(exchange, inline, parse_classes, data, format_, self._limits)
+        students = await pipeline.cache.students(reference, request.classes)
+        exchange.model = students[0].metric_label
         inline = _is_inline(students[0], len(data) * len(students), format_)
-        return await pipeline.run(inline, answer_classes, students, request, format_)
+        return await self._run(exchange, inline, partial(answer_classes, students, request, format_))
+
+    async def _run(
+        self, exchange: Exchange, inline: bool, answer: Callable[[RequestLimits], Answer]
+    ) -> Answer:
+        """The result of ``answer``: in the event loop if ``inline`` is true and the rows cost little work."""
+        if inline:
+            try:
+                return answer(self._inline_limits)
+            except TooLarge as error:
+                # A few bytes of sparse rows may cost as much as megabytes of dense ones.
+                if error.reason != TOO_MUCH_WORK:
+                    raise
+        return await self.pipeline.run(exchange, False, answer, self._limits)
+
+
+def _reference(tenant: str, path: ParsedPath) -> str:
+    """The model as the cache knows it; the same as `app.domain.names.qualified`, without another file."""
+    return f"{tenant}/{path.reference}"
 
 
 def _is_inline(student: ServableStudent, size: int, format_: RequestFormat) -> bool:

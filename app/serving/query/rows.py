@@ -40,7 +40,8 @@ class SparseRow(msgspec.Struct, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if float in set(map(type, self.indices)):
             # In JSON 1.0 is an integer, too, and some programs write it like that.
-            if not all(float(index).is_integer() for index in self.indices):
+            # An integer may be too large for a float; the bounds are checked later.
+            if not all(isinstance(index, int) or index.is_integer() for index in self.indices):
                 raise ValueError("indices must be whole numbers")
             self.indices = list(map(int, self.indices))
 

@@ -14,18 +14,22 @@ from sqlalchemy import Connection
 from app.domain.audit_context import AuditContext, current_context
 from app.domain.entities import AuditRecord
 from app.domain.redaction import redact
+from app.store.repositories.scoped import Scoped
 from app.store.tables import audit_log
 
 _MAX_LENGTHS: Final = {
     column.name: column.type.length for column in audit_log.c if isinstance(column.type, sa.String)
 }
+_MICROSECOND: Final = 1e-6
+_LAST_SECOND: Final = 7.2e10
+"""Seconds since the epoch whose microseconds still have 14 hexadecimal digits."""
 
 
-class Audit:
+class Audit(Scoped):
     """Queries on the audit log. Records are part of the caller's transaction."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, tenant: str | None) -> None:
+        super().__init__(connection, tenant)
         self._contexts: list[AuditContext] = []
 
     def append(
@@ -36,8 +40,12 @@ class Audit:
         outcome: str = "done",
         details: Mapping[str, Any] | None = None,
         context: AuditContext | None = None,
+        tenant: str | None = None,
     ) -> None:
-        """Record that ``action`` was performed on ``object_``. context: by default the current one."""
+        """Record that ``action`` was performed on ``object_``. context: by default the current one.
+
+        tenant: whose object it is, by default the repository's; empty for the installation's own.
+        """
         context = current_context() if context is None else context
         now = time.time()
         record = AuditRecord(
@@ -55,6 +63,7 @@ class Audit:
                 name: _clean(value) if isinstance(value, str) else value
                 for name, value in (details or {}).items()
             },
+            tenant=self.tenant if tenant is None else tenant,
         )
         values = {name: _column_value(name, value) for name, value in asdict(record).items()}
         self._connection.execute(sa.insert(audit_log), values)
@@ -80,20 +89,22 @@ class Audit:
         """
         query = sa.select(audit_log).order_by(audit_log.c.id.desc()).limit(limit + 1)
         query = query.where(
-            *(audit_log.c[name] == value for name, value in equal.items() if value is not None)
+            self._owns(audit_log),
+            *(audit_log.c[name] == value for name, value in equal.items() if value is not None),
         )
         if after is not None:
             query = query.where(audit_log.c.id < after)
         if since is not None:
-            query = query.where(audit_log.c.at >= since)
+            query = query.where(audit_log.c.id >= _first_id(since), audit_log.c.at >= since)
         if until is not None:
-            query = query.where(audit_log.c.at < until)
+            query = query.where(audit_log.c.id < _first_id(until + _MICROSECOND), audit_log.c.at < until)
         rows = [AuditRecord(**row._mapping) for row in self._connection.execute(query)]
         return rows[:limit], len(rows) > limit
 
     def delete_before(self, at: float, *, limit: int = 10_000) -> int:
         """Delete at most ``limit`` of the oldest records from before ``at``; returns their number."""
-        oldest = sa.select(audit_log.c.id).where(audit_log.c.at < at).order_by(audit_log.c.id).limit(limit)
+        is_old = sa.and_(audit_log.c.id < _first_id(at + _MICROSECOND), audit_log.c.at < at)
+        oldest = sa.select(audit_log.c.id).where(is_old).order_by(audit_log.c.id).limit(limit)
         return self._connection.execute(sa.delete(audit_log).where(audit_log.c.id.in_(oldest))).rowcount
 
 
@@ -109,4 +120,9 @@ def _clean(text: str) -> str:
 
 def _new_id(now: float) -> str:
     """A new id. Ids sort by time in microseconds."""
-    return f"aud_{int(now * 1e6):014x}{secrets.token_hex(5)}"
+    return f"{_first_id(now)}{secrets.token_hex(5)}"
+
+
+def _first_id(at: float) -> str:
+    """A text before all ids from ``at`` on, which makes a range of times one of the primary key."""
+    return f"aud_{int(1e6 * min(max(at, 0.0), _LAST_SECOND)):014x}"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.domain.entities import Event, Json
+from app.domain.entities import Event, JobState, Json
 from app.store.dialect import on_postgresql
 from app.store.tables import job_events, jobs
 
@@ -41,6 +41,18 @@ class Events:
         ]
         self._connection.execute(sa.insert(job_events), [dataclasses.asdict(event) for event in stored])
         return stored
+
+    def newest(self, job_ids: Sequence[str]) -> dict[str, tuple[bool, int]]:
+        """By job id whether the job has ended, and the number of its newest event. One statement.
+
+        A job that has ended stores no further events. Jobs that do not exist are left out.
+        """
+        of_job = sa.select(sa.func.max(job_events.c.seq)).where(job_events.c.job_id == jobs.c.id)
+        query = sa.select(jobs.c.id, jobs.c.state, of_job.scalar_subquery()).where(jobs.c.id.in_(job_ids))
+        return {
+            job_id: (JobState(state).ended, seq or 0)
+            for job_id, state, seq in self._connection.execute(query)
+        }
 
     def after(self, job_id: str, seq: int, *, limit: int) -> Sequence[Event]:
         """Events with numbers above ``seq``, oldest first."""

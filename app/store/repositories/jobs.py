@@ -8,28 +8,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
 
 from app.domain.entities import TRANSITIONS, Job, JobState, Priority
 from app.domain.errors import Conflict, NotFound
-from app.store.dialect import on_postgresql
-from app.store.tables import idempotency_keys, jobs
+from app.store.dialect import clock_expression, on_postgresql
+from app.store.repositories.scoped import Scoped
+from app.store.tables import idempotency_keys, is_unfinished, jobs
 
-_UNFINISHED = [state.value for state in JobState if not state.ended]
+_UNFINISHED = {state for state in JobState if not state.ended}
 
 
-class Jobs:
+class Jobs(Scoped):
     """Queries on jobs. All updates go through `change`, `advance` and `move`, which bump the revision."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
     def add(self, job: Job) -> None:
+        self._check_owner(job.tenant)
         values = dataclasses.asdict(job) | {"state": job.state.value, "priority": job.priority.value}
         self._connection.execute(sa.insert(jobs), values)
 
     def get(self, job_id: str) -> Job:
-        row = self._connection.execute(sa.select(jobs).where(jobs.c.id == job_id)).first()
+        row = self._connection.execute(sa.select(jobs).where(self._is(job_id))).first()
         if row is None:
             raise NotFound(f"There is no training job {job_id!r}.", code="job_not_found")
         return _entity(row)
@@ -38,7 +36,7 @@ class Jobs:
         """As `get`, with an exclusive row lock until the end of the transaction. Raises NotFound."""
         if on_postgresql(self._connection):
             # FOR NO KEY UPDATE, so that other transactions can still insert rows that reference the job.
-            lock = sa.select(jobs.c.id).where(jobs.c.id == job_id).with_for_update(key_share=True)
+            lock = sa.select(jobs.c.id).where(self._is(job_id)).with_for_update(key_share=True)
             self._connection.execute(lock)
         return self.get(job_id)
 
@@ -46,10 +44,12 @@ class Jobs:
         self, *, limit: int, after: str | None = None, states: Sequence[JobState] = ()
     ) -> tuple[Sequence[Job], bool]:
         """One page of jobs older than ``after`` in any of ``states``, newest first; and if there are more."""
-        query = sa.select(jobs).order_by(jobs.c.id.desc()).limit(limit + 1)
+        query = sa.select(jobs).where(self._owns(jobs)).order_by(jobs.c.id.desc()).limit(limit + 1)
         if after is not None:
             query = query.where(jobs.c.id < after)
-        if states:
+        if set(states) == _UNFINISHED:
+            query = query.where(is_unfinished)
+        elif states:
             query = query.where(jobs.c.state.in_([state.value for state in states]))
         page = [_entity(row) for row in self._connection.execute(query)]
         return page[:limit], len(page) > limit
@@ -57,16 +57,20 @@ class Jobs:
     def change(self, job_id: str, **values: Any) -> Job:
         """Set columns other than the state; returns the updated job."""
         self._connection.execute(
-            sa.update(jobs).where(jobs.c.id == job_id).values(**values, revision=jobs.c.revision + 1)
+            sa.update(jobs).where(self._is(job_id)).values(**values, revision=jobs.c.revision + 1)
         )
         return self.get(job_id)
 
-    def advance(self, job_id: str, done: int = 1) -> Job:
-        """Add to the number of finished students, atomically; returns the updated job."""
+    def advance(self, job_id: str, done: int = 1, *, student_bytes: int = 0) -> Job:
+        """Add to the number of finished students and their bytes, atomically; returns the updated job."""
         self._connection.execute(
             sa.update(jobs)
-            .where(jobs.c.id == job_id)
-            .values(progress_done=jobs.c.progress_done + done, revision=jobs.c.revision + 1)
+            .where(self._is(job_id))
+            .values(
+                progress_done=jobs.c.progress_done + done,
+                student_bytes=jobs.c.student_bytes + student_bytes,
+                revision=jobs.c.revision + 1,
+            )
         )
         return self.get(job_id)
 
@@ -74,12 +78,12 @@ class Jobs:
         """Change the state atomically. Raises Conflict if the current state cannot become ``state``."""
         allowed = [source.value for source, targets in TRANSITIONS.items() if state in targets]
         if state is JobState.RUNNING:
-            values.setdefault("started_at", time.time())
+            values.setdefault("started_at", clock_expression(self._connection))
         if state.ended:
-            values.setdefault("finished_at", time.time())
+            values.setdefault("finished_at", clock_expression(self._connection))
         result = self._connection.execute(
             sa.update(jobs)
-            .where(jobs.c.id == job_id, jobs.c.state.in_(allowed))
+            .where(self._is(job_id), jobs.c.state.in_(allowed))
             .values(state=state.value, **values, revision=jobs.c.revision + 1)
         )
         job = self.get(job_id)
@@ -89,31 +93,37 @@ class Jobs:
 
     def unfinished_for_dataset(self, dataset_id: str) -> bool:
         """Whether an unfinished job trains or tests on the data set."""
-        query = sa.select(jobs.c.dataset_id, jobs.c.spec).where(jobs.c.state.in_(_UNFINISHED))
+        query = sa.select(jobs.c.dataset_id, jobs.c.spec)
+        query = query.where(is_unfinished, self._owns(jobs))
         return any(
             row.dataset_id == dataset_id or row.spec.get("evaluation", {}).get("dataset_id") == dataset_id
             for row in self._connection.execute(query)
         )
 
-    def count(self, *states: JobState, created_by: str | None = None) -> int:
-        """Number of jobs in any of ``states``; of one API key with ``created_by``, otherwise of all."""
-        query = sa.select(sa.func.count()).where(jobs.c.state.in_([state.value for state in states]))
-        if created_by is not None:
-            query = query.where(jobs.c.created_by == created_by)
-        return int(self._connection.execute(query).scalar_one())
+    def count_by_state(self) -> dict[JobState, int]:
+        """Number of jobs in each state."""
+        query = sa.select(jobs.c.state, sa.func.count()).where(self._owns(jobs)).group_by(jobs.c.state)
+        counts = {row[0]: row[1] for row in self._connection.execute(query)}
+        return {state: counts.get(state.value, 0) for state in JobState}
 
     def add_idempotency_key(self, owner: str, key: str, body_digest: str, job_id: str) -> None:
         """Store the job that an Idempotency-Key created. A second insert violates the primary key."""
-        values = {"owner": owner, "key": key, "body_digest": body_digest, "job_id": job_id}
+        values = {"tenant": self.tenant, "owner": owner, "key": key}
+        values |= {"body_digest": body_digest, "job_id": job_id}
         self._connection.execute(sa.insert(idempotency_keys), values | {"created_at": time.time()})
 
     def find_idempotency_key(self, owner: str, key: str) -> tuple[str, str] | None:
         """(body digest, job id) of a stored Idempotency-Key, or None."""
         query = sa.select(idempotency_keys.c.body_digest, idempotency_keys.c.job_id).where(
-            idempotency_keys.c.owner == owner, idempotency_keys.c.key == key
+            idempotency_keys.c.tenant == self.tenant,
+            idempotency_keys.c.owner == owner,
+            idempotency_keys.c.key == key,
         )
         row = self._connection.execute(query).first()
         return None if row is None else (row[0], row[1])
+
+    def _is(self, job_id: str) -> sa.ColumnElement[bool]:
+        return sa.and_(jobs.c.id == job_id, self._owns(jobs))
 
 
 def _entity(row: sa.Row[tuple[object, ...]]) -> Job:

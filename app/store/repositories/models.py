@@ -1,35 +1,48 @@
-"""Published model versions, their aliases, and the revision of the registry."""
+"""Published model versions and their aliases."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.entities import Alias, ModelSummary, ModelVersion
 from app.domain.errors import Conflict, NotFound, PreconditionFailed
-from app.store.dialect import on_postgresql, upsert
-from app.store.tables import aliases, model_versions, registry_clock, retired_numbers
+from app.store.dialect import batched, upsert
+from app.store.repositories.registry import Registry
+from app.store.repositories.scoped import Scoped
+from app.store.tables import aliases, model_versions, retired_numbers
 
 
-class Models:
-    """Queries on models."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Targets:
+    """What the references to a model can mean. newest: its newest version. aliases: versions by alias."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    newest: int
+    aliases: dict[str, int]
+
+
+class Models(Scoped):
+    """Queries on models. Those that name a model need the repository of one tenant."""
+
+    def __init__(self, connection: Connection, tenant: str | None) -> None:
+        super().__init__(connection, tenant)
+        self._registry = Registry(connection)
 
     def publish(self, version: ModelVersion) -> None:
         """Store a version; its number must be the model's `next_version`."""
+        self._check_owner(version.tenant)
         values = dataclasses.asdict(version) | {"classes": list(version.classes)}
         self._connection.execute(sa.insert(model_versions), values)
-        self.bump_revision()
+        self._registry.model_changed(version.tenant, version.model)
 
     def next_version(self, model: str) -> int:
         """As `next_number`; other publishers are blocked until the end of the transaction."""
-        self._lock_registry()
+        self._registry.lock()
         return self.next_number(model)
 
     def next_number(self, model: str) -> int:
@@ -38,7 +51,7 @@ class Models:
 
     def newest(self, model: str) -> int | None:
         """Number of the model's newest version; None without versions."""
-        numbers = sa.select(sa.func.max(model_versions.c.version)).where(model_versions.c.model == model)
+        numbers = sa.select(sa.func.max(model_versions.c.version)).where(self._is(model_versions, model))
         return self._connection.execute(numbers).scalar()
 
     def delete(self, model: str, version: int) -> ModelVersion:
@@ -46,20 +59,21 @@ class Models:
 
         Raises NotFound, and Conflict while an alias points to it.
         """
-        self._lock_registry()
+        self._registry.lock()
         deleted = self.version(model, version)
         pointing = [alias.alias for alias in self.aliases_of(model) if alias.version == version]
         if pointing:
             text = f"Alias {pointing[0]!r} points to version {version} of model {model!r}. Move it first."
             raise Conflict(text, code="version_has_alias")
         self._retire(model, version=version)
-        where = (model_versions.c.model == model) & (model_versions.c.version == version)
+        where = self._is(model_versions, model) & (model_versions.c.version == version)
         self._connection.execute(sa.delete(model_versions).where(where))
-        self.bump_revision()
+        self._registry.model_changed(self.tenant, model)
         return deleted
 
     def of_job(self, job_id: str) -> ModelVersion | None:
-        query = sa.select(model_versions).where(model_versions.c.job_id == job_id)
+        query = sa.select(model_versions)
+        query = query.where(model_versions.c.job_id == job_id, self._owns(model_versions))
         row = self._connection.execute(query).first()
         return None if row is None else _version(row)
 
@@ -68,74 +82,135 @@ class Models:
         table = model_versions.c
         query = (
             sa.select(model_versions)
-            .where(table.model == wanted.model, table.method == wanted.method, table.job_id.is_(None))
+            .where(
+                self._is(model_versions, wanted.model), table.method == wanted.method, table.job_id.is_(None)
+            )
             .where(table.teacher_digest == wanted.teacher_digest, table.class_table == wanted.class_table)
             .order_by(table.version.desc())
         )
         row = self._connection.execute(query).first()
         return None if row is None else _version(row)
 
-    def names(self, *, limit: int, after: str | None = None) -> tuple[Sequence[str], bool]:
-        """One page of model names after ``after``, in order, and whether there are more."""
-        query = sa.select(model_versions.c.model).distinct().order_by(model_versions.c.model).limit(limit + 1)
-        if after is not None:
-            query = query.where(model_versions.c.model > after)
-        names = list(self._connection.execute(query).scalars())
-        return names[:limit], len(names) > limit
-
-    def numbers(self, model: str | None = None, *, limit: int) -> Sequence[tuple[str, int]]:
-        """(model, version) of all versions or of one model, by name and then version."""
+    def numbers(
+        self, model: str | None = None, *, limit: int, among: Collection[str] = ()
+    ) -> Sequence[tuple[str, int]]:
+        """(model, version) of all versions, of one model, or of the models ``among``, by name and version."""
         table = model_versions.c
-        query = sa.select(table.model, table.version).order_by(table.model, table.version).limit(limit)
+        query = sa.select(table.model, table.version).order_by(table.tenant, table.model, table.version)
+        query = query.where(self._owns(model_versions)).limit(limit)
         if model is not None:
             query = query.where(table.model == model)
+        if among:
+            query = query.where(table.model.in_(among))
         return [(name, version) for name, version in self._connection.execute(query)]
 
-    def summaries(self, *, limit: int, after: str | None = None) -> tuple[Sequence[ModelSummary], bool]:
-        """One page of models after ``after``, by name, and whether there are more."""
+    def summaries(
+        self, *, limit: int, after: tuple[str, str] | None = None, among: Collection[str] = ()
+    ) -> tuple[Sequence[ModelSummary], bool]:
+        """One page of models after (tenant, name), in this order, and whether there are more.
+
+        among: the names of the models to list; empty for all.
+        """
         table = model_versions.c
+        group = (table.tenant, table.model)
         query = (
-            sa.select(table.model, sa.func.count(), sa.func.max(table.version), sa.func.max(table.created_at))
-            .group_by(table.model)
-            .order_by(table.model)
+            sa.select(*group, sa.func.count(), sa.func.max(table.version), sa.func.max(table.created_at))
+            .where(self._owns(model_versions))
+            .group_by(*group)
+            .order_by(*group)
             .limit(limit + 1)
         )
         if after is not None:
-            query = query.where(table.model > after)
+            query = query.where(sa.tuple_(*group) > after)
+        if among:
+            query = query.where(table.model.in_(among))
         rows = list(self._connection.execute(query))
+        known = self._aliases_of_all([(row[0], row[1]) for row in rows[:limit]])
         page = [
-            ModelSummary(model, versions, newest, updated_at, tuple(self.aliases_of(model)))
-            for model, versions, newest, updated_at in rows[:limit]
+            ModelSummary(model, versions, newest, updated_at, tuple(known[tenant, model]), tenant)
+            for tenant, model, versions, newest, updated_at in rows[:limit]
         ]
         return page, len(rows) > limit
 
-    def versions(self, model: str) -> Sequence[ModelVersion]:
-        """All versions of a model, newest first. Raises NotFound if there is none."""
+    def versions(
+        self, model: str, *, limit: int, before: int | None = None
+    ) -> tuple[Sequence[ModelVersion], bool]:
+        """One page of versions with numbers below ``before``, newest first, and whether there are more.
+
+        Raises NotFound if the model has no version at all.
+        """
         query = (
             sa.select(model_versions)
-            .where(model_versions.c.model == model)
+            .where(self._is(model_versions, model))
             .order_by(model_versions.c.version.desc())
+            .limit(limit + 1)
         )
-        versions = [_version(row) for row in self._connection.execute(query)]
-        if not versions:
+        if before is not None:
+            query = query.where(model_versions.c.version < before)
+        page = [_version(row) for row in self._connection.execute(query)]
+        if not page and (before is None or self.newest(model) is None):
             raise NotFound(f"There is no model {model!r}.", code="model_not_found")
-        return versions
+        return page[:limit], len(page) > limit
+
+    def counts(self, model: str) -> tuple[int, int, int, int]:
+        """Newest version, number of versions, number of aliases, and the sum of the aliases' revisions."""
+        versions = sa.select(sa.func.max(model_versions.c.version), sa.func.count())
+        newest, count = self._connection.execute(versions.where(self._is(model_versions, model))).one()
+        moves = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(aliases.c.revision), 0))
+        moved = self._connection.execute(moves.where(self._is(aliases, model))).one()
+        return newest or 0, count, moved[0], int(moved[1])
 
     def version(self, model: str, version: int) -> ModelVersion:
         query = sa.select(model_versions).where(
-            model_versions.c.model == model, model_versions.c.version == version
+            self._is(model_versions, model), model_versions.c.version == version
         )
         row = self._connection.execute(query).first()
         if row is None:
             raise NotFound(f"Model {model!r} has no version {version}.", code="version_not_found")
         return _version(row)
 
-    def aliases_of(self, model: str) -> Sequence[Alias]:
-        query = sa.select(aliases).where(aliases.c.model == model).order_by(aliases.c.alias)
+    def some_versions(
+        self, numbers: Collection[tuple[str, str, int]]
+    ) -> dict[tuple[str, str, int], ModelVersion]:
+        """Those of some versions that exist, by (tenant, model, version), of any tenant."""
+        table = model_versions.c
+        versions: dict[tuple[str, str, int], ModelVersion] = {}
+        for some in batched(numbers):
+            key = sa.tuple_(table.tenant, table.model, table.version)
+            found = map(_version, self._connection.execute(sa.select(model_versions).where(key.in_(some))))
+            versions.update({(row.tenant, row.model, row.version): row for row in found})
+        return versions
+
+    def targets(self, models: Collection[tuple[str, str]]) -> dict[tuple[str, str], Targets]:
+        """The aliases and the newest version of each of some models that exist, by (tenant, model)."""
+        found: dict[tuple[str, str], Targets] = {}
+        for some in batched(models):
+            key = (model_versions.c.tenant, model_versions.c.model)
+            newest = sa.select(*key, sa.func.max(model_versions.c.version)).where(sa.tuple_(*key).in_(some))
+            for tenant, model, version in self._connection.execute(newest.group_by(*key)):
+                found[tenant, model] = Targets(version, {})
+            key = (aliases.c.tenant, aliases.c.model)
+            query = sa.select(*key, aliases.c.alias, aliases.c.version).where(sa.tuple_(*key).in_(some))
+            for tenant, model, alias, version in self._connection.execute(query):
+                # A model without versions has no aliases, but both may have appeared since the first query.
+                found.setdefault((tenant, model), Targets(version, {})).aliases[alias] = version
+        return found
+
+    def aliases_of(self, model: str, *, limit: int | None = None) -> Sequence[Alias]:
+        """The aliases of a model, or the first ``limit`` of them, by name."""
+        query = sa.select(aliases).where(self._is(aliases, model)).order_by(aliases.c.alias).limit(limit)
         return [Alias(**row._mapping) for row in self._connection.execute(query)]
 
+    def _aliases_of_all(self, models: Sequence[tuple[str, str]]) -> defaultdict[tuple[str, str], list[Alias]]:
+        """The aliases of several (tenant, model), each by name."""
+        query = sa.select(aliases).where(sa.tuple_(aliases.c.tenant, aliases.c.model).in_(models))
+        found: defaultdict[tuple[str, str], list[Alias]] = defaultdict(list)
+        for row in self._connection.execute(query.order_by(aliases.c.alias)):
+            found[row.tenant, row.model].append(Alias(**row._mapping))
+        return found
+
     def alias(self, model: str, alias: str) -> Alias:
-        query = sa.select(aliases).where(aliases.c.model == model, aliases.c.alias == alias)
+        query = sa.select(aliases).where(self._is(aliases, model), aliases.c.alias == alias)
         row = self._connection.execute(query).first()
         if row is None:
             raise NotFound(f"Model {model!r} has no alias {alias!r}.", code="alias_not_found")
@@ -143,42 +218,68 @@ class Models:
 
     def delete_alias(self, model: str, alias: str, *, expected_revision: int) -> None:
         """Delete an alias. Raises NotFound, and PreconditionFailed if its revision is another."""
-        self._lock_registry()
+        self._registry.lock()
         present = self.alias(model, alias).revision
         if present != expected_revision:
             raise PreconditionFailed(f"Alias {alias!r} of {model!r} has changed since it was read.")
         self._retire(model, revision=present)
-        where = (aliases.c.model == model) & (aliases.c.alias == alias)
+        where = self._is(aliases, model) & (aliases.c.alias == alias)
         self._connection.execute(sa.delete(aliases).where(where))
-        self.bump_revision()
+        self._registry.model_changed(self.tenant, model)
+
+    def alias_revision(self, model: str, alias: str) -> int:
+        """The revision of an alias; 0 if it does not exist."""
+        query = sa.select(aliases.c.revision).where(self._is(aliases, model), aliases.c.alias == alias)
+        return int(self._connection.execute(query).scalar() or 0)
 
     def point(self, model: str, alias: str, version: int, *, expected_revision: int | None = None) -> Alias:
-        """Create an alias, or move it, to an existing version.
+        """Create an alias, or move it, to an existing version: the move of an operator.
 
         expected_revision: the alias's revision as the caller read it; 0 if it must not exist; None for any.
         Raises NotFound, and PreconditionFailed if the revision is another.
         """
-        self._lock_registry()
+        self._registry.lock()
         self.version(model, version)
-        where = (aliases.c.model == model) & (aliases.c.alias == alias)
-        row = self._connection.execute(sa.select(aliases.c.revision).where(where)).first()
-        present = 0 if row is None else int(row[0])
+        present = self.alias_revision(model, alias)
         if expected_revision is not None and expected_revision != present:
             raise PreconditionFailed(f"Alias {alias!r} of {model!r} has changed since it was read.")
-        last = self._retired(model)[1] if row is None else present
-        values = {"version": version, "revision": last + 1, "updated_at": time.time()}
-        if row is None:
-            self._connection.execute(sa.insert(aliases), {"model": model, "alias": alias, **values})
-        else:
+        return self._move(model, alias, version, present, by_hand=True)
+
+    def advance(self, model: str, alias: str, version: int, *, seen: int) -> bool:
+        """Move an alias to a version that was just published, or create it; returns whether it did.
+
+        seen: the alias's revision when the publication was requested, 0 if it did not exist. An alias that an
+        operator has moved, made or deleted since then is not changed.
+        """
+        self._registry.lock()
+        where = self._is(aliases, model) & (aliases.c.alias == alias)
+        query = sa.select(aliases.c.revision, aliases.c.manual_revision).where(where)
+        present, moved_by_hand = self._connection.execute(query).first() or (0, 0)
+        if moved_by_hand > seen or (seen > 0 and present == 0):
+            return False
+        self._move(model, alias, version, present, by_hand=False)
+        return True
+
+    def _move(self, model: str, alias: str, version: int, present: int, *, by_hand: bool) -> Alias:
+        """Point an alias to a version. present: its revision, 0 if it does not exist."""
+        revision = (present or self._retired(model)[1]) + 1
+        values = {"version": version, "revision": revision, "updated_at": time.time()}
+        if by_hand:
+            values["manual_revision"] = revision
+        if present:
+            where = self._is(aliases, model) & (aliases.c.alias == alias)
             self._connection.execute(sa.update(aliases).where(where).values(**values))
-        self.bump_revision()
+        else:
+            names = {"tenant": self.tenant, "model": model, "alias": alias}
+            self._connection.execute(sa.insert(aliases), names | values)
+        self._registry.model_changed(self.tenant, model)
         return self.alias(model, alias)
 
     def _retired(self, model: str) -> tuple[int, int]:
         """The highest number of a deleted version, and the highest revision of a deleted alias."""
         table = retired_numbers.c
         row = self._connection.execute(
-            sa.select(table.version, table.revision).where(table.model == model)
+            sa.select(table.version, table.revision).where(self._is(retired_numbers, model))
         ).first()
         return (0, 0) if row is None else (row[0], row[1])
 
@@ -186,21 +287,13 @@ class Models:
         """Store numbers that must not be reused. The caller has locked the registry."""
         before = self._retired(model)
         values = {"version": max(version, before[0]), "revision": max(revision, before[1])}
-        statement = upsert(self._connection, retired_numbers).values(model=model, **values)
-        self._connection.execute(statement.on_conflict_do_update(index_elements=["model"], set_=values))
+        statement = upsert(self._connection, retired_numbers)
+        statement = statement.values(tenant=self.tenant, model=model, **values)
+        keys = ["tenant", "model"]
+        self._connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=values))
 
-    def bump_revision(self) -> None:
-        """Signal to all servers that versions, aliases or keys changed."""
-        self._connection.execute(sa.update(registry_clock).values(revision=registry_clock.c.revision + 1))
-
-    def _lock_registry(self) -> None:
-        """Serialise changes of the registry, so that no number is assigned twice. They are rare."""
-        if on_postgresql(self._connection):
-            self._connection.execute(sa.select(registry_clock.c.revision).with_for_update())
-
-    def revision(self) -> int:
-        """The registry's revision. While it is unchanged, the servers' caches are up to date."""
-        return int(self._connection.execute(sa.select(registry_clock.c.revision)).scalar_one())
+    def _is(self, table: sa.Table, model: str) -> sa.ColumnElement[bool]:
+        return sa.and_(table.c.tenant == self.tenant, table.c.model == model)
 
 
 def _version(row: sa.Row[tuple[object, ...]]) -> ModelVersion:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from math import inf
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection
+from sqlalchemy import ColumnElement
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.entities import JobState
-from app.store.tables import audit_log, idempotency_keys, jobs, model_versions
+from app.store.repositories.scoped import Scoped
+from app.store.tables import audit_log, idempotency_keys, is_unfinished, jobs, model_versions
 
 _ENDED = [state.value for state in JobState if state.ended]
-_UNFINISHED = [state.value for state in JobState if not state.ended]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,8 @@ class ExpiredCounts:
     audit: int
 
 
-class Retention:
+class Retention(Scoped):
     """Queries that find or delete expired rows. Foreign keys prevent the deletion of referenced rows."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def old_jobs(self, before: float, *, limit: int, after: str = "") -> Sequence[str]:
         """Ids after ``after`` of jobs that ended before a time and have no published version."""
@@ -44,7 +41,7 @@ class Retention:
 
     def delete_job(self, job_id: str, before: float = inf) -> bool:
         """Delete an expired job with its students, events and traces; returns whether it was deleted."""
-        expired = sa.delete(jobs).where(jobs.c.id == job_id, _is_expired(before))
+        expired = sa.delete(jobs).where(jobs.c.id == job_id, self._owns(jobs), _is_expired(before))
         try:
             with self._connection.begin_nested():
                 deleted = self._connection.execute(expired).rowcount
@@ -70,7 +67,7 @@ class Retention:
 
     def is_teacher_in_use(self, reference: str) -> bool:
         """Whether an unfinished job uses the imported head ``model@version`` as its teacher."""
-        query = sa.select(jobs.c.spec).where(jobs.c.state.in_(_UNFINISHED))
+        query = sa.select(jobs.c.spec).where(is_unfinished, self._owns(jobs))
         specs = self._connection.execute(query).scalars()
         return any(spec.get("teacher", {}).get("model") == reference for spec in specs)
 

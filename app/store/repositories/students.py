@@ -79,9 +79,42 @@ class Students:
         )
         return {(row[0], row[1]) for row in self._connection.execute(query)}
 
-    def succeeded(self, job_id: str) -> set[tuple[int, str]]:
-        """(class index, method) of all rows that succeeded."""
-        return self.finished(job_id, [StudentState.SUCCEEDED])
+    def results(
+        self, job_id: str, first: int, last: int, states: Collection[StudentState]
+    ) -> list[StudentRow]:
+        """Rows in any of ``states`` of classes ``first`` to ``last``, by class and method.
+
+        They have only the columns that tell the outcome: label, state, metrics and error.
+        """
+        table = job_students.c
+        names = ("class_index", "label", "method", "state", "metrics", "error")
+        query = (
+            sa.select(*(table[name] for name in names))
+            .where(table.job_id == job_id, table.class_index.between(first, last))
+            .where(table.state.in_([state.value for state in states]))
+            .order_by(table.class_index, table.method)
+        )
+        return [
+            StudentRow(job_id, index, label, method, StudentState(state), metrics=metrics, error=error)
+            for index, label, method, state, metrics, error in self._connection.execute(query)
+        ]
+
+    def count_succeeded(self, job_id: str, *, excluding: str) -> int:
+        """Number of rows that succeeded, of all methods but one."""
+        query = sa.select(sa.func.count()).where(
+            job_students.c.job_id == job_id,
+            job_students.c.state == StudentState.SUCCEEDED.value,
+            job_students.c.method != excluding,
+        )
+        return int(self._connection.execute(query).scalar_one())
+
+    def reset_failures(self, job_id: str) -> None:
+        """Set all rows that did not succeed to pending."""
+        failed = sa.update(job_students).where(
+            job_students.c.job_id == job_id, job_students.c.state != StudentState.SUCCEEDED.value
+        )
+        reset = {"state": StudentState.PENDING.value, "status": None, "error": None, "seconds": None}
+        self._connection.execute(failed.values(**reset))
 
     def keep_trace(self, job_id: str, class_index: int, method: str, trace: bytes) -> None:
         """Store a student's search trace, JSON compressed with zlib, unless one is stored already."""

@@ -1,8 +1,9 @@
 """Units of work that are queued or running, and their order of service.
 
-Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) with units of equal cost: the start tag ("turn")
-of a tenant's next unit is one more than that of its last unit, but at least the tag in service. Tenants
-therefore alternate, however many units each has queued, and an idle tenant does not accumulate credit.
+Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) with units of equal cost: the start tag ("turn") of
+an owner's next unit exceeds that of its last unit by the number of owners of its tenant that have units, but
+is at least the tag in service. An owner is an API key. So tenants alternate, however many units and keys each
+has, the keys of one tenant share its turns, and who is idle does not accumulate credit.
 """
 
 from __future__ import annotations
@@ -22,20 +23,38 @@ class Units:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def add(self, job_id: str, attempt: int, number: int, *, tenant: str, level: int) -> int:
+    def add(self, job_id: str, attempt: int, number: int, *, tenant: str, owner: str, level: int) -> int:
         """Insert a queued unit; returns its turn, counted from 1. Units with smaller turns run first."""
-        turn = self._next_turn(tenant, level)
-        values = {"job_id": job_id, "attempt": attempt, "number": number, "tenant": tenant}
+        turn = self._next_turn(tenant, owner, level)
+        values = {"job_id": job_id, "attempt": attempt, "number": number, "tenant": tenant, "owner": owner}
         self._connection.execute(sa.insert(job_units), values | {"level": level, "turn": turn})
         return turn
 
-    def start(self, job_id: str, attempt: int, number: int, executor_id: str, at: float) -> None:
-        """Record that a worker runs the unit."""
-        self._connection.execute(
+    def start(self, job_id: str, attempt: int, number: int, executor_id: str, at: float) -> int:
+        """Record that a worker runs the unit.
+
+        Returns how many workers have started it since it last stored a result, this one included.
+        """
+        started = (
             sa.update(job_units)
             .where(_is(job_id, attempt), job_units.c.number == number)
-            .values(executor_id=executor_id, started_at=at)
+            .values(executor_id=executor_id, started_at=at, starts=job_units.c.starts + 1)
         )
+        return self._connection.execute(started.returning(job_units.c.starts)).scalar() or 1
+
+    def stored_result(self, job_id: str, attempt: int, number: int) -> None:
+        """Count the unit's starts anew: it has made progress."""
+        self._set_starts(job_id, attempt, number, sa.literal(1))
+
+    def excuse(self, job_id: str, attempt: int, number: int) -> None:
+        """Take back a start: the worker gave the unit up in good order, so the unit is not suspected."""
+        self._set_starts(
+            job_id, attempt, number, sa.func.coalesce(sa.func.nullif(job_units.c.starts, 0), 1) - 1
+        )
+
+    def _set_starts(self, job_id: str, attempt: int, number: int, starts: sa.ColumnElement[int]) -> None:
+        where = sa.and_(_is(job_id, attempt), job_units.c.number == number)
+        self._connection.execute(sa.update(job_units).where(where).values(starts=starts))
 
     def forget(self, job_id: str, attempt: int, numbers: Sequence[int] | None = None) -> None:
         """Delete ended units: ``numbers`` of the attempt, or all of this attempt and earlier ones."""
@@ -46,15 +65,16 @@ class Units:
             ended = ended.where(job_units.c.attempt == attempt, job_units.c.number.in_(numbers))
         self._connection.execute(ended)
 
-    def count_of_tenant(self, tenant: str) -> int:
-        """Number of queued and running units of a tenant."""
-        query = sa.select(sa.func.count()).select_from(job_units).where(job_units.c.tenant == tenant)
+    def count_of_owner(self, tenant: str, owner: str) -> int:
+        """Number of queued and running units of one API key of a tenant."""
+        query = sa.select(sa.func.count()).select_from(job_units)
+        query = query.where(job_units.c.tenant == tenant, job_units.c.owner == owner)
         return int(self._connection.execute(query).scalar_one())
 
-    def lock_tenant(self, tenant: str) -> None:
-        """Serialise transactions that add units of a tenant: lock it until the end of the transaction."""
+    def lock_owner(self, tenant: str, owner: str) -> None:
+        """Serialise transactions that add units of an API key: lock it until the end of the transaction."""
         if on_postgresql(self._connection):
-            name = sa.func.hashtextextended(f"stms tenant {tenant}", 0)
+            name = sa.func.hashtextextended(f"stms units {tenant} {owner}", 0)
             self._connection.execute(sa.select(sa.func.pg_advisory_xact_lock(name)))
 
     def workers_of(self, job_ids: Sequence[str]) -> dict[str, list[str]]:
@@ -66,15 +86,17 @@ class Units:
             workers.setdefault(row[0], []).append(row[1])
         return {job_id: sorted(ids) for job_id, ids in workers.items()}
 
-    def _next_turn(self, tenant: str, level: int) -> int:
+    def _next_turn(self, tenant: str, owner: str, level: int) -> int:
+        of_tenant = job_units.c.tenant == tenant
         turns = sa.select(
-            sa.func.max(job_units.c.turn).filter(job_units.c.tenant == tenant),
+            sa.func.max(job_units.c.turn).filter(of_tenant, job_units.c.owner == owner),
+            sa.func.count(sa.distinct(job_units.c.owner)).filter(of_tenant, job_units.c.owner != owner),
             sa.func.max(job_units.c.turn).filter(job_units.c.started_at.is_not(None)),
             sa.func.min(job_units.c.turn),
         ).where(job_units.c.level == level)
-        own, served, waiting = self._connection.execute(turns).one()
+        own, others, served, waiting = self._connection.execute(turns).one()
         now = served if served is not None else waiting
-        return max(now or 1, (own or 0) + 1)
+        return max(now or 1, 1 if own is None else own + 1 + others)
 
 
 def _is(job_id: str, attempt: int) -> sa.ColumnElement[bool]:

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.entities import Worker
-from app.store.dialect import upsert
+from app.store.dialect import clock, clock_expression, upsert
 from app.store.tables import workers
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSummary:
+    """The other workers. late: number of those whose heartbeat is late. lost: number of those marked lost.
+
+    is_first: whether no live worker's name comes before this one's, which thereby is elected.
+    """
+
+    late: int
+    lost: int
+    is_first: bool
 
 
 class Workers:
@@ -20,36 +33,63 @@ class Workers:
         self._connection = connection
 
     def beat(self, worker: Worker) -> None:
-        """Register a heartbeat at ``worker.beat_at``; inserts the worker, also if it was marked lost."""
+        """Register a worker, or register it again if it was marked lost, with all values of ``worker``."""
         values = _values(worker)
         statement = upsert(self._connection, workers).values(values)
         statement = statement.on_conflict_do_update(index_elements=["executor_id"], set_=values)
         self._connection.execute(statement)
 
-    def renew(self, worker: Worker) -> bool:
-        """As `beat`, but only for a registered worker that is not lost; returns whether it is one."""
-        renewed = sa.update(workers).where(
-            workers.c.executor_id == worker.executor_id, workers.c.lost_at.is_(None)
-        )
-        return self._connection.execute(renewed.values(_values(worker))).rowcount > 0
+    def renew(self, worker: Worker, *, late: float, dead: float) -> PeerSummary | None:
+        """Store a heartbeat at the database's time, and summarise the other workers in the same statement.
 
-    def mark_lost(self, executor_id: str, at: float, beat_at: float | None = None) -> bool:
-        """Mark a worker as lost; returns False if it already was.
+        late, dead: ages in seconds of the last heartbeat of a late and of a dead worker. Returns None, and
+        stores nothing, if the worker is not registered or was marked lost.
+        """
+        now = clock_expression(self._connection)
+        peers = workers.alias("peers")
+        is_listed = sa.and_(peers.c.executor_id != worker.executor_id, peers.c.lost_at.is_(None))
+        is_before = sa.and_(
+            is_listed, peers.c.executor_id < worker.executor_id, peers.c.beat_at >= now - dead
+        )
+        count = sa.select(sa.func.count()).select_from(peers)
+        renewed = (
+            sa.update(workers)
+            .where(workers.c.executor_id == worker.executor_id, workers.c.lost_at.is_(None))
+            .values(_values(worker) | {"beat_at": now})
+            .returning(
+                count.where(is_listed, peers.c.beat_at < now - late).scalar_subquery(),
+                count.where(peers.c.lost_at.is_not(None)).scalar_subquery(),
+                ~sa.exists().where(is_before),
+            )
+        )
+        row = self._connection.execute(renewed).first()
+        return None if row is None else PeerSummary(row[0], row[1], bool(row[2]))
+
+    def clock(self) -> float:
+        """The database's time, to which all heartbeats refer; seconds since the epoch."""
+        return clock(self._connection)
+
+    def mark_lost(self, executor_id: str, beat_at: float | None = None) -> bool:
+        """Mark a worker as lost at the database's time; returns False if it already was.
 
         beat_at: mark it only if this is still the time of its last heartbeat.
         """
         lost = sa.update(workers).where(workers.c.executor_id == executor_id, workers.c.lost_at.is_(None))
         if beat_at is not None:
             lost = lost.where(workers.c.beat_at == beat_at)
-        return self._connection.execute(lost.values(lost_at=at, units=[])).rowcount > 0
+        values = {"lost_at": clock_expression(self._connection), "units": []}
+        return self._connection.execute(lost.values(values)).rowcount > 0
 
     def all(self) -> Sequence[Worker]:
         query = sa.select(workers).order_by(workers.c.executor_id)
         return [_entity(row) for row in self._connection.execute(query)]
 
-    def alive(self, since: float) -> Sequence[Worker]:
-        """Workers that are not lost and whose last heartbeat is later than ``since``."""
-        return [worker for worker in self.all() if worker.lost_at is None and worker.beat_at > since]
+    def alive(self, seconds: float) -> Sequence[Worker]:
+        """Workers that are not lost and whose last heartbeat is at most ``seconds`` old."""
+        query = sa.select(workers).order_by(workers.c.executor_id)
+        is_recent = workers.c.beat_at >= clock_expression(self._connection) - seconds
+        rows = self._connection.execute(query.where(workers.c.lost_at.is_(None), is_recent))
+        return [_entity(row) for row in rows]
 
     def forget(self, executor_id: str) -> None:
         self._connection.execute(sa.delete(workers).where(workers.c.executor_id == executor_id))

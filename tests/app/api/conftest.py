@@ -50,11 +50,23 @@ def queue() -> RememberingQueue:
 
 
 @pytest.fixture
-def make_settings(tmp_path: Path, database_address: str) -> Callable[..., Settings]:
+def keys_required() -> None:
+    """Servers of a test that uses this fixture require API keys; others are keyless."""
+
+
+@pytest.fixture
+def make_settings(
+    request: pytest.FixtureRequest, tmp_path: Path, database_address: str
+) -> Callable[..., Settings]:
     """Settings over the fresh database, with what a test wants different."""
+    usual = {
+        "data_dir": tmp_path,
+        "database_url": database_address,
+        "require_keys": "keys_required" in request.fixturenames,
+    }
 
     def make(**changed: Any) -> Settings:
-        return Settings.model_validate({"data_dir": tmp_path, "database_url": database_address, **changed})
+        return Settings.model_validate(usual | changed)
 
     return make
 

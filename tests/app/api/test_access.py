@@ -7,18 +7,24 @@ from typing import Any
 
 import pytest
 
+from app.main import create_app
 from app.services.keys import create_key, revoke_key
+from app.settings import Settings
 from app.store.unit_of_work import Store
+from tests.app.started import Client
 
 Check = Callable[..., dict[str, Any]]
 QUERY = "/v1/models/pets/classes/cat:query"
 ROW = {"x": [1, 2, 3]}
+
+pytestmark = pytest.mark.usefixtures("keys_required")
 
 
 @pytest.fixture
 def keys(store: Store, pets) -> dict[str, dict[str, str]]:
     """Headers of one caller per scope."""
     made = {
+        "operator": create_key(store, "host", {"operator"})[1],
         "admin": create_key(store, "root", {"admin"})[1],
         "train": create_key(store, "trainer", {"train"})[1],
         "query": create_key(store, "camera", {"query"})[1],
@@ -31,16 +37,16 @@ def keys(store: Store, pets) -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("GET", "/v1/keys", {"admin"}),
-        ("GET", "/v1/workers", {"admin"}),
-        ("GET", "/v1/datasets", {"admin", "train"}),
-        ("GET", "/v1/training-jobs", {"admin", "train"}),
-        ("GET", "/v1/models", {"admin", "train", "query", "pets", "cars"}),
-        ("GET", "/v1/models/pets", {"admin", "train", "query", "pets"}),
-        ("GET", "/v1/models/pets/versions/1", {"admin", "train", "query", "pets"}),
-        ("GET", "/v1/models/pets/aliases/latest", {"admin", "train", "query", "pets"}),
-        ("POST", QUERY, {"admin", "train", "query", "pets"}),
-        ("POST", "/v1/models/pets:predict", {"admin", "train", "query", "pets"}),
+        ("GET", "/v1/keys", {"operator", "admin"}),
+        ("GET", "/v1/workers", {"operator"}),
+        ("GET", "/v1/datasets", {"operator", "admin", "train"}),
+        ("GET", "/v1/training-jobs", {"operator", "admin", "train"}),
+        ("GET", "/v1/models", {"operator", "admin", "train", "query", "pets", "cars"}),
+        ("GET", "/v1/models/pets", {"operator", "admin", "train", "query", "pets"}),
+        ("GET", "/v1/models/pets/versions/1", {"operator", "admin", "train", "query", "pets"}),
+        ("GET", "/v1/models/pets/aliases/latest", {"operator", "admin", "train", "query", "pets"}),
+        ("POST", QUERY, {"operator", "admin", "train", "query", "pets"}),
+        ("POST", "/v1/models/pets:predict", {"operator", "admin", "train", "query", "pets"}),
     ],
 )
 def test_each_scope_allows_its_own_requests_only(
@@ -94,10 +100,10 @@ def test_a_key_limited_to_models_sees_only_those(client, keys):
     assert len(client.get("/v1/models", headers=keys["pets"]).json()["data"]) == 1
 
 
-def test_keys_are_created_listed_and_revoked_and_the_first_makes_keys_required(client, pets, problem: Check):
-    made = client.post("/v1/keys", json={"name": "root", "scopes": ["admin"]})
-    assert made.status_code == 201
-    headers = {"authorization": f"Bearer {made.json()['key']}"}
+def test_keys_are_created_listed_and_revoked(client, store: Store, pets, problem: Check):
+    problem(client.post("/v1/keys", json={"name": "root", "scopes": ["admin"]}), 401, "key_required")
+    headers = {"authorization": f"Bearer {create_key(store, 'root', {'admin'})[1]}"}
+    client.refresh()
     problem(client.get("/v1/keys"), 401, "key_required")
     body = {"name": "camera", "scopes": ["query"], "models": ["pets"]}
     camera = client.post("/v1/keys", json=body, headers=headers).json()
@@ -121,8 +127,15 @@ def test_revoking_the_last_key_does_not_allow_anonymous_requests(client, store: 
     problem(client.get("/v1/models"), 401, "key_required")
 
 
-def test_keys_can_be_required_before_the_first_is_created(make_client, problem: Check):
-    problem(make_client(require_keys=True).get("/v1/models"), 401, "key_required")
+def test_a_server_requires_keys_even_if_there_are_none(
+    tmp_path, database_address, queue, monkeypatch, problem
+):
+    monkeypatch.delenv("STMS_REQUIRE_KEYS")
+    settings = Settings.model_validate({"data_dir": tmp_path, "database_url": database_address})
+    client = Client(create_app(settings, queue=queue))
+    problem(client.get("/v1/models"), 401, "key_required")
+    problem(client.post("/v1/keys", json={"name": "mine", "scopes": ["admin"]}), 401, "key_required")
+    client.close()
 
 
 def test_keys_can_be_switched_off_on_loopback_only(make_client, keys, problem: Check):
@@ -130,5 +143,6 @@ def test_keys_can_be_switched_off_on_loopback_only(make_client, keys, problem: C
     problem(make_client(require_keys=False, host="0.0.0.0").get("/v1/models"), 401, "key_required")
 
 
-def test_a_server_without_keys_ignores_the_key_of_a_request(client, pets):
+def test_a_server_without_keys_ignores_the_key_of_a_request(make_client, pets):
+    client = make_client(require_keys=False)
     assert client.post(QUERY, json=ROW, headers={"authorization": "Bearer anything"}).status_code == 200

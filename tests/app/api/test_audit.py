@@ -15,6 +15,8 @@ from app.store.unit_of_work import Store
 from tests.app.api.conftest import CSV, WEIGHTS
 from tests.app.started import Client
 
+pytestmark = pytest.mark.usefixtures("keys_required")
+
 SAFE = {"get", "head", "options"}
 QUERIES = {
     "/v1/models/{model}/classes/{class}:query",
@@ -44,7 +46,7 @@ class World:
 
     def rows(self, **equal: str) -> list[Any]:
         self.client.run(self.client.context.audit_writer.write())
-        return list(list_records(self.store, limit=1000, **equal)[0])
+        return list(list_records(self.store.of_all_tenants(), limit=1000, **equal)[0])
 
     def dataset(self) -> str:
         return str(self.ask("POST", "/v1/datasets?format=csv", content=CSV).json()["id"])
@@ -63,7 +65,7 @@ class World:
 
 @pytest.fixture
 def world(client: Client, store: Store, pets) -> World:
-    _, text = create_key(store, "root", {"admin"})
+    _, text = create_key(store, "root", {"admin", "operator"})
     client.refresh()
     return World(client, store, {"authorization": f"Bearer {text}"})
 
@@ -129,6 +131,10 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
         lambda w: w.ask("POST", f"/v1/keys/{w.key()}/rotate"),
     ),
     ("delete", "/v1/keys/{key_id}"): ("key.revoke", lambda w: w.ask("DELETE", f"/v1/keys/{w.key()}")),
+    ("patch", "/v1/quotas"): (
+        "quota.set",
+        lambda w: w.ask("PATCH", "/v1/quotas", json={"datasets": 5}),
+    ),
     ("post", "/v2/repository/models/{model}/load"): (
         "student.load",
         lambda w: w.ask("POST", "/v2/repository/models/pets/load"),
@@ -157,7 +163,7 @@ def test_every_request_that_changes_something_writes_exactly_one_row(world: Worl
     assert response.is_success, response.text
     request_id = response.headers["x-request-id"]
     [row] = [row for row in world.rows(action=action) if row.request_id == request_id]
-    assert (row.actor_name, row.scope, row.outcome) == ("root", "admin", "done")
+    assert (row.actor_name, row.scope, row.outcome) == ("root", "operator", "done")
     assert row.address == "127.0.0.1"
     assert row.object
     assert world.rows(action="request.unchanged") == []
@@ -261,5 +267,5 @@ def test_the_address_is_that_of_the_client_behind_a_trusted_proxy(make_client, s
     for proxies, address in (("", "127.0.0.1"), ("127.0.0.1", "192.0.2.7")):
         client = make_client(trusted_proxies=proxies)
         made = client.post("/v1/keys", json=body, headers=forwarded).json()["details"]["id"]
-        [row] = list_records(store, limit=1, object=made)[0]
+        [row] = list_records(store.of_all_tenants(), limit=1, object=made)[0]
         assert row.address == address

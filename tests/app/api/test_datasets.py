@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -173,11 +176,57 @@ def test_a_client_that_disconnects_stores_nothing(client, csv: bytes):
         "path": "/v1/datasets",
         "raw_path": b"/v1/datasets",
         "query_string": b"",
-        "headers": [(b"content-type", b"text/csv")],
+        "headers": [(b"host", b"localhost"), (b"content-type", b"text/csv")],
     }
     client.run(client.app(scope, receive, send))
     assert sent[0]["status"] == 400
     assert client.get("/v1/datasets").json()["data"] == []
+
+
+def test_a_file_that_needs_too_much_memory_is_413(make_client, csv: bytes, problem: Check):
+    client = make_client(reader_memory_bytes=256 * 1024**2)
+    line = b",".join([b"1"] * 500_000)
+    problem(client.post("/v1/datasets", content=line + b"\n" + line), 413, "file_needs_too_much_memory")
+    assert client.post("/v1/datasets", content=csv).status_code == 201
+    assert client.context.reader.failures["memory"] == 1
+
+
+def test_a_client_that_disconnects_while_its_file_is_read_ends_the_reading(make_client, csv: bytes):
+    """The reader is stopped by SIGSTOP, so that the reading cannot end by itself."""
+    client = make_client(reader_seconds=500.0)
+    assert client.post("/v1/datasets", content=csv).status_code == 201
+    reader = client.context.reader
+    os.kill(reader.pid, signal.SIGSTOP)
+
+    async def upload() -> None:
+        sent = iter([{"type": "http.request", "body": csv + b"1,2,no\n", "more_body": False}])
+
+        async def receive() -> dict[str, Any]:
+            message = next(sent, None)
+            if message is None:
+                while not reader.reading:
+                    await asyncio.sleep(0.01)
+                return {"type": "http.disconnect"}
+            return message
+
+        async def send(message: dict[str, Any]) -> None:
+            statuses.append(message.get("status"))
+
+        await client.app(scope, receive, send)
+
+    statuses: list[int | None] = []
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/datasets",
+        "raw_path": b"/v1/datasets",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"text/csv")],
+    }
+    client.run(upload())
+    assert statuses[0] == 503
+    assert reader.failures["cancelled"] == 1
+    assert client.post("/v1/datasets", content=csv + b"1,2,yes\n").status_code == 201
 
 
 def test_unprintable_names_are_rejected(client, csv: bytes, problem: Check):

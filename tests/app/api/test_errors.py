@@ -126,7 +126,7 @@ def test_a_client_that_disconnects_within_its_body_is_recorded_as_truncated(clie
         sent.append(message)
 
     path = "/v1/training-jobs"
-    headers = [(b"content-type", b"application/json")]
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
     client.run(client.app(scope | {"headers": headers}, receive, send))
     assert sent[0]["status"] == 400

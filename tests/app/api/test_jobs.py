@@ -198,7 +198,12 @@ def test_the_trace_is_in_the_openapi_document(client):
         "TraceView"
     )
     assert "default" in described["responses"]
-    assert [parameter["name"] for parameter in described["parameters"]] == ["job_id", "class_index", "method"]
+    assert [parameter["name"] for parameter in described["parameters"]] == [
+        "job_id",
+        "class_index",
+        "method",
+        "tenant",
+    ]
 
 
 def test_events_are_a_page_of_json(client, submit, store: Store):
@@ -256,7 +261,7 @@ def test_workers_are_listed_with_their_state_and_units(client, store: Store):
         uow.workers.beat(Worker("w1", "here", 1, now - 100, now, slots=2, threads=4, units=(unit,)))
         uow.workers.beat(Worker("w2", "here", 2, now - 100, now - 90))
         uow.workers.beat(Worker("w3", "here", 3, now - 100, now))
-        uow.workers.mark_lost("w3", now)
+        uow.workers.mark_lost("w3")
     found = {worker["id"]: worker for worker in client.get("/v1/workers").json()["data"]}
     assert {name: worker["alive"] for name, worker in found.items()} == {"w1": True, "w2": False, "w3": False}
     assert (found["w1"]["slots"], found["w1"]["threads"]) == (2, 4)
@@ -271,7 +276,7 @@ def test_a_job_lists_its_workers(client, submit, store: Store):
     assert before.json()["workers"] == []
     with store.begin() as uow:
         uow.jobs.move(job_id, JobState.RUNNING)
-        uow.units.add(job_id, 0, 0, tenant="anonymous", level=1)
+        uow.units.add(job_id, 0, 0, tenant="default", owner="anonymous", level=1)
     idle = client.get(path)
     with store.begin() as uow:
         uow.units.start(job_id, 0, 0, "w1", 1.0)
@@ -290,10 +295,10 @@ def test_a_job_has_the_requested_priority(client, dataset_id: str, priority: str
     assert (response.status_code, response.json()["priority"]) == (202, priority)
 
 
-def test_high_priority_requires_an_admin_key(client, dataset_id: str, store: Store, problem: Check):
-    _, admin = create_key(store, "root", {"admin"})
+def test_high_priority_requires_an_operator_key(make_client, dataset_id: str, store: Store, problem: Check):
+    _, admin = create_key(store, "root", {"operator"})
     _, trainer = create_key(store, "trainer", {"train"})
-    client.refresh()
+    client = make_client(require_keys=True)
     body = {"dataset_id": dataset_id, "model": "numbers", "priority": "high"}
 
     def ask(key: str, **changed: str) -> Any:
@@ -307,9 +312,9 @@ def test_high_priority_requires_an_admin_key(client, dataset_id: str, store: Sto
 
 
 def test_the_queued_jobs_of_a_key_are_limited(make_client, dataset_id: str, problem: Check):
-    client = make_client(max_queued_jobs_per_key=1)
+    client = make_client(max_unfinished_jobs_per_key=1)
     body = {"dataset_id": dataset_id, "model": "numbers"}
     assert client.post("/v1/training-jobs", json=body).status_code == 202
     refused = client.post("/v1/training-jobs", json=body)
-    problem(refused, 429, "too_many_queued_jobs")
+    problem(refused, 429, "too_many_unfinished_jobs")
     assert int(refused.headers["retry-after"]) >= 1

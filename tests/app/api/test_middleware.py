@@ -5,32 +5,54 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from app.api import middleware
 from app.api.middleware import RequestMiddleware
+from app.auth.authenticator import Authenticator
+from app.auth.shares import Budgets
+from app.domain.audit_context import AuditContext
+from app.settings import Settings
+
+
+class _NoAuditWriter:
+    def context_of(self, _scope: Any, request_id: str) -> AuditContext:
+        return AuditContext(request_id=request_id)
+
+    def record_denial(self, *_arguments: Any) -> None:
+        """Record nothing."""
 
 
 class Requests:
     """Requests to the middleware around a stub application that responds when `release` is set."""
 
     def __init__(self, limit: int) -> None:
-        self.middleware = RequestMiddleware(self._app, limit, ["/livez"])
+        self.middleware = RequestMiddleware(self._app, ["/livez"], ["/v1/upload"])
+        settings = Settings(max_inflight_requests=limit)
+        authenticator = Authenticator(settings)
+        authenticator.replace([])
+        self.budgets = Budgets(settings)
+        context = SimpleNamespace(
+            authenticator=authenticator, budgets=self.budgets, audit_writer=_NoAuditWriter()
+        )
+        self.app = SimpleNamespace(state=SimpleNamespace(context=context))
         self.inside = 0
         self.release = asyncio.Event()
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         self.inside += 1
-        kind = b"text/event-stream; charset=utf-8" if scope["path"] == "/events" else b"text/plain"
+        kind = b"text/event-stream; charset=utf-8" if scope["path"] == "/v1/events" else b"text/plain"
         start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]}
-        if scope["path"] == "/fails":
+        if scope["path"] == "/v1/fails":
             raise RuntimeError("on purpose")
-        if scope["path"] == "/events":
+        if scope["path"] == "/v1/events":
             await send(start)
         if scope["path"] != "/livez":
             await self.release.wait()
-        if scope["path"] != "/events":
+        if scope["path"] != "/v1/events":
             await send(start)
         await send({"type": "http.response.body", "body": b""})
 
@@ -43,7 +65,8 @@ class Requests:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "headers": []}
+        scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "app": self.app}
+        scope["headers"] = [(b"host", b"localhost")]
         await self.middleware(scope, receive, send)
         return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
 
@@ -63,8 +86,8 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 def test_a_request_over_the_limit_is_429_with_retry_after():
     async def scenario() -> None:
         requests = Requests(2)
-        tasks = await requests.enter("/a", "/b")
-        status, headers, body = await requests.ask("/c")
+        tasks = await requests.enter("/v1/a", "/v1/b")
+        status, headers, body = await requests.ask("/v1/c")
         assert (status, headers[b"retry-after"]) == (429, b"1")
         assert headers[b"content-type"] == b"application/problem+json"
         document = json.loads(body)
@@ -73,7 +96,7 @@ def test_a_request_over_the_limit_is_429_with_retry_after():
         assert (await requests.ask("/livez"))[0] == 200, "health checks are always answered"
         requests.release.set()
         assert [(await task)[0] for task in tasks] == [200, 200]
-        assert (await requests.ask("/c"))[0] == 200
+        assert (await requests.ask("/v1/c"))[0] == 200
 
     run(scenario())
 
@@ -83,18 +106,18 @@ def test_event_streams_do_not_count_once_they_have_started():
         requests = Requests(1)
         streams = []
         for _ in range(5):
-            streams += await requests.enter("/events")
-        [task] = await requests.enter("/a")
-        assert (await requests.ask("/events"))[0] == 429
+            streams += await requests.enter("/v1/events")
+        [task] = await requests.enter("/v1/a")
+        assert (await requests.ask("/v1/events"))[0] == 429
         requests.release.set()
         for each in [*streams, task]:
             assert (await each)[0] == 200
-        assert requests.middleware._inflight == 0
+        assert requests.budgets.requests.used == 0
 
     run(scenario())
 
 
-@pytest.mark.parametrize("path", ["/fails", "/v1/datasets"])
+@pytest.mark.parametrize("path", ["/v1/fails", "/v1/datasets"])
 def test_a_request_that_fails_or_is_cancelled_is_no_longer_counted(path):
     async def scenario() -> None:
         requests = Requests(1)
@@ -103,8 +126,25 @@ def test_a_request_that_fails_or_is_cancelled_is_no_longer_counted(path):
             await asyncio.sleep(0.01)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        assert requests.middleware._inflight == 0
+        assert requests.budgets.requests.used == 0
         requests.release.set()
-        assert (await requests.ask("/a"))[0] == 200
+        assert (await requests.ask("/v1/a"))[0] == 200
+
+    run(scenario())
+
+
+def test_requests_without_a_key_have_a_small_budget_of_their_own_and_a_deadline(monkeypatch):
+    async def scenario() -> None:
+        requests = Requests(16)
+        monkeypatch.setattr(middleware, "KEYLESS_SECONDS", 0.2)
+        tasks = await requests.enter("/version", "/docs")
+        assert (await requests.ask("/openapi.json"))[0] == 429
+        [own] = await requests.enter("/v1/a")
+        assert [(await task)[0] for task in tasks] == [408, 408]
+        assert requests.budgets.refused["keyless"] == 1
+        assert (await requests.ask("/livez"))[0] == 200
+        requests.release.set()
+        assert (await own)[0] == 200
+        assert requests.budgets.keyless.used == 0
 
     run(scenario())

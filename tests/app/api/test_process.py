@@ -110,7 +110,8 @@ def test_a_process_that_answered_queries_has_loaded_no_training_code(server: Ser
 def test_an_upload_whose_connection_breaks_stores_nothing(server: Server):
     with socket.create_connection(("127.0.0.1", server.port)) as wire:
         head = (
-            "POST /v1/datasets HTTP/1.1\r\nHost: x\r\nContent-Type: text/csv\r\nContent-Length: 5000\r\n\r\n"
+            "POST /v1/datasets HTTP/1.1\r\nHost: localhost\r\n"
+            "Content-Type: text/csv\r\nContent-Length: 5000\r\n\r\n"
         )
         wire.sendall(head.encode() + b"a,b\n1,0\n2,1\n3,0\n4,1\n")
         time.sleep(0.2)

@@ -216,7 +216,8 @@ def test_the_answer_does_not_depend_on_the_number_of_messages(client, pets, piec
         sent.append(message)
 
     client.post(CAT, content=body)
-    headers = [(b"content-length", b"%d" % len(body)), (b"x-request-id", b"r-1")]
+    length = (b"content-length", b"%d" % len(body))
+    headers = [(b"host", b"localhost"), length, (b"x-request-id", b"r-1")]
     scope = {
         "type": "http",
         "method": "POST",
@@ -235,13 +236,13 @@ def test_the_answer_does_not_depend_on_the_number_of_messages(client, pets, piec
 
 def test_queries_beyond_the_limit_in_flight_get_429(make_client, pets, problem: Check):
     client = make_client(max_inflight_queries=1)
-    client.app.query_handler.pipeline.inflight = 1
+    client.context.budgets.queries.take("another")
     response = client.post(CAT, json={"x": [1, 2, 3]})
     problem(response, 429, "overloaded")
     assert response.headers["retry-after"] == "1"
-    client.app.query_handler.pipeline.inflight = 0
+    client.context.budgets.queries.release("another")
     assert client.post(CAT, json={"x": [1, 2, 3]}).status_code == 200
-    assert client.app.query_handler.pipeline.inflight == 0
+    assert client.context.budgets.queries.used == 0
 
 
 def test_a_warm_query_runs_no_sql(client, pets):

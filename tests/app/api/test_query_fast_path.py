@@ -115,7 +115,7 @@ def test_non_ascii_targets_and_bodies_without_length_take_the_asgi_path(paths):
 
 
 def test_a_server_at_its_limit_takes_the_asgi_path(paths):
-    paths.client.app.query_handler.pipeline.inflight = Settings().max_inflight_queries
+    paths.client.context.budgets.queries.take("another", Settings().max_inflight_queries)
     assert paths.fast(TARGET, body_of(x=X)) is None
     assert paths.asgi(TARGET, body_of(x=X)).status_code == 429
 

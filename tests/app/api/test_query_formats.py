@@ -372,6 +372,7 @@ def test_an_invalid_query_string_is_refused(client, pets, problem: Check):
     problem(client.post(CAT + "?" + "a&" * 1001, json={"x": [1, 2, 3]}), 400, "bad_parameter")
 
 
+@pytest.mark.usefixtures("keys_required")
 def test_a_key_limited_to_models_can_query_only_these(client, pets, sea, store: Store, problem: Check):
     _, text = create_key(store, "reader", {"query"}, {"pets"})
     client.refresh()
@@ -405,10 +406,10 @@ def test_several_classes_are_of_one_version_even_if_the_alias_moves(
     cat_is_there = asyncio.Event()
 
     async def moving(reference: str, label: str) -> Any:
-        if label == "dog" and reference == "pets":
+        if label == "dog" and reference == "default/pets":
             await cat_is_there.wait()
             publish_again()
-            await client.context.refresher.refresh()
+            await client.context.refresher.refresh("default/pets")
         served = await real(reference, label)
         cat_is_there.set()
         return served

@@ -9,6 +9,8 @@ import pytest
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
 
+pytestmark = pytest.mark.usefixtures("keys_required")
+
 QUERY = "/v1/models/pets/classes/cat:query"
 INFER = "/v2/models/pets:cat/infer"
 ROW = {"x": [1, 2, 3]}
@@ -65,9 +67,9 @@ def test_a_request_on_the_fast_path_is_charged_once(client, store: Store, pets):
 
 
 def test_the_fast_path_limits_addresses(make_client, pets):
-    client = make_client(rate_limit=0.01, rate_burst=2)
+    client = make_client(rate_limit=0.01, rate_burst=2, require_keys=False)
     body = b'{"x":[1,2,3]}'
-    headers = [(b"content-length", b"%d" % len(body))]
+    headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(body))]
     assert ask(client, WAYS[0], None).status_code == 200
     found = [
         client.app.query_handler.try_respond(QUERY.encode(), headers, body, ("127.0.0.1", 1))
@@ -90,12 +92,13 @@ def test_repeated_invalid_keys_are_rejected_with_429(make_client, store: Store, 
     assert 'stms_refused_total{reason="auth_failures"}' in client.get("/metrics").text
 
 
-def test_a_key_with_limits_is_created_rotated_and_shows_its_last_use(client, pets, problem):
-    made = client.post("/v1/keys", json={"name": "root", "scopes": ["admin"]})
-    assert made.headers["cache-control"] == "no-store"
-    root = {"authorization": f"Bearer {made.json()['key']}"}
+def test_a_key_with_limits_is_created_rotated_and_shows_its_last_use(client, store, pets, problem):
+    root = {"authorization": f"Bearer {create_key(store, 'root', {'admin'})[1]}"}
+    client.refresh()
     body = {"name": "cam", "scopes": ["query"], "rate_limit": 50, "rate_burst": 5, "expires_in_seconds": 3600}
-    camera = client.post("/v1/keys", json=body, headers=root).json()
+    made = client.post("/v1/keys", json=body, headers=root)
+    assert made.headers["cache-control"] == "no-store"
+    camera = made.json()
     details = camera["details"]
     assert (details["rate_limit"], details["rate_burst"], details["rotated_at"]) == (50.0, 5, None)
     assert details["expires_at"] > details["created_at"]

@@ -15,7 +15,7 @@ from app.auth.authenticator import Authenticator
 from app.domain.audit_context import AuditContext
 from app.domain.errors import Unavailable
 from app.services.audit import list_records
-from app.services.keys import create_key, list_keys
+from app.services.keys import all_keys, create_key
 from app.settings import Settings
 from app.store.unit_of_work import Store
 
@@ -27,15 +27,15 @@ def scope(text: str | None = None, client: str = "192.0.2.1", path: str = "/v1/k
 
 @pytest.fixture
 def authenticator(sqlite_store: Store) -> Authenticator:
-    authenticator = Authenticator(Settings())
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
     return authenticator
 
 
 def test_denials_become_one_row_for_each_caller_and_address(sqlite_store: Store):
     key, text = create_key(sqlite_store, "camera", {"query"})
-    authenticator = Authenticator(Settings())
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
     audit_writer = AuditWriter(sqlite_store, authenticator)
     for _ in range(100):
         audit_writer.record_denial(scope("nonsense"), "invalid_key", "r-1")
@@ -43,7 +43,7 @@ def test_denials_become_one_row_for_each_caller_and_address(sqlite_store: Store)
     audit_writer.record_denial(scope(text), "scope_required", "r-3")
     audit_writer.record_denial(scope(client="192.0.2.2", path=f"/x/{text}"), "key_required", "r-4")
     asyncio.run(audit_writer.write())
-    rows, _ = list_records(sqlite_store, limit=10, action="request.refused")
+    rows, _ = list_records(sqlite_store.of_all_tenants(), limit=10, action="request.refused")
     found = {(row.actor, row.address): row for row in rows}
     assert len(rows) == len(found) == 3
     many = found["unknown", "192.0.2.1"]
@@ -63,7 +63,7 @@ def test_the_number_of_rows_is_bounded_for_any_number_of_addresses(sqlite_store:
         denials.add(AuditContext(address="192.0.2.0"), "GET /", f"code_{number}")
     write_denials(sqlite_store, denials.take())
     assert denials.take() == {}
-    rows, has_more = list_records(sqlite_store, limit=1000)
+    rows, has_more = list_records(sqlite_store.of_all_tenants(), limit=1000)
     assert (len(rows), has_more) == (257, False)
     assert sum(row.details["count"] for row in rows) == 1100
     assert max(len(row.details["codes"]) for row in rows) <= 17
@@ -71,8 +71,8 @@ def test_the_number_of_rows_is_bounded_for_any_number_of_addresses(sqlite_store:
 
 def test_failed_writes_are_repeated_with_the_next_one(sqlite_store: Store, monkeypatch, caplog):
     key, text = create_key(sqlite_store, "camera", {"query"})
-    authenticator = Authenticator(Settings())
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
     audit_writer = AuditWriter(sqlite_store, authenticator)
 
     def away() -> Any:
@@ -92,9 +92,9 @@ def test_failed_writes_are_repeated_with_the_next_one(sqlite_store: Store, monke
         await audit_writer.write(everything=True)
 
     asyncio.run(story())
-    [row], _ = list_records(sqlite_store, limit=10, action="request.refused")
+    [row], _ = list_records(sqlite_store.of_all_tenants(), limit=10, action="request.refused")
     assert row.details == {"count": 3, "codes": {"invalid_key": 2, "key_required": 1}}
-    [listed] = list_keys(sqlite_store)
+    [listed] = all_keys(sqlite_store)
     assert listed.last_used_at is not None
     assert caplog.text.count("cannot be written at the moment") == 1
     assert "student.load of pets is not in the audit log" in caplog.text
@@ -104,25 +104,25 @@ def test_the_background_task_writes_periodically_and_when_it_stops(sqlite_store:
     monkeypatch.setattr(module, "_SECONDS", 0.05)
     monkeypatch.setattr(module, "USAGE_SECONDS", 0.1)
     key, text = create_key(sqlite_store, "camera", {"query"})
-    authenticator = Authenticator(Settings())
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
 
     async def story() -> None:
         audit_writer = AuditWriter(sqlite_store, authenticator)
         audit_writer.start()
         authenticator.identify(dict(scope(text)["headers"]))
         audit_writer.record_denial(scope(), "key_required", "r-1")
-        while list_keys(sqlite_store)[0].last_used_at is None:
+        while all_keys(sqlite_store)[0].last_used_at is None:
             await asyncio.sleep(0.02)
-        assert len(list_records(sqlite_store, limit=10, action="request.refused")[0]) == 1
+        assert len(list_records(sqlite_store.of_all_tenants(), limit=10, action="request.refused")[0]) == 1
         audit_writer.record_denial(scope(), "key_required", "r-2")
         await audit_writer.stop()
-        assert len(list_records(sqlite_store, limit=10, action="request.refused")[0]) == 2
+        assert len(list_records(sqlite_store.of_all_tenants(), limit=10, action="request.refused")[0]) == 2
         # Stopping a writer that was never started must return, too.
         await AuditWriter(sqlite_store, authenticator).stop()
 
     asyncio.run(story())
-    [listed] = list_keys(sqlite_store)
+    [listed] = all_keys(sqlite_store)
     assert listed.id == key.id
     assert time.time() - (listed.last_used_at or 0) < 60
 
@@ -148,8 +148,23 @@ def test_a_hanging_database_does_not_delay_the_stop(sqlite_store: Store, monkeyp
     monkeypatch.setattr(module, "write_denials", lambda *_: let_go.wait(30))
 
     async def story() -> None:
-        await AuditWriter(sqlite_store, Authenticator(Settings())).stop()
+        await AuditWriter(sqlite_store, Authenticator(Settings(require_keys=True))).stop()
 
     asyncio.run(story())
     let_go.set()
     assert "could not be written in time" in caplog.text
+
+
+def test_the_addresses_of_one_network_share_a_row(sqlite_store: Store, authenticator: Authenticator):
+    """One site has 2^64 addresses; a row for each filled the log with millions of rows a day."""
+    audit_writer = AuditWriter(sqlite_store.of_all_tenants(), authenticator)
+    for number in range(300):
+        audit_writer.record_denial(scope("nonsense", f"2001:db8:0:1::{number:x}"), "invalid_key", "r-1")
+    audit_writer.record_denial(scope("nonsense", "2001:db8:0:2::7"), "invalid_key", "r-2")
+    asyncio.run(audit_writer.write(everything=True))
+    with sqlite_store.of_all_tenants().read() as uow:
+        rows = uow.audit.page(limit=10)[0]
+    assert {(row.address, row.details["count"]) for row in rows} == {
+        ("2001:db8:0:1::", 300),
+        ("2001:db8:0:2::7", 1),
+    }

@@ -7,7 +7,6 @@ import time
 import pytest
 
 from app.auth.authenticator import (
-    ANONYMOUS,
     Authenticator,
     InsecureBinding,
     authorise,
@@ -17,7 +16,7 @@ from app.auth.authenticator import (
 from app.domain.audit_context import UNKNOWN, Actor, AuditContext, audit_context
 from app.domain.entities import ApiKey
 from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited
-from app.services.keys import create_key, list_keys, revoke_key, rotate_key
+from app.services.keys import all_keys, create_key, revoke_key, rotate_key
 from app.settings import Settings
 from app.store.unit_of_work import Store
 
@@ -42,7 +41,7 @@ def test_loopback_is_recognised(host: str, expected: bool):
 
 
 def test_listening_beyond_loopback_requires_a_valid_key(sqlite_store: Store):
-    world = Settings(host="0.0.0.0")
+    world = Settings(host="0.0.0.0", require_keys=True)
     check_binding(Settings(), sqlite_store)
     with pytest.raises(InsecureBinding, match="stms keys create"):
         check_binding(world, sqlite_store)
@@ -61,8 +60,8 @@ def bearer(text: str) -> dict[bytes, bytes]:
 
 def test_a_cached_header_is_not_checked_again(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch):
     key, text = create_key(sqlite_store, "one", {"query"})
-    authenticator = Authenticator(Settings())
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
     assert authenticator.identify(bearer(text)) == key
     monkeypatch.setattr(authenticator._ring, "recognise", lambda _text: pytest.fail("checked again"))
     assert authenticator.identify(bearer(text)) == key
@@ -71,14 +70,29 @@ def test_a_cached_header_is_not_checked_again(sqlite_store: Store, monkeypatch: 
 def test_a_new_snapshot_clears_cached_headers(sqlite_store: Store):
     key, text = create_key(sqlite_store, "one", {"query"})
     create_key(sqlite_store, "two", {"query"})
-    authenticator = Authenticator(Settings())
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
     assert authenticator.identify(bearer(text)) == key
     revoke_key(sqlite_store, key.id)
     assert authenticator.identify(bearer(text)) == key, "as before until the next snapshot"
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator.replace(all_keys(sqlite_store))
     with pytest.raises(NotAuthenticated):
         authenticator.identify(bearer(text))
+
+
+def test_a_changed_key_clears_cached_headers_and_leaves_other_keys(sqlite_store: Store):
+    key, text = create_key(sqlite_store, "one", {"query"})
+    other, other_text = create_key(sqlite_store, "two", {"query"})
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
+    new, new_text = create_key(sqlite_store, "three", {"query"})
+    assert authenticator.identify(bearer(text)) == key
+    authenticator.update([revoke_key(sqlite_store, key.id), new])
+    with pytest.raises(NotAuthenticated) as caught:
+        authenticator.identify(bearer(text))
+    assert caught.value.reason == "revoked_key"
+    assert authenticator.identify(bearer(other_text)) == other
+    assert authenticator.identify(bearer(new_text)) == new
 
 
 def test_only_valid_short_headers_are_cached_and_not_too_many(
@@ -86,8 +100,8 @@ def test_only_valid_short_headers_are_cached_and_not_too_many(
 ):
     _, text = create_key(sqlite_store, "one", {"query"})
     _, other = create_key(sqlite_store, "two", {"query"})
-    authenticator = Authenticator(Settings())
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
     for bad in (bearer(text[:-1] + "!"), bearer("x"), {b"authorization": text.encode()}):
         with pytest.raises(NotAuthenticated):
             authenticator.identify(bad)
@@ -100,84 +114,95 @@ def test_only_valid_short_headers_are_cached_and_not_too_many(
     assert len(authenticator._cached) == 1
 
 
-def test_headers_of_anonymous_callers_are_not_cached(sqlite_store: Store):
-    authenticator = Authenticator(Settings())
+def test_a_server_without_any_key_answers_nobody():
+    authenticator = Authenticator(Settings(require_keys=True))
     authenticator.replace([])
-    assert authenticator.identify(bearer("stms_whatever")) is ANONYMOUS
-    create_key(sqlite_store, "one", {"query"})
-    authenticator.replace(list_keys(sqlite_store))
+    with pytest.raises(NotAuthenticated):
+        authenticator.identify({b"host": b"localhost"})
     with pytest.raises(NotAuthenticated):
         authenticator.identify(bearer("stms_whatever"))
 
 
 def asked(text: str | None, client: str = "192.0.2.1") -> dict[str, object]:
     """The scope of a request."""
-    return {"headers": [] if text is None else [*bearer(text).items()], "client": (client, 1)}
+    key = {} if text is None else bearer(text)
+    return {"headers": [(b"host", b"localhost"), *key.items()], "client": (client, 1)}
 
 
 def test_an_authenticated_caller_is_the_actor_of_the_audit_context(sqlite_store: Store):
     key, text = create_key(sqlite_store, "one", {"train"})
-    authenticator = Authenticator(Settings())
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
     with audit_context(AuditContext()) as context:
-        assert authenticator.authenticate(asked(text), "train") == key
-    assert context.actor == Actor(key.id, "one", "train")
+        assert authenticator.authenticate(asked(text)) == key
+    assert context.actor == Actor(key.id, "one", "train", "default")
     assert authenticator.actor_of(bearer(text).items()) == context.actor
     assert authenticator.actor_of(bearer(text + "x").items()) == UNKNOWN
+    authorise(key, "train")
     with pytest.raises(NotAuthorised):
-        authenticator.authenticate(asked(text), "admin")
+        authorise(key, "admin")
 
 
 def test_the_rate_limit_of_a_key_does_not_affect_others(sqlite_store: Store):
     _, text = create_key(sqlite_store, "busy", {"query"}, rate_limit=0.001, rate_burst=3)
     _, other = create_key(sqlite_store, "other", {"query"})
-    authenticator = Authenticator(Settings())
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
     for _ in range(3):
-        authenticator.authenticate(asked(text), "query")
+        authenticator.authenticate(asked(text))
     with pytest.raises(RateLimited) as caught:
-        authenticator.authenticate(asked(text), "query")
+        authenticator.authenticate(asked(text))
     assert caught.value.quota == 3
     for _ in range(10):
-        authenticator.authenticate(asked(other), "query")
+        authenticator.authenticate(asked(other))
 
 
 def test_anonymous_callers_are_limited_by_address():
-    authenticator = Authenticator(Settings(rate_limit=0.001, trusted_proxies="10.0.0.1"))
+    authenticator = Authenticator(Settings(rate_limit=0.001))
     authenticator.replace([])
-    authenticator.authenticate(asked(None), "query")
+    authenticator.authenticate(asked(None))
     with pytest.raises(RateLimited, match="This address"):
-        authenticator.authenticate(asked(None), "query")
-    authenticator.authenticate(asked(None, "192.0.2.2"), "query")
-    behind = {"headers": [(b"x-forwarded-for", b"192.0.2.3")], "client": ("10.0.0.1", 1)}
-    authenticator.authenticate(behind, "query")
-    with pytest.raises(RateLimited):
-        authenticator.authenticate(behind, "query")
+        authenticator.authenticate(asked(None))
+    authenticator.authenticate(asked(None, "192.0.2.2"))
+
+
+def test_trusted_proxies_require_keys(sqlite_store: Store):
+    """What a proxy forwards comes from loopback; without keys its sender would be an administrator."""
+    for require_keys in (True, False):
+        settings = Settings(trusted_proxies="127.0.0.1", require_keys=require_keys)
+        authenticator = Authenticator(settings)
+        authenticator.replace([])
+        with pytest.raises(NotAuthenticated, match="needed"):
+            authenticator.authenticate(asked(None))
+        with pytest.raises(InsecureBinding, match="STMS_TRUSTED_PROXIES"):
+            check_binding(settings, sqlite_store)
+    create_key(sqlite_store, "root", {"admin"})
+    check_binding(Settings(trusted_proxies="127.0.0.1", require_keys=True), sqlite_store)
 
 
 def test_wrong_keys_are_limited_and_valid_keys_are_not(sqlite_store: Store):
     _, text = create_key(sqlite_store, "one", {"query"})
-    authenticator = Authenticator(Settings(auth_failure_rate=0.001))
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True, auth_failure_rate=0.001))
+    authenticator.replace(all_keys(sqlite_store))
     wrong = text[:-1] + ("x" if text[-1] != "x" else "y")
     with pytest.raises(NotAuthenticated):
-        authenticator.authenticate(asked(wrong), "query")
+        authenticator.authenticate(asked(wrong))
     for _ in range(3):
         with pytest.raises(RateLimited) as caught:
-            authenticator.authenticate(asked(wrong), "query")
+            authenticator.authenticate(asked(wrong))
         assert caught.value.reason == "too_many_failures"
-        authenticator.authenticate(asked(text), "query")
+        authenticator.authenticate(asked(text))
     with pytest.raises(NotAuthenticated, match="needed"):
-        authenticator.authenticate(asked(None), "query")
+        authenticator.authenticate(asked(None))
     with pytest.raises(NotAuthenticated):
-        authenticator.authenticate(asked(wrong, "192.0.2.9"), "query")
+        authenticator.authenticate(asked(wrong, "192.0.2.9"))
 
 
 def test_a_cached_header_expires_with_its_key(sqlite_store: Store, monkeypatch):
     ends = time.time() + 100
     _, text = create_key(sqlite_store, "short", {"query"}, expires_at=ends)
-    authenticator = Authenticator(Settings())
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
     authenticator.identify(bearer(text))
     monkeypatch.setattr("time.time", lambda: ends - 0.01)
     authenticator.identify(bearer(text))
@@ -190,8 +215,8 @@ def test_a_cached_header_expires_with_its_key(sqlite_store: Store, monkeypatch):
 def test_the_old_text_of_a_rotated_key_is_valid_during_the_overlap(sqlite_store: Store, monkeypatch):
     key, old = create_key(sqlite_store, "one", {"query"})
     rotated, new = rotate_key(sqlite_store, key.id, 50)
-    authenticator = Authenticator(Settings())
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
     assert authenticator.identify(bearer(old)) == authenticator.identify(bearer(new)) == rotated
     monkeypatch.setattr("time.time", lambda: rotated.previous_until)
     assert authenticator.identify(bearer(new)) == rotated
@@ -202,8 +227,8 @@ def test_the_old_text_of_a_rotated_key_is_valid_during_the_overlap(sqlite_store:
 
 def test_key_usage_is_recorded_without_cost_for_warm_queries(sqlite_store: Store):
     key, text = create_key(sqlite_store, "one", {"query"})
-    authenticator = Authenticator(Settings())
-    authenticator.replace(list_keys(sqlite_store))
+    authenticator = Authenticator(Settings(require_keys=True))
+    authenticator.replace(all_keys(sqlite_store))
     assert authenticator.drain_usage() == {}
     before = time.time()
     for _ in range(3):
@@ -219,7 +244,7 @@ def test_key_usage_is_recorded_without_cost_for_warm_queries(sqlite_store: Store
 def test_an_expired_key_does_not_allow_listening_beyond_loopback(sqlite_store: Store, monkeypatch):
     ends = time.time() + 100
     create_key(sqlite_store, "root", {"admin"}, expires_at=ends)
-    world = Settings(host="0.0.0.0")
+    world = Settings(host="0.0.0.0", require_keys=True)
     check_binding(world, sqlite_store)
     monkeypatch.setattr("time.time", lambda: ends + 1)
     with pytest.raises(InsecureBinding):

@@ -125,6 +125,36 @@ def test_every_key_has_its_own_cell_and_keeps_it():
     assert cells == {key.id: limiter.of_key(key)._cell for key in keys}
 
 
+def test_changed_keys_get_the_limits_and_cells_of_a_whole_snapshot():
+    """Two processes must agree on the cell of a key, however they learned of it."""
+    keys = [replace(KEY, id=f"key_{number:024x}", rate_limit=float(number)) for number in range(1, 60)]
+    early, late = keys[:40], keys[40:]
+    limited = replace(early[3], rate_limit=77.0)
+    unlimited = replace(early[5], rate_limit=0.0)
+    unknown = replace(KEY, id="key_" + "0" * 24)
+    for changed in (late, late[::-1], [limited, unlimited], [unknown, *late], [*late, unknown, limited]):
+        whole, following = (RateLimiter(Settings()) for _ in range(2))
+        following.replace_keys(early)
+        following.update_keys(changed)
+        known = {key.id: key for key in [*early, *changed]}
+        whole.replace_keys(list(known.values()))
+        for key in known.values():
+            one, other = whole.of_key(key), following.of_key(key)
+            if one is None or other is None:
+                assert one is other
+            else:
+                assert (one._cell, one._interval, one.burst) == (other._cell, other._interval, other.burst)
+
+
+def test_the_last_limit_that_is_removed_switches_limits_off():
+    limiter = RateLimiter(Settings())
+    limiter.replace_keys([])
+    limiter.update_keys([replace(KEY, rate_limit=5.0)])
+    assert limiter.enabled
+    limiter.update_keys([KEY])
+    assert not limiter.enabled
+
+
 def test_requests_and_failures_of_an_address_have_separate_quotas(clock):
     limiter = RateLimiter(Settings(rate_limit=1, auth_failure_rate=2))
     one, other = limiter.of_address("192.0.2.1"), limiter.of_address("192.0.2.2")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.client import AsyncClient, Client, InvalidRequest, JobEvent, JobNotSucceeded, NotFound
+from app.client import AsyncClient, Client, InvalidRequest, JobEvent, JobNotSucceeded, NotAllowed, NotFound
 from app.commands.demo.temporary_server import TemporaryServer, temporary_server
 
 ROWS = [[10.3, 0.2], [0.3, 0.2], [0.1, 10.4]]
@@ -18,7 +18,9 @@ ROWS = [[10.3, 0.2], [0.3, 0.2], [0.1, 10.4]]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServer]:
-    with temporary_server(tmp_path_factory.mktemp("live")) as started:
+    """A server at its first start, whose API key the clients find by themselves."""
+    with temporary_server(tmp_path_factory.mktemp("live")) as started, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STMS_DATA_DIR", str(started.data_dir))
         yield started
 
 
@@ -40,6 +42,11 @@ def trained(stms: Client, csv_file: Path) -> dict[str, Any]:
     assert events[0].type == "job_queued"
     assert events[-1].type == "job_succeeded"
     return job
+
+
+def test_a_program_that_does_not_find_the_key_is_refused(stms: Client, server: TemporaryServer):
+    with Client(server.address, api_key="") as stranger, pytest.raises(NotAllowed, match="key_required"):
+        list(stranger.models())
 
 
 def test_one_row_many_rows_and_arrays_have_the_same_answers(stms: Client, trained):

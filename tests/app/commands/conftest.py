@@ -30,5 +30,5 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServer]:
     """A real `stms serve`, shared by the tests that only add to it."""
-    with temporary_server(tmp_path_factory.mktemp("live")) as server:
+    with temporary_server(tmp_path_factory.mktemp("live"), "--no-keys") as server:
         yield server

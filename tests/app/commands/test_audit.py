@@ -9,7 +9,7 @@ import pytest
 
 from app.commands.options import operator
 from app.services.audit import list_records
-from app.services.keys import KeyRing, list_keys
+from app.services.keys import KeyRing, all_keys
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
 
@@ -64,17 +64,17 @@ def test_filters_are_passed_on(run, written):
 def test_keys_are_made_with_limits_rotated_and_it_is_known_who_did_it(run, data_dir, store):
     options = ["--expires-in-days", "2", "--rate-limit", "5", "--rate-burst", "7", "--data-dir", data_dir]
     first = run("keys", "create", "camera", *options).stdout.splitlines()[-1]
-    [key] = list_keys(store)
+    [key] = all_keys(store)
     assert (key.rate_limit, key.rate_burst) == (5.0, 7)
     assert key.expires_at == pytest.approx(key.created_at + 2 * 86400, abs=60)
     made = run("keys", "rotate", key.id, "--data-dir", data_dir)
     assert made.exit_code == 0, made.output
     second = made.stdout.splitlines()[-1]
-    ring = KeyRing(list_keys(store))
+    ring = KeyRing(all_keys(store))
     assert ring.authenticate(second).id == key.id
     assert first != second
     assert run("keys", "rotate", key.id, "--overlap", "60", "--data-dir", data_dir).exit_code == 0
-    assert list_keys(store)[0].previous_until is not None
+    assert all_keys(store)[0].previous_until is not None
     assert run("keys", "revoke", key.id, "--data-dir", data_dir).exit_code == 0
     refused = run("keys", "rotate", key.id, "--data-dir", data_dir)
     assert refused.exit_code == 1

@@ -115,6 +115,23 @@ def test_a_damaged_database_is_replaced(settings: Settings, tmp_path: Path):
     assert answers(settings)
 
 
+def test_a_restore_that_is_interrupted_leaves_a_database(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    back_up(settings, tmp_path / "backup")
+
+    def crash(_path: Path, _target: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", crash)
+        with pytest.raises(KeyboardInterrupt):
+            restore(settings, tmp_path / "backup", overwrite=True)
+    assert answers(settings), "the old databases are still there"
+    restore(settings, tmp_path / "backup", overwrite=True)
+    assert answers(settings)
+
+
 @contextmanager
 def writing(settings: Settings) -> Iterator[list[int]]:
     """A writer that increments a counter in both databases continuously, first in that of the jobs."""
@@ -127,7 +144,7 @@ def writing(settings: Settings) -> Iterator[list[int]]:
                 jobs.execute("UPDATE counter SET n = n + 1")
                 jobs.commit()
                 with store.begin() as uow:
-                    uow.models.bump_revision()
+                    uow.registry.model_changed("default", "pets")
                 written[0] += 1
         store.dispose()
 

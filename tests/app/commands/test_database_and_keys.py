@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from app.services.keys import KeyRing, list_keys
+from app.services.keys import KeyRing, all_keys
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
 
@@ -41,7 +41,7 @@ def test_a_key_is_shown_once_and_recognised(run, data_dir):
     secret = made.stdout.splitlines()[-1]
     store = Store(open_engine(f"sqlite:///{data_dir}/stms.sqlite"))
     try:
-        key = KeyRing(list_keys(store)).authenticate(secret)
+        key = KeyRing(all_keys(store)).authenticate(secret)
     finally:
         store.dispose()
     assert (key.name, key.scopes, key.models) == ("camera", {"query"}, {"faces"})

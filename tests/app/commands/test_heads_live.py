@@ -64,7 +64,8 @@ def test_classes_are_shown_from_where_one_wants(imported: str, ask):
 
 def test_the_files_of_the_head_are_shared_and_named_by_digest(imported: str, ask, live):
     version: dict[str, Any] = json.loads(ask("models", "show", "faces", "--json").stdout)["versions"][0]
-    path = live.data_dir / "cache" / f"{version['teacher_digest']}.packed"
+    digest = version["teacher_digest"]
+    path = live.data_dir / "cache" / digest[:2] / f"{digest}.packed"
     assert path.stat().st_size > K * D * 4
     assert not list((live.data_dir / "cache").glob("stms-upload-*"))
 

@@ -142,6 +142,16 @@ def test_success_is_told_unless_it_shall_be_quiet(capsys):
             "student compact of class a is tuned: 25 landmarks, score 50.00 %, the best of 2 points",
         ),
         ("version_published", {"model": "m", "version": 2, "alias": None}, "published m version 2"),
+        (
+            "alias_not_moved",
+            {"alias": "latest", "version": 4},
+            "alias latest points to version 4: it was changed by hand after the job was submitted",
+        ),
+        (
+            "alias_not_moved",
+            {"alias": "latest", "version": None},
+            "alias latest was deleted: it was changed by hand after the job was submitted",
+        ),
         ("job_failed", {"message": "no"}, "job failed: no"),
         ("worker_took_over", {}, "worker took over"),
     ],

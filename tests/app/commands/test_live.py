@@ -239,3 +239,24 @@ def test_training_can_be_asked_for_as_json(ask, trained):
     accepted = ask("train", dataset, "--model", "third", "--json", "--no-wait", "--set", "publish=false")
     assert json.loads(accepted.stdout)["state"] in {"queued", "running"}
     assert ask("jobs", "wait", json.loads(accepted.stdout)["id"]).exit_code == 0
+
+
+def test_a_class_between_two_others_is_learnt_with_several_rejections(ask, tmp_path):
+    """A linear gSVM never says yes to the blob in the middle; a polytope of two pieces finds it."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 3)) + np.repeat([[0, 0, 0], [2, -2, 0], [4, -4, 0]], 100, axis=0)
+    table = [[*map("{:.4f}".format, row), "abc"[n // 100]] for n, row in enumerate(rows)]
+    file = tmp_path / "blobs.csv"
+    file.write_text("\n".join(map(",".join, table)), encoding="utf-8")
+    options = ["evaluation.test_fraction=0.3", "features.kind=linear", "student.method=polytope"]
+    options += ["student.pieces=2", 'evaluation.baselines=["gsvm"]']
+    parameters = [part for option in options for part in ("--set", option)]
+    job = json.loads(ask("train", str(file), "--model", "blobs", "--json", *parameters).stdout)
+    assert job["state"] == "succeeded"
+    students = json.loads(ask("jobs", "students", job["id"], "--json").stdout)
+    f1 = {row["method"]: row["metrics"]["f1"] for row in students if row["label"] == "b"}
+    assert f1["polytope"] > f1["teacher"] - 0.02
+    assert f1["gsvm"] < 0.5
+    answer = ask("query", "blobs", "b", "--row", "2,-2,0", "--explain")
+    assert answer.stdout.startswith("yes (score "), answer.stdout
+    assert ask("query", "blobs", "b", "--row", "0,0,0").stdout.startswith("no (score -")

@@ -78,3 +78,12 @@ def test_the_compression_ratio_is_bounded_for_large_outputs():
     with pytest.raises(TooLarge) as caught:
         decompress(packed, 1 << 30)
     assert caught.value.reason == "body_unpacks_too_far"
+
+
+def test_the_number_of_streams_in_a_body_is_bounded():
+    """Two million empty streams took 3 s of a core, and no rule of size saw them."""
+    empty = zlib.compress(b"")
+    assert decompress(empty * 10_000, LIMIT) == b""
+    with pytest.raises(TooLarge, match="10000") as caught:
+        decompress(empty * 1_000_000, 16 << 20)
+    assert caught.value.reason == "too_many_members"

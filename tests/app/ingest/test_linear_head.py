@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_safetensors_have_labels_in_their_metadata_or_as_a_table(safetensors: Ca
 
 
 def test_labels_are_read_by_blocks_too(npz: Save, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "_LABEL_ROWS", 2)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 30)
     assert list(read(npz({"weights": WEIGHTS, "labels": np.array(NAMES)}))[0].labels) == NAMES
     wrong = table(NAMES).copy()
     wrong[2, 0] = 0xFF
@@ -198,8 +199,37 @@ def test_a_head_over_a_limit_is_refused_by_its_header(npz: Save, limits: HeadLim
     assert caught.value.reason == code
 
 
-def test_too_many_labels_are_refused_unread(npz: Save):
-    assert error_of(npz(GOOD | {"labels": np.arange(101)}), TooLarge).reason == "too_many_classes"
+@pytest.mark.parametrize(
+    ("labels", "code", "most"),
+    [
+        (np.full(2_000_000, b"a"), "wrong_length", 2_000_000),
+        # Blocks are a few MiB, and a name that is too long ends the reading within its block.
+        (np.full(30_000, b"a" * 4096), "label_too_long", 20_000_000),
+    ],
+    ids=["many", "long"],
+)
+def test_labels_that_cannot_be_used_are_not_read_to_the_end(
+    tmp_path: Path, labels: Any, code: str, most: int
+):
+    path = tmp_path / "head.npz"
+    K = 2 if code == "wrong_length" else len(labels)
+    np.savez_compressed(path, weights=np.ones((K, 1), np.float32), labels=labels)
+    del labels
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest) as caught, head_file(path, HeadLimits(2 * 10**6, 10, 10**7)):
+            raise AssertionError("the head was accepted")
+        assert caught.value.faults[0].code == code
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < most
+
+
+def test_labels_that_are_not_unicode_are_refused(npz: Save):
+    """NumPy raises SystemError where they become text. Found by fuzzing."""
+    labels = np.array([97, 98, 0x110000], dtype=np.uint32).view("<U1")
+    assert error_of(npz(GOOD | {"labels": labels})).faults[0].code == "bad_encoding"
 
 
 def test_pickles_are_never_read(tmp_path: Path, npz: Save):

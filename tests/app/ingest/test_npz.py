@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import os
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,70 @@ def test_an_archive_that_would_inflate_beyond_the_limit_is_refused_before_it_doe
     assert len(content) < 50_000
     with pytest.raises(TooLarge):
         ingest(content, limits=DatasetLimits(10**6, 10**6, 10**6))
+
+
+def long_list(descr: str, length: int) -> bytes:
+    """An .npy array of ``length`` texts "a", a zip of which is a thousand times smaller."""
+    out = io.BytesIO()
+    np.lib.format.write_array_header_1_0(out, {"descr": descr, "fortran_order": False, "shape": (length,)})
+    return out.getvalue() + b"a".ljust(np.dtype(descr).itemsize, b"\0") * length
+
+
+@pytest.mark.parametrize(
+    ("name", "descr", "length", "code"),
+    [
+        ("y", "|S1", 2_000_000, "wrong_length"),
+        ("y", "|i1", 2_000_000, "wrong_length"),
+        ("y", "|S4000000", 4, "label_too_long"),
+        ("y", "<U1000000", 4, "label_too_long"),
+        ("y_test", "|S1", 2_000_000, "wrong_length"),
+        ("class_names", "|S1", 2_000_000, "wrong_length"),
+        ("feature_names", "|S1", 2_000_000, "wrong_length"),
+        ("X_shape", "|i1", 2_000_000, "bad_sparse"),
+    ],
+)
+def test_lists_that_fit_no_table_are_refused_before_they_are_decompressed(
+    ingest: Any, name: str, descr: str, length: int, code: str
+) -> None:
+    arrays = {"X": npy(np.zeros((4, 2))), "y": npy([0, 0, 1, 1])}
+    if name == "y_test":
+        arrays["X_test"] = arrays["X"]
+    if name == "X_shape":
+        arrays = {f"X_{part}": arrays["y"] for part in ("data", "indices", "indptr")} | {"y": arrays["y"]}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for entry, content in (arrays | {name: long_list(descr, length)}).items():
+            archive.writestr(f"{entry}.npy", content)
+    assert len(out.getvalue()) < 50_000
+    tracemalloc.start()
+    try:
+        assert code_of(ingest, out.getvalue()) == code
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+@pytest.mark.parametrize("code", [0x110000, 0xFFFFFFFF, 0xD800])
+@pytest.mark.parametrize("name", ["y", "class_names", "feature_names"])
+def test_text_that_is_not_unicode_is_refused(ingest: Any, name: str, code: int) -> None:
+    """NumPy reads such an array, and raises SystemError or UnicodeEncodeError later. Found by fuzzing."""
+    text = np.array([97, code, 97, code][: 2 if name == "feature_names" else 4], dtype=np.uint32).view("<U1")
+    content = npz(**({"X": np.zeros((4, 2)), "y": [0, 1, 0, 1]} | {name: text}))
+    assert code_of(ingest, content) == "bad_encoding"
+
+
+def test_a_name_of_an_entry_that_is_not_utf_8_is_refused(ingest: Any) -> None:
+    """zipfile raises UnicodeDecodeError. Found by fuzzing."""
+    content = npz(X=X, y=Y, größe=Y).replace("größe".encode(), b"gr\xff\xffe" + b"x" * 2)
+    assert code_of(ingest, content) == "unreadable_file"
+
+
+def test_the_memory_of_texts_is_checked_before_they_are_decompressed(ingest: Any) -> None:
+    content = npz(X=np.zeros((9000, 1)), y=np.full(9000, b"a".ljust(9000)))
+    with pytest.raises(TooLarge) as caught:
+        ingest(content, limits=DatasetLimits(10**4, 10, 90_000_000))
+    assert caught.value.reason == "table_too_large"
 
 
 def test_a_header_that_lies_about_its_size_is_refused(ingest: Any) -> None:

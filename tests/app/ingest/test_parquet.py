@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import time
 from typing import Any
 
 import numpy as np
@@ -112,3 +113,12 @@ def test_one_huge_label_repeated_is_never_unpacked(ingest: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
         ingest(content)
     assert caught.value.reason == "label_too_long"
+
+
+def test_many_columns_are_read_in_time_that_is_linear_in_their_number(ingest: Any) -> None:
+    columns = {f"c{position}": [0.0, 1.0, 2.0, 3.0] for position in range(20_000)}
+    content = file_of(columns | {"label": ["a", "a", "b", "b"]})
+    start = time.process_time()
+    train, _, _ = ingest(content, limits=DatasetLimits(10, 20_001, 10**8))
+    assert train.d == 20_000
+    assert time.process_time() - start < 15

@@ -3,7 +3,8 @@
 Usage: fake_solver.py PLAN LOG PARENT NICENESS WHEN. PLAN is a JSON file that may be changed between commands:
 prepare_seconds, student_seconds: how long each takes. fail_prepare: [code, message].
 die: {"prepare": n} or {"<class index>": n}, how many times to die there; counted in LOG.
-fail: {"<class index>": [code, message]}. large_teacher: its bytes, transferred as a file.
+fail: {"<class index>": [code, message]}. cache_full: how many writes of a preparation fail.
+large_teacher: its bytes, transferred as a file.
 LOG gets a line for each action.
 """
 
@@ -30,7 +31,7 @@ def log(line: str) -> None:
 
 
 def times_logged(line: str) -> int:
-    return sum(entry.startswith(f"{line} ") for entry in LOG.read_text(encoding="utf-8").splitlines())
+    return sum(f"{entry} ".startswith(f"{line} ") for entry in LOG.read_text(encoding="utf-8").splitlines())
 
 
 def maybe_die(where: str) -> None:
@@ -50,9 +51,15 @@ def send(kind: str, header: dict, *blobs: bytes) -> None:
 def prepare(targets: list[int], settings: dict) -> None:
     wanted = plan()
     send("progress", {"stage": "teacher", "done": 1, "total": 2, "objective": 1.0, "gap": 0.5})
-    time.sleep(wanted.get("prepare_seconds", 0))
-    log("prepare")
+    if not times_logged(f"prepare {os.getpid()}"):
+        time.sleep(wanted.get("prepare_seconds", 0))
+        log("prepare")
     maybe_die("prepare")
+    if "cache_full" in wanted:
+        log("write")
+        if times_logged("write") <= wanted["cache_full"]:
+            send("failed", {"code": "cache_full", "message": "Full.", "retryable": True})
+            return
     if "fail_prepare" in wanted:
         code, message = wanted["fail_prepare"]
         send("failed", {"code": code, "message": message})
@@ -62,10 +69,18 @@ def prepare(targets: list[int], settings: dict) -> None:
         for target in targets
     ]
     summary = {"objective": 1.5, "relative_gap": 1e-4, "iterations": 7, "seconds": 0.1, "status": "converged"}
-    report = {"summary": summary, "seconds": {}, "metrics": metrics, "threads": 1}
+    report = {
+        "summary": summary,
+        "seconds": {},
+        "metrics": metrics,
+        "threads": 1,
+        "features": {"kind": "linear"},
+    }
     transfers = [Transfer(b"preparation"), Transfer(b"teacher")]
     if "large_teacher" in wanted:
-        files = BlobCache(Path(settings["cache_dir"]), settings["cache_disk_bytes"])
+        files = BlobCache(
+            Path(settings["cache_dir"]), settings["cache_disk_bytes"], bytes.fromhex(settings["cache_key"])
+        )
         transfers[1] = Transfer.of(files, b"t" * wanted["large_teacher"])
     headers = {"transfers": [transfer.header for transfer in transfers]}
     send("prepared", report | headers, *(transfer.data or b"" for transfer in transfers))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.entities import Job, JobState, Priority
+from app.domain.entities import WAITING, Job, JobState, Priority
 from app.domain.errors import Overloaded
 from app.services.training import cancel_job, workers_of
 from app.settings import Settings
@@ -97,7 +97,7 @@ def test_the_units_of_a_key_are_limited(crowd: Service, solver: FakeSolver):
 
         def all_ended() -> bool:
             with crowd.store.read() as uow:
-                seen.add(uow.units.count_of_tenant("A"))
+                seen.add(uow.units.count_of_owner("default", "A"))
             return all(crowd.job(job).state.ended for job in jobs)
 
         wait_for(all_ended, 60.0)
@@ -106,12 +106,12 @@ def test_the_units_of_a_key_are_limited(crowd: Service, solver: FakeSolver):
 
 
 def test_the_queued_jobs_of_a_key_are_limited(crowd: Service):
-    crowd.settings.max_queued_jobs_per_key = 2
+    crowd.settings.max_unfinished_jobs_per_key = 2
     for _ in range(2):
         crowd.submit(created_by="A")
     with pytest.raises(Overloaded) as refused:
         crowd.submit(created_by="A")
-    assert refused.value.reason == "too_many_queued_jobs"
+    assert refused.value.reason == "too_many_unfinished_jobs"
     crowd.submit(created_by="B")
 
 
@@ -139,4 +139,31 @@ def test_a_heartbeat_reports_the_unit_and_its_job(crowd: Service, solver: FakeSo
         wait_for(lambda: not reported_units())
         assert workers_of(crowd.store, [crowd.job(job)]) == {job.id: ()}
     with crowd.store.read() as uow:
-        assert uow.units.count_of_tenant("me") == 0
+        assert uow.units.count_of_owner("default", "me") == 0
+
+
+@pytest.mark.long
+def test_a_job_starts_beside_64_large_jobs_of_another_key(crowd: Service, solver: FakeSolver):
+    """At 20ce477 the large jobs took all 64 coordinators, and the small job waited for the end of one."""
+    solver.plan(student_seconds=0.03)
+    with crowd.worker(solver):
+        large = [crowd.submit(created_by="A") for _ in range(64)]
+        wait_for(lambda: sum(is_running(crowd, job) for job in large) >= 1)
+        small = crowd.submit(created_by="B", classes=["c1", "c2"])
+        assert small.stage == "queued"
+        assert crowd.ended(small, 30.0).state is JobState.SUCCEEDED
+        states = [crowd.job(job) for job in large]
+        assert sum(job.stage == WAITING for job in states) == 48
+        for job in reversed(large):
+            cancel_job(crowd.store, crowd.queue, job.id)
+        crowd.ended(large[0])
+
+
+def test_running_jobs_count_towards_the_limit_of_a_key(crowd: Service):
+    crowd.settings.max_unfinished_jobs_per_key = 1
+    job = crowd.submit(created_by="A")
+    with crowd.store.begin() as uow:
+        uow.jobs.move(job.id, JobState.RUNNING)
+    with pytest.raises(Overloaded) as refused:
+        crowd.submit(created_by="A")
+    assert refused.value.reason == "too_many_unfinished_jobs"

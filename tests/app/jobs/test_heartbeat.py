@@ -81,13 +81,12 @@ def test_heartbeats_are_stored_and_dead_peers_taken_over(store: Store):
     assert took[0] == ["dead"]
 
 
-def test_a_worker_observes_its_peers_again_after_a_freeze(store: Store, monkeypatch):
+def test_a_worker_observes_its_peers_again_after_a_freeze(store: Store):
     with store.begin() as uow:
         uow.workers.beat(worker("peer", 1.0))
     took = Takeovers()
-    mine = heartbeat(store, took, interval=1.0, timeout=5.0)
     clock = [1000.0]
-    monkeypatch.setattr("app.jobs.heartbeat.time.monotonic", lambda: clock[0])
+    mine = heartbeat(store, took, interval=1.0, timeout=5.0, clock=lambda: clock[0])
     mine.beat()
     mine.check_peers()
     clock[0] += 60.0
@@ -138,14 +137,14 @@ def test_a_worker_marked_as_lost_is_informed_and_stops_its_heartbeat(store: Stor
     mine.beat()
     mine.start()
     with store.begin() as uow:
-        assert uow.workers.mark_lost("me", 5.0)
+        assert uow.workers.mark_lost("me")
     try:
         assert lost.wait(20.0)
     finally:
         mine.stop()
     with store.read() as uow:
         (row,) = uow.workers.all()
-    assert row.lost_at == 5.0
+    assert row.lost_at is not None
     # A worker that starts under the same name is listed again.
     heartbeat(store, Takeovers()).beat()
     with store.read() as uow:
@@ -167,9 +166,9 @@ def test_a_worker_that_is_no_longer_listed_is_lost(store: Store):
 def test_one_of_several_peers_marks_a_worker_as_lost_unless_its_heartbeat_has_changed(store: Store):
     with store.begin() as uow:
         uow.workers.beat(worker("peer", 1.0))
-        assert not uow.workers.mark_lost("peer", 9.0, 0.5)
-        assert uow.workers.mark_lost("peer", 9.0, 1.0)
-        assert not uow.workers.mark_lost("peer", 9.0, 1.0)
+        assert not uow.workers.mark_lost("peer", 0.5)
+        assert uow.workers.mark_lost("peer", 1.0)
+        assert not uow.workers.mark_lost("peer", 1.0)
 
 
 def test_a_heartbeat_that_never_started_can_be_stopped(sqlite_store: Store):

@@ -84,7 +84,6 @@ def test_an_active_job_is_not_changed(service, engine, status, states):
     ("workflow", "code", "words"),
     [
         (WorkflowState("ERROR", "boom"), "internal_error", "boom"),
-        (WorkflowState("SUCCESS", None), "internal_error", "without a result"),
         (WorkflowState("MAX_RECOVERY_ATTEMPTS_EXCEEDED", None), "too_many_restarts", "too often"),
     ],
 )
@@ -94,6 +93,23 @@ def test_an_unfinished_job_whose_workflow_has_ended_fails(service, engine, workf
     job = service.job(job)
     assert (job.state, job.error_code) == (JobState.FAILED, code)
     assert words in job.error_message
+
+
+def test_a_job_without_the_result_that_its_workflow_had_is_tried_again_but_not_for_ever(service, engine):
+    """After a power cut or a restore the engine's database may be newer than the service's."""
+    job = a_job(service, engine, WorkflowState("SUCCESS", None), JobState.RUNNING)
+    reconciler = Reconciler(service.store, engine)
+    for attempt in (1, 2, 3):
+        reconciler.check_jobs()
+        job = service.job(job)
+        assert (job.state, job.attempt, job.error_code) == (JobState.QUEUED, attempt, None)
+        reconciler.check_jobs()
+        assert engine.enqueued[-1] == job.workflow_id == f"{job.id}.{attempt}"
+        engine.known[job.workflow_id] = WorkflowState("SUCCESS", None)
+    reconciler.check_jobs()
+    job = service.job(job)
+    assert (job.state, job.error_code) == (JobState.FAILED, "records_lost")
+    assert [data["code"] for _, data in service.events(job, "job_restarted")] == ["records_lost"] * 3
 
 
 def test_a_job_whose_workflow_was_cancelled_is_cancelled(service, engine):

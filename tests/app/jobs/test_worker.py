@@ -18,6 +18,7 @@ from dbos import error as dbos_error
 from app.domain.entities import JobState
 from app.domain.entities import Worker as WorkerRow
 from app.domain.errors import Unavailable
+from app.jobs import reconciler, takeover
 from app.jobs import worker as module
 from app.jobs.engine.client import DbosQueue
 from app.jobs.engine.config import engine_url, quiet_engine_log
@@ -192,14 +193,33 @@ def test_a_lost_worker_is_listed_for_a_minute(service, solver, monkeypatch):
     with service.worker(solver):
         wait_for(lambda: lost() == ["ghost"])
         assert names() == ["ghost", "local-0"]
-        monkeypatch.setattr(module, "_LISTED_SECONDS", 0.0)
+        monkeypatch.setattr(takeover, "_LISTED_SECONDS", 0.0)
         wait_for(lambda: names() == ["local-0"])
+
+
+def test_work_that_was_claimed_and_never_started_is_queued_again(service, solver, monkeypatch):
+    """The simulation found it: the connection broke while a claim committed, and the job waited for ever."""
+    monkeypatch.setattr(reconciler, "_OWN_WORK_SECONDS", 0.1)
+    monkeypatch.setattr(reconciler, "_POLL_SECONDS", 0.2)
+    with service.worker(solver) as worker:
+        job = service.ended(service.submit())
+        wait_for(lambda: service.queue.states([job.workflow_id])[job.workflow_id].ended)
+        with sqlite3.connect(service.settings.data_dir / "jobs.sqlite", timeout=30) as connection:
+            claimed = "UPDATE workflow_status SET status = 'PENDING', executor_id = ? WHERE workflow_uuid = ?"
+            connection.execute(claimed, (worker.executor_id, job.workflow_id))
+        connection.close()
+        wait_for(lambda: service.queue.states([job.workflow_id])[job.workflow_id].ended)
+    assert service.job(job) == job
 
 
 def test_dbos_gets_plain_urls(tmp_path):
     assert engine_url(Settings(data_dir=tmp_path)) == f"sqlite:///{tmp_path / 'jobs.sqlite'}"
     address = "postgresql+psycopg://u:p%40ss@h/d"
-    assert engine_url(Settings(data_dir=tmp_path, database_url=address)) == "postgresql://u:p%40ss@h/d"
+    assert engine_url(Settings(data_dir=tmp_path, database_url=address)) == (
+        "postgresql://u:p%40ss@h/d?target_session_attrs=read-write"
+    )
+    address = "postgresql://h,i/d?target_session_attrs=any"
+    assert engine_url(Settings(data_dir=tmp_path, database_url=address)) == address, "the address decides"
 
 
 def test_the_log_of_dbos_gets_one_handler():

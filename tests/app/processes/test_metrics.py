@@ -160,7 +160,7 @@ def test_the_longest_name_of_a_model_is_a_label():
     metrics = Metrics()
     metrics.answered("m" * 100, 1, 0.001)
     assert metrics.counts()["m" * 100].rows == 1
-    metrics.answered("m" * 200, 1, 0.001)
+    metrics.answered("m" * 208, 1, 0.001)
     assert metrics.counts()[OVERFLOW_LABEL].rows == 1
 
 

@@ -266,6 +266,9 @@ def test_a_child_that_never_ran_has_ended():
 # The real command
 
 
+KEYLESS = {"STMS_REQUIRE_KEYS": "false"}
+
+
 class Service:
     """`stms api --api-processes 2` in a process of its own."""
 
@@ -279,7 +282,10 @@ class Service:
         command = [sys.executable, "-m", "app.cli", "api", "--api-processes", "2", "--data-dir", str(folder)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, "--port", str(self.port)], env=inherited | settings, stdout=log, stderr=log
+                [*command, "--port", str(self.port)],
+                env=inherited | KEYLESS | settings,
+                stdout=log,
+                stderr=log,
             )
 
     def wait(self) -> None:
@@ -348,7 +354,8 @@ class LoadGenerator:
     async def _ask(self, number: int) -> None:
         body = json.dumps({"x": [2.0, 0.0, 0.0]}).encode()
         head = (
-            f"POST /v1/models/pets/classes/a:query HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            "POST /v1/models/pets/classes/a:query HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
         )
         writer = None
         while not self.stop.is_set():

@@ -80,7 +80,9 @@ class Client:
 @contextlib.asynccontextmanager
 async def connected(max_connections: int = 10) -> AsyncIterator[Client]:
     app = Application()
-    async with running(app=app, max_connections=max_connections, fast_path=FastPath(app.respond)) as up:
+    fast_path = FastPath(app.respond)
+    fast_path.caller_of = lambda _headers: "key_a"
+    async with running(app=app, max_connections=max_connections, fast_path=fast_path) as up:
         yield Client(up, *await up.connect())
 
 
@@ -268,7 +270,12 @@ def test_connection_limits_apply_to_the_fast_path():
     async def story() -> None:
         async with connected(max_connections=4) as client:
             port = client.writer.get_extra_info("peername")[1]
-            others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+            assert (await client.ask(QUICK))[1] == b"short"
+            others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            for reader, writer in others:
+                writer.write(QUICK)
+                assert (await read_response(reader)).body == b"short"
+            others.append(await asyncio.open_connection("127.0.0.1", port))
             assert (await client.ask(QUICK))[1] == b"short"
             reader, writer = others[-1]
             writer.write(QUICK)

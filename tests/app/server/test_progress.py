@@ -4,7 +4,43 @@ from __future__ import annotations
 
 import pytest
 
-from app.server.progress import BODY_SECONDS, HEAD_SECONDS, MIN_RATE, READ_SECONDS, ProgressClock, WaitingFor
+from app.server.progress import (
+    BODY_SECONDS,
+    HEAD_SECONDS,
+    MIN_RATE,
+    READ_SECONDS,
+    UNREAD_SECONDS,
+    WHOLE_BODY_RATE,
+    WHOLE_BODY_SECONDS,
+    ProgressClock,
+    WaitingFor,
+)
+
+
+def test_a_body_just_above_the_minimum_rate_has_a_deadline():
+    """A megabyte at 620 bytes/s would hold its place for half an hour."""
+    clock, request = ProgressClock(), object()
+    ended = next(
+        second for second in range(3600) if clock.is_too_slow(WaitingFor.BODY, request, 620 * second, second)
+    )
+    assert WHOLE_BODY_SECONDS < ended < WHOLE_BODY_SECONDS + 3
+
+
+def test_a_large_body_may_take_long_and_time_in_which_the_server_does_not_read_is_not_counted():
+    clock, request = ProgressClock(), object()
+    for second in range(3600):
+        assert not clock.is_too_slow(WaitingFor.BODY, request, 2 * WHOLE_BODY_RATE * second, second)
+    size = 2 * WHOLE_BODY_RATE * 3600
+    assert not clock.is_too_slow(None, request, size, 3600)
+    assert not clock.is_too_slow(WaitingFor.BODY, request, size, 10_000)
+    assert not clock.is_too_slow(WaitingFor.BODY, request, size + MIN_RATE * 5, 10_005)
+
+
+def test_the_rest_of_a_body_has_a_fixed_time_after_its_response():
+    clock, request = ProgressClock(), object()
+    assert not clock.is_too_slow(WaitingFor.UNREAD, request, 0, 0.0)
+    assert not clock.is_too_slow(WaitingFor.UNREAD, request, 10**9, UNREAD_SECONDS - 0.1)
+    assert clock.is_too_slow(WaitingFor.UNREAD, request, 10**10, UNREAD_SECONDS)
 
 
 @pytest.mark.parametrize("waiting_for", [WaitingFor.HEAD, WaitingFor.NEXT])
@@ -39,11 +75,11 @@ def test_another_request_another_phase_and_a_pause_start_a_new_period():
     assert not clock.is_too_slow(WaitingFor.HEAD, first, 0, 0.0)
     assert not clock.is_too_slow(WaitingFor.HEAD, second, 0, late)
     assert not clock.is_too_slow(WaitingFor.BODY, second, 0, 2 * late)
-    assert not clock.is_too_slow(None, second, 0, 3 * late)
+    assert not clock.is_too_slow(None, second, 0, 2 * late + 1)
     assert not clock.is_too_slow(WaitingFor.BODY, second, 0, 4 * late)
     clock.restart()
-    assert not clock.is_too_slow(WaitingFor.BODY, second, 0, 5 * late)
-    assert clock.is_too_slow(WaitingFor.BODY, second, 0, 6 * late)
+    assert not clock.is_too_slow(WaitingFor.BODY, second, 0, 4 * late + 5)
+    assert clock.is_too_slow(WaitingFor.BODY, second, 0, 4 * late + 5 + BODY_SECONDS)
 
 
 def test_idle_time_counts_from_the_first_idle_moment():

@@ -21,7 +21,7 @@ HEAD = b"POST /x HTTP/1.1\r\nHost: x\r\n"
 @pytest.fixture(autouse=True)
 def _short_timeouts(monkeypatch):
     monkeypatch.setattr(server, "TIMEOUT_CHECK_SECONDS", 0.1)
-    for name in ("HEAD_SECONDS", "BODY_SECONDS", "READ_SECONDS"):
+    for name in ("HEAD_SECONDS", "BODY_SECONDS", "READ_SECONDS", "UNREAD_SECONDS"):
         monkeypatch.setattr(progress, name, 0.5)
 
 
@@ -99,7 +99,7 @@ def test_a_body_at_the_minimum_rate_is_accepted():
     run(story)
 
 
-def test_a_slow_body_is_timed_out_after_an_early_response_too():
+def test_the_rest_of_a_body_is_timed_out_after_an_early_response():
     async def story() -> None:
         async with running() as up:
             reader, writer = await up.connect()
@@ -108,7 +108,7 @@ def test_a_slow_body_is_timed_out_after_an_early_response_too():
             [response] = parse_responses(await asyncio.wait_for(reader.read(), 10))
             assert (response.status, response.body) == (200, b"no")
             dripping.cancel()
-            assert up.refused == {"slow_body": 1}
+            assert up.refused == {"unread_body": 1}
 
     run(story)
 

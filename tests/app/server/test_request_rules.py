@@ -41,6 +41,7 @@ def test_a_head_within_the_rules_passes(headers, version: str, is_chunked: bool)
         (400, "malformed_request", [], b"/x", "1.1"),
         (400, "malformed_request", [HOST, HOST], b"/x", "1.1"),
         (400, "malformed_request", [HOST, KEY, KEY], b"/x", "1.1"),
+        (400, "malformed_request", [HOST, (b"x-api-key", b"a"), (b"x-api-key", b"b")], b"/x", "1.1"),
         (400, "malformed_request", [HOST, CHUNKED, CHUNKED], b"/x", "1.1"),
         (400, "malformed_request", [HOST, (b"transfer-encoding", b"gzip, chunked")], b"/x", "1.1"),
         (400, "malformed_request", [HOST, (b"transfer-encoding", b"identity")], b"/x", "1.1"),

@@ -235,6 +235,42 @@ def test_too_many_connections_get_429_and_beyond_the_hard_limit_they_wait(monkey
     run(story)
 
 
+def test_a_full_server_closes_connections_without_a_key_for_new_ones():
+    async def story() -> None:
+        async with running(max_connections=4) as up:
+            known = [await up.connect() for _ in range(2)]
+            silent = await up.connect()
+            asking = await up.connect()
+            for reader, writer in known:
+                assert (await ask(reader, writer)).status == 200
+            assert (await ask(*asking, "/stranger")).status == 200
+            for gone in (silent, asking):
+                known.append(await up.connect())
+                assert (await ask(*known[-1])).status == 200
+                assert await gone[0].read() == b"", "the oldest without a key is closed"
+            assert (await ask(*await up.connect())).status == 429, "all have keys"
+            for reader, writer in known:
+                assert (await ask(reader, writer)).status == 200
+            assert up.refused == {"connections_evicted": 2, "connections": 1}
+
+    run(story)
+
+
+def test_one_key_keeps_no_more_than_its_share_of_the_connections_of_a_full_server():
+    async def story() -> None:
+        async with running(max_connections=4, key_share=0.5) as up:
+            held = [await up.connect() for _ in range(4)]
+            for reader, writer in held:
+                assert (await ask(reader, writer)).status == 200
+            for number in (2, 3):
+                assert (await ask(*await up.connect())).status == 200
+                assert await held[number][0].read() == b""
+            for reader, writer in held[:2]:
+                assert (await ask(reader, writer)).status == 200
+
+    run(story)
+
+
 def test_an_endless_head_is_refused():
     async def story() -> None:
         async with running() as up:

@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import uvloop
@@ -26,7 +27,8 @@ class Echo:
     """An application that responds with the request body.
 
     At /slow it waits for `proceed`, at /large it responds with 30 MB, and at /early it responds before it has
-    read the body. aborted: requests whose body ended early. cancelled: requests that were cancelled.
+    read the body. All requests have the same API key, except those to /stranger. aborted: requests whose body
+    ended early. cancelled: requests that were cancelled.
     """
 
     def __init__(self) -> None:
@@ -47,6 +49,8 @@ class Echo:
                 await send({"type": message})
             return None
         self.scopes.append(scope)
+        if scope["path"] != "/stranger":
+            scope["state"]["caller"] = SimpleNamespace(id="key_a")
         if scope["path"] == "/early":
             return await self._respond(send, b"no")
         body, more = b"", True

@@ -55,7 +55,7 @@ def stored_head(store: Store, files: BlobCache, version: Any) -> PackedHead:
 
 
 def test_a_head_becomes_the_next_version_of_its_model(store: Store, files: BlobCache, import_: Import):
-    version, created = import_(extra={"bias": np.array([1.0, 2, 3])})
+    version, created, _ = import_(extra={"bias": np.array([1.0, 2, 3])})
     assert created
     assert models.get_version(store, "faces", "latest") == version
     assert (version.version, version.method, version.columns, version.class_count) == (1, "head", 4, 3)
@@ -66,13 +66,13 @@ def test_a_head_becomes_the_next_version_of_its_model(store: Store, files: BlobC
     np.testing.assert_array_equal(head.bias, [1, 2, 3])
     assert head.threshold is None
     assert list(head.labels) == NAMES
-    again, _ = import_(WEIGHTS + 1, alias=None)
+    again, *_ = import_(WEIGHTS + 1, alias=None)
     assert again.version == 2
     assert models.get_version(store, "faces", "latest") == version
 
 
 def test_imported_students_keep_their_thresholds(store: Store, files: BlobCache, import_: Import):
-    version, _ = import_(extra={"thresholds": np.array([0.5, 1, 2])}, kind="linear", alias="live")
+    version, *_ = import_(extra={"thresholds": np.array([0.5, 1, 2])}, kind="linear", alias="live")
     head = stored_head(store, files, version)
     assert version.method == "linear"
     assert head.threshold is not None
@@ -83,14 +83,12 @@ def test_imported_students_keep_their_thresholds(store: Store, files: BlobCache,
 def test_importing_the_same_content_returns_the_existing_version(
     store: Store, import_: Import, tmp_path: Path
 ):
-    first, _ = import_()
+    first = import_().version
     import_(WEIGHTS * 2)
     path = tmp_path / "head.npz"
     np.savez(path, weight=WEIGHTS, labels=np.array(NAMES), bias=np.zeros(3))
-    found, created = import_head(
-        store, BlobCache(tmp_path / "other", 2**30), path, model="faces", limits=LIMITS
-    )
-    assert (found, created) == (first, False)
+    known = import_head(store, BlobCache(tmp_path / "other", 2**30), path, model="faces", limits=LIMITS)
+    assert known == (first, False, None)
     assert models.get_version(store, "faces", "latest").version == 2, "no alias is moved"
     assert import_(kind="linear")[1]
     assert import_(model="other")[0].version == 1
@@ -98,14 +96,14 @@ def test_importing_the_same_content_returns_the_existing_version(
 
 
 def test_the_same_head_published_concurrently_is_returned(import_: Import, monkeypatch: pytest.MonkeyPatch):
-    first, _ = import_()
+    first = import_().version
     monkeypatch.setattr(head_import, "_known", lambda store, wanted: None)
-    assert import_() == (first, False)
+    assert import_() == (first, False, None)
 
 
 def test_many_classes_are_not_listed_with_the_version(store: Store, files: BlobCache, import_: Import):
     names = [f"person {number}" for number in range(models.LISTED_CLASSES + 1)]
-    version, _ = import_(np.ones((len(names), 2)), names)
+    version, *_ = import_(np.ones((len(names), 2)), names)
     assert (version.classes, version.class_count) == ((), len(names))
     listed, more = models.list_classes(store, files, version, limit=3, after=997)
     assert (listed, more) == ([(998, "person 998"), (999, "person 999"), (1000, "person 1000")], False)
@@ -135,7 +133,7 @@ def test_an_invalid_head_leaves_no_rows(store: Store, files: BlobCache, import_:
     assert [path for path in files.folder.iterdir() if path.is_file()] == []
     with store.read() as uow:
         assert uow.connection.execute(sa.select(blobs)).all() == []
-        assert uow.models.names(limit=10) == ([], False)
+        assert uow.models.numbers(limit=10) == []
 
 
 def test_an_interrupted_import_is_invisible_and_can_be_repeated(
@@ -148,7 +146,7 @@ def test_an_interrupted_import_is_invisible_and_can_be_repeated(
     with pytest.raises(Unavailable):
         import_()
     with store.read() as uow:
-        assert uow.models.names(limit=10) == ([], False)
+        assert uow.models.numbers(limit=10) == []
         unfinished = uow.connection.execute(sa.select(blobs.c.complete)).scalars().all()
     assert unfinished == [False, False]
     monkeypatch.undo()
@@ -161,5 +159,5 @@ def test_a_head_of_several_transactions_is_read_back_complete(
     monkeypatch.setattr(head_import, "LARGE_CHUNK_BYTES", 1000)
     monkeypatch.setattr(large_blobs, "_CHUNKS_PER_TRANSACTION", 2)
     weights = np.random.default_rng(0).standard_normal((500, 33))
-    version, _ = import_(weights, [f"c{number}" for number in range(500)])
+    version, *_ = import_(weights, [f"c{number}" for number in range(500)])
     np.testing.assert_array_equal(stored_head(store, files, version).weights, weights)

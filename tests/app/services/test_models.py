@@ -58,10 +58,10 @@ def publish(store: Store, add_job: Any) -> Publish:
 def test_a_reference_names_a_version_by_alias_by_number_or_by_default(store: Store, publish: Publish) -> None:
     first, second = publish(), publish(alias="next")
     with store.read() as uow:
-        assert models.resolve(uow, "digits") == first
-        assert models.resolve(uow, "digits@latest") == first
-        assert models.resolve(uow, "digits@next") == second
-        assert models.resolve(uow, "digits@2") == second
+        assert models.resolve(uow.models, "digits") == first
+        assert models.resolve(uow.models, "digits@latest") == first
+        assert models.resolve(uow.models, "digits@next") == second
+        assert models.resolve(uow.models, "digits@2") == second
     assert models.get_version(store, "digits", 2) == models.get_version(store, "digits", "next") == second
 
 
@@ -69,7 +69,7 @@ def test_without_the_alias_latest_a_bare_name_is_the_newest_version(store: Store
     publish(alias=None)
     newest = publish(alias=None)
     with store.read() as uow:
-        assert models.resolve(uow, "digits") == newest
+        assert models.resolve(uow.models, "digits") == newest
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_without_the_alias_latest_a_bare_name_is_the_newest_version(store: Store
 def test_an_unknown_reference_is_not_found(store: Store, publish: Publish, reference: str, code: str) -> None:
     publish()
     with store.read() as uow, pytest.raises(NotFound) as caught:
-        models.resolve(uow, reference)
+        models.resolve(uow.models, reference)
     assert caught.value.reason == code
 
 
@@ -106,7 +106,7 @@ def test_a_job_publishes_one_version(store: Store, publish: Publish) -> None:
             metrics={},
         )
     assert again == version
-    assert models.get_model(store, "digits")[0] == [version]
+    assert models.get_model(store, "digits", limit=10).versions == [version]
 
 
 def test_models_and_their_aliases_are_listed(store: Store, publish: Publish) -> None:
@@ -114,11 +114,11 @@ def test_models_and_their_aliases_are_listed(store: Store, publish: Publish) -> 
     publish("a")
     listed, more = models.list_models(store, limit=1)
     assert ([item.model for item in listed], more) == (["a"], True)
-    versions, aliases = models.get_model(store, "b")
-    assert len(versions) == 1
-    assert [(alias.alias, alias.version) for alias in aliases] == [("latest", 1)]
+    page = models.get_model(store, "b", limit=10)
+    assert (len(page.versions), page.has_more) == (1, False)
+    assert [(alias.alias, alias.version) for alias in page.aliases] == [("latest", 1)]
     with pytest.raises(NotFound):
-        models.get_model(store, "none")
+        models.get_model(store, "none", limit=10)
 
 
 def test_moving_an_existing_alias_requires_its_revision(store: Store, publish: Publish) -> None:

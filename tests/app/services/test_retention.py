@@ -17,6 +17,7 @@ from app.services.models import delete_version
 from app.services.retention import Cleaned, Cleaner, clean, delete_job, what_to_clean
 from app.settings import Settings
 from app.store.large_blobs import put_large
+from app.store.repositories.audit import _new_id as audit_id
 from app.store.tables import (
     audit_log,
     blobs,
@@ -148,7 +149,9 @@ def test_idempotency_keys_and_audit_records_are_deleted_when_they_are_old(store:
     age(store, 8 * DAY)
     with store.begin() as uow:
         uow.jobs.add_idempotency_key("me", "b", "0" * 64, "job_b")
-        uow.connection.execute(sa.update(audit_log).values(at=time.time() - 11 * DAY))
+        old = time.time() - 11 * DAY
+        # Ids of audit records sort by time.
+        uow.connection.execute(sa.update(audit_log).values(at=old, id=audit_id(old)))
         uow.audit.append("key.create", "key_2")
     assert what_to_clean(store, SETTINGS) == clean(store, SETTINGS) == Cleaned(requests=1, audit=1)
     with store.read() as uow:
@@ -219,11 +222,11 @@ def test_the_number_of_a_deleted_version_is_not_reused(store: Store, add_job: An
         for number, job_id in enumerate(made, 1):
             publish(uow, job_id, number)
         publish(uow, None, 1, "faces")
-        clock = uow.models.revision()
+        clock = uow.registry.revision()
     delete_version(store, "digits", 2)
     delete_version(store, "faces", 1)
     with store.begin() as uow:
-        assert uow.models.revision() == clock + 2
+        assert uow.registry.revision() == clock + 2
         assert uow.jobs.get(made[1]).version is None
         assert uow.models.next_version("digits") == 3
         assert uow.models.newest("faces") is None

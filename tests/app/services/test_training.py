@@ -279,7 +279,7 @@ def test_a_retry_keeps_what_is_finished(store, queue, dataset):
         digest, _ = uow.blobs.put([b"preparation"])
         uow.jobs.change(job.id, preparation_digest=digest)
         uow.jobs.move(job.id, JobState.FAILED, error_code="x", error_message="y")
-    again = retry_job(store, queue, job.id)
+    again = retry_job(store, queue, job.id, Settings())
     assert (again.state, again.attempt) == (JobState.QUEUED, 1)
     assert (again.progress_done, again.progress_total) == (2, 4)
     assert (again.error_code, again.error_message, again.finished_at, again.started_at) == (None,) * 4
@@ -299,7 +299,7 @@ def test_only_an_ended_job_with_something_missing_is_retried(store, queue, datas
     job, _ = submit(store, queue, dataset)
     set_state(store, job, *states)
     with pytest.raises(Conflict) as conflict:
-        retry_job(store, queue, job.id)
+        retry_job(store, queue, job.id, Settings())
     assert conflict.value.reason == "job_not_retriable"
 
 
@@ -314,8 +314,8 @@ def test_a_job_without_its_data_set_is_not_retried(store, queue, dataset):
     with store.begin() as uow:
         uow.datasets.delete(test.id)
     with pytest.raises(NotFound):
-        retry_job(store, queue, other.id)
-    assert retry_job(store, queue, job.id).state is JobState.QUEUED
+        retry_job(store, queue, other.id, Settings())
+    assert retry_job(store, queue, job.id, Settings()).state is JobState.QUEUED
 
 
 def test_jobs_are_listed_newest_first_in_pages(store, queue, dataset):
@@ -458,3 +458,20 @@ def test_a_job_that_changes_state_during_cancellation_is_checked_again(store, qu
 
     monkeypatch.setattr(Jobs, "move", overtaken)
     assert cancel_job(store, queue, job.id).state is JobState.CANCELLED
+
+
+def test_a_job_that_fits_into_no_worker_is_refused(store, queue):
+    wide = add_dataset(store, rows=5_000_000)
+    spec = TrainingSpec.model_validate({"features": {"kind": "nystroem", "n_components": 20_000}})
+    job, _ = submit(store, queue, wide, spec=spec)
+    assert job.state is JobState.QUEUED, "without workers nothing is known"
+    with store.begin() as uow:
+        uow.workers.beat(Worker("small", "host", 1, 1.0, uow.workers.clock(), solver_bytes=2 * 10**9))
+    with pytest.raises(Unprocessable, match=r"at least 803\.2 GB of memory") as refused:
+        submit(store, queue, wide, spec=spec)
+    assert refused.value.reason == "not_enough_memory"
+    assert refused.value.faults[0].field == "hyperparameters.features.n_components"
+    submit(store, queue, wide, spec=TrainingSpec())
+    with store.begin() as uow:
+        uow.workers.beat(Worker("large", "host", 2, 1.0, uow.workers.clock(), solver_bytes=10**12))
+    submit(store, queue, wide, spec=spec)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
@@ -14,9 +16,11 @@ import pytest
 from app.domain.entities import ModelVersion
 from app.domain.errors import NotFound, Unavailable
 from app.serving import cache as cache_module
+from app.serving import references as references_module
 from app.serving.cache import ModelCache
 from app.serving.loader import ModelSource
 from app.serving.lru import LruCache, Part
+from app.serving.references import References
 from app.serving.servable import make_servable
 from benchmarks.published import linear_student, linear_teacher
 from core.packed import PackedHead, PackedLabels, PackedStudent, PackedTeacher, RbfBasis
@@ -41,6 +45,7 @@ class Shelf(ModelSource):
         self.size = 100
         self.error: Exception | None = None
         self.near: set[str] = set()
+        self.damaged: set[tuple[int, str]] = set()
         self.maps: dict[str, RbfBasis] = {}
         self.gate = threading.Event()
         self.gate.set()
@@ -53,7 +58,6 @@ class Shelf(ModelSource):
         return found
 
     def resolve_all(self, references: Iterable[str]) -> dict[str, ModelVersion]:
-        self._read("all")
         found = {reference: self._meant(reference) for reference in references}
         return {reference: version for reference, version in found.items() if version is not None}
 
@@ -64,6 +68,8 @@ class Shelf(ModelSource):
 
     def student(self, found: ModelVersion, label: str) -> tuple[PackedStudent, int]:
         self._read((found.version, label))
+        if (found.version, label) in self.damaged:
+            raise Unavailable("The student is damaged in the database.")
         if label not in self.classes[found.version]:
             raise NotFound(f"There is no class {label}.")
         student = linear_student(label, [float(found.version), 0.0])
@@ -94,15 +100,43 @@ def shelf() -> Shelf:
     return Shelf()
 
 
-def run(shelf: Shelf, story: Callable[[ModelCache], Coroutine[Any, Any, Any]], budget: int = 10_000) -> Any:
+def run(
+    shelf: Shelf,
+    story: Callable[[ModelCache], Coroutine[Any, Any, Any]],
+    budget: int = 10_000,
+    move_seconds: float = 60.0,
+) -> Any:
     async def main() -> Any:
-        cache = ModelCache(shelf, budget=budget, serve=make_servable)
+        cache = ModelCache(shelf, budget=budget, serve=make_servable, move_seconds=move_seconds)
         try:
             return await story(cache)
         finally:
             cache.close()
 
     return asyncio.run(main())
+
+
+async def refresh(cache: ModelCache, shelf: Shelf, since: float = 0.0) -> None:
+    """As the refresher: resolve the references to the model, begin their moves and wait for them."""
+    follow(cache, shelf, since)
+    await cache.settle("default/pets")
+
+
+def follow(cache: ModelCache, shelf: Shelf, since: float = 0.0) -> None:
+    references = cache.begin_refresh(["default/pets"])
+    cache.follow(references, shelf.resolve_all(references), since)
+
+
+def slowly(shelf: Shelf, number: int) -> threading.Event:
+    """Have students of one version wait for the event that is returned."""
+    quick, go_on = shelf.student, threading.Event()
+
+    def student(found: ModelVersion, label: str) -> tuple[PackedStudent, int]:
+        assert found.version != number or go_on.wait(10)
+        return quick(found, label)
+
+    shelf.student = student  # type: ignore[method-assign]
+    return go_on
 
 
 def test_a_student_is_loaded_once(shelf: Shelf):
@@ -158,7 +192,7 @@ def test_unknown_names_are_cached_for_a_second(shelf: Shelf, monkeypatch: pytest
             with pytest.raises(NotFound):
                 await cache.student("pets", "bird")
         assert shelf.reads == ["cars", "pets", (1, "bird")]
-        await cache.refresh()
+        await refresh(cache, shelf)
         with pytest.raises(NotFound):
             await cache.student("cars", "cat")
         assert shelf.reads[-1] == "cars"
@@ -202,7 +236,7 @@ def test_a_moved_reference_is_preloaded_before_queries_use_it(shelf: Shelf):
         await cache.teacher("pets")
         shelf.publish(2)
         shelf.gate.clear()
-        refreshing = asyncio.create_task(cache.refresh())
+        refreshing = asyncio.create_task(refresh(cache, shelf))
         await asyncio.sleep(0.05)
         found = cache.get("pets", "cat")
         assert found is not None
@@ -220,19 +254,32 @@ def test_a_moved_reference_is_preloaded_before_queries_use_it(shelf: Shelf):
     run(shelf, story)
 
 
-def test_a_failed_preload_keeps_the_old_version(shelf: Shelf):
+def test_a_class_that_cannot_be_preloaded_fails_its_own_queries_alone(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+):
     async def story(cache: ModelCache) -> None:
-        await cache.student("pets", "cat")
+        for label in ("cat", "dog"):
+            await cache.student("pets", label)
         shelf.publish(2)
-        shelf.error = Unavailable("The database is down.")
+        shelf.damaged = {(2, "cat")}
+        await refresh(cache, shelf)
+        served = cache.get("pets", "dog")
+        assert served is not None
+        assert served.version == 2
         with pytest.raises(Unavailable):
-            await cache.refresh()
-        assert (await cache.student("pets", "cat")).version == 1
-        shelf.error = None
-        await cache.refresh()
+            await cache.student("pets", "cat")
+        assert cache.moves_failed == {"error": 1, "timeout": 0}
+        assert cache.moving_since == math.inf
+        # The second move back and forth fails again, but does not log again.
+        for latest in (1, 2):
+            shelf.latest = latest
+            await refresh(cache, shelf)
+        assert cache.moves_failed == {"error": 2, "timeout": 0}
+        shelf.damaged = set()
         assert (await cache.student("pets", "cat")).version == 2
 
     run(shelf, story)
+    assert caplog.text.count("could not be preloaded") == 1
 
 
 def test_a_class_missing_in_the_new_version_is_unknown_after_the_move(shelf: Shelf):
@@ -241,7 +288,7 @@ def test_a_class_missing_in_the_new_version_is_unknown_after_the_move(shelf: She
         await cache.student("pets", "fox")
         shelf.classes[2] = {"cat"}
         shelf.publish(2)
-        await cache.refresh()
+        await refresh(cache, shelf)
         assert (await cache.student("pets", "cat")).version == 2
         with pytest.raises(NotFound):
             await cache.student("pets", "fox")
@@ -254,12 +301,12 @@ def test_a_version_number_resolves_until_it_is_deleted(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         await cache.student("pets@1", "cat")
         shelf.publish(2)
-        await cache.refresh()
+        await refresh(cache, shelf)
         shelf.reads.clear()
         assert (await cache.student("pets@1", "cat")).version == 1
         assert shelf.reads == []
         del shelf.versions[1]
-        await cache.refresh()
+        await refresh(cache, shelf)
         assert cache.get("pets@1", "cat") is None
         with pytest.raises(NotFound):
             await cache.student("pets@1", "cat")
@@ -271,7 +318,7 @@ def test_a_deleted_reference_is_unknown(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         await cache.student("pets", "cat")
         del shelf.versions[1]
-        await cache.refresh()
+        await refresh(cache, shelf)
         with pytest.raises(NotFound):
             await cache.student("pets", "cat")
 
@@ -294,7 +341,7 @@ def test_a_move_during_the_first_resolution_is_not_missed(shelf: Shelf):
         asking = asyncio.create_task(cache.student("pets", "cat"))
         assert await asyncio.to_thread(looked.wait, 10)
         shelf.publish(2)
-        await cache.refresh()
+        await refresh(cache, shelf)
         go_on.set()
         assert (await asking).version == 2
 
@@ -380,85 +427,92 @@ def test_the_classes_of_a_head_are_found_in_its_table(shelf: Shelf):
     run(shelf, story)
 
 
-def test_a_slow_move_continues_in_the_background(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cache_module, "MOVE_SECONDS", 0.05)
-
+def test_a_move_has_a_time_limit(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         await cache.student("pets", "cat")
-        slow, go_on = shelf.student, threading.Event()
-
-        def student(found: ModelVersion, label: str) -> tuple[PackedStudent, int]:
-            assert go_on.wait(10)
-            return slow(found, label)
-
-        shelf.student = student  # type: ignore[method-assign]
+        go_on = slowly(shelf, 2)
         shelf.publish(2)
-        await cache.refresh()
-        assert not cache.up_to_date
-        assert (await cache.student("pets", "cat")).version == 1
-        await cache.refresh()
-        assert (await cache.student("pets", "cat")).version == 1, "a second look begins nothing anew"
+        await refresh(cache, shelf)
+        assert cache.get("pets", "cat") is None, "no query gets the old version any more"
+        assert cache.moves_failed == {"error": 0, "timeout": 1}
+        asking = asyncio.create_task(cache.student("pets", "cat"))
         go_on.set()
-        while not cache.up_to_date:
-            await asyncio.sleep(0.01)
-        assert (await cache.student("pets", "cat")).version == 2
-        assert shelf.reads.count((2, "cat")) == 1
+        assert (await asking).version == 2
+        assert shelf.reads.count((2, "cat")) == 1, "the load that was begun is used"
+
+    run(shelf, story, move_seconds=0.05)
+
+
+def test_classes_are_preloaded_side_by_side_and_leave_a_loader_to_queries(shelf: Shelf):
+    shelf.classes[1] = shelf.classes[2] = set("abcdefgh")
+
+    async def story(cache: ModelCache) -> None:
+        for label in "abcdefgh":
+            await cache.student("pets", label)
+        go_on = slowly(shelf, 2)
+        shelf.publish(2)
+        follow(cache, shelf)
+        await asyncio.sleep(0.02)
+        assert (await cache.student("pets@1", "a")).version == 1
+        cache.drop("pets", 1, "b")
+        assert (await cache.student("pets@1", "b")).version == 1
+        go_on.set()
+        await cache.settle("default/pets")
+        assert [cache.get("pets", label) is not None for label in "abcdefgh"] == [True] * 8
 
     run(shelf, story)
 
 
-def test_a_failed_background_move_is_retried(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cache_module, "MOVE_SECONDS", 0.0)
+def test_an_alias_that_keeps_moving_does_not_extend_the_time_limit(shelf: Shelf):
+    for number in range(1, 200):
+        shelf.classes[number] = set(CLASSES)
 
     async def story(cache: ModelCache) -> None:
         await cache.student("pets", "cat")
-        slow = shelf.student
+        shelf.gate.clear()
+        started = time.monotonic()
+        for number in range(2, 200):
+            shelf.publish(number)
+            follow(cache, shelf)
+            await asyncio.sleep(0.01)
+            if cache.get("pets", "cat") is None:
+                break
+        shelf.gate.set()
+        assert 0.1 <= time.monotonic() - started < 1.0
 
-        def student(found: ModelVersion, label: str) -> tuple[PackedStudent, int]:
-            raise Unavailable("The database is down.")
+    run(shelf, story, move_seconds=0.1)
 
-        shelf.student = student  # type: ignore[method-assign]
+
+def test_the_lag_is_that_of_the_oldest_move(shelf: Shelf):
+    async def story(cache: ModelCache) -> None:
+        await cache.student("pets", "cat")
+        assert cache.moving_since == math.inf
+        go_on = slowly(shelf, 2)
         shelf.publish(2)
-        await cache.refresh()
-        while cache._moves:
-            await asyncio.sleep(0.01)
-        assert not cache.up_to_date
-        shelf.student = slow  # type: ignore[method-assign]
-        await cache.refresh()
-        while not cache.up_to_date:
-            await asyncio.sleep(0.01)
-        assert (await cache.student("pets", "cat")).version == 2
+        follow(cache, shelf, since=7.0)
+        assert cache.moving_since == 7.0
+        go_on.set()
+        await cache.settle("default/pets")
+        assert cache.moving_since == math.inf
 
     run(shelf, story)
 
 
 @pytest.mark.parametrize("then", ["back", "on", "gone"])
-def test_a_move_is_cancelled_when_the_alias_moves_again(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, then: str
-):
-    monkeypatch.setattr(cache_module, "MOVE_SECONDS", 0.0)
+def test_a_move_is_cancelled_when_the_alias_moves_again(shelf: Shelf, then: str):
     shelf.classes[3] = set(CLASSES)
 
     async def story(cache: ModelCache) -> None:
         await cache.student("pets", "cat")
-        quick, go_on = shelf.student, threading.Event()
-
-        def student(found: ModelVersion, label: str) -> tuple[PackedStudent, int]:
-            assert found.version != 2 or go_on.wait(10)
-            return quick(found, label)
-
-        shelf.student = student  # type: ignore[method-assign]
+        go_on = slowly(shelf, 2)
         shelf.publish(2)
-        await cache.refresh()
+        follow(cache, shelf)
+        await asyncio.sleep(0.01)
         if then == "on":
             shelf.publish(3)
-        elif then == "back":
-            shelf.latest = 1
         else:
-            shelf.latest = 9
-        await cache.refresh()
-        while not cache.up_to_date:
-            await asyncio.sleep(0.01)
+            shelf.latest = 1 if then == "back" else 9
+        await refresh(cache, shelf)
         go_on.set()
         await asyncio.sleep(0.05)
         if then == "gone":
@@ -469,19 +523,55 @@ def test_a_move_is_cancelled_when_the_alias_moves_again(
     run(shelf, story)
 
 
-def test_closing_cancels_running_moves(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cache_module, "MOVE_SECONDS", 0.0)
-
+def test_closing_cancels_running_moves(shelf: Shelf):
     async def story(cache: ModelCache) -> None:
         await cache.student("pets", "cat")
         shelf.publish(2)
         shelf.gate.clear()
-        refreshing = asyncio.create_task(cache.refresh())
-        await asyncio.sleep(0.05)
-        shelf.gate.set()
-        await refreshing
+        follow(cache, shelf)
+        await asyncio.sleep(0.02)
         cache.close()
-        await asyncio.sleep(0.05)
-        assert cache._moves == {}
+        shelf.gate.set()
+        await cache.settle("default/pets")
+        served = cache.get("pets", "cat")
+        assert served is not None
+        assert served.version == 1
 
     run(shelf, story)
+
+
+def test_references_that_are_not_used_are_forgotten(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(references_module, "UNUSED_SECONDS", 0.0)
+
+    async def story(cache: ModelCache) -> None:
+        for name in ("pets", "pets@1"):
+            await cache.student(name, "cat")
+        for _ in range(3):
+            cache.evict_unused()
+            assert cache.get("pets", "cat") is not None
+        assert cache.reference_count == 1
+        assert cache.begin_refresh(None) == cache.begin_refresh(["default/pets"]) == ["pets"]
+        assert (await cache.student("pets@1", "cat")).version == 1
+        shelf.publish(2)
+        await refresh(cache, shelf)
+        assert (await cache.student("pets", "cat")).version == 2
+
+    run(shelf, story)
+
+
+def test_the_number_of_references_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(references_module, "MAX_RECENT", 10)
+    references = References()
+    for number in range(100):
+        references.put(f"pets@{number}", version(1))
+    assert len(references) <= 20
+    assert sorted(references.of_models([version(1).qualified_model])) == sorted(references.of_models(None))
+
+
+def test_a_move_does_not_bring_an_evicted_reference_back():
+    references = References()
+    references.put("pets", version(1))
+    references.remove("pets")
+    references.replace("pets", version(2))
+    assert references.get("pets") is None
+    assert references.of_models(["pets"]) == []

@@ -25,7 +25,8 @@ def test_a_warm_query_passes_at_most_14_files(sqlite_store: Store, sqlite_addres
     students = {label: linear_student(label, row) for label, row in zip("ab", weights, strict=True)}
     publish(sqlite_store, "pets", students, linear_teacher(["a", "b"], weights))
     _, key = create_key(sqlite_store, "tests", {"query"}, {"pets"}, rate_limit=100.0)
-    settings = Settings.model_validate({"data_dir": tmp_path, "database_url": sqlite_address})
+    wanted = {"data_dir": tmp_path, "database_url": sqlite_address, "require_keys": True}
+    settings = Settings.model_validate(wanted)
     app = create_app(settings, queue=RememberingQueue())
     request = HEAD % key.encode() + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 

@@ -1,114 +1,181 @@
-"""Polling of the registry: keys and references are updated if and only if its revision changes."""
+"""Polling of the registry: keys and references are updated if and only if they changed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from app.auth.authenticator import ANONYMOUS, Authenticator
-from app.domain.entities import ApiKey
+from app.auth.authenticator import Authenticator
+from app.domain.entities import ApiKey, ModelVersion
 from app.domain.errors import NotAuthenticated, Unavailable
-from app.serving.refresher import Refresher, RegistryRevision
+from app.services.keys import digest_of, new_text
+from app.serving.loader import RegistryChanges
+from app.serving.refresher import Refresher, Registry
 from app.settings import Settings
 
+TEXT = new_text("key_" + "1" * 24)
+HEADERS = {b"authorization": b"Bearer " + TEXT.encode()}
+KEY = ApiKey("key_" + "1" * 24, "n", digest_of(TEXT)[1], frozenset({"admin"}), frozenset(), 0.0)
 
-class Registry(RegistryRevision):
+
+class Book(Registry):
+    """A registry in memory, which can be unreachable or damaged."""
+
     def __init__(self) -> None:
         self.now = 1
         self.known: list[ApiKey] = []
-        self.down = False
-        self.asked = 0
-        self.keys_read = 0
+        self.models: Collection[str] | None = None
+        self.error: Exception | None = None
+        self.damage: Exception | None = None
+        self.asked: list[int | None] = []
 
-    def revision(self) -> int:
-        self.asked += 1
-        if self.down:
-            raise Unavailable("The database is down.")
-        return self.now
+    def changes(self, after: int | None) -> RegistryChanges | None:
+        self.asked.append(after)
+        if self.error is not None:
+            raise self.error
+        if after == self.now:
+            return None
+        return RegistryChanges(self.now, self.known, None if after is None else self.models)
 
-    def keys(self) -> Sequence[ApiKey]:
-        self.keys_read += 1
-        return self.known
+    def resolve_all(self, references: Collection[str]) -> Mapping[str, ModelVersion]:
+        if self.damage is not None:
+            raise self.damage
+        return {
+            name: ModelVersion("pets", self.now, None, None, "head", (), 2, "", {}, 0.0)
+            for name in references
+        }
 
 
 class Cache:
-    """Counts refreshes; fails as often as told."""
+    """Records what it is to follow. moving_since: as of `ModelCache`."""
 
     def __init__(self) -> None:
-        self.refreshed = 0
-        self.failures = 0
-        self.up_to_date = True
+        self.followed: list[Mapping[str, ModelVersion]] = []
+        self.settled: list[str] = []
+        self.moving_since = math.inf
 
-    async def refresh(self) -> None:
-        self.refreshed += 1
-        if self.failures:
-            self.failures -= 1
-            raise Unavailable("The new version cannot be read.")
+    def begin_refresh(self, models: Collection[str] | None) -> list[str]:
+        return [] if models is not None and "pets" not in models else ["pets"]
+
+    def follow(self, references: Sequence[str], versions: Mapping[str, ModelVersion], since: float) -> None:
+        assert references == ["pets"]
+        assert since <= time.monotonic()
+        self.followed.append(versions)
+
+    async def settle(self, model: str) -> None:
+        self.settled.append(model)
+
+    def evict_unused(self) -> None:
+        """Nothing is kept."""
 
 
 class World:
     def __init__(self, seconds: float = 60.0) -> None:
-        self.registry, self.cache, self.authenticator = Registry(), Cache(), Authenticator(Settings())
-        self.refresher = Refresher(self.registry, self.authenticator, self.cache, seconds=seconds)  # type: ignore[arg-type]
+        self.book, self.cache = Book(), Cache()
+        self.authenticator = Authenticator(Settings(require_keys=True))
+        self.refresher = Refresher(self.book, self.authenticator, self.cache, seconds=seconds)  # type: ignore[arg-type]
 
 
-def test_nothing_is_read_while_the_revision_is_unchanged():
+def test_only_changes_after_the_last_revision_are_read():
     async def story() -> None:
         world = World()
         for _ in range(3):
             await world.refresher.refresh()
-        assert (world.registry.asked, world.registry.keys_read, world.cache.refreshed) == (3, 1, 1)
-        world.registry.now = 2
+        assert (world.book.asked, len(world.cache.followed)) == ([None, 1, 1], 1)
+        world.book.now, world.book.models = 5, ["cars"]
+        await world.refresher.refresh("cars")
+        assert (world.book.asked[-1], len(world.cache.followed)) == (1, 1), "nothing of model cars is served"
+        assert world.cache.settled == ["cars"]
+        world.book.now, world.book.models = 6, ["cars", "pets"]
         await world.refresher.refresh()
-        assert (world.registry.keys_read, world.cache.refreshed) == (2, 2)
+        assert (world.book.asked[-1], len(world.cache.followed)) == (5, 2)
         await world.refresher.stop()
 
     asyncio.run(story())
+
+
+def test_a_registry_that_goes_back_is_reported(caplog: pytest.LogCaptureFixture):
+    async def story() -> None:
+        world = World()
+        world.book.now = 9
+        await world.refresher.refresh()
+        world.book.now = 4
+        await world.refresher.refresh()
+        assert len(world.cache.followed) == 2, "the references are resolved again"
+        await world.refresher.stop()
+
+    asyncio.run(story())
+    assert "the registry went back from revision 9 to 4" in caplog.text
 
 
 def test_new_keys_are_accepted_after_a_new_revision():
     async def story() -> None:
         world = World()
         with pytest.raises(Unavailable):
-            world.authenticator.identify({})
-        await world.refresher.refresh()
-        assert world.authenticator.identify({}) is ANONYMOUS
-        world.registry.known = [ApiKey("key_1", "n", "d", frozenset({"admin"}), frozenset(), 0.0)]
-        world.registry.now = 2
+            world.authenticator.identify(HEADERS)
         await world.refresher.refresh()
         with pytest.raises(NotAuthenticated):
-            world.authenticator.identify({})
+            world.authenticator.identify(HEADERS)
+        world.book.known, world.book.models = [KEY], []
+        world.book.now = 2
+        await world.refresher.refresh()
+        assert world.authenticator.identify(HEADERS) is KEY
         await world.refresher.stop()
 
     asyncio.run(story())
 
 
-def test_a_partly_failed_refresh_is_repeated():
+def test_a_change_is_not_confirmed_while_the_registry_cannot_be_read():
     async def story() -> None:
         world = World()
-        world.cache.failures = 1
-        await world.refresher.refresh()
+        world.book.damage = Unavailable("The database is down.")
+        with pytest.raises(Unavailable) as caught:
+            await world.refresher.refresh("pets")
+        assert caught.value.reason == "registry_unavailable"
         assert world.refresher.failing_since is not None
-        await world.refresher.refresh()
+        assert (world.cache.followed, world.cache.settled) == ([], [])
+        world.book.damage = None
+        await world.refresher.refresh("pets")
         assert world.refresher.failing_since is None
-        assert world.cache.refreshed == 2
+        assert world.book.asked == [None, None], "what was not followed is read again"
+        assert len(world.cache.followed) == 1
         await world.refresher.stop()
 
     asyncio.run(story())
 
 
-def test_an_unfinished_move_is_polled_again():
+def test_a_version_that_cannot_be_read_is_no_failure_of_the_registry(caplog: pytest.LogCaptureFixture):
+    async def story() -> None:
+        world = World()
+        world.book.damage = ValueError("no JSON")
+        for _ in range(3):
+            await world.refresher.refresh()
+        assert world.refresher.failing_since is None
+        assert world.cache.followed == [{}], "references without a version are resolved by their queries"
+        await world.refresher.stop()
+
+    asyncio.run(story())
+    assert caplog.text.count("could not be resolved together") == 1
+
+
+def test_the_lag_counts_from_the_last_poll_or_the_oldest_move():
     async def story() -> None:
         world = World()
         await world.refresher.refresh()
-        world.cache.up_to_date = False
-        await world.refresher.refresh()
-        assert world.cache.refreshed == 2
-        world.cache.up_to_date = True
-        await world.refresher.refresh()
-        assert world.cache.refreshed == 2
+        assert 0.0 <= world.refresher.lag_seconds < 1.0
+        world.cache.moving_since = time.monotonic() - 7.0
+        assert 7.0 <= world.refresher.lag_seconds < 8.0
+        world.cache.moving_since = math.inf
+        world.book.error = Unavailable("The database is down.")
+        before = world.refresher.lag_seconds
+        await asyncio.sleep(0.05)
+        with pytest.raises(Unavailable):
+            await world.refresher.refresh()
+        assert world.refresher.lag_seconds >= before + 0.05
         await world.refresher.stop()
 
     asyncio.run(story())
@@ -121,18 +188,19 @@ def test_the_default_poll_interval_is_below_a_second():
 def test_a_database_failure_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture):
     async def story() -> None:
         world = World(seconds=0.005)
+        world.book.known = [KEY]
         await world.refresher.start()
-        world.registry.down = True
+        world.book.error = Unavailable("The database is down.")
         await asyncio.sleep(0.1)
         assert world.refresher.failing_since is not None
-        assert world.authenticator.identify({}) is ANONYMOUS
-        world.registry.down = False
+        assert world.authenticator.identify(HEADERS) is KEY
+        world.book.error = None
         await asyncio.sleep(0.1)
         assert world.refresher.failing_since is None
         await world.refresher.stop()
-        asked = world.registry.asked
+        asked = len(world.book.asked)
         await asyncio.sleep(0.05)
-        assert world.registry.asked == asked, "nothing goes on after the end"
+        assert len(world.book.asked) == asked, "nothing goes on after the end"
 
     asyncio.run(story())
     assert caplog.text.count("cannot be read") == 1

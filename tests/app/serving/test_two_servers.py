@@ -24,7 +24,7 @@ NAMES = [f"c{number}" for number in range(300)]
 def _started(folder: Path, database: str) -> tuple[subprocess.Popen[bytes], httpx.Client]:
     port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    environment["STMS_DATABASE_URL"] = database
+    environment |= {"STMS_DATABASE_URL": database, "STMS_REQUIRE_KEYS": "false"}
     command = [sys.executable, "-m", "app.cli", "api", "--port", str(port), "--data-dir", str(folder)]
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
     client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30)
@@ -75,7 +75,7 @@ def test_every_server_follows_a_moved_alias_within_a_second(servers: list[httpx.
     for number in (1, 2):
         assert _send(first, np.full((300, 2), float(number)), "live" if number == 1 else "") == number
     assert [_version(client) for client in servers] == [1, 1]
-    files = {path.name: path.stat().st_ino for path in (tmp_path / "cache").glob("*.packed")}
+    files = {path.name: path.stat().st_ino for path in (tmp_path / "cache").glob("*/*.packed")}
     for target in (2, 1, 2):
         alias = first.get("/v1/models/faces/aliases/live")
         condition = {"If-Match": alias.headers["etag"]}
@@ -87,5 +87,5 @@ def test_every_server_follows_a_moved_alias_within_a_second(servers: list[httpx.
             assert time.monotonic() < since + 1.0, "the other server did not follow within a second"
             time.sleep(0.01)
     assert _version(second, "c299") == 2
-    after = {path.name: path.stat().st_ino for path in (tmp_path / "cache").glob("*.packed")}
+    after = {path.name: path.stat().st_ino for path in (tmp_path / "cache").glob("*/*.packed")}
     assert after == files, "the second server fetched nothing: it uses the files of the first"

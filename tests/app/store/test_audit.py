@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 
 import sqlalchemy as sa
+from alembic.script import ScriptDirectory
 
 from app.domain.audit_context import Actor, AuditContext, audit_context, current_context
-from app.store.migrate import downgrade, upgrade
+from app.store.migrate import _config, downgrade, upgrade
 from app.store.tables import api_keys, audit_log
 from app.store.unit_of_work import Store
 
@@ -93,7 +94,7 @@ def test_old_records_are_forgotten_a_good_deal_at_a_time(store: Store):
                 "object": "o",
                 "outcome": "done",
             }
-            row |= {"id": f"aud_{number}", "at": float(number), "details": {}}
+            row |= {"id": f"aud_{number * 10**6:014x}", "at": float(number), "details": {}}
             uow.connection.execute(sa.insert(audit_log), row)
     with store.begin() as uow:
         assert uow.audit.delete_before(7.0, limit=4) == 4
@@ -113,5 +114,28 @@ def test_keys_survive_the_way_to_the_audit_log_and_back(database_address: str, s
     with store.read() as uow:
         [key] = uow.keys.all()
         assert (key.name, key.rate_limit, key.expires_at) == ("old", None, None)
+        assert key.scopes == {"admin", "operator"}
+    with store.of_all_tenants().read() as uow:
         [record], _ = uow.audit.page(limit=10)
-    assert (record.action, record.object, record.details) == ("database.upgrade", "0006", {"from": "0005"})
+    newest = ScriptDirectory.from_config(_config(None)).get_current_head()
+    assert (record.action, record.object, record.details) == ("database.upgrade", newest, {"from": "0005"})
+    assert record.tenant == ""
+
+
+def test_ranges_of_time_are_ranges_of_ids(store: Store):
+    """Neither a filter nor the hourly clean-up reads the whole log: there is no index on the time."""
+    with store.begin() as uow:
+        for number in range(5):
+            uow.audit.append("a", f"o{number}")
+    with store.read() as uow:
+        times = [record.at for record in uow.audit.page(limit=9)[0]][::-1]
+        for at in times:
+            assert [r.at for r in uow.audit.page(limit=9, since=at)[0]][::-1] == [t for t in times if t >= at]
+            assert [r.at for r in uow.audit.page(limit=9, until=at)[0]][::-1] == [t for t in times if t < at]
+        assert len(uow.audit.page(limit=9, since=-1e300, until=1e300)[0]) == 5
+    statements: list[str] = []
+    sa.event.listen(store.engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    with store.begin() as uow:
+        uow.audit.page(limit=9, since=times[1], until=times[3])
+        assert uow.audit.delete_before(times[2]) == sum(t < times[2] for t in times)
+    assert sum("audit_log.id <" in text for text in statements) == 2

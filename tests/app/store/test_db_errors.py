@@ -12,7 +12,14 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError, ProgrammingError
+from sqlalchemy.exc import (
+    DatabaseError,
+    DBAPIError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+)
 
 from app.domain.errors import Unavailable
 from app.settings import Settings
@@ -56,7 +63,7 @@ def test_a_statement_that_takes_too_long_is_stopped(impatient: Open):
     store = impatient(statement=0.2)
     assert reason(store, "SELECT pg_sleep(20)") == "database_slow"
     with store.begin() as uow:
-        uow.models.bump_revision()
+        uow.registry.model_changed("default", "pets")
 
 
 def test_a_lock_is_not_waited_for_without_end(impatient: Open):
@@ -99,15 +106,15 @@ def test_a_transaction_that_does_nothing_is_ended(impatient: Open):
 
     def dawdle() -> None:
         with store.begin() as uow:
-            uow.models.bump_revision()
+            uow.registry.model_changed("default", "pets")
             time.sleep(1.0)
-            uow.models.bump_revision()
+            uow.registry.model_changed("default", "pets")
 
     with pytest.raises(Unavailable) as caught:
         dawdle()
     assert caught.value.reason == "database_unavailable"
     with store.read() as uow:
-        assert uow.models.revision() == 0
+        assert uow.registry.revision() == 0
 
 
 def test_a_server_that_ends_its_sessions_is_unavailable_for_a_moment(impatient: Open):
@@ -118,13 +125,41 @@ def test_a_server_that_ends_its_sessions_is_unavailable_for_a_moment(impatient: 
             mine = uow.connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
             with store.begin() as other:
                 other.connection.execute(sa.text("SELECT pg_terminate_backend(:pid)"), {"pid": mine})
-            uow.models.bump_revision()
+            uow.registry.model_changed("default", "pets")
 
     with pytest.raises(Unavailable) as caught:
         be_ended()
     assert caught.value.reason == "database_unavailable"
     with store.read() as uow:
-        assert uow.models.revision() == 0
+        assert uow.registry.revision() == 0
+
+
+def test_a_write_on_a_server_that_became_a_standby_is_unavailable_and_then_connects_anew(impatient: Open):
+    store = impatient()
+    with store.engine.connect() as connection:
+        connection.exec_driver_sql("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
+        connection.commit()
+    assert reason(store, "UPDATE registry_clock SET revision = 7") == "database_read_only"
+    with store.begin() as uow:
+        uow.registry.model_changed("default", "pets")
+        assert uow.registry.revision() == 1
+
+
+@pytest.mark.parametrize(("more", "accepted"), [("", False), ("&target_session_attrs=any", True)])
+def test_a_read_only_server_is_no_database_unless_the_address_says_so(
+    postgres_address: str, more: str, accepted: bool
+):
+    read_only = "options=-c%20default_transaction_read_only%3Don"
+    store = Store(open_engine(f"{postgres_address}?{read_only}{more}"))
+    try:
+        if accepted:
+            assert reason(store, "UPDATE registry_clock SET revision = 7") == "database_read_only"
+        else:
+            with pytest.raises(Unavailable) as caught, store.read():
+                pass
+            assert caught.value.reason == "database_unavailable"
+    finally:
+        store.dispose()
 
 
 def test_a_pool_without_a_free_connection_is_unavailable(
@@ -192,7 +227,7 @@ def test_an_sqlite_disk_without_room_is_told(sqlite_store: Store):
     assert caught.value.reason == "storage_full"
     assert caught.value.retry_after >= 10
     with sqlite_store.read() as uow:
-        assert uow.models.revision() == 0
+        assert uow.registry.revision() == 0
 
 
 def test_an_sqlite_file_that_stays_locked_is_busy(
@@ -201,7 +236,7 @@ def test_an_sqlite_file_that_stays_locked_is_busy(
     monkeypatch.setattr("app.store.engine._BUSY_SECONDS", 0)
     hasty = Store(open_engine(sqlite_address))
     with sqlite_store.begin() as uow:
-        uow.models.bump_revision()
+        uow.registry.model_changed("default", "pets")
         assert reason(hasty, "SELECT 1") == "database_busy"
     hasty.dispose()
 
@@ -221,6 +256,8 @@ def test_an_sqlite_file_that_is_damaged_is_told(sqlite_address: str, tmp_path: P
         (OperationalError, psycopg.errors.DiskFull(), "storage_full"),
         (OperationalError, psycopg.errors.SerializationFailure(), "database_busy"),
         (OperationalError, psycopg.errors.TooManyConnections(), "database_unavailable"),
+        (InternalError, psycopg.errors.ReadOnlySqlTransaction(), "database_read_only"),
+        (NotSupportedError, psycopg.errors.FeatureNotSupported(), "database_read_only"),
         (OperationalError, sqlite3.OperationalError("made up, without a code"), "database_unavailable"),
         (DatabaseError, psycopg.errors.DataCorrupted(), None),
         (ProgrammingError, psycopg.errors.UndefinedTable(), "schema_outdated"),

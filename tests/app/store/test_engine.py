@@ -30,29 +30,30 @@ def test_the_folder_of_an_sqlite_file_is_made(tmp_path: Path) -> None:
     with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2, "FULL: commits are synced"
     engine.dispose()
 
 
 def test_a_read_is_refused_to_write(store: Store) -> None:
     with pytest.raises((sa.exc.InternalError, Unavailable)), store.read() as uow:
-        uow.models.bump_revision()
+        uow.registry.model_changed("default", "pets")
     with store.begin() as uow:
         # The pooled connection that was read-only writes again.
-        uow.models.bump_revision()
+        uow.registry.model_changed("default", "pets")
     with store.read() as uow:
-        assert uow.models.revision() == 1
+        assert uow.registry.revision() == 1
 
 
 def test_an_error_in_the_block_leaves_no_trace(store: Store) -> None:
     def tick_and_break() -> None:
         with store.begin() as uow:
-            uow.models.bump_revision()
+            uow.registry.model_changed("default", "pets")
             uow.jobs.get("job_none")
 
     with pytest.raises(NotFound):
         tick_and_break()
     with store.read() as uow:
-        assert uow.models.revision() == 0
+        assert uow.registry.revision() == 0
 
 
 def test_writers_of_many_threads_wait_for_each_other(store: Store) -> None:
@@ -70,14 +71,14 @@ def test_writers_of_many_threads_wait_for_each_other(store: Store) -> None:
     for thread in threads:
         thread.join()
     with store.read() as uow:
-        assert uow.models.revision() == 40
+        assert uow.registry.revision() == 40
 
 
 def test_on_sqlite_a_read_does_not_wait_for_a_writer(sqlite_store: Store) -> None:
     with sqlite_store.begin() as writing:
-        writing.models.bump_revision()
+        writing.registry.model_changed("default", "pets")
         with sqlite_store.read() as uow:
-            assert uow.models.revision() == 0
+            assert uow.registry.revision() == 0
 
 
 def test_a_database_that_cannot_be_reached_is_unavailable() -> None:

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
+from app.domain.errors import Unavailable
 from app.store.engine import open_engine, use_wal
 from app.store.migrate import downgrade, schema_is_current, upgrade
 from app.store.tables import aliases, blobs, metadata, model_versions
@@ -89,9 +93,79 @@ def test_versions_and_aliases_survive_the_way_to_imported_heads_and_back(
         assert [(found.model, found.revision) for found in uow.models.aliases_of("old")] == [("old", 3)]
         found = uow.models.version("old", 1)
         assert (found.classes, found.class_count, found.class_table) == (("a", "b"), 2, None)
-        assert uow.models.names(limit=5) == (["old"], False), "an older program knows no imported versions"
+        assert uow.models.numbers(limit=5) == [("old", 1)], "an older program knows no imported versions"
         assert uow.connection.execute(sa.select(blobs.c.digest)).scalars().all() == [teacher]
     store.dispose()
+
+
+def test_a_filled_database_migrates_into_the_default_tenant(empty_database_address: str) -> None:
+    upgrade(empty_database_address, "0006")
+    engine = open_engine(empty_database_address)
+    with engine.begin() as connection:
+        for statement in _OLD_ROWS.split(";\n"):
+            connection.exec_driver_sql(statement)
+    upgrade(empty_database_address)
+    store = Store(engine)
+    with store.read() as uow:
+        assert uow.datasets.by_digest("d1") == uow.datasets.get("ds_1")
+        assert (uow.jobs.get("job_1").tenant, len(uow.events.after("job_1", 0, limit=9))) == ("default", 1)
+        assert uow.models.alias("m", "latest").version == uow.models.version("m", 1).version == 1
+        assert uow.models.next_number("gone") == 8
+        assert uow.jobs.find_idempotency_key("key_1", "again") == ("d2", "job_1")
+        assert {key.id: sorted(key.scopes) for key in uow.keys.all()} == {
+            "key_1": ["admin", "operator"],
+            "key_2": ["train"],
+        }
+        assert [record.action for record in uow.audit.page(limit=9)[0]] == ["job.submit"]
+        assert uow.units.count_of_owner("default", "key_1") == 1
+    _fill_second_tenant(store)
+    downgrade(empty_database_address, "0006")
+    with engine.connect() as connection:
+        for name in ("datasets", "jobs", "job_events", "aliases", "model_versions"):
+            assert connection.scalar(sa.select(sa.func.count()).select_from(sa.table(name))) == 1, name
+        [scopes] = connection.scalars(sa.text("SELECT scopes FROM api_keys WHERE id = 'key_1'"))
+        assert "operator" not in scopes
+        assert connection.scalar(sa.text("SELECT tenant FROM job_units")) == "key_1"
+    engine.dispose()
+
+
+def _fill_second_tenant(store: Store) -> None:
+    """The same bytes, names and numbers as the rows of the first tenant."""
+    with store.read() as uow:
+        dataset, version = uow.datasets.get("ds_1"), uow.models.version("m", 1)
+        job, key = uow.jobs.get("job_1"), uow.keys.get("key_1")
+    with store.of_tenant("acme").begin() as uow:
+        assert uow.datasets.add(dataclasses.replace(dataset, id="ds_2", tenant="acme"))
+        uow.jobs.add(dataclasses.replace(job, id="job_2", tenant="acme"))
+        uow.events.append("job_2", "job_queued")
+        uow.models.publish(dataclasses.replace(version, job_id="job_2", tenant="acme"))
+        assert uow.models.point("m", "latest", 1).revision == 1
+        uow.keys.add(dataclasses.replace(key, id="key_3", tenant="acme"))
+
+
+_OLD_ROWS = """
+INSERT INTO blobs (digest, size, created_at, complete) VALUES ('b', 1, 0, TRUE);
+INSERT INTO datasets (id, digest, name, source_format, size_bytes, blob_digest, rows, test_rows, columns,
+    classes, summary, created_at, created_by)
+    VALUES ('ds_1', 'd1', 'old', 'csv', 1, 'b', 2, 0, 1, '["a"]', '{}', 0, 'key_1');
+INSERT INTO jobs (id, dataset_id, model, spec, state, attempt, stage, progress_done, progress_total,
+    created_at, created_by, provenance, revision)
+    VALUES ('job_1', 'ds_1', 'm', '{}', 'running', 0, 'x', 0, 1, 0, 'key_1', '{}', 1);
+INSERT INTO job_events (job_id, seq, at, type, data) VALUES ('job_1', 1, 0, 'job_queued', '{}');
+INSERT INTO job_units (job_id, attempt, number, tenant, level, turn) VALUES ('job_1', 0, 0, 'key_1', 1, 1);
+INSERT INTO idempotency_keys (owner, key, body_digest, job_id, created_at)
+    VALUES ('key_1', 'again', 'd2', 'job_1', 0);
+INSERT INTO model_versions (model, version, job_id, dataset_digest, method, classes, class_count, columns,
+    teacher_digest, metrics, created_at)
+    VALUES ('m', 1, 'job_1', 'd1', 'svm', '["a"]', 1, 1, 'b', '{}', 0);
+INSERT INTO aliases (model, alias, version, revision, updated_at) VALUES ('m', 'latest', 1, 3, 0);
+INSERT INTO retired_numbers (model, version, revision) VALUES ('gone', 7, 2);
+INSERT INTO api_keys (id, name, digest, scopes, models, created_at)
+    VALUES ('key_1', 'boss', 'd', '["admin"]', '[]', 0), ('key_2', 'trainer', 'd', '["train"]', '[]', 0);
+INSERT INTO audit_log (id, at, actor, actor_name, scope, action, object, outcome, details)
+    VALUES ('aud_1', 0, 'key_1', 'boss', 'admin', 'job.submit', 'job_1', 'done', '{}')
+"""
+"""Rows of a database of revision 0006."""
 
 
 def test_a_file_that_somebody_writes_to_is_waited_for(tmp_path: Path) -> None:
@@ -105,3 +179,43 @@ def test_a_file_that_somebody_writes_to_is_waited_for(tmp_path: Path) -> None:
             use_wal(connection)
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         end.join()
+
+
+def test_readers_do_not_queue_behind_a_migration_that_waits(
+    postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.store.migrate._LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("app.store.migrate._PAUSE_SECONDS", 0.2)
+    downgrade(postgres_address, "0005")
+    engine = open_engine(postgres_address)
+    migration = threading.Thread(target=upgrade, args=(postgres_address,))
+    longest = 0.0
+    with engine.connect() as dump:
+        dump.exec_driver_sql("LOCK TABLE api_keys IN ACCESS SHARE MODE")
+        migration.start()
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            began = time.monotonic()
+            with engine.connect() as reader:
+                reader.exec_driver_sql("SELECT count(*) FROM api_keys")
+            longest = max(longest, time.monotonic() - began)
+        assert migration.is_alive(), "the dump still holds the table"
+    migration.join(30)
+    assert schema_is_current(engine)
+    assert longest < 1.0
+    engine.dispose()
+
+
+def test_a_migration_that_waits_in_vain_says_so(
+    postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.store.migrate._LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("app.store.migrate._GIVE_UP_SECONDS", -1.0)
+    downgrade(postgres_address, "0005")
+    engine = open_engine(postgres_address)
+    with engine.connect() as dump:
+        dump.exec_driver_sql("LOCK TABLE api_keys IN ACCESS SHARE MODE")
+        with pytest.raises(Unavailable) as caught:
+            upgrade(postgres_address)
+    assert caught.value.reason == "database_busy"
+    engine.dispose()

@@ -14,6 +14,21 @@ from app.store.engine import open_engine
 from app.store.unit_of_work import Store, UnitOfWork
 
 
+def test_starts_are_counted_until_a_result_is_stored(store: Store, add_job: Callable[..., Job]) -> None:
+    with store.begin() as uow:
+        unit = (add_job(uow).id, 0, 1)
+        uow.units.add(*unit, tenant="default", owner="A", level=1)
+        assert [uow.units.start(*unit, "w", 1.0) for _ in range(3)] == [1, 2, 3]
+        uow.units.excuse(*unit)
+        assert uow.units.start(*unit, "w", 1.0) == 3
+        uow.units.stored_result(*unit)
+        assert uow.units.start(*unit, "w", 1.0) == 2
+        for _ in range(4):
+            uow.units.excuse(*unit)
+        assert uow.units.start(*unit, "w", 1.0) == 1
+        assert uow.units.start(unit[0], 0, 99, "w", 1.0) == 1, "a unit that has ended meanwhile"
+
+
 class House:
     """Two tenants, a job each, and one slot that always takes the unit with the smallest turn."""
 
@@ -30,7 +45,7 @@ class House:
         number = self.counts[tenant]
         self.counts[tenant] += 1
         with self.store.begin() as uow:
-            turn = uow.units.add(self.jobs[tenant], 0, number, tenant=tenant, level=level)
+            turn = uow.units.add(self.jobs[tenant], 0, number, tenant=tenant, owner=tenant, level=level)
         self.waiting.append((turn, sum(self.counts.values()), tenant, number))
         return turn
 
@@ -111,22 +126,22 @@ def test_who_works_on_a_job_is_known(store: Store, add_job: Any):
     with store.begin() as uow:
         one, other = add_job(uow).id, add_job(uow).id
         for number in range(3):
-            uow.units.add(one, 0, number, tenant="A", level=1)
+            uow.units.add(one, 0, number, tenant="A", owner="A", level=1)
         uow.units.start(one, 0, 0, "w2", 1.0)
         uow.units.start(one, 0, 1, "w1", 1.0)
     with store.read() as uow:
         assert uow.units.workers_of([one, other]) == {one: ["w1", "w2"]}
-        assert uow.units.count_of_tenant("A") == 3
-        assert uow.units.count_of_tenant("B") == 0
+        assert uow.units.count_of_owner("A", "A") == 3
+        assert uow.units.count_of_owner("B", "B") == 0
 
 
 def test_a_later_attempt_outlives_the_end_of_an_earlier_one(store: Store, add_job: Any):
     with store.begin() as uow:
         job = add_job(uow).id
         for attempt in (0, 1):
-            uow.units.add(job, attempt, 0, tenant="A", level=1)
+            uow.units.add(job, attempt, 0, tenant="A", owner="A", level=1)
         uow.units.forget(job, 0)
-        assert uow.units.count_of_tenant("A") == 1
+        assert uow.units.count_of_owner("A", "A") == 1
 
 
 def test_a_limit_of_a_tenant_is_kept_by_one_at_a_time(postgres_address: str, add_job: Any):
@@ -136,9 +151,9 @@ def test_a_limit_of_a_tenant_is_kept_by_one_at_a_time(postgres_address: str, add
     counted: list[int] = []
 
     def add(number: int, uow: UnitOfWork) -> None:
-        uow.units.lock_tenant("A")
-        counted.append(uow.units.count_of_tenant("A"))
-        uow.units.add(job, 0, number, tenant="A", level=1)
+        uow.units.lock_owner("A", "A")
+        counted.append(uow.units.count_of_owner("A", "A"))
+        uow.units.add(job, 0, number, tenant="A", owner="A", level=1)
 
     def late() -> None:
         with store.begin() as uow:
@@ -153,3 +168,35 @@ def test_a_limit_of_a_tenant_is_kept_by_one_at_a_time(postgres_address: str, add
     thread.join(20.0)
     assert counted == [0, 1]
     store.dispose()
+
+
+def test_many_keys_of_one_tenant_get_the_share_of_one(sqlite_store: Store, add_job: Any) -> None:
+    keys = ["a1", "a2", "a3", "b1"]
+    numbers: Counter[str] = Counter()
+    waiting: list[tuple[int, int, str]] = []
+
+    def offer(key: str) -> None:
+        with sqlite_store.begin() as uow:
+            turn = uow.units.add(jobs[key], 0, numbers[key], tenant=key[0], owner=key, level=1)
+        waiting.append((turn, len(waiting) + sum(numbers.values()), key))
+        numbers[key] += 1
+
+    with sqlite_store.begin() as uow:
+        jobs = {key: add_job(uow, created_by=key).id for key in keys}
+    for _ in range(3):
+        for key in keys:
+            offer(key)
+    served: Counter[str] = Counter()
+    done: Counter[str] = Counter()
+    for _ in range(60):
+        waiting.sort()
+        _, _, key = waiting.pop(0)
+        with sqlite_store.begin() as uow:
+            uow.units.start(jobs[key], 0, done[key], "w", 1.0)
+            if done[key]:
+                uow.units.forget(jobs[key], 0, [done[key] - 1])
+        done[key] += 1
+        served[key] += 1
+        offer(key)
+    assert 25 <= served["b1"] <= 35, served
+    assert max(served[key] for key in keys[:3]) - min(served[key] for key in keys[:3]) <= 2

@@ -20,7 +20,7 @@ from sklearn.datasets import load_iris
 from app.domain.entities import Dataset
 from app.domain.errors import NotFound
 from app.domain.training_spec import TrainingSpec
-from app.jobs.solver import transfer
+from app.jobs.solver import main, transfer
 from app.jobs.solver.main import Answers, failure, serve
 from app.jobs.solver.messages import Message, read_message, write_message
 from app.jobs.solver.session import BatchContext, TrainingSession, config_of, load_parts
@@ -28,7 +28,7 @@ from app.processes import os_process
 from app.services.datasets import register_dataset
 from app.services.head_import import import_head
 from app.settings import Settings
-from app.store.blob_cache import BlobCache
+from app.store.blob_cache import BlobCache, CacheFull
 from app.store.unit_of_work import Store
 from core.errors import Fault, InvalidProblem
 from core.model_selection.tuning_spec import TuningSpec
@@ -294,6 +294,38 @@ def test_large_packages_are_transferred_as_cached_files(conversation, sqlite_sto
         with sqlite_store.begin() as uow:
             stored.append(uow.blobs.read(each.finish(uow)))
     assert tuple(stored) == small.blobs
+
+
+def test_metrics_of_many_classes_are_sent_in_several_messages(conversation, monkeypatch):
+    """The header of one message is limited; that of all metrics of two million classes is above the limit."""
+    (whole,) = conversation(PREPARE, spec=SPEC)[1:]
+    monkeypatch.setattr(main, "METRICS_PER_MESSAGE", 2)
+    *measured, prepared = conversation(PREPARE, spec=SPEC)[1:]
+    assert [message.type for message in measured] == ["measured"] * ((len(whole.header["metrics"]) - 1) // 2)
+    parts = [prepared, *measured]
+    assert [row for part in parts for row in part.header["metrics"]] == whole.header["metrics"]
+
+
+def test_after_a_full_disk_only_the_writing_is_repeated(conversation, monkeypatch):
+    prepared, failures = [], [CacheFull(), CacheFull()]
+    prepare, write = TrainingSession.prepared, transfer.Transfer.of
+
+    def count(*arguments):
+        prepared.append(1)
+        return prepare(*arguments)
+
+    def fail_twice(*arguments):
+        if failures:
+            raise failures.pop()
+        return write(*arguments)
+
+    monkeypatch.setattr(TrainingSession, "prepared", count)
+    monkeypatch.setattr(transfer.Transfer, "of", fail_twice)
+    answers = conversation(PREPARE, PREPARE, PREPARE, spec=SPEC)[1:]
+    assert [answer.type for answer in answers] == ["failed", "failed", "prepared"]
+    assert answers[0].header["code"] == "cache_full"
+    assert answers[0].header["retryable"]
+    assert len(prepared) == 1
 
 
 def test_stages_are_reported(conversation):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
+import subprocess
 import sys
 import time
 
 import pytest
 
 from app.jobs.errors import SolverDied, SolverFailed
-from app.jobs.solver.process import Solver, _signal_name
+from app.jobs.solver.process import Solver, _environment, _signal_name
 from tests.app.jobs.conftest import (
     OPENED,
     SETTINGS,
@@ -156,3 +158,53 @@ def test_signals_have_names():
     assert "memory" in _signal_name(9)
     assert _signal_name(11) == "SIGSEGV"
     assert _signal_name(250) == "signal 250"
+
+
+def test_a_solver_does_not_inherit_the_password_of_the_database(monkeypatch):
+    monkeypatch.setenv("STMS_DATABASE_URL", "postgresql://stms:hunter2@db/stms")
+    monkeypatch.setenv("STMS_API_KEY", "stms_hunter2")
+    environment = _environment(threads=2)
+    assert "hunter2" not in str(environment)
+    assert environment["OMP_NUM_THREADS"] == "2"
+    assert environment["PATH"]
+
+
+def test_a_solver_that_hangs_is_killed_and_counts_as_dead():
+    settings = dataclasses.replace(SETTINGS, stall_seconds=0.6)
+    started = "send({'type': 'started', 'class_index': 1, 'method': 'gsvm'})"
+    hangs = f"{OPENED}send({{'type': 'restored'}}); read()\n{started}\ntime.sleep(600)"
+    with Solver(settings, never_stop, script(hangs)) as process:
+        with pytest.raises(SolverDied, match="hung") as death:
+            list(process.train([(1, "gsvm")], "digest", ignore))
+        assert death.value.in_flight == {(1, "gsvm")}
+        assert process.pid is None
+
+
+def test_a_solver_that_computes_without_a_word_does_not_hang():
+    settings = dataclasses.replace(SETTINGS, stall_seconds=0.4)
+    busy = "until = time.monotonic() + 1.5\nwhile time.monotonic() < until: pass\n"
+    answer = "send({'type': 'prepared'}, b'preparation', b'teacher'); read()"
+    with Solver(settings, never_stop, script(OPENED + busy + answer)) as process:
+        assert process.prepare([0], ignore).teacher.data == b"teacher"
+
+
+def test_metrics_of_many_classes_come_in_several_messages():
+    code = (
+        "send({'type': 'measured', 'metrics': [3, 4]}); send({'type': 'measured', 'metrics': [5]})\n"
+        "send({'type': 'prepared', 'metrics': [1, 2]}, b'preparation', b'teacher'); read()"
+    )
+    with Solver(SETTINGS, never_stop, script(OPENED + code)) as process:
+        assert process.prepare([0], ignore).report["metrics"] == [1, 2, 3, 4, 5]
+
+
+def test_memory_beyond_the_limit_is_an_error_in_the_process_alone():
+    code = (
+        "import numpy\n"
+        "from app.processes.memory_limit import limit_memory\n"
+        "limit_memory(512 * 2**20)\n"
+        "numpy.ones(2**20)\n"
+        "try: numpy.ones(2**28)\n"
+        "except MemoryError: print('refused')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr

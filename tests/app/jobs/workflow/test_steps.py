@@ -12,10 +12,16 @@ from app.jobs.engine.step_runner import Step
 from app.jobs.errors import JobStopped
 from app.jobs.solver.messages import PreparationResult, StudentResult
 from app.jobs.solver.transfer import Transfer
+from app.jobs.workflow import finish as finish_module
 from app.jobs.workflow import steps
+from app.jobs.workflow.cancellation import CancellationCheck
+from app.jobs.workflow.finish import finish_job, total_students
+from app.jobs.workflow.job_plans import JobPlans
 from app.jobs.workflow.work_units import Capacity
+from app.services.training import retry_job
 from app.settings import Settings
 from app.store.engine import open_engine
+from app.store.repositories.students import Students
 from app.store.unit_of_work import Store
 from tests.app.jobs.conftest import Service, open_service
 
@@ -23,6 +29,7 @@ REPORT = {
     "summary": {"objective": 1.0, "relative_gap": 0.1, "iterations": 2, "seconds": 3.0, "status": "stalled"},
     "seconds": {"teacher": 3.0},
     "threads": 2,
+    "features": {"kind": "linear"},
     "metrics": [{"class_index": 0, "label": "c0", "metrics": {"f1": 1.0}}],
 }
 PREPARED = PreparationResult(REPORT, Transfer(b"preparation"), Transfer(b"teacher"))
@@ -64,6 +71,15 @@ def student(index: int, packed: bytes | None = b"packed") -> StudentResult:
     return StudentResult((index, "gsvm"), f"c{index}", row, packed)
 
 
+def finish(service: Service, job: Job, attempt: int = 0):
+    """What a coordinator does at the end of a job, without DBOS."""
+    key = (job.id, attempt)
+    plan = JobPlans(service.store).of_job(job.id)
+    check = CancellationCheck(service.store, threading.Event(), *key)
+    totals = total_students(service.store, check, key, plan)
+    return step(service, finish_job, *key, plan, totals, None)
+
+
 def store_students(service: Service, job: Job, *results: StudentResult):
     return step(service, steps.store_students, job.id, 0, list(results))
 
@@ -75,7 +91,8 @@ def plan(service: Service, job: Job, first: int, stop: int):
 
 def test_names_that_dbos_has_stored_do_not_change():
     """Unfinished jobs of every earlier release are resumed by these names."""
-    names = {value.name for value in vars(steps).values() if isinstance(value, Step)}
+    functions = vars(steps) | vars(finish_module)
+    names = {value.name for value in functions.values() if isinstance(value, Step)}
     assert names == {
         "plan_job",
         "cut_job",
@@ -107,12 +124,12 @@ def test_the_plan_contains_whether_the_job_is_one_chunk(service):
         (Capacity(2, 1), 64, False),
         (Capacity(2, 8), 64, True),
     ):
-        plan = step(service, steps.plan_job, job.id, 0, capacity, max_classes)
+        plan = step(service, steps.plan_job, job.id, 0, 6, capacity, max_classes)
         assert plan == {"targets": 6, "one_chunk": one_chunk}
 
 
 LATE = [
-    (steps.plan_job, (Capacity(), 4)),
+    (steps.plan_job, (6, Capacity(), 4)),
     (steps.record_capacity, (Capacity(), 4)),
     (steps.queue_unit, (0, None)),
     (steps.begin_job, ("w",)),
@@ -142,7 +159,7 @@ def test_a_step_that_comes_late_changes_nothing(service, function, arguments, st
     assert (service.job(job), service.events(job)) == before
     with service.store.read() as uow:
         assert not uow.students.of_job(job.id)
-        assert uow.units.count_of_tenant("me") == 0
+        assert uow.units.count_of_owner("default", "me") == 0
 
 
 def test_a_late_step_waits_for_the_lock_on_the_job(postgres_address, tmp_path):
@@ -242,12 +259,33 @@ def test_a_tuned_student_is_stored_with_its_trace(service):
         assert uow.students.trace(job.id, 1, "gsvm") == b"first"
         assert uow.students.trace(job.id, 2, "gsvm") is None
     step(service, steps.store_preparation, job.id, 0, PREPARED)
-    step(service, steps.finish_job, job.id, 0)
+    finish(service, job)
     with service.store.read() as uow:
         published = uow.models.of_job(job.id).metrics
     assert published["calibration"] == {"sigmoid": 1}
     assert published["means"]["gsvm"]["brier"] == 0.02
     assert "brier" not in published["means"]["teacher"]
+
+
+def test_a_job_says_when_it_leaves_an_alias_where_an_operator_moved_it(service):
+    first, older, retried = running(service), running(service), running(service)
+    for job in (first, older):
+        step(service, steps.store_preparation, job.id, 0, PREPARED)
+        store_students(service, job, student(0))
+    finish(service, first)
+    with service.store.begin() as uow:
+        uow.models.point("m", "latest", 1)
+    finish(service, older)
+    [(_, published)] = service.events(older, "version_published")
+    assert published == {"model": "m", "version": 2, "alias": None}
+    unmoved = {"alias": "latest", "version": 1}
+    assert [data for _, data in service.events(older, "alias_not_moved")] == [unmoved]
+    assert service.job(older).provenance["alias_not_moved"] == unmoved
+    assert service.events(first, "alias_not_moved") == []
+    step(service, steps.fail_job, retried.id, 0, "x", "Why.")
+    assert retry_job(service.store, service.queue, retried.id, service.settings).alias_revision == 2, (
+        "a retry is a new wish"
+    )
 
 
 def test_the_time_when_students_began_is_recorded_once(service):
@@ -295,7 +333,12 @@ def test_a_job_fails_once(service):
 
 
 @pytest.mark.parametrize(
-    "last", [lambda *a: steps.fail_job(*a, "x", "y"), steps.finish_job, steps.settle_cancelled]
+    "last",
+    [
+        lambda *a: steps.fail_job(*a, "x", "y"),
+        lambda *a: finish_job(*a, None, None, None),
+        steps.settle_cancelled,
+    ],
 )
 def test_a_cancelling_job_always_ends_as_cancelled(service, last):
     job = running(service)
@@ -307,7 +350,7 @@ def test_a_cancelling_job_always_ends_as_cancelled(service, last):
 
 def test_an_old_attempt_finishes_nothing(service):
     job = running(service)
-    assert step(service, steps.finish_job, job.id, 1) == {"state": "running"}
+    assert step(service, finish_job, job.id, 1, None, None, None) == {"state": "running"}
     assert step(service, steps.settle_cancelled, job.id, 0) == {"state": "running"}
 
 
@@ -315,12 +358,48 @@ def test_students_that_were_not_trained_have_failed(service):
     job = running(service, classes=["c0", "c1"])
     step(service, steps.store_preparation, job.id, 0, PREPARED)
     store_students(service, job, student(0))
-    assert step(service, steps.finish_job, job.id, 0) == {"state": "partially_succeeded"}
+    assert finish(service, job) == {"state": "partially_succeeded"}
     with service.store.read() as uow:
         missing = next(row for row in uow.students.of_job(job.id) if row.class_index == 1)
     assert missing.state is StudentState.FAILED
     assert "chunk" in missing.error
     assert service.job(job).version == 1
+
+
+def test_students_are_counted_page_by_page(service, monkeypatch):
+    """The old finish read all rows in one transaction, which PostgreSQL ends after four idle seconds."""
+    monkeypatch.setattr(finish_module, "_CLASSES_PER_PAGE", 2)
+    job = running(service, evaluation={"baselines": ["svm"]})
+    step(service, steps.store_preparation, job.id, 0, PREPARED)
+    for index in (0, 1, 4):
+        store_students(service, job, student(index))
+    store_students(service, job, student(3, None))
+    pages = []
+    results = Students.results
+    monkeypatch.setattr(
+        Students, "results", lambda *arguments: pages.append(results(*arguments)) or pages[-1]
+    )
+    assert finish(service, job) == {"state": "partially_succeeded"}
+    assert [len(page) for page in pages] == [3, 1, 1], "two classes a page, one of them with a teacher row"
+    ((_, data),) = service.events(job, "job_partially_succeeded")
+    assert (data["students"], data["failed"]) == (3, 9)
+    assert "'c0': It was not trained" in data["message"]
+    with service.store.read() as uow:
+        assert uow.models.of_job(job.id).metrics["means"]["teacher"] == {
+            "accuracy": None,
+            "f1": 1.0,
+            "auc": None,
+            "classes": 1,
+        }
+
+
+def test_a_plan_is_read_once_for_all_units_of_a_job(service, monkeypatch):
+    job = running(service)
+    plans = JobPlans(service.store)
+    first = plans.of_job(job.id)
+    assert (first.students, first.keys(4, 6)) == (6, [(4, "gsvm"), (5, "gsvm")])
+    monkeypatch.setattr(service.store, "read", None)
+    assert plans.of_job(job.id) is first
 
 
 def test_a_job_with_baselines_only_publishes_nothing(service):
@@ -329,5 +408,5 @@ def test_a_job_with_baselines_only_publishes_nothing(service):
     result = StudentResult((0, "svm"), "c0", ROW, b"packed")
     store_students(service, job, result)
     store_students(service, job, student(0, None))
-    assert step(service, steps.finish_job, job.id, 0) == {"state": "failed"}
+    assert finish(service, job) == {"state": "failed"}
     assert service.job(job).version is None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,7 @@ from app.domain.entities import JobState, StudentState
 from app.jobs.engine.patches import recover_workflows
 from app.jobs.solver.process import Solver
 from app.services.training import cancel_job, job_students, retry_job
+from app.store.repositories.units import Units
 from tests.app.jobs.conftest import CLASSES, is_alive, wait_for
 
 
@@ -35,6 +39,7 @@ def test_a_job_trains_every_class_and_publishes(service, solver):
     assert stages == ["teacher", "students"]
     assert job.provenance["preparation_digest"] == job.preparation_digest
     assert job.provenance["threads"] == 1
+    assert job.provenance["features"] == {"kind": "linear"}
     assert job.provenance["teacher_digest"] == job.teacher_digest
     assert set(job.provenance["versions"]) >= {"python", "numpy", "scipy", "numba", "scikit-learn", "stms"}
 
@@ -78,7 +83,7 @@ def test_two_jobs_share_a_worker(service, solver):
         jobs = [service.submit() for _ in range(2)]
         assert {service.ended(job).state for job in jobs} == {JobState.SUCCEEDED}
     with service.store.read() as uow:
-        assert [version.version for version in uow.models.versions("m")] == [2, 1]
+        assert [version.version for version in uow.models.versions("m", limit=100)[0]] == [2, 1]
 
 
 def test_bad_data_fail_the_job_with_the_message_of_the_solver(service, solver):
@@ -109,7 +114,7 @@ def test_a_failed_class_does_not_stop_the_others(service, solver):
 
         solver.plan()
         revision = _revision(service)
-        retry_job(service.store, service.queue, job.id)
+        retry_job(service.store, service.queue, job.id, service.settings)
         again = service.ended(job)
     assert (again.state, again.attempt, again.version) == (JobState.SUCCEEDED, 1, 1)
     assert (again.error_code, again.error_message) == (None, None)
@@ -122,7 +127,7 @@ def test_a_failed_class_does_not_stop_the_others(service, solver):
 
 def _revision(service) -> int:
     with service.store.read() as uow:
-        return uow.models.revision()
+        return uow.registry.revision()
 
 
 def test_a_job_without_any_student_has_failed(service, solver):
@@ -187,7 +192,7 @@ def test_a_retried_job_continues_where_it_was_cancelled(service, solver):
         cancel_job(service.store, service.queue, job.id)
         assert service.ended(job).state is JobState.CANCELLED
         solver.plan()
-        retry_job(service.store, service.queue, job.id)
+        retry_job(service.store, service.queue, job.id, service.settings)
         assert service.ended(job).state is JobState.SUCCEEDED
     assert sorted(finished(service, job)) == [(k, "gsvm") for k in range(6)]
     assert solver.done().count("prepare") == 1
@@ -260,3 +265,109 @@ def test_a_large_teacher_reaches_the_database_through_a_file(service, solver):
         assert version.teacher_digest == job.teacher_digest
         assert uow.blobs.size(version.teacher_digest) == size
         assert uow.blobs.read(version.teacher_digest) == b"t" * size
+
+
+# Faults that no worker sees: the counts and records in the database decide
+
+
+def count_starts(monkeypatch, starts: int, *, chunks_only: bool = False) -> None:
+    """Units find that they were started ``starts`` times since their last result."""
+
+    def start(self, job_id, attempt, number, *_arguments) -> int:
+        return starts if number or not chunks_only else 1
+
+    monkeypatch.setattr(Units, "start", start)
+
+
+def test_a_preparation_that_ends_its_workers_fails_after_three_recoveries(service, solver, monkeypatch):
+    count_starts(monkeypatch, 5)
+    with service.worker(solver):
+        job = service.ended(service.submit())
+    assert (job.state, job.error_code) == (JobState.FAILED, "too_many_restarts")
+    assert job.error_message.startswith("4 workers ended")
+    assert "prepare" not in solver.done()
+
+
+def test_a_class_that_ends_its_workers_fails_alone(service, solver, monkeypatch):
+    service.settings.classes_per_chunk = 3
+    count_starts(monkeypatch, 5, chunks_only=True)
+    with service.worker(solver):
+        job = service.ended(service.submit())
+    assert job.state is JobState.PARTIALLY_SUCCEEDED
+    failed = service.events(job, "student_failed")
+    assert {(data["class_index"], data["code"]) for _, data in failed} == {
+        (0, "too_many_restarts"),
+        (3, "too_many_restarts"),
+    }
+    assert [line for line in solver.done() if line.startswith("train")] == [
+        f"train-{index}-gsvm" for index in (1, 2, 4, 5)
+    ]
+
+
+def test_a_start_is_recorded_before_the_solver_and_a_result_clears_it(service, solver):
+    solver.plan(student_seconds=0.5)
+
+    def starts() -> list[int]:
+        with closing(sqlite3.connect(service.settings.data_dir / "stms.sqlite")) as database:
+            return [row[0] for row in database.execute("SELECT starts FROM job_units")]
+
+    with service.worker(solver):
+        job = service.submit(classes=["c0", "c1"])
+        assert wait_for(lambda: "prepare" in solver.done())
+        assert starts() == [1]
+        service.ended(job)
+
+
+def test_a_job_ends_at_its_time_limit(service, solver):
+    solver.plan(student_seconds=30)
+    with service.worker(solver):
+        job = service.ended(service.submit(time_limit_seconds=1.5))
+    assert (job.state, job.error_code) == (JobState.FAILED, "time_limit")
+    assert not any(map(is_alive, solver.pids()))
+
+
+def test_a_full_cache_repeats_the_writing_and_then_gives_the_unit_back(service, solver, monkeypatch):
+    monkeypatch.setattr("app.jobs.solver.process._BACK_OFF_SECONDS", 0.01)
+    monkeypatch.setattr("app.jobs.solver.retry._MAX_CACHE_ROUNDS", 3)
+    solver.plan(cache_full=6)
+    with service.worker(solver):
+        job = service.ended(service.submit())
+    assert (job.state, job.attempt) == (JobState.SUCCEEDED, 1)
+    assert solver.done().count("write") == 7, "four in the first attempt, then two and one that succeeds"
+    assert solver.done().count("prepare") == 2, "once an attempt"
+    assert [data["code"] for _, data in service.events(job, "job_restarted")] == ["cache_full"]
+
+
+def copy_of(path: Path) -> bytes:
+    """The database as it is now, without what is written later."""
+    copy = path.with_suffix(".copy")
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    return copy.read_bytes()
+
+
+@pytest.mark.parametrize("older", ["stms.sqlite", pytest.param("jobs.sqlite", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "event",
+    [pytest.param(name, marks=pytest.mark.long) for name in ("job_queued", "teacher_finished")]
+    + ["student_finished"],
+)
+def test_databases_of_two_moments_are_reconciled(service, solver, older, event, tmp_path):
+    """As after a power cut with unsynced writes, or the restore of one database only."""
+    service.settings.classes_per_chunk = 2
+    solver.plan(prepare_seconds=0.3, student_seconds=0.2)
+    with service.worker(solver):
+        job = service.submit()
+        wait_for(lambda: service.events(job, event) and (tmp_path / older).exists())
+        before = copy_of(tmp_path / older)
+        service.ended(job)
+    service.queue.close()
+    service.store.dispose()
+    for leftover in tmp_path.glob(f"{older}-*"):
+        leftover.unlink()
+    (tmp_path / older).write_bytes(before)
+    with service.worker(solver):
+        job = service.ended(job)
+    assert (job.state, job.error_code, job.version) == (JobState.SUCCEEDED, None, 1)
+    assert sorted(finished(service, job)) == [(k, "gsvm") for k in range(6)]
+    assert len(service.events(job, "version_published")) == 1

@@ -537,24 +537,24 @@ def test_rows_beyond_the_limit_are_refused(make_client, pets, refused):
 
 def test_requests_beyond_the_limit_in_flight_get_429(make_client, pets, refused):
     client = make_client(max_inflight_queries=1)
-    client.app.query_handler.pipeline.inflight = 1
+    client.context.budgets.queries.take("another")
     response = client.post(CAT, json=request())
     refused(response, 429)
     assert response.headers["retry-after"] == "1"
     assert client.get("/v2/health/live").status_code == 200
-    client.app.query_handler.pipeline.inflight = 0
+    client.context.budgets.queries.release("another")
     assert client.post(CAT, json=request()).status_code == 200
-    assert client.app.query_handler.pipeline.inflight == 0
+    assert client.context.budgets.queries.used == 0
 
 
 def test_bodies_beyond_the_byte_budget_get_429(client, pets, refused):
-    budget = client.app.query_handler.pipeline.byte_budget
-    budget.reserved = client.context.settings.max_inflight_bytes
+    budget = client.context.budgets.body_bytes
+    budget.take("another", client.context.settings.max_inflight_bytes)
     document = request([0.125] * 30_000, shape=(10_000, 3))
     refused(client.post(CAT, json=document), 429)
-    budget.reserved = 0
+    budget.release("another", client.context.settings.max_inflight_bytes)
     assert client.post(CAT, json=document).status_code == 200
-    assert budget.reserved == 0
+    assert budget.used == 0
 
 
 def test_an_unexpected_error_reveals_no_details(client, pets, refused, monkeypatch, caplog):

@@ -144,14 +144,14 @@ def test_a_body_that_is_no_object_is_refused(client, pets, operation: str, body:
 
 def test_load_fills_the_cache_and_unload_empties_it(client, pets):
     assert client.post("/v2/repository/models/pets/load").json() == {}
-    assert loaded(client) == {("pets", 1, label) for label in pets.classes}
+    assert loaded(client) == {("default", "pets", 1, label) for label in pets.classes}
     assert client.post("/v2/repository/models/pets:cat/unload", json={"parameters": {}}).json() == {}
-    assert loaded(client) == {("pets", 1, label) for label in pets.classes[1:]}
+    assert loaded(client) == {("default", "pets", 1, label) for label in pets.classes[1:]}
     assert client.post("/v2/repository/models/pets@1/unload").status_code == 200
     assert loaded(client) == set()
     assert client.context.cache.size == 0
     assert client.post("/v2/repository/models/pets:dog/load", json={}).status_code == 200
-    assert loaded(client) == {("pets", 1, "dog")}
+    assert loaded(client) == {("default", "pets", 1, "dog")}
     assert client.post(CAT, json=ROW).status_code == 200, "what was unloaded is loaded again"
 
 
@@ -162,7 +162,7 @@ def test_unload_of_a_version_leaves_the_others(client, publish_pets):
         client.post(f"/v2/repository/models/pets@{version}/load")
     assert len(loaded(client)) == 8
     client.post("/v2/repository/models/pets@2/unload")
-    assert {version for _, version, _ in loaded(client)} == {1}
+    assert {version for _, _, version, _ in loaded(client)} == {1}
     client.post("/v2/repository/models/pets@2/load")
     client.post("/v2/repository/models/pets/unload")
     assert loaded(client) == set()
@@ -238,8 +238,8 @@ def test_statistics_keep_a_bounded_number_of_versions(monkeypatch):
     monkeypatch.setattr("app.serving.open_inference.statistics._MAX_ENTRIES", 2)
     statistics = Statistics()
     for version in (1, 2, 3):
-        statistics.succeeded("pets", version, 1, 10, Durations())
-    assert statistics.known() == [("pets", 2), ("pets", 3)]
+        statistics.succeeded(("default", "pets", version), 1, 10, Durations())
+    assert statistics.known("default", ()) == [("default", "pets", 2), ("default", "pets", 3)]
 
 
 def test_all_classes_of_a_request_use_one_version(client, publish_pets):
@@ -268,7 +268,7 @@ def test_inferences_count_in_the_metrics_of_queries(client, pets):
     assert 'stms_query_rows_total{model="pets"} 1.0' in text
 
 
-def test_keys_are_required_and_limited_to_their_models(client, store, publish_pets, pets):
+def test_keys_are_required_and_limited_to_their_models(make_client, store, publish_pets, pets):
     secrets = {
         name: create_key(store, name, {scope}, models)[1]
         for name, scope, models in (
@@ -277,7 +277,7 @@ def test_keys_are_required_and_limited_to_their_models(client, store, publish_pe
             ("train", "train", set()),
         )
     }
-    client.run(client.context.refresher.refresh())
+    client = make_client(require_keys=True)
 
     def status(method: str, path: str, key: str | None, **options: Any) -> int:
         headers = {} if key is None else {"x-api-key": secrets[key]}

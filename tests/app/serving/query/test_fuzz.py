@@ -116,7 +116,7 @@ def ask(body: bytes, headers: dict[bytes, bytes], query: bytes) -> None:
             format_ = negotiate(headers, query)
             if several:
                 request = parse_classes(body, format_, LIMITS)
-                found, rows, described = answer_classes(STUDENTS, request, format_)
+                found, rows, described = answer_classes(STUDENTS, request, format_, LIMITS)
             else:
                 found, rows, described = answer_class(STUDENTS[0], body, format_, LIMITS)
         except ServiceError as error:

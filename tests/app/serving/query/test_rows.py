@@ -194,3 +194,11 @@ def test_bodies_within_the_limit_of_rows_are_decoded(row: bytes):
     body = decode(DECODER, b'{"rows":[' + b",".join([row] * count) + b"]}", 100_000)
     assert body.rows is not None
     assert len(body.rows) == count
+
+
+@pytest.mark.parametrize("column", ["1" + "0" * 400, "-1" + "0" * 400])
+def test_an_index_beyond_every_float_is_the_callers_mistake(column: str):
+    """It was an OverflowError, and so an error 500 with a traceback in the log for each request."""
+    body = f'{{"x": {{"indices": [1.0, {column}], "values": [1, 2]}}}}'.encode()
+    with pytest.raises(InvalidRequest):
+        answer_class(SERVED, body, DEFAULT_FORMAT, LIMITS)

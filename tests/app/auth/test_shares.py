@@ -1,4 +1,4 @@
-"""The memory of large query bodies is bounded."""
+"""No caller takes more than its share of places and bytes, and all together no more than the limit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from app.auth.authenticator import ANONYMOUS
+from app.auth.shares import Budgets, SharedBudget
 from app.domain.errors import Overloaded
-from app.http.byte_budget import ByteBudget, max_body_bytes
+from app.http.body import max_body_bytes
 from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
 from app.serving.pipeline import QueryPipeline
@@ -20,24 +22,49 @@ from app.settings import Settings
 PATH = "/v1/models/pets/classes/cat:query"
 
 
-def test_small_bodies_are_not_counted():
-    budget = ByteBudget(1000)
-    assert [budget.reserve(64 * 1024) for _ in range(100)] == [0] * 100
-    assert budget.reserved == 0
+def budget_of(limit: int, share: float = 1.0) -> SharedBudget:
+    return SharedBudget(limit, share, "queries", "queries", {})
 
 
-def test_large_bodies_are_accepted_up_to_the_budget():
-    budget = ByteBudget(300_000)
-    first, second = budget.reserve(100_000), budget.reserve(200_000)
-    with pytest.raises(Overloaded, match="300000 bytes are in progress"):
-        budget.reserve(100_000)
-    budget.release(first)
-    assert budget.reserve(100_000) == 100_000
-    budget.release(second)
-    budget.release(100_000)
-    assert budget.reserve(10**9) == 10**9, "one alone may be larger than the budget"
+def test_all_callers_together_take_no_more_than_the_limit():
+    budget = budget_of(300_000)
+    budget.take("a", 100_000)
+    budget.take("b", 200_000)
+    with pytest.raises(Overloaded, match="300000 queries are in progress"):
+        budget.take("a", 100_000)
+    budget.release("a", 100_000)
+    budget.take("c", 100_000)
+    budget.release("b", 200_000)
+    budget.release("c", 100_000)
+    budget.take("a", 10**9)
     with pytest.raises(Overloaded):
-        budget.reserve(100_000)
+        budget.take("b")
+
+
+@pytest.mark.parametrize(("limit", "share"), [(256, 64), (64, 16), (3, 1), (1, 1)])
+def test_a_key_takes_no_more_than_its_share_and_always_one(limit: int, share: int):
+    refused: dict[str, int] = {}
+    budget = SharedBudget(limit, 0.25, "queries", "queries", refused)
+    for _ in range(share):
+        assert budget.is_available("a")
+        budget.take("a")
+    assert not budget.is_available("a")
+    with pytest.raises(Overloaded) as caught:
+        budget.take("a")
+    if limit > 1:
+        assert caught.value.reason == "share_exceeded"
+        assert refused == {"queries": 0, "queries_of_key": 1}
+        budget.take("b")
+    budget.release("a")
+    assert budget.is_available("a") is (limit != 1 or share != 1) or budget.used == 0
+
+
+def test_the_caller_of_a_server_without_keys_takes_the_whole_capacity():
+    budget = budget_of(8, 0.25)
+    for _ in range(8):
+        budget.take(ANONYMOUS.id)
+    with pytest.raises(Overloaded, match="8 queries"):
+        budget.take(ANONYMOUS.id)
 
 
 def test_the_largest_size_of_a_body_after_decompression():
@@ -50,8 +77,6 @@ def test_the_largest_size_of_a_body_after_decompression():
 
 class _AnyCaller:
     def authenticate(self, *_arguments: object) -> Any:
-        from app.auth.authenticator import ANONYMOUS
-
         return ANONYMOUS
 
 
@@ -68,8 +93,9 @@ def test_a_large_query_beyond_the_budget_gets_429_before_it_is_read(compressed):
     async def story() -> None:
         settings = Settings(max_inflight_bytes=2**20)
         cache: ModelCache = _NoCache()  # type: ignore[assignment]
-        pipeline = QueryPipeline(settings, _AnyCaller(), cache, Metrics(), None)  # type: ignore[arg-type]
-        pipeline.byte_budget.reserve(2**20)
+        budgets, anyone = Budgets(settings), _AnyCaller()
+        pipeline = QueryPipeline(settings, anyone, cache, Metrics(), None, budgets)  # type: ignore[arg-type]
+        budgets.body_bytes.take("another", 2**20)
         sent: list[Any] = []
         pieces = [
             {"type": "http.request", "body": body[:1000], "more_body": not compressed},
@@ -91,8 +117,8 @@ def test_a_large_query_beyond_the_budget_gets_429_before_it_is_read(compressed):
         assert sent[0]["status"] == 429
         assert (b"retry-after", b"1") in sent[0]["headers"]
         assert len(pieces) == 1, "the rest was not read"
-        assert pipeline.byte_budget.reserved == 2**20
-        assert pipeline.inflight == 0
+        assert budgets.body_bytes.used == 2**20
+        assert budgets.queries.used == 0
         pipeline.close()
 
     asyncio.run(story())

@@ -9,7 +9,7 @@ import pytest
 from app.jobs.errors import SolverDied
 from app.jobs.solver.messages import StudentResult
 from app.jobs.solver.process import Solver
-from app.jobs.workflow.unit_runner import prepare_with_retries, train_with_retries
+from app.jobs.solver.retry import prepare_with_retries, train_with_retries
 from tests.app.jobs.conftest import OPENED, SETTINGS, STUDENTS, flat, ignore, never_stop, script
 
 

@@ -1,0 +1,166 @@
+"""Endpoints for operating the service: audit log, workers, and what tenants use of their quotas."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from app.api.dependencies import Administrator, AppContext, Context, Operator, Trainer
+from app.api.paging import After, Limit, Page, link_next
+from app.api.schemas import AuditView, Body, UnitView, View, WorkerView
+from app.domain.entities import ApiKey
+from app.services import audit, quotas
+
+router = APIRouter(prefix="/v1", tags=["operation"])
+
+_TEXT = r"^[^\x00-\x1f]*$"
+Actor = Annotated[
+    str | None, Query(max_length=100, pattern=_TEXT, description="Id of an API key, cli, system.")
+]
+Action = Annotated[str | None, Query(max_length=60, pattern=_TEXT, description="For example dataset.delete.")]
+Object = Annotated[
+    str | None, Query(max_length=500, pattern=_TEXT, description="Id of the object of the action.")
+]
+Moment = Annotated[float | None, Query(ge=0, le=253402300799, description="Seconds since the epoch.")]
+
+
+@router.get("/audit")
+def list_audit(
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Administrator,
+    actor: Actor = None,
+    action: Action = None,
+    object: Object = None,  # noqa: A002 - the name of the parameter
+    since: Moment = None,
+    until: Moment = None,
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[AuditView]:
+    """Actions and denied requests, newest first.
+
+    Requests of one caller that are denied within a second are one record, with their number in the details.
+    """
+    page, has_more = audit.list_records(
+        context.listed_store(request, caller),
+        limit=limit,
+        after=after,
+        since=since,
+        until=until,
+        actor=actor,
+        action=action,
+        object=object,
+    )
+    if has_more:
+        link_next(request, response, page[-1].id)
+    return Page(data=[AuditView.of(record) for record in page], has_more=has_more)
+
+
+@router.get("/workers")
+def list_workers(context: Context, _caller: Operator) -> Page[WorkerView]:
+    """Worker processes with their last heartbeat and the units of work reported in it."""
+    with context.store.read() as uow:
+        workers, now = uow.workers.all(), uow.workers.clock()
+    views = [
+        WorkerView(
+            id=worker.executor_id,
+            host=worker.host,
+            pid=worker.pid,
+            started_at=worker.started_at,
+            beat_at=worker.beat_at,
+            alive=worker.is_alive(now, context.settings.takeover_seconds),
+            slots=worker.slots,
+            threads=worker.threads,
+            units=[UnitView.model_validate(unit) for unit in worker.units],
+        )
+        for worker in workers
+    ]
+    return Page(data=views, has_more=False)
+
+
+class AmountView(View):
+    """Units that are used, and how many are allowed."""
+
+    used: int
+    allowed: int
+
+
+class KeyUsageView(View):
+    """What the asking API key has open in the server process that answered."""
+
+    streams: AmountView
+    uploads: AmountView
+    upload_bytes: AmountView
+
+
+class UsageView(View):
+    """What a tenant uses of its quotas. key: only of the asking key's own tenant."""
+
+    tenant: str
+    stored_bytes: AmountView
+    datasets: AmountView
+    versions: AmountView
+    unfinished_jobs: AmountView
+    key: KeyUsageView | None
+
+
+_Quota = Annotated[int | None, Field(ge=0, le=10**15, description="Null: the default of the settings.")]
+
+
+class QuotasBody(Body):
+    """Quotas of a tenant to change; null means the default of the settings."""
+
+    stored_bytes: _Quota = None
+    datasets: _Quota = None
+    versions: _Quota = None
+    unfinished_jobs: _Quota = None
+
+
+@router.get("/usage")
+def list_usage(
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Trainer,
+    limit: Limit = 100,
+    after: Annotated[str | None, Query(max_length=100, pattern=_TEXT)] = None,
+) -> Page[UsageView]:
+    """What the key's tenant uses and may use; for an operator who names no tenant, that of all tenants."""
+    if "operator" in caller.scopes and "tenant" not in request.query_params:
+        page, has_more = quotas.list_usage(context.store, context.settings, limit=limit, after=after)
+    else:
+        page, has_more = [quotas.get_usage(context.store, context.settings, caller.tenant)], False
+    if has_more:
+        link_next(request, response, page[-1].tenant)
+    return Page(data=[_view(request, context, usage) for usage in page], has_more=has_more)
+
+
+@router.patch("/quotas")
+def set_quotas(body: QuotasBody, request: Request, context: Context, caller: Operator) -> UsageView:
+    """Change quotas of the tenant that ``?tenant=`` names. What exists already stays."""
+    store = context.store_of(caller)
+    usage = quotas.set_quotas(store, context.settings, caller.tenant, body.model_dump(exclude_unset=True))
+    return _view(request, context, usage)
+
+
+def _view(request: Request, context: AppContext, usage: quotas.Usage) -> UsageView:
+    used, allowed = dataclasses.asdict(usage.used), dataclasses.asdict(usage.allowed)
+    caller: ApiKey = request.state.caller
+    return UsageView(
+        tenant=usage.tenant,
+        key=_key_view(context, caller.id) if caller.tenant == usage.tenant else None,
+        **{name: AmountView(used=used[name], allowed=allowed[name]) for name in used},
+    )
+
+
+def _key_view(context: AppContext, key_id: str) -> KeyUsageView:
+    streams, budgets = context.event_streams, context.budgets
+    return KeyUsageView(
+        streams=AmountView(used=streams.count(key_id), allowed=streams.max_per_key),
+        uploads=AmountView(used=budgets.uploads.held(key_id), allowed=budgets.uploads.share),
+        upload_bytes=AmountView(used=budgets.upload_bytes.held(key_id), allowed=budgets.upload_bytes.share),
+    )

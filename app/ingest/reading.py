@@ -1,0 +1,183 @@
+"""Reads an uploaded file of any format, and writes what is stored of it: the work of a reader process.
+
+Orders and results are plain data with a JSON form. The readers of the formats are imported when they are
+needed: a server process, which gives the orders, loads none of them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+
+from app.domain.errors import TooLarge
+from app.ingest.raw import DatasetLimits, disk_full_as_unavailable
+from core.packed.head import Kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from app.ingest.linear_head import HeadFile
+
+MAX_NAMES_BYTES: Final = 256 * 1024**2
+"""Most bytes of all class names of a data set or head together."""
+
+
+class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
+    """Read the data set in ``source`` and write its rows to ``rows``, in the format of stored data sets.
+
+    declared, filename: what the sender said of the format, see `app.ingest.formats.detect`. label_column:
+    name or zero-based index; None means the last column. max_bytes: of the arrays in memory. temp_folder:
+    for large arrays.
+    """
+
+    source: str
+    rows: str
+    declared: str | None
+    filename: str | None
+    label_column: str | None
+    max_rows: int
+    max_columns: int
+    max_bytes: int
+    temp_folder: str
+
+
+class DatasetContent(msgspec.Struct, frozen=True, tag="dataset"):
+    """What a data set contains besides its rows. summary: see `app.ingest.validate.summarise`."""
+
+    source_format: str
+    label_column: str | None
+    label_is_default: bool
+    rows: int
+    test_rows: int
+    columns: int
+    classes: tuple[str, ...]
+    summary: dict[str, Any]
+
+
+class HeadOrder(msgspec.Struct, frozen=True, tag="head"):
+    """Read the head in ``source``; write the packed head to ``weights`` and its class table to ``labels``.
+
+    kind: see `core.packed.head`. listed: most classes that the result lists by name. max_bytes: of the
+    decompressed weights.
+    """
+
+    source: str
+    weights: str
+    labels: str
+    kind: Kind
+    listed: int
+    max_classes: int
+    max_columns: int
+    max_bytes: int
+
+
+class HeadContent(msgspec.Struct, frozen=True, tag="head"):
+    """Size of a head, and the names of its classes if they are few enough to be listed, otherwise none."""
+
+    count: int
+    columns: int
+    classes: tuple[str, ...]
+
+
+@contextmanager
+def temporary_paths(folder: Path, *names: str) -> Iterator[list[Path]]:
+    """Paths of new files for the results of an order, which are removed after the block."""
+    token = secrets.token_hex(8)
+    paths = [folder / f"{name}-{token}.tmp" for name in names]
+    try:
+        yield paths
+    finally:
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+
+Order: TypeAlias = DatasetOrder | HeadOrder
+Content: TypeAlias = DatasetContent | HeadContent
+
+
+def read_dataset(order: DatasetOrder) -> DatasetContent:
+    """Carry out an order. Raises InvalidRequest, TooLarge, UnsupportedFormat, Unavailable and MemoryError."""
+    from app.ingest import dataset_format
+    from app.ingest.formats import detect, read
+    from app.ingest.validate import summarise, validate
+
+    source = Path(order.source)
+    limits = DatasetLimits(order.max_rows, order.max_columns, order.max_bytes, Path(order.temp_folder))
+    kind = detect(source, declared=order.declared, filename=order.filename)
+    raw = read(source, kind, limits, order.label_column)
+    train, test = validate(raw)
+    _check_names(train.classes)
+    summary = summarise(raw, train, test)
+    with disk_full_as_unavailable(), Path(order.rows).open("wb") as output:
+        for piece in dataset_format.encode(train, test):
+            output.write(piece)
+    return DatasetContent(
+        source_format=kind.value,
+        label_column=raw.label_column,
+        label_is_default=raw.label_is_default,
+        rows=train.n,
+        test_rows=0 if test is None else test.n,
+        columns=train.d,
+        classes=train.classes,
+        summary=summary,
+    )
+
+
+def read_head(order: HeadOrder) -> HeadContent:
+    """Carry out an order. Raises InvalidRequest, TooLarge, UnsupportedFormat and MemoryError."""
+    from app.ingest.linear_head import HeadLimits, as_invalid_request, head_file
+    from core.errors import InvalidProblem
+    from core.packed import PackedLabels
+
+    limits = HeadLimits(order.max_classes, order.max_columns, order.max_bytes)
+    with head_file(Path(order.source), limits) as head:
+        _check_names(head.labels)
+        try:
+            table = PackedLabels.of(head.labels).to_bytes()
+        except InvalidProblem as error:
+            raise as_invalid_request(error) from error
+        with disk_full_as_unavailable():
+            Path(order.labels).write_bytes(table)
+            _write_head(Path(order.weights), head, order.kind)
+        count = len(head.labels)
+        return HeadContent(count, head.columns, tuple(head.labels) if count <= order.listed else ())
+
+
+def carry_out(order: Order) -> Content:
+    """Carry out an order of either kind."""
+    return read_dataset(order) if isinstance(order, DatasetOrder) else read_head(order)
+
+
+def _check_names(names: Any) -> None:
+    size = sum(map(len, names))
+    if size > MAX_NAMES_BYTES:
+        text = f"The class names have {size} characters together; the limit is {MAX_NAMES_BYTES}."
+        raise TooLarge(text, code="class_names_too_long")
+
+
+def _write_head(path: Path, head: HeadFile, kind: Kind) -> None:
+    """Write the packed head in the format of `core.packed.PackedHead`."""
+    import numpy as np
+
+    from core.packed.codec import encode_front
+    from core.packed.head import head_header, head_shapes
+
+    shapes = head_shapes(len(head.labels), head.columns, head.dtype, head.threshold is not None)
+    front, places = encode_front(head_header(kind), shapes)
+    with path.open("wb") as output:
+        output.write(front)
+        for name in places:
+            for block in _head_array(head, name):
+                output.write(np.ascontiguousarray(block).data.cast("B"))
+
+
+def _head_array(head: HeadFile, name: str) -> Iterator[NDArray[Any]]:
+    if name == "weights":
+        yield from head.blocks()
+    else:
+        yield getattr(head, name)

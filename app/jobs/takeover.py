@@ -1,0 +1,89 @@
+"""Takes over the work of lost workers: puts it into the queue again, and stores an event of each job."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from app.domain.errors import Unavailable
+from app.jobs.engine.client import DbosQueue
+from app.jobs.engine.config import JOB_QUEUE, UNIT_QUEUE
+from app.store.unit_of_work import Store
+
+logger = logging.getLogger(__name__)
+
+_LISTED_SECONDS = 60.0
+
+
+class Takeover:
+    """Takeovers by one worker. recover: queues the unfinished workflows of an executor; returns their ids."""
+
+    def __init__(
+        self, store: Store, queue: DbosQueue, recover: Callable[[str], list[str]], executor_id: str
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._recover = recover
+        self._executor_id = executor_id
+        self._unrecorded: set[tuple[str, str]] = set()
+
+    def take_over(self, lost: Sequence[str]) -> None:
+        """Queue the unfinished work of lost workers again. Raises Unavailable.
+
+        They stay listed for a minute: a lost worker may have taken more work before it noticed.
+        """
+        for executor_id in lost:
+            jobs = {workflow_id.partition(".")[0] for workflow_id in self._recover(executor_id)}
+            self._unrecorded |= {(job_id, executor_id) for job_id in jobs}
+            if jobs:
+                self._queue.notify(JOB_QUEUE)
+                self._queue.notify(UNIT_QUEUE)
+        self._record()
+        with self._store.begin() as uow:
+            before = uow.workers.clock() - _LISTED_SECONDS
+            for worker in uow.workers.all():
+                if worker.lost_at is not None and worker.lost_at < before:
+                    uow.workers.forget(worker.executor_id)
+
+    def recover_orphans(self) -> None:
+        """Take over work of workers that are no longer listed. Raises Unavailable."""
+        busy = self._queue.workers_with_work()
+        with self._store.read() as uow:
+            known = {worker.executor_id for worker in uow.workers.all()}
+        if busy - known:
+            self.take_over(sorted(busy - known))
+
+    def _record(self) -> None:
+        """Store an event a takeover; the next time, if the lost worker still has the job's row locked."""
+        for pair in sorted(self._unrecorded):
+            self._unrecorded.discard(pair)
+            job_id, executor_id = pair
+            try:
+                with self._store.begin() as uow:
+                    data = {"from": [executor_id], "by": self._executor_id}
+                    uow.events.append(job_id, "worker_took_over", data)
+            except Unavailable:
+                self._unrecorded.add(pair)
+                raise
+
+
+class UnstartedWork:
+    """Queues work again that the engine has given to this worker, and that does not run here.
+
+    That happens when the connection is lost while a claim commits. No other worker would take the work over,
+    since this worker is alive. find: ids of such workflows, among them some that begin or end at this moment.
+    requeue: puts one back into the queue, if it is still this worker's.
+    """
+
+    def __init__(self, find: Callable[[], set[str]], requeue: Callable[[str], object]) -> None:
+        self._find = find
+        self._requeue = requeue
+        self._seen: set[str] = set()
+
+    def check(self) -> None:
+        """Queue what was found the last time, too. Call it every few seconds. Raises Unavailable."""
+        found = self._find()
+        for workflow_id in sorted(found & self._seen):
+            logger.warning("workflow %s was claimed and never started: queueing it again", workflow_id)
+            self._requeue(workflow_id)
+        self._seen = found

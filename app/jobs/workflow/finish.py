@@ -1,0 +1,144 @@
+"""The end of a job: counts and scores of its students, then the step that publishes its version.
+
+The students are read in pages, each in a transaction of its own, since a job may have millions: the database
+ends a transaction in which a worker computes for seconds. Only the last step decides anything.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from app.domain.entities import Job, JobState, Json, StudentRow, StudentState
+from app.jobs.engine.client import RECORDS_LOST
+from app.jobs.engine.step_runner import StepRunner, durable_step
+from app.jobs.errors import AttemptLost
+from app.jobs.workflow.cancellation import CancellationCheck
+from app.jobs.workflow.job_plans import JobPlan
+from app.jobs.workflow.steps import lock_job, settle_cancelled
+from app.services.models import pack_labels, publish
+from app.services.version_metrics import StudentTotals
+from app.store.unit_of_work import Store, UnitOfWork
+
+_CLASSES_PER_PAGE: Final = 2000
+_ENDED: Final = (StudentState.SUCCEEDED, StudentState.FAILED)
+_NOT_TRAINED: Final = "It was not trained: the work on its chunk of classes failed."
+
+
+def finish(
+    runner: StepRunner,
+    check: CancellationCheck,
+    attempt: tuple[str, int],
+    plan: JobPlan,
+    *,
+    is_complete: bool = False,
+) -> None:
+    """Count the students, then publish and end the job.
+
+    is_complete: whether all work units have succeeded, so that no student may be missing. Raises what the
+    check raises, and AttemptLost if one is missing nevertheless.
+    """
+    totals = total_students(runner.store, check, attempt, plan, is_complete=is_complete)
+    labels = pack_labels(plan.dataset.classes) if totals.is_served and plan.spec.publish else None
+    runner.run(finish_job, *attempt, plan, totals, labels)
+
+
+def total_students(
+    store: Store,
+    check: CancellationCheck,
+    attempt: tuple[str, int],
+    plan: JobPlan,
+    *,
+    is_complete: bool = False,
+) -> StudentTotals:
+    """Totals of all students. Those without a result get a failed row. Raises as `finish`."""
+    totals = StudentTotals(plan.spec.served_method)
+    for first in range(0, len(plan.targets), _CLASSES_PER_PAGE):
+        check()
+        stop = min(first + _CLASSES_PER_PAGE, len(plan.targets))
+        page = partial(_ended_students, store, attempt, plan, first, stop, is_complete=is_complete)
+        totals.add(check.retry_while_unavailable(page))
+    return totals
+
+
+def _ended_students(
+    store: Store, attempt: tuple[str, int], plan: JobPlan, first: int, stop: int, *, is_complete: bool
+) -> list[StudentRow]:
+    """The rows of targets ``first`` to ``stop``. One has no row if its chunk's workflow ended by itself."""
+    job_id = attempt[0]
+    with store.read() as uow:
+        rows = uow.students.results(job_id, plan.targets[first], plan.targets[stop - 1], _ENDED)
+    ended = {(row.class_index, row.method) for row in rows}
+    missing = [
+        StudentRow(
+            job_id, index, plan.dataset.classes[index], method, StudentState.FAILED, error=_NOT_TRAINED
+        )
+        for index, method in plan.keys(first, stop)
+        if (index, method) not in ended
+    ]
+    if missing and is_complete:
+        raise AttemptLost(*RECORDS_LOST)
+    if missing:
+        with store.begin() as uow:
+            lock_job(uow, *attempt)
+            uow.students.save_all(missing)
+        rows = sorted([*rows, *missing], key=lambda row: (row.class_index, row.method))
+    return rows
+
+
+@durable_step("finish_job")
+def finish_job(
+    uow: UnitOfWork, job_id: str, attempt: int, plan: JobPlan, totals: StudentTotals, labels: bytes | None
+) -> Json:
+    """Publish a version if the job asks for one and a student succeeded, and set the job's final state.
+
+    labels: the packed labels of the classes, of a version that does not list them.
+    """
+    job = uow.jobs.lock(job_id)
+    if job.state is JobState.CANCELLING:
+        return settle_cancelled(uow, job_id, attempt)
+    if job.attempt != attempt or job.state is not JobState.RUNNING:
+        return {"state": job.state.value}
+    if totals.is_served and plan.spec.publish:
+        _publish(uow, job, plan, totals, labels)
+    uow.units.forget(job_id, attempt)
+    counts = {"students": plan.students - totals.failed, "failed": totals.failed}
+    first = totals.first_failure
+    if first is None:
+        uow.jobs.move(job_id, JobState.SUCCEEDED, stage="finished")
+        uow.events.append(job_id, "job_succeeded", counts)
+        return {"state": JobState.SUCCEEDED.value}
+    state = JobState.PARTIALLY_SUCCEEDED if totals.is_served else JobState.FAILED
+    message = (
+        f"{totals.failed} of {plan.students} students failed. The first, class {first.label!r}: {first.error}"
+    )
+    error = {"code": "students_failed", "message": message}
+    uow.jobs.move(job_id, state, stage="finished", error_code=error["code"], error_message=error["message"])
+    uow.events.append(job_id, f"job_{state.value}", counts | error)
+    return {"state": state.value}
+
+
+def _publish(uow: UnitOfWork, job: Job, plan: JobPlan, totals: StudentTotals, labels: bytes | None) -> None:
+    before = uow.models.of_job(job.id)
+    version = publish(
+        uow,
+        job,
+        dataset_digest=plan.dataset.digest,
+        method=plan.spec.served_method,
+        classes=plan.dataset.classes,
+        columns=plan.dataset.columns,
+        teacher_digest=str(job.teacher_digest),
+        metrics=totals.metrics(),
+        alias=plan.spec.alias,
+        packed_labels=labels,
+    )
+    if before is None:
+        unmoved = uow.jobs.get(job.id).provenance.get("alias_not_moved")
+        alias = None if unmoved else plan.spec.alias
+        data = {"model": version.model, "version": version.version, "alias": alias}
+        uow.events.append(job.id, "version_published", data)
+        if unmoved:
+            uow.events.append(job.id, "alias_not_moved", unmoved)
+    else:
+        # A retry has added students to the job's version, so caches must read it again.
+        uow.registry.model_changed(version.tenant, version.model)

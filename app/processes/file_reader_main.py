@@ -1,0 +1,154 @@
+"""The process that reads uploaded files: ``python -m app.processes.file_reader_main``.
+
+It reads one `Job` a line from standard input, forks a process that carries it out within limits, and writes
+one `Answer` a line to standard output. It never reads a file itself, so it stays as it started. It ends with
+its standard input, and after some minutes without a job.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import importlib
+import logging
+import math
+import os
+import resource
+import select
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from app.domain.errors import ServiceError, Unavailable
+from app.ingest.reading import Order, carry_out
+from app.logs import mask_logs
+from app.processes.file_reader_messages import EXIT_MEMORY, Answer, Failure, Job
+from app.processes.os_process import deprioritise, die_with_parent
+
+logger = logging.getLogger(__name__)
+
+_LIBRARIES: Final = (
+    "app.ingest.csv.reader",
+    "app.ingest.dataset_format",
+    "app.ingest.linear_head",
+    "app.ingest.npz",
+    "app.ingest.parquet",
+    "app.ingest.svmlight",
+    "app.ingest.validate",
+    "scipy.sparse",
+)
+_IDLE_SECONDS: Final = 300.0
+_NICENESS: Final = 5
+_MAX_OPEN_FILES: Final = 64
+_EXIT_UNEXPECTED: Final = 4
+_GIB: Final = 1024**3
+
+
+def main() -> int:
+    """Serve until standard input ends or nothing arrives for a while."""
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    mask_logs()
+    for library in _LIBRARIES:
+        importlib.import_module(library)
+    # The forked processes share these objects; the collector would copy their pages.
+    gc.collect()
+    gc.freeze()
+    commands, decoder = sys.stdin.buffer, msgspec.json.Decoder(Job)
+    while select.select([commands], [], [], _IDLE_SECONDS)[0] and (line := commands.readline()):
+        answer = _fork(decoder.decode(line))
+        if answer is None:
+            break
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+        sys.stdout.buffer.flush()
+    return 0
+
+
+def _fork(job: Job) -> Answer | None:
+    """Carry out a job in a process of its own. None if standard input ended: the server does not wait."""
+    running, ended = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        code = _EXIT_UNEXPECTED
+        try:
+            code = _work(job, parent)
+        except MemoryError:
+            code = EXIT_MEMORY
+        finally:
+            # Nothing of the parent's is flushed or closed twice.
+            os._exit(code)
+    os.close(ended)
+    # The pipe ends with the process, even if it is killed.
+    ready, _, _ = select.select([running, sys.stdin], [], [])
+    os.close(running)
+    if sys.stdin in ready:
+        os.kill(pid, signal.SIGKILL)
+    _, status, usage = os.wait4(pid, 0)
+    if sys.stdin in ready:
+        return None
+    return Answer(os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)
+
+
+def _work(job: Job, parent: int) -> int:
+    """Carry out a job in this process; returns its exit code. Raises MemoryError.
+
+    parent: process id of the parent, taken before the fork: it may have ended since.
+    """
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    # Standard output belongs to the answers.
+    os.dup2(2, 1)
+    deprioritise(_NICENESS)
+    _limit(job)
+    # After the limits, because it starts a thread.
+    die_with_parent(parent)
+    outcome: object
+    try:
+        outcome = carry_out(job.order)
+    except ServiceError as error:
+        outcome = Failure(type(error).__name__, error.message, error.reason, list(error.faults))
+    except MemoryError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ENOMEM:
+            return EXIT_MEMORY
+        logger.exception("an uploaded file could not be read")
+        text = f"The server cannot read or write the file: {error.strerror}."
+        outcome = Failure(Unavailable.__name__, text, "storage_unusable", [])
+    except Exception:
+        logger.exception("an uploaded file could not be read")
+        return _EXIT_UNEXPECTED
+    Path(job.outcome).write_bytes(msgspec.json.encode(outcome))
+    return 0
+
+
+def _limit(job: Job) -> None:
+    """Limit memory, time, files and their size.
+
+    Files mapped into memory do not count as data: the kernel writes their pages to disk when memory is short.
+    They count towards the address space, so its limit is larger by what they may take.
+    """
+    seconds, most = math.ceil(job.seconds), _mapped_bytes(job.order)
+    for kind, limit in (
+        (resource.RLIMIT_DATA, job.memory),
+        (resource.RLIMIT_AS, job.memory + most + 4 * _GIB),
+        (resource.RLIMIT_FSIZE, most + _GIB),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, _MAX_OPEN_FILES),
+    ):
+        _, hard = resource.getrlimit(kind)
+        lower = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(kind, (lower, lower))
+    # SIGXCPU ends the process; SIGKILL follows if it does not.
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+
+
+def _mapped_bytes(order: Order) -> int:
+    """Most bytes of the files that carrying out an order may map or write."""
+    return 2 * Path(order.source).stat().st_size + 4 * order.max_bytes
+
+
+if __name__ == "__main__":
+    sys.exit(main())

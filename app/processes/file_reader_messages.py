@@ -1,0 +1,63 @@
+"""What a server process and the process that reads its files send each other: one line of JSON each way."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from app.domain.errors import (
+    InputFault,
+    InvalidRequest,
+    ServiceError,
+    TooLarge,
+    Unavailable,
+    UnsupportedFormat,
+)
+from app.ingest.reading import Content, Order
+
+EXIT_MEMORY: Final = 3
+"""Exit code of a child that ran out of memory."""
+
+_ERRORS: Final[dict[str, type[ServiceError]]] = {
+    "InvalidRequest": InvalidRequest,
+    "TooLarge": TooLarge,
+    "UnsupportedFormat": UnsupportedFormat,
+    "Unavailable": Unavailable,
+}
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One line to the child. outcome: file for a `Content` or a `Failure`. memory: bytes. seconds: of CPU."""
+
+    order: Order
+    outcome: str
+    memory: int
+    seconds: float
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One line from the child: how the process of one file ended, and its largest resident size in bytes."""
+
+    exit_code: int
+    peak_bytes: int
+
+
+class Failure(msgspec.Struct, frozen=True, tag="failure"):
+    """A ServiceError of the child."""
+
+    kind: str
+    message: str
+    code: str
+    faults: list[InputFault]
+
+    def as_error(self) -> ServiceError:
+        """The error to raise here."""
+        kind = _ERRORS[self.kind]
+        if issubclass(kind, Unavailable):
+            return kind(self.message, code=self.code)
+        return kind(self.message, code=self.code, faults=self.faults)
+
+
+OUTCOME: Final = msgspec.json.Decoder(Content | Failure)
+ANSWER: Final = msgspec.json.Decoder(Answer)

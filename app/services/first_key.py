@@ -1,0 +1,74 @@
+"""The first API key of an installation, in a file that programs of the same user on this machine read.
+
+The server makes it at its first start, so that it never runs without keys unasked. The file is written before
+the key is stored: after a crash in between, the next start finds the file and stores the key that it names.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+from app.domain.entities import ApiKey
+from app.services.keys import all_keys, digest_of, new_text
+from app.store.private_files import create_once, make_private, sync_folder, write_beside
+from app.store.unit_of_work import Store
+
+FILE_NAME: Final = "admin.key"
+FIRST_KEY_ID: Final = "key_000000000000000000000001"
+"""The id is the same everywhere, so that the database accepts one first key from several processes."""
+FIRST_KEY_SCOPES: Final = frozenset({"admin", "operator"})
+
+
+class NoFirstKey(Exception):
+    """There is no API key yet, and the first one cannot be made."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"There is no API key yet, and the first one cannot be kept in {path}: {reason}. "
+            "Make one by hand: stms keys create NAME --scope operator"
+        )
+
+
+def ensure_first_key(store: Store, folder: Path) -> Path | None:
+    """Make the first key if no key was ever created; returns its file if this call stored the key.
+
+    folder: the data folder, created if necessary. Several processes may call this at once, also on several
+    machines: one key results, and only folders that have its text keep a file. Raises NoFirstKey.
+    """
+    if all_keys(store):
+        return None
+    path = folder / FILE_NAME
+    try:
+        make_private(folder)
+        content, is_new = create_once(path, f"{new_text(FIRST_KEY_ID)}\n".encode("ascii"))
+    except OSError as error:
+        raise NoFirstKey(path, error.strerror or str(error)) from error
+    key_id, digest = digest_of(content.decode("latin-1").strip()) or ("", "")
+    if key_id != FIRST_KEY_ID:
+        raise NoFirstKey(path, "the file exists and does not hold a first key")
+    key = ApiKey(key_id, "first", digest, FIRST_KEY_SCOPES, frozenset(), time.time())
+    with store.begin() as uow:
+        added = uow.keys.add_first(key)
+        if added:
+            details = {"name": key.name, "scopes": sorted(key.scopes), "models": 0}
+            uow.audit.append("key.create", key.id, details=details)
+    if not added and is_new and not _is_stored(store, key):
+        # Another machine made the first key; it is in that machine's folder.
+        path.unlink(missing_ok=True)
+    return path if added else None
+
+
+def replace_first_key(folder: Path, text: str) -> bool:
+    """Put the new text of the rotated first key into its file; returns False if there is no such file."""
+    path = folder / FILE_NAME
+    if not path.exists():
+        return False
+    write_beside(path, f"{text}\n".encode("ascii")).rename(path)
+    sync_folder(folder)
+    return True
+
+
+def _is_stored(store: Store, key: ApiKey) -> bool:
+    return any(other.digest == key.digest for other in all_keys(store))

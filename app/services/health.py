@@ -1,0 +1,177 @@
+"""The health of the database, the job engine and the workers, for probes of any number of clients.
+
+Probes need no API key, so any client can send any number of them. Their answers are therefore computed at
+most once a second by one thread with a database connection of its own: probes take neither a thread nor a
+connection from a query or another request, also while the database hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.domain.errors import ServiceError, Unavailable
+from app.domain.ports import JobQueue
+from app.store.migrate import schema_is_current
+from app.store.unit_of_work import Store
+
+logger = logging.getLogger(__name__)
+
+SECONDS: Final = 1.0
+"""Time between two computations."""
+PATIENCE_SECONDS: Final = 2.0
+"""How long after its start callers wait for a computation."""
+
+Value = TypeVar("Value")
+
+
+class CheckFailed(Exception):
+    """Why a check failed, as a message for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of one check. needed: whether the server is not ready if it fails."""
+
+    name: str
+    ok: bool
+    needed: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseHealth:
+    """What depends on the database. jobs: numbers by state; None while they cannot be read."""
+
+    checks: tuple[Check, ...]
+    jobs: Mapping[str, int] | None
+
+
+class ComputedOncePerSecond(Generic[Value]):
+    """The value of ``compute``, which blocks: computed in a thread of its own, at most once in ``seconds``.
+
+    Callers that come during a computation wait for it together. Only the event loop's thread may call `get`.
+    """
+
+    def __init__(self, compute: Callable[[], Value], name: str, seconds: float = SECONDS) -> None:
+        self.seconds = seconds
+        self._compute = compute
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"stms-{name}")
+        self._pending: asyncio.Future[Value] | None = None
+        self._started = -1e9
+        self._value: Value | None = None
+
+    async def get(self) -> Value | None:
+        """The newest value; None if its computation takes longer than `PATIENCE_SECONDS`, or has failed."""
+        now = time.monotonic()
+        if self._pending is None and now - self._started >= self.seconds:
+            self._started = now
+            loop = asyncio.get_running_loop()
+            self._pending = loop.run_in_executor(self._thread, self._compute)
+            self._pending.add_done_callback(self._store)
+        if self._pending is not None:
+            left = self._started + PATIENCE_SECONDS - now
+            done, _ = await asyncio.wait([self._pending], timeout=max(left, 0.0))
+            if not done:
+                return None
+        return self._value
+
+    def close(self) -> None:
+        """Compute no more; a running computation ends on its own."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _store(self, computed: asyncio.Future[Value]) -> None:
+        self._pending = None
+        error = None if computed.cancelled() else computed.exception()
+        if error is not None:
+            logger.error("a probe cannot be answered", exc_info=error)
+        self._value = None if computed.cancelled() or error is not None else computed.result()
+
+
+def check(name: str, run: Callable[[], str], *, needed: bool = True) -> Check:
+    """The result of ``run``, which returns a detail or raises CheckFailed or a ServiceError."""
+    try:
+        return Check(name, True, needed, run())
+    except (CheckFailed, ServiceError) as error:
+        return Check(name, False, needed, str(error))
+
+
+def database_health(store: Store, queue: JobQueue, takeover_seconds: float) -> DatabaseHealth:
+    """Run the checks that need the database. Blocks."""
+    database = check("database", lambda: _database(store))
+    if not database.ok:
+        # Each further check would wait for the database again.
+        unknown = "is unknown while the database does not answer"
+        needed = {"schema": True, "job_engine": False, "workers": False}
+        others = [Check(name, False, is_needed, unknown) for name, is_needed in needed.items()]
+        return DatabaseHealth((database, *others), None)
+    checks = (
+        database,
+        check("schema", lambda: _schema(store)),
+        check("job_engine", lambda: _job_engine(queue), needed=False),
+        check("workers", lambda: _workers(store, takeover_seconds), needed=False),
+    )
+    return DatabaseHealth(checks, _count_jobs(store))
+
+
+def _database(store: Store) -> str:
+    with store.read():
+        return "answers"
+
+
+def _schema(store: Store) -> str:
+    try:
+        current = schema_is_current(store.engine)
+    except SQLAlchemyError as error:
+        raise CheckFailed("cannot be read") from error
+    if not current:
+        raise CheckFailed("is older than this program, or missing; run: stms db upgrade")
+    return "is up to date"
+
+
+def _job_engine(queue: JobQueue) -> str:
+    queue.ping()
+    return "answers"
+
+
+def _workers(store: Store, takeover_seconds: float) -> str:
+    with store.read() as uow:
+        workers, now = uow.workers.all(), uow.workers.clock()
+    alive = sum(worker.is_alive(now, takeover_seconds) for worker in workers)
+    if not alive:
+        raise CheckFailed("none has sent a heartbeat recently; submitted jobs wait")
+    return f"{alive} alive"
+
+
+def _count_jobs(store: Store) -> Mapping[str, int] | None:
+    try:
+        with store.read() as uow:
+            return {state.value: count for state, count in uow.jobs.count_by_state().items()}
+    except Unavailable:
+        return None
+
+
+class Probes:
+    """The answers to probes. database: its health. metrics_text: the metrics in the Prometheus format."""
+
+    def __init__(self, inspect: Callable[[], DatabaseHealth], render: Callable[[], bytes]) -> None:
+        self.database = ComputedOncePerSecond(inspect, "health")
+        self.metrics_text = ComputedOncePerSecond(render, "metrics")
+        self.jobs: Mapping[str, int] | None = None
+
+    async def refresh_jobs(self) -> None:
+        """Take the numbers of jobs of the newest health of the database as `jobs`."""
+        found = await self.database.get()
+        self.jobs = None if found is None else found.jobs
+
+    def close(self) -> None:
+        """Compute no more."""
+        self.database.close()
+        self.metrics_text.close()

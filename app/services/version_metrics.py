@@ -1,0 +1,81 @@
+"""Totals of a job's students, and the metrics of its version, in memory independent of their number."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from math import fsum
+from typing import Final
+
+from app.domain.entities import Json, StudentRow, StudentState
+
+_SCORES: Final = ("accuracy", "f1", "auc")
+_BRIER: Final = "brier"
+
+
+class StudentTotals:
+    """Counts and mean scores of the students of a job, added page by page in the order of their classes.
+
+    failed: number of failed students. first_failure: the first one. is_served: whether a student of the
+    method that answers queries succeeded.
+    """
+
+    def __init__(self, served_method: str) -> None:
+        self._served_method = served_method
+        self.failed = 0
+        self.first_failure: StudentRow | None = None
+        self.is_served = False
+        self._calibrations: Counter[str] = Counter()
+        self._classes: Counter[str] = Counter()
+        self._means: defaultdict[tuple[str, str], _Mean] = defaultdict(_Mean)
+
+    def add(self, rows: Sequence[StudentRow]) -> None:
+        """Add one page of rows."""
+        failed = [row for row in rows if row.state is StudentState.FAILED]
+        self.failed += len(failed)
+        if failed and self.first_failure is None:
+            self.first_failure = failed[0]
+        succeeded: defaultdict[str, list[StudentRow]] = defaultdict(list)
+        for row in rows:
+            if row.state is StudentState.SUCCEEDED:
+                succeeded[row.method].append(row)
+        served = succeeded.get(self._served_method, [])
+        self.is_served |= bool(served)
+        self._calibrations.update(
+            row.metrics["calibration"] for row in served if "calibration" in row.metrics
+        )
+        for method, group in succeeded.items():
+            measured = [row.metrics for row in group if any(name in row.metrics for name in _SCORES)]
+            self._classes[method] += len(measured)
+            for name in (*_SCORES, _BRIER):
+                self._means[method, name].add(metrics.get(name) for metrics in measured)
+
+    def metrics(self) -> Json:
+        """Metrics of the version: mean scores by method, and the number of calibrated students by kind.
+
+        A mean is over the classes where the score is defined; ``classes`` is the number of measured classes.
+        """
+        means = {}
+        for method, classes in self._classes.items():
+            if classes:
+                scores = {name: self._means[method, name].value for name in _SCORES}
+                brier = self._means[method, _BRIER].value
+                means[method] = scores | ({} if brier is None else {_BRIER: brier}) | {"classes": classes}
+        return {"means": means} | ({"calibration": dict(self._calibrations)} if self._calibrations else {})
+
+
+class _Mean:
+    """Mean of the defined values: the sum of each page is exact, and so is the sum of these."""
+
+    def __init__(self) -> None:
+        self._sums: list[float] = []
+        self._count = 0
+
+    def add(self, values: Iterable[float | None]) -> None:
+        defined = [value for value in values if value is not None]
+        self._count += len(defined)
+        self._sums.append(fsum(defined))
+
+    @property
+    def value(self) -> float | None:
+        return fsum(self._sums) / self._count if self._count else None

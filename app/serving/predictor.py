@@ -1,0 +1,76 @@
+"""Predictions of whole teachers, which may cost a million times as much as a query."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from app.domain.entities import Json
+from app.domain.errors import InvalidRequest
+from app.http.types import Body
+from app.serving.cache import ServableTeacher
+from app.serving.fair_turns import FairTurns
+from app.serving.query.negotiation import RequestFormat
+from app.serving.query.predict import parse_prediction
+from app.serving.query.requests import RequestLimits
+from app.settings import Settings
+
+Result = TypeVar("Result")
+
+_THREADS: Final = 2
+
+
+class Predictor:
+    """Computes predictions in two threads of their own, a block of rows at a time.
+
+    The blocks of different callers alternate, so that a caller with much work delays another one by about one
+    block. Between two blocks a prediction ends if its client is gone or its task was cancelled, which the
+    server does at the end of a drain.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._limits = RequestLimits(
+            settings.max_query_bytes, settings.max_query_rows, settings.max_query_work
+        )
+        self._turns = FairTurns(_THREADS, per_caller=_THREADS)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-predict")
+
+    async def predict(
+        self,
+        caller: str,
+        servable: ServableTeacher,
+        data: Body,
+        format_: RequestFormat,
+        *,
+        scores: bool,
+        target: str | None,
+        charge: Callable[[int], None],
+        is_disconnected: Callable[[], Awaitable[bool]],
+    ) -> bytes:
+        """The JSON answer to one request.
+
+        caller: id of the API key. scores, target: as in `PredictBody`, from the query string. charge: called
+        with the multiply-adds of the request before they are computed. is_disconnected: of the client.
+
+        Raises InvalidRequest, TooLarge, and NotFound for an unknown target.
+        """
+        prediction = await self._in_turn(
+            caller, parse_prediction, servable, data, format_, self._limits, scores, target
+        )
+        charge(prediction.work)
+        blocks, results = prediction.blocks(), list[Json]()
+        while (block := await self._in_turn(caller, next, blocks, None)) is not None:
+            results += block
+            if await is_disconnected():
+                raise InvalidRequest("The client disconnected.", code="client_disconnected")
+        return await self._in_turn(caller, prediction.encode, results)
+
+    def close(self) -> None:
+        """Accept no more work; a running block ends on its own."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_turn(self, caller: str, work: Callable[..., Result], *arguments: Any) -> Result:
+        async with self._turns.turn(caller):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

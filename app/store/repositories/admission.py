@@ -1,0 +1,61 @@
+"""Unfinished jobs of all tenants: which of them wait for their admission, and how many are admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.domain.entities import WAITING, JobState, Owner
+from app.store.dialect import on_postgresql
+from app.store.tables import is_unfinished, jobs
+
+_IS_WAITING: Final = sa.and_(is_unfinished, jobs.c.state == JobState.QUEUED.value, jobs.c.stage == WAITING)
+
+
+class Admission:
+    """Queries on the jobs of all tenants."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def lock(self) -> None:
+        """Serialise admissions: the lock is held until the end of the transaction."""
+        if on_postgresql(self._connection):
+            name = sa.func.hashtextextended("stms admission", 0)
+            self._connection.execute(sa.select(sa.func.pg_advisory_xact_lock(name)))
+
+    def waiting(self) -> Sequence[tuple[str, str, Owner]]:
+        """(id, priority, owner) of all waiting jobs, oldest first."""
+        query = sa.select(jobs.c.id, jobs.c.priority, jobs.c.tenant, jobs.c.created_by)
+        rows = self._connection.execute(query.where(_IS_WAITING).order_by(jobs.c.id))
+        return [(job_id, priority, Owner(tenant, key)) for job_id, priority, tenant, key in rows]
+
+    def admitted(self) -> dict[Owner, int]:
+        """Number of unfinished jobs that do not wait, by owner."""
+        query = sa.select(jobs.c.tenant, jobs.c.created_by, sa.func.count())
+        query = query.where(is_unfinished, sa.not_(_IS_WAITING))
+        rows = self._connection.execute(query.group_by(jobs.c.tenant, jobs.c.created_by))
+        return {Owner(tenant, key): count for tenant, key, count in rows}
+
+    def admit(self, job_ids: Collection[str]) -> Sequence[tuple[str, int]]:
+        """Admit waiting jobs; returns (id, attempt) of each."""
+        where = sa.and_(jobs.c.id.in_(job_ids), _IS_WAITING)
+        admitted = self._connection.execute(sa.select(jobs.c.id, jobs.c.attempt).where(where)).all()
+        values = {"stage": "queued", "revision": jobs.c.revision + 1}
+        self._connection.execute(sa.update(jobs).where(where).values(values))
+        return [(job_id, attempt) for job_id, attempt in admitted]
+
+    def count_queued(self) -> int:
+        """Number of queued jobs of all tenants."""
+        query = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.state == JobState.QUEUED.value)
+        return int(self._connection.execute(query).scalar_one())
+
+    def count_unfinished(self, owner: Owner) -> int:
+        """Number of unfinished jobs of an API key."""
+        query = sa.select(sa.func.count()).where(
+            jobs.c.tenant == owner.tenant, jobs.c.created_by == owner.key, is_unfinished
+        )
+        return int(self._connection.execute(query).scalar_one())

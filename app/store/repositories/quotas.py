@@ -1,0 +1,88 @@
+"""What each tenant uses, and the quotas that an operator has set for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.domain.entities import JobState, Resources
+from app.store.dialect import on_postgresql, upsert
+from app.store.tables import api_keys, blobs, datasets, jobs, model_versions, tenant_quotas
+
+_NAMES = [field.name for field in dataclasses.fields(Resources)]
+
+
+class Quotas:
+    """Queries on use and quotas of any tenant."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def lock(self, tenant: str) -> None:
+        """Serialise transactions that store something of a tenant, until the end of this one."""
+        if on_postgresql(self._connection):
+            name = sa.func.hashtextextended(f"stms quota {tenant}", 0)
+            self._connection.execute(sa.select(sa.func.pg_advisory_xact_lock(name)))
+
+    def used(self, tenant: str) -> Resources:
+        """What the tenant uses.
+
+        Bytes that several of its objects share count once, students once for each job that trained them.
+        """
+        stored, students = self._stored_bytes(tenant), sa.func.coalesce(sa.func.sum(jobs.c.student_bytes), 0)
+        unfinished = [state.value for state in JobState if not state.ended]
+        of_jobs = sa.select(students, sa.func.count().filter(jobs.c.state.in_(unfinished)))
+        student_bytes, unfinished_jobs = self._connection.execute(
+            of_jobs.where(jobs.c.tenant == tenant)
+        ).one()
+        return Resources(
+            stored_bytes=stored + int(student_bytes),
+            datasets=self._count(datasets, tenant),
+            versions=self._count(model_versions, tenant),
+            unfinished_jobs=int(unfinished_jobs),
+        )
+
+    def set_quotas(self, tenant: str, quotas: Mapping[str, int | None]) -> None:
+        """Replace the quotas of a tenant; None means the default."""
+        values = {name: quotas.get(name) for name in _NAMES}
+        statement = upsert(self._connection, tenant_quotas).values(tenant=tenant, **values)
+        self._connection.execute(statement.on_conflict_do_update(index_elements=["tenant"], set_=values))
+
+    def quotas(self, tenant: str) -> dict[str, int]:
+        """The quotas that were set for a tenant, by name."""
+        query = sa.select(tenant_quotas).where(tenant_quotas.c.tenant == tenant)
+        row = self._connection.execute(query).mappings().first()
+        return {} if row is None else {name: row[name] for name in _NAMES if row[name] is not None}
+
+    def tenants(self, *, limit: int, after: str | None = None) -> tuple[Sequence[str], bool]:
+        """One page of the tenants that have anything, by name, and whether there are more."""
+        tables = (api_keys, datasets, jobs, model_versions, tenant_quotas)
+        names = sa.union(*(sa.select(table.c.tenant) for table in tables)).subquery()
+        query = sa.select(names.c.tenant).order_by(names.c.tenant).limit(limit + 1)
+        if after is not None:
+            query = query.where(names.c.tenant > after)
+        page = list(self._connection.execute(query).scalars())
+        return page[:limit], len(page) > limit
+
+    def _stored_bytes(self, tenant: str) -> int:
+        columns = (
+            datasets.c.blob_digest,
+            jobs.c.preparation_digest,
+            jobs.c.teacher_digest,
+            model_versions.c.teacher_digest,
+            model_versions.c.class_table,
+        )
+        digests = sa.union(
+            *(sa.select(column.label("digest")).where(column.table.c.tenant == tenant) for column in columns)
+        ).subquery()
+        total = sa.select(sa.func.coalesce(sa.func.sum(blobs.c.size), 0))
+        return int(
+            self._connection.execute(total.join(digests, digests.c.digest == blobs.c.digest)).scalar_one()
+        )
+
+    def _count(self, table: sa.Table, tenant: str) -> int:
+        query = sa.select(sa.func.count()).select_from(table).where(table.c.tenant == tenant)
+        return int(self._connection.execute(query).scalar_one())

@@ -1,0 +1,311 @@
+"""Whether a crowd delays another key's queries: ``python -m benchmarks.safety.fairness``; last line JSON.
+
+A service of two server processes, and a worker for the last way, answers the queries of one key at a constant
+rate, while a client without a key, or one key with a rate limit, crowds in each way of `crowds`. Windows with
+and without the crowd alternate; latencies are measured from the scheduled time of a query, so queries that
+wait behind another one are counted. The claim: no query of the other key fails, and its p99 is at most twice
+that of the windows without a crowd.
+
+A way that seems to break the claim is measured twice more, and the median of the three counts: a delay that
+the crowd causes is there each time, and one of other work on the machine is not. All failures count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from app.services.keys import create_key
+from app.settings import Settings
+from app.store.engine import open_engine
+from app.store.migrate import upgrade
+from app.store.unit_of_work import Store
+from benchmarks.processes import free_port, wait_until_it_answers
+from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.safety.crowds import WAYS, Target
+
+MAX_RATIO: Final = 2.0
+RATE: Final = 200.0
+"""Queries of the other key in a second."""
+_READ_EVERY: Final = 25
+"""Every so many queries the other key also lists its models, so that the rest of the API must answer it."""
+_NONE_MS: Final = 1e6
+"""Stands for the p99 if no query has succeeded."""
+_CONNECTIONS: Final = 6
+_COLUMNS: Final = 64
+_CROWD_COLUMNS: Final = 256
+_CROWD_CLASSES: Final = 300
+_CROWD_LIMIT: Final = 50.0
+"""Requests per second of the crowding key."""
+_SETTLE_SECONDS: Final = 1.0
+_PROCESSES: Final = 2
+_ENVIRONMENT: Final = {
+    # Few, so that a crowd could fill the server without thousands of file descriptors.
+    "STMS_MAX_CONNECTIONS": "300",
+    "STMS_MAX_INFLIGHT_QUERIES": "64",
+    "STMS_MAX_INFLIGHT_REQUESTS": "32",
+    # A machine that answers queries and trains leaves a core to the servers.
+    "STMS_SOLVER_THREADS": str(max(1, (os.cpu_count() or 1) - 1)),
+    "STMS_LOG_LEVEL": "WARNING",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+@dataclass
+class Latencies:
+    """Queries of some windows. seconds: of the ones that succeeded. failures: what happened to the others."""
+
+    seconds: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def p99_ms(self) -> float:
+        return float(np.percentile(self.seconds, 99)) * 1e3 if self.seconds else _NONE_MS
+
+
+class Prober:
+    """Queries at a constant rate, in turn over a few connections that stay open."""
+
+    def __init__(self, port: int, key: str) -> None:
+        body = json.dumps({"x": np.ones(_COLUMNS).tolist()}).encode()
+        headers = [
+            f"Host: 127.0.0.1:{port}",
+            f"Authorization: Bearer {key}",
+            "Content-Type: application/json",
+        ]
+        query = ["POST /v1/models/other/classes/0:query HTTP/1.1", *headers, f"Content-Length: {len(body)}"]
+        self._request = "\r\n".join([*query, "", ""]).encode() + body
+        self._read = "\r\n".join(["GET /v1/models HTTP/1.1", *headers, "", ""]).encode()
+        self._port = port
+        self._open: list[socket.socket | None] = [None] * _CONNECTIONS
+
+    def measure(self, seconds: float, latencies: Latencies) -> None:
+        """Query for so long."""
+        began = time.monotonic()
+        for number in range(int(seconds * RATE)):
+            due = began + number / RATE
+            time.sleep(max(0.0, due - time.monotonic()))
+            try:
+                self._ask(number % _CONNECTIONS, self._request)
+                latencies.seconds.append(time.monotonic() - due)
+                if number % _READ_EVERY == 0:
+                    self._ask(number % _CONNECTIONS, self._read)
+            except (OSError, ValueError) as error:
+                latencies.failures.append(f"{type(error).__name__}: {error}")
+
+    def reconnect(self) -> None:
+        """Open all connections again, as other clients would come and go."""
+        for index in range(_CONNECTIONS):
+            self._close(index)
+
+    def _ask(self, index: int, request: bytes) -> None:
+        connection = self._open[index]
+        if connection is None:
+            connection = self._open[index] = socket.create_connection(("127.0.0.1", self._port), timeout=10)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            connection.sendall(request)
+            response = _read(connection)
+            if not response.startswith(b"HTTP/1.1 200 "):
+                raise ValueError(response.partition(b"\r\n")[0].decode())
+        except (OSError, ValueError):
+            self._close(index)
+            raise
+
+    def _close(self, index: int) -> None:
+        connection, self._open[index] = self._open[index], None
+        if connection is not None:
+            connection.close()
+
+
+def _read(connection: socket.socket) -> bytes:
+    """One response with a Content-Length. Raises ValueError if the connection is closed within it."""
+    data = b""
+    while True:
+        piece = connection.recv(65536)
+        if not piece:
+            raise ValueError("the connection was closed")
+        data += piece
+        head, end, body = data.partition(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+        if end and len(body) >= int(length or 0):
+            return data
+
+
+def main() -> int:
+    """0 if the claim holds."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.safety.fairness", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one short window for each way")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="only these")
+    arguments = parser.parse_args()
+    rounds, seconds = (1, 2.0) if arguments.quick else (2, 3.0)
+    figures = {}
+    with service() as (prober, target, start_worker):
+        prober.measure(2.0, Latencies())
+        for way in arguments.ways:
+            if way == "key_jobs":
+                start_worker()
+            results = [measure(prober, target, way, rounds, seconds)]
+            if results[0]["ratio"] > MAX_RATIO:
+                results += [measure(prober, target, way, rounds, seconds) for _ in range(2)]
+            median = sorted(results, key=lambda each: float(each["ratio"]))[len(results) // 2]
+            figures[way] = median | {"failed": sum(each["failed"] for each in results)}
+            print(f"{way}: {figures[way]}", flush=True)
+    failed = sum(each["failed"] for each in figures.values())
+    ratio = max(each["ratio"] for each in figures.values())
+    print(json.dumps({"fairness_failed": failed, "fairness_p99_ratio": ratio, "fairness_ways": figures}))
+    return int(failed > 0 or ratio > MAX_RATIO)
+
+
+def measure(prober: Prober, target: Target, way: str, rounds: int, seconds: float) -> dict[str, Any]:
+    """The figures of one way. answers: responses to the crowd by status."""
+    idle, crowded = Latencies(), Latencies()
+    answers: dict[str, int] = {}
+    for _ in range(rounds):
+        prober.measure(seconds, idle)
+        with crowd(target, way) as statuses:
+            prober.reconnect()
+            prober.measure(seconds, crowded)
+        for status, count in statuses.items():
+            answers[status] = answers.get(status, 0) + count
+        if way == "key_jobs":
+            _cancel_jobs(target)
+        time.sleep(_SETTLE_SECONDS)
+    return {
+        "failed": len(idle.failures) + len(crowded.failures),
+        "ratio": round(crowded.p99_ms / idle.p99_ms, 2),
+        "p99_ms": round(crowded.p99_ms, 2),
+        "idle_p99_ms": round(idle.p99_ms, 2),
+        "queries": len(crowded.seconds),
+        "failures": sorted(set(idle.failures + crowded.failures))[:5],
+        "answers": answers,
+    }
+
+
+@contextmanager
+def crowd(target: Target, way: str) -> Iterator[dict[str, int]]:
+    """A crowd during the block; afterwards the dictionary has the numbers of its responses by status."""
+    statuses: dict[str, int] = {}
+    command = [sys.executable, "-m", "benchmarks.safety.crowds", way]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(asdict(target)) + "\n")
+        process.stdin.flush()
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield statuses
+        finally:
+            process.terminate()
+            output, _ = process.communicate(timeout=60)
+        statuses |= json.loads(output)
+
+
+@contextmanager
+def service() -> Iterator[tuple[Prober, Target, Any]]:
+    """A service of two server processes: the other key's queries, the crowd's target, and `start_worker`."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stms-fairness-")))
+        key, crowd_key = _prepare(folder)
+        port = free_port()
+        options = ["--port", str(port), "--api-processes", str(_PROCESSES)]
+        api = stack.enter_context(_running(folder, "api", *options))
+        wait_until_it_answers(api, f"http://127.0.0.1:{port}/readyz", folder)
+        target = Target("127.0.0.1", port, crowd_key, "own", _CROWD_COLUMNS, "", "")
+        dataset = _post(target, "/v1/datasets?name=large", _large_csv(), "text/csv")["id"]
+        body = json.dumps({"dataset_id": dataset, "model": "large"}).encode()
+        job = _post(target, "/v1/training-jobs", body, "application/json")["id"]
+        target = Target("127.0.0.1", port, crowd_key, "own", _CROWD_COLUMNS, job, dataset)
+
+        def start_worker() -> None:
+            _cancel_jobs(target)
+            stack.enter_context(_running(folder, "worker"))
+            time.sleep(8.0)
+
+        yield Prober(port, key), target, start_worker
+
+
+@contextmanager
+def _running(folder: Path, command: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    unset = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
+    environment = unset | _ENVIRONMENT | {"STMS_DATA_DIR": str(folder / "data")}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app.cli", command, *options], cwd=folder, env=environment, stderr=log
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _prepare(folder: Path) -> tuple[str, str]:
+    """A new database with the models of both; returns the other key and the key of the crowd."""
+    (folder / "data").mkdir(mode=0o700)
+    address = Settings(data_dir=folder / "data").app_database_url
+    upgrade(address)
+    store = Store(open_engine(address))
+    random = np.random.default_rng(0)
+    try:
+        for name, classes, columns in (("other", 4, _COLUMNS), ("own", _CROWD_CLASSES, _CROWD_COLUMNS)):
+            weights = random.normal(size=(classes, columns))
+            students = {str(k): linear_student(str(k), row) for k, row in enumerate(weights)}
+            publish(store, name, students, linear_teacher(list(students), weights))
+        other = create_key(store, "other", {"query"}, {"other"})[1]
+        return other, create_key(store, "crowd", {"train"}, rate_limit=_CROWD_LIMIT)[1]
+    finally:
+        store.dispose()
+
+
+def _large_csv() -> bytes:
+    rows = np.random.default_rng(1).normal(size=(20_000, 20)).round(3)
+    labels = np.arange(len(rows)) % 26
+    lines: Sequence[str] = [
+        ",".join([*map(str, row), str(label)]) for row, label in zip(rows.tolist(), labels, strict=True)
+    ]
+    header = ",".join([*(f"c{i}" for i in range(20)), "label"])
+    return "\n".join([header, *lines]).encode()
+
+
+def _post(target: Target, path: str, body: bytes, content_type: str) -> Any:
+    headers = {"Authorization": f"Bearer {target.key}", "Content-Type": content_type}
+    request = urllib.request.Request(f"http://{target.host}:{target.port}{path}", body, headers)
+    with urllib.request.urlopen(request, timeout=120) as response:
+        return json.load(response)
+
+
+def _cancel_jobs(target: Target) -> None:
+    url = f"http://{target.host}:{target.port}/v1/training-jobs"
+    headers = {"Authorization": f"Bearer {target.key}"}
+    time.sleep(1.0)
+    with urllib.request.urlopen(urllib.request.Request(f"{url}?limit=100", headers=headers)) as response:
+        jobs = json.load(response)["data"]
+    for job in jobs:
+        if job["state"] in ("queued", "running"):
+            _post(target, f"/v1/training-jobs/{job['id']}/cancel", b"", "application/json")
+            time.sleep(1 / _CROWD_LIMIT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

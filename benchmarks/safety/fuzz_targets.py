@@ -1,0 +1,278 @@
+"""What is fuzzed: for each parser of bytes a function that calls it, and small valid inputs to start from.
+
+A parser may raise only its documented errors; `ALLOWED` lists them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+from safetensors.numpy import save
+
+from app.api.multipart import FormReader
+from app.domain.errors import ServiceError
+from app.http.types import Body
+from app.ingest import dataset_format, formats, linear_head
+from app.ingest.formats import FileFormat
+from app.ingest.raw import DatasetLimits
+from app.ingest.validate import summarise, validate
+from app.serving.open_inference.paths import parse_path
+from app.serving.open_inference.requests import parse_inference
+from app.serving.query.negotiation import negotiate
+from app.serving.query.paths import parse_query_path
+from app.serving.query.requests import CLASS, RequestLimits, parse_classes, parse_request
+from benchmarks.safety.fuzz_heads import HEADS, compare_heads
+from core.data.dataset import validate_rows
+from core.errors import InvalidPackage, InvalidProblem
+from core.packed import PackedHead, PackedLabels
+from core.packed.codec import encode_front
+from core.packed.head import head_header, head_shapes
+
+ALLOWED: Final = (ServiceError, InvalidProblem, InvalidPackage)
+MAX_BYTES: Final = 8192
+"""Longest input."""
+_ROWS, _COLUMNS, _ARRAY_BYTES = 10_000, 2_000, 32 * 1024**2
+_LIMITS: Final = RequestLimits(max_bytes=1024**2, max_rows=1000)
+_HEAD: Final = linear_head.HeadLimits(1000, 200, 1024**2)
+_CSR: Final = ("X_data", "X_indices", "X_indptr", "X_shape")
+_MEMBERS: Final = ("X", "y", "X_test", "y_test", "class_names", "feature_names", *_CSR)
+_HEAD_MEMBERS: Final = ("weights", "labels", "bias", "threshold")
+_MARK: Final = b"\x93NUMPY"
+_LABELS: Final = PackedLabels.of(["a", "b", "犬"])
+_INFERENCE: Final = (parse_path(b"/v2/models/m:a/infer"), parse_path(b"/v2/models/m/infer"))
+_HEADERS: Final = (
+    {},
+    {b"content-encoding": b"gzip"},
+    {b"content-type": b"application/x-npy"},
+    {b"content-type": b"application/x-npy", b"content-encoding": b"deflate"},
+    {b"content-type": b"application/octet-stream", b"x-tensor-dtype": b"float32", b"x-tensor-shape": b"2,2"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """run: calls the parser with an input, and a folder for files. seeds: valid inputs."""
+
+    run: Callable[[bytes, Path], None]
+    seeds: Callable[[], list[bytes]]
+
+
+def _read(kind: FileFormat) -> Callable[[bytes, Path], None]:
+    def run(data: bytes, folder: Path) -> None:
+        path = folder / "input"
+        path.write_bytes(data)
+        formats.detect(path, declared=kind.value, filename=None)
+        raw = formats.read(path, kind, DatasetLimits(_ROWS, _COLUMNS, _ARRAY_BYTES, folder), None)
+        train, test = validate(raw)
+        summarise(raw, train, test)
+        for _ in dataset_format.encode(train, test):
+            continue
+
+    return run
+
+
+def _packed(members: tuple[str, ...], run: Callable[[bytes, Path], None]) -> Callable[[bytes, Path], None]:
+    """Pack .npy arrays into an archive, whose checksums a mutation of its bytes would not keep."""
+
+    def pack(data: bytes, folder: Path) -> None:
+        out = io.BytesIO()
+        first, *rest = data.split(_MARK)
+        with zipfile.ZipFile(out, "w") as archive:
+            for position, content in enumerate(rest[: len(members)]):
+                name = members[(first[position] if position < len(first) else position) % len(members)]
+                archive.writestr(f"{name}.npy", _MARK + content)
+        run(out.getvalue(), folder)
+
+    return pack
+
+
+def _read_head(data: bytes, folder: Path) -> None:
+    path = folder / "input"
+    path.write_bytes(data)
+    with linear_head.head_file(path, _HEAD) as head:
+        PackedLabels.of(head.labels)
+        for _ in head.blocks():
+            continue
+
+
+def _read_package(data: bytes, _folder: Path) -> None:
+    # A copy, because numbers must be aligned in memory.
+    package = bytes(data[1:])
+    if data[:1] == b"L":
+        labels = PackedLabels.from_bytes(package)
+        labels.find("a")
+        list(labels[:10])
+    else:
+        PackedHead.from_bytes(package, _LABELS)
+
+
+def _query(data: bytes, _folder: Path) -> None:
+    format_ = negotiate(_HEADERS[data[0] % len(_HEADERS)], b"")
+    parse: Callable[..., Any] = parse_classes if data[0] & 64 else parse_request
+    decoder = () if data[0] & 64 else (CLASS,)
+    request = parse(*decoder, bytearray(data[1:]), format_, _LIMITS)
+    for _, table in request.blocks(2):
+        validate_rows(table, 2, field="rows")
+
+
+def _address(data: bytes, _folder: Path) -> None:
+    target, _, rest = data[1:].partition(b"\n")
+    path, _, query = target.partition(b"?")
+    parse_query_path(path) if data[0] & 1 else parse_path(path)
+    headers = dict(line.split(b":", 1) for line in rest.splitlines() if b":" in line)
+    negotiate(headers, query)
+
+
+def _inference(data: bytes, _folder: Path) -> None:
+    length, _, body = data[1:].partition(b"\n")
+    content: Body = bytearray(body)
+    parse_inference(content, length or None, _INFERENCE[data[0] % 2], 2, 1000)
+
+
+def _form(data: bytes, _folder: Path) -> None:
+    written = bytearray()
+    form = FormReader(b"b", written.extend)
+    half = len(data) // 2
+    form.feed(data[:half])
+    form.feed(data[half:])
+    form.finish()
+
+
+def _npy(array: Any) -> bytes:
+    out = io.BytesIO()
+    np.save(out, np.asarray(array))
+    return out.getvalue()
+
+
+def _npz(**arrays: Any) -> bytes:
+    out = io.BytesIO()
+    np.savez_compressed(out, **arrays)
+    return out.getvalue()
+
+
+def _parquet(**options: Any) -> bytes:
+    columns = {"a": [1.0, 2.0, 3.0, 4.0], "b": [1, 2, 3, 4], "label": ["x", "y", "x", "y"]}
+    out = io.BytesIO()
+    parquet.write_table(pa.table(columns), out, store_schema=False, **options)
+    return out.getvalue()
+
+
+_X: Final = np.array([[0.0, 1.0], [1.0, 0.5], [2.0, 0.0], [3.0, 4.0]])
+_Y: Final = np.array([0, 1, 0, 1])
+
+
+def _npy_members() -> list[bytes]:
+    x, y, names = _npy(_X), _npy(_Y), _npy(np.array(["a", "b"]))
+    integers = [_npy(np.array(part, np.int64)) for part in ([0, 1, 0, 1], [0, 1, 2, 3, 4], [4, 2])]
+    sparse = b"\6\7\10\11\1" + _npy(_X[:, 0]) + b"".join(integers) + y
+    return [b"\0\1" + x + y, b"\0\1\2\3\4\5" + x + y + x + y + names + names, sparse]
+
+
+def _heads() -> list[bytes]:
+    arrays = {"weights": _X.astype(np.float32), "bias": np.zeros(4), "threshold": np.ones(4)}
+    labels = np.frombuffer(b"a\0b\0c\0d\0", np.uint8).reshape(4, 2)
+    return [
+        save(arrays, {"labels": json.dumps(list("abcd"))}),
+        save({**arrays, "labels": labels}),
+        save({"weight": _X, "labels": np.arange(4)}),
+    ]
+
+
+def _packages() -> list[bytes]:
+    weights = np.ones((3, 2), np.float32)
+    shapes = head_shapes(3, 2, weights.dtype, False)
+    front, places = encode_front(head_header("head"), shapes)
+    arrays = {"weights": weights, "bias": np.zeros(3)}
+    return [b"L" + _LABELS.to_bytes(), b"H" + front + b"".join(arrays[name].tobytes() for name in places)]
+
+
+def _queries() -> list[bytes]:
+    texts = (
+        {"x": [1, 2.5]},
+        {"x": {"indices": [0, 1], "values": [1, 2]}},
+        {"rows": [[1, 2], {"indices": [1], "values": [3]}], "explain": True},
+        {"x": [1, 2], "classes": ["a", "b"]},
+    )
+    bodies = [json.dumps(text).encode() for text in texts]
+    gzip = zlib.compressobj(wbits=31)
+    packed = gzip.compress(bodies[0]) + gzip.flush()
+    tensor = _X[:2].astype(np.float32).tobytes()
+    return [
+        *(b"\0" + body for body in bodies[:3]),
+        b"A" + bodies[3],
+        b"\1" + packed,
+        b"\2" + _npy(_X),
+        b"\3" + zlib.compress(_npy(_X)),
+        b"\4" + tensor,
+    ]
+
+
+def _inferences() -> list[bytes]:
+    numbers = {"name": "rows", "shape": [1, 2], "datatype": "FP64"}
+    target = {"name": "class", "shape": [1], "datatype": "BYTES", "data": ["a"]}
+    plain = {"id": "1", "inputs": [{**numbers, "data": [1, 2]}], "outputs": [{"name": "score"}]}
+    nested = {"inputs": [{**numbers, "datatype": "INT32", "data": [[1, 2]]}, target]}
+    binary = json.dumps({"inputs": [{**numbers, "parameters": {"binary_data_size": 16}}]}).encode()
+    return [
+        b"0\n" + json.dumps(plain).encode(),
+        b"1\n" + json.dumps(nested).encode(),
+        b"0%d\n" % len(binary) + binary + _X[0].tobytes(),
+        b"00\n" + _X.tobytes(),
+    ]
+
+
+_CSVS: Final = (
+    b"a,b,label\n1,2,x\n3,4,y\n5,6,x\n7,8,y\n",
+    b'1;"2";"x y"\r\n3;4;y\r\n5;6;"x y"\r\n7;8e-3;y\r\n',
+    b"\xef\xbb\xbfa\tlabel\n1\t0\n2\t1\n3\t0\n4\t1\n",
+)
+_SVMLIGHTS: Final = (b"1 1:2 3:4.5 # c\n-1 2:1e3\n1 1:1\n-1 3:1\n", b"# x\na 0:1 7:2\nb 1:1\na 2:1\nb 0:3\n")
+_ADDRESSES: Final = (
+    b"1/v1/models/m/classes/a%20b:query?explain=true&class=a\ncontent-type: application/json\naccept: */*\n",
+    b"0/v2/models/m:a/versions/2/infer\ncontent-type:application/octet-stream\nx-tensor-shape:2, 3\n",
+    b"1/v1/models/m:query?class=%C3%A9\ncontent-encoding:gzip\nx-tensor-dtype:float32\n",
+)
+_FORM: Final = (
+    b'--b\r\nContent-Disposition: form-data; name="name"\r\n\r\ntext\r\n'
+    b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\nContent-Type: text/csv\r\n\r\n'
+    b"1,2,x\n\r\n--b--\r\n"
+)
+_read_npz: Final = _read(FileFormat.NPZ)
+
+TARGETS: Final[Mapping[str, Target]] = {
+    "request_head": Target(compare_heads, lambda: list(HEADS)),
+    "address": Target(_address, lambda: list(_ADDRESSES)),
+    "query": Target(_query, _queries),
+    "inference": Target(_inference, _inferences),
+    "form": Target(_form, lambda: [_FORM]),
+    "npz": Target(_read_npz, lambda: [_npz(X=_X, y=_Y), _npz(X=_X, y=_Y, class_names=["a", "b"])]),
+    "npz_arrays": Target(_packed(_MEMBERS, _read_npz), _npy_members),
+    "npy": Target(
+        _read(FileFormat.NPY), lambda: [_npy(np.c_[_X, _Y]), _npy(np.asfortranarray(np.c_[_X, _Y]))]
+    ),
+    "csv": Target(_read(FileFormat.CSV), lambda: list(_CSVS)),
+    "svmlight": Target(_read(FileFormat.SVMLIGHT), lambda: list(_SVMLIGHTS)),
+    "parquet": Target(
+        _read(FileFormat.PARQUET),
+        lambda: [_parquet(), _parquet(compression="none", use_dictionary=False), _parquet(version="1.0")],
+    ),
+    "safetensors_head": Target(_read_head, _heads),
+    "npz_head": Target(
+        _packed(_HEAD_MEMBERS, _read_head),
+        lambda: [
+            b"\0\1\2\3" + _npy(_X.astype("f4")) + _npy(list("abcd")) + _npy(np.zeros(4)) + _npy(np.zeros(4)),
+            b"\0\1" + _npy(_X) + _npy(np.array([b"a", b"b", b"c", b"d"])),
+        ],
+    ),
+    "package": Target(_read_package, _packages),
+}

@@ -1,0 +1,345 @@
+"""No caller without a key, and no single key, takes what other keys' requests need."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from app.auth.shares import Budgets
+from app.services import health
+from app.services.keys import create_key
+from app.store.unit_of_work import Store
+from tests.app.started import Client
+
+CAT = "/v1/models/pets/classes/cat:query"
+PREDICT = "/v1/models/pets:predict"
+ROW = json.dumps({"x": [1, 2, 3]}).encode()
+INFERENCE = json.dumps(
+    {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP64", "data": [1, 2, 3]}]}
+).encode()
+ANNOUNCED = 1 << 20
+MIB = b"x" * (1 << 20)
+
+Headers = Mapping[str, str]
+
+
+@pytest.fixture
+def keys(store: Store, pets, keys_required) -> dict[str, Headers]:
+    made = {
+        "admin": create_key(store, "boss", {"admin"})[1],
+        "crowd": create_key(store, "crowd", {"query"})[1],
+        "train": create_key(store, "trainer", {"train"})[1],
+        "other": create_key(store, "other", {"query"})[1],
+    }
+    return {name: {"authorization": f"Bearer {text}"} for name, text in made.items()}
+
+
+async def _never() -> dict[str, Any]:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def body_of(pieces: Iterable[bytes], then: Callable[[], Coroutine[Any, Any, Any]] = _never) -> Any:
+    """A ``receive`` that gives ``pieces`` of a body, and then what ``then`` gives."""
+    waiting = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+
+    async def receive() -> Any:
+        return waiting.pop(0) if waiting else await then()
+
+    return receive
+
+
+async def ask(client: Client, method: str, path: str, headers: Headers, receive: Any) -> tuple[int, Any]:
+    """Status and document of the response to one request."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    given = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", b"localhost"), *given],
+        "client": ("203.0.113.9", 1),
+        "server": ("127.0.0.1", 8000),
+    }
+    await client.app(scope, receive, send)
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+def whole(body: bytes) -> Any:
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+async def query(client: Client, key: Headers) -> tuple[int, Any]:
+    headers = {**key, "content-length": str(len(ROW)), "content-type": "application/json"}
+    return await ask(client, "POST", CAT, headers, whole(ROW))
+
+
+async def settled(budgets: Budgets, tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Let the tasks go as far as they can, then cancel them and check that they hold nothing."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert budgets.queries.used == budgets.requests.used == budgets.body_bytes.used == 0
+
+
+async def start(count: int, make: Callable[[], Coroutine[Any, Any, Any]]) -> list[asyncio.Task[Any]]:
+    tasks = [asyncio.create_task(make()) for _ in range(count)]
+    for _ in range(50):
+        await asyncio.sleep(0)
+    return tasks
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/keys"),
+        ("POST", "/v1/datasets"),
+        ("POST", "/v1/teachers"),
+        ("POST", PREDICT),
+        ("POST", CAT),
+        ("POST", "/v1/models/pets:query"),
+        ("POST", "/v2/models/pets/infer"),
+        ("POST", "/v2/repository/index"),
+        ("POST", "/v1/nothing/here"),
+    ],
+)
+@pytest.mark.parametrize("key", [None, "Bearer stms_key_000000000000000000000000_" + "x" * 43])
+def test_a_caller_without_a_valid_key_is_refused_before_its_body_is_read(
+    client, keys, method: str, path: str, key: str | None
+):
+    client.refresh()
+
+    async def unread() -> Any:
+        raise AssertionError("the body was read")
+
+    headers = {"content-length": str(ANNOUNCED), "content-type": "application/json"}
+    headers |= {} if key is None else {"authorization": key}
+    status, _ = client.run(ask(client, method, path, headers, unread))
+    assert status == 401
+    budgets = client.context.budgets
+    assert budgets.queries.used == budgets.requests.used == budgets.body_bytes.used == 0
+
+
+def test_slow_bodies_without_a_key_do_not_keep_administrators_out(client, keys):
+    client.refresh()
+
+    async def scenario() -> None:
+        headers = {"content-length": "1000000", "content-type": "application/json"}
+        slow = await start(64, lambda: ask(client, "POST", "/v1/keys", headers, body_of([b" " * 620])))
+        assert all(task.done() and task.result()[0] == 401 for task in slow)
+        assert (await ask(client, "GET", "/v1/models", keys["admin"], whole(b"")))[0] == 200
+
+    client.run(scenario())
+
+
+def test_readiness_probes_without_a_key_take_no_place_of_a_query(client, keys, monkeypatch):
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", 60.0)
+    client.refresh()
+
+    async def scenario() -> None:
+        assert (await query(client, keys["other"]))[0] == 200
+        probes = await start(300, lambda: ask(client, "GET", "/v2/health/ready", {}, whole(b"")))
+        assert [(await query(client, keys["other"]))[0] for _ in range(5)] == [200] * 5
+        assert client.context.budgets.queries.used == 0
+        assert {(await probe)[0] for probe in probes} == {200}
+
+    client.run(scenario())
+
+
+@pytest.mark.parametrize("path", [CAT, "/v2/models/pets/versions/1/infer"])
+def test_unfinished_bodies_of_one_key_take_no_place_of_a_query(client, keys, path: str):
+    client.refresh()
+
+    async def scenario() -> None:
+        headers = {**keys["crowd"], "content-length": str(ANNOUNCED), "content-type": "application/json"}
+        slow = await start(256, lambda: ask(client, "POST", path, headers, body_of([b" "])))
+        budgets = client.context.budgets
+        assert budgets.queries.used == 0
+        assert budgets.body_bytes.used == budgets.body_bytes.share, "and its own bytes are used up"
+        assert {task.result()[1].get("code", "share_exceeded") for task in slow if task.done()} == {
+            "share_exceeded"
+        }
+        assert (await query(client, keys["other"]))[0] == 200
+        await settled(budgets, slow)
+        assert (await query(client, keys["crowd"]))[0] == 200
+
+    client.run(scenario())
+
+
+@pytest.mark.parametrize("path", [PREDICT, "/v1/training-jobs"])
+def test_unfinished_requests_of_one_key_leave_places_to_others(client, keys, path: str):
+    client.refresh()
+
+    async def scenario() -> None:
+        headers = {**keys["train"], "content-length": str(ANNOUNCED), "content-type": "application/json"}
+        slow = await start(64, lambda: ask(client, "POST", path, headers, body_of([b" "])))
+        budgets = client.context.budgets
+        refused = [task.result() for task in slow if task.done()]
+        assert budgets.requests.used == budgets.requests.share == 16
+        assert len(refused) == 48
+        assert {(status, document["code"]) for status, document in refused} == {(429, "share_exceeded")}
+        assert budgets.refused["requests_of_key"] == 48
+        assert (await ask(client, "GET", "/v1/models", keys["other"], whole(b"")))[0] == 200
+        await settled(budgets, slow)
+
+    client.run(scenario())
+
+
+def test_bodies_outside_of_queries_count_in_the_byte_budget(make_client, keys):
+    """Sixty-four bodies of 16 MiB would be a gigabyte."""
+    client = make_client(max_inflight_bytes=64 << 20)
+    client.refresh()
+
+    async def scenario() -> None:
+        headers = {**keys["crowd"], "content-length": str(16 << 20)}
+        bodies = await start(16, lambda: ask(client, "POST", PREDICT, headers, body_of([MIB] * 15)))
+        budgets = client.context.budgets
+        assert budgets.body_bytes.used <= budgets.body_bytes.share
+        assert {task.result()[0] for task in bodies if task.done()} == {429}
+        assert budgets.refused["body_bytes_of_key"] > 0
+        assert (await ask(client, "GET", "/v1/models", keys["other"], whole(b"")))[0] == 200
+        await settled(budgets, bodies)
+
+    client.run(scenario())
+
+
+def test_a_server_without_keys_gives_its_whole_capacity_to_its_one_caller(client, pets):
+    async def scenario() -> None:
+        headers = {"content-length": str(ANNOUNCED), "content-type": "application/json"}
+        slow = await start(64, lambda: ask(client, "POST", "/v1/training-jobs", headers, body_of([b" "])))
+        budgets = client.context.budgets
+        assert budgets.requests.used == 64
+        await settled(budgets, slow)
+
+    client.run(scenario())
+
+
+def test_refusals_are_counted_by_budget(client, keys):
+    client.refresh()
+    for budget in ("queries", "queries_of_key", "requests", "requests_of_key", "body_bytes", "keyless"):
+        assert f'stms_shed_total{{reason="{budget}"}} 0.0' in client.get("/metrics").text
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/keys", "/version", "/openapi.json", "/docs", "/v1/x"])
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"host": "evil.example"},
+        {"origin": "http://evil.example"},
+        {"sec-fetch-site": "cross-site"},
+        {"x-forwarded-for": "198.51.100.7"},
+    ],
+)
+def test_a_server_without_keys_refuses_requests_of_other_sites(client, problem, path: str, foreign: Headers):
+    problem(client.get(path, headers=foreign), 403, "not_local")
+    assert client.get("/livez", headers=foreign).status_code == 200
+
+
+def test_a_page_of_another_site_cannot_replace_a_model(client, pets, problem):
+    """Of a request with ``mode: no-cors``: the browser sends it without asking the server first."""
+    headers = {"origin": "https://evil.example", "sec-fetch-site": "cross-site", "content-type": "text/plain"}
+    response = client.post("/v1/teachers?model=pets&kind=students", content=b"x" * 100, headers=headers)
+    problem(response, 403, "not_local")
+    problem(client.post(CAT, content=ROW, headers={"host": "evil.example"}), 403, "not_local")
+    refused = client.post("/v2/models/pets/infer", content=INFERENCE, headers={"origin": "null"})
+    assert refused.status_code == 403
+    assert "without API keys" in refused.json()["error"]
+
+
+def test_the_fast_path_leaves_requests_of_other_sites_to_the_refusal(client, pets):
+    client.post(CAT, content=ROW)
+    headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(ROW))]
+    answer = client.app.query_handler.try_respond
+    assert answer(CAT.encode(), headers, ROW) is not None
+    for foreign in ((b"origin", b"http://evil.example"), (b"x-forwarded-for", b"127.0.0.1")):
+        assert answer(CAT.encode(), [*headers, foreign], ROW) is None
+    assert answer(CAT.encode(), [(b"host", b"evil.example"), headers[1]], ROW) is None
+
+
+def test_the_fast_path_does_not_pass_the_share_of_a_key(client, keys):
+    client.refresh()
+    headers = {**keys["other"], "host": "localhost", "content-length": str(len(ROW))}
+    client.post(CAT, content=ROW, headers=keys["other"])
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    answer, queries = client.app.query_handler.try_respond, client.context.budgets.queries
+    assert answer(CAT.encode(), raw, ROW) is not None
+    [caller] = [key.id for key in client.context.authenticator._ring._keys.values() if key.name == "other"]
+    queries.take(caller, queries.share)
+    assert answer(CAT.encode(), raw, ROW) is None
+    assert client.post(CAT, content=ROW, headers=keys["other"]).json()["code"] == "share_exceeded"
+    queries.release(caller, queries.share)
+    assert answer(CAT.encode(), raw, ROW) is not None
+
+
+def test_a_trailing_slash_is_not_redirected(client, problem):
+    """A redirect would name the host of the request, which the client chooses."""
+    problem(client.get("/v1/models/"), 404, "no_such_path")
+
+
+def test_probes_use_neither_the_threads_nor_the_connections_of_requests(client, keys, monkeypatch):
+    """As with 300 probes under way and a database that takes long: no request waits for them."""
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", 60.0)
+    client.refresh()
+    assert client.post(CAT, content=ROW, headers=keys["other"]).status_code == 200
+    database = client.context.probes.database
+    database.seconds = 1.0
+    started, release = threading.Event(), threading.Event()
+    inspect = database._compute
+
+    def slow() -> Any:
+        started.set()
+        release.wait(10)
+        return inspect()
+
+    monkeypatch.setattr(database, "_compute", slow)
+    monkeypatch.setattr(client.context.store, "read", lambda: pytest.fail("the connections of requests"))
+
+    async def scenario() -> None:
+        paths = ["/readyz", "/metrics", "/v2/health/ready"]
+        probes = [
+            task
+            for path in paths
+            for task in await start(100, lambda path=path: raw(client, path))  # type: ignore[misc]
+        ]
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        began = time.perf_counter()
+        await asyncio.gather(*[asyncio.to_thread(int) for _ in range(8)])
+        assert (await query(client, keys["other"]))[0] == 200
+        assert (await ask(client, "GET", "/v1/nothing", keys["other"], whole(b"")))[0] == 404
+        assert time.perf_counter() - began < 1.5
+        release.set()
+        assert {await probe for probe in probes} == {200}
+
+    client.run(scenario())
+
+
+async def raw(client: Client, path: str) -> int:
+    """Status of the response to a GET without a key."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+    await client.app({**scope, "headers": [(b"host", b"localhost")]}, whole(b""), send)
+    return int(sent[0]["status"])

@@ -1,0 +1,251 @@
+"""Predictions of large teachers are bounded, alternate between callers, and end with their client."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.services.keys import create_key
+from app.serving.fair_turns import FairTurns
+from app.serving.query.evaluate import answer_class
+from app.serving.query.predict import Prediction
+from benchmarks.published import linear_student, linear_teacher, publish
+from tests.app.started import Client
+
+Check = Callable[..., dict[str, Any]]
+CLASSES, COLUMNS = 2000, 64
+PATH = "/v1/models/large:predict"
+
+
+@pytest.fixture
+def large(store) -> None:
+    """A model whose teacher costs 128 000 multiply-adds a row."""
+    classes = [f"c{i}" for i in range(CLASSES)]
+    weights = np.random.default_rng(0).standard_normal((CLASSES, COLUMNS))
+    students = {label: linear_student(label, weights[0]) for label in classes[:2]}
+    publish(store, "large", students, linear_teacher(classes, weights))
+
+
+def rows(count: int) -> dict[str, Any]:
+    headers = {
+        "content-type": "application/octet-stream",
+        "x-tensor-shape": f"{count},{COLUMNS}",
+        "x-tensor-dtype": "float32",
+    }
+    return {"headers": headers, "content": np.ones((count, COLUMNS), np.float32).tobytes()}
+
+
+def test_work_of_several_rows_is_limited(make_client, large, problem: Check):
+    client = make_client(max_query_work=CLASSES * COLUMNS * 10)
+    document = problem(client.post(PATH, **rows(11)), 413, "too_much_work")
+    assert "at most 9 rows" in document["detail"]
+    assert client.post(PATH, **rows(9)).status_code == 200
+    deciding = client.post(f"{PATH}?target=c1", **rows(9))
+    problem(deciding, 413, "too_much_work")
+
+
+def test_a_single_row_is_always_classified(make_client, large):
+    client = make_client(max_query_work=1)
+    assert client.post(PATH, json={"x": [1.0] * COLUMNS}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/models/wide/classes/a:query", {}),
+        ("/v1/models/wide:query", {"classes": ["a", "b"]}),
+    ],
+)
+def test_work_of_queries_with_sparse_rows_is_limited(
+    make_client, store, problem: Check, path: str, body: Any
+):
+    student = {label: linear_student(label, [1.0] * 5000) for label in "ab"}
+    publish(store, "wide", student, linear_teacher(["a", "b"], [[1.0] * 5000] * 2))
+    client = make_client(max_query_work=200_000)
+    sparse = {"indices": [0], "values": [1]}
+    problem(client.post(path, json=body | {"rows": [sparse] * 100}), 413, "too_much_work")
+    assert client.post(path, json=body | {"rows": [sparse] * 10}).status_code == 200
+
+
+def test_work_of_an_inference_is_limited(make_client, store):
+    publish(
+        store, "two", {"a": linear_student("a", [1.0] * 50)}, linear_teacher(["a", "b"], [[1.0] * 50] * 2)
+    )
+    client = make_client(max_query_work=5000)
+
+    def infer(count: int) -> int:
+        data = [1.0] * (50 * count)
+        body = {"inputs": [{"name": "x", "shape": [count, 50], "datatype": "FP64", "data": data}]}
+        return int(client.post("/v2/models/two:a/infer", json=body).status_code)
+
+    assert (infer(50), infer(51)) == (200, 413)
+
+
+def test_few_bytes_of_much_work_are_not_decided_in_the_event_loop(client, store, monkeypatch):
+    students = {"a": linear_student("a", [1.0] * 20_000)}
+    publish(store, "wide", students, linear_teacher(["a", "b"], [[1.0] * 20_000] * 2))
+    threads: list[str] = []
+    decide = "app.serving.query.evaluate.decide_all"
+    original = __import__("app.serving.query.evaluate", fromlist=["decide_all"]).decide_all
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(decide, watched)
+    body = {"rows": [{"indices": [0], "values": [1]}] * 600}
+    assert client.post("/v1/models/wide/classes/a:query", json=body).status_code == 200
+    assert threads
+    assert all(name.startswith("stms-query") for name in threads)
+
+
+def test_work_counts_towards_the_rate_limit(make_client, large, store, problem: Check):
+    _, key = create_key(store, "one", scopes={"admin"}, rate_limit=1.0, rate_burst=50)
+    client = make_client(rate_work=CLASSES * COLUMNS, require_keys=True)
+    asked = rows(45)
+    asked["headers"] |= {"authorization": f"Bearer {key}"}
+    assert client.post(PATH, **asked).status_code == 200
+    assert client.post(PATH, **asked).status_code == 200
+    refused = client.post(PATH, **asked)
+    problem(refused, 429, "rate_limited")
+    assert 30 < int(refused.headers["retry-after"]) < 50
+
+
+def test_callers_alternate_block_by_block():
+    async def scenario() -> list[str]:
+        turns, order = FairTurns(1, 1), []
+
+        async def work(caller: str, blocks: int) -> None:
+            for _ in range(blocks):
+                async with turns.turn(caller):
+                    await asyncio.sleep(0)
+                    order.append(caller)
+
+        many = [asyncio.create_task(work("a", 10)) for _ in range(20)]
+        await asyncio.sleep(0)
+        await asyncio.gather(asyncio.create_task(work("b", 3)), *many)
+        return order
+
+    order = asyncio.run(scenario())
+    places = [place for place, name in enumerate(order) if name == "b"]
+    assert len(places) == 3
+    assert places[0] <= 4
+    assert places[2] - places[0] <= 6
+
+
+def test_a_cancelled_turn_is_given_to_the_next_caller():
+    async def scenario() -> None:
+        turns = FairTurns(1, 1)
+        first = turns.turn("a")
+        await first.__aenter__()
+        entered = asyncio.Event()
+
+        async def take(caller: str) -> None:
+            async with turns.turn(caller):
+                entered.set()
+
+        waiting, next_one = asyncio.create_task(take("b")), asyncio.create_task(take("c"))
+        await asyncio.sleep(0)
+        # The place is given to b in the same step in which b is cancelled.
+        await first.__aexit__(None, None, None)
+        waiting.cancel()
+        await asyncio.wait_for(next_one, 5)
+        assert entered.is_set()
+        async with turns.turn("d"):
+            assert not turns._waiting
+
+    asyncio.run(scenario())
+
+
+def test_other_requests_are_answered_during_many_predictions(client: Client, large, monkeypatch):
+    """At 20ce477 forty predictions took all threads of /v1."""
+    release = threading.Event()
+    started = threading.Semaphore(0)
+    original = Prediction.blocks
+
+    def slow(self: Prediction) -> Any:
+        started.release()
+        release.wait(30)
+        return (yield from original(self))
+
+    monkeypatch.setattr(Prediction, "blocks", slow)
+
+    async def scenario() -> float:
+        asked = [asyncio.create_task(client._http.post(PATH, **rows(2))) for _ in range(45)]
+        assert await asyncio.to_thread(started.acquire, timeout=20)
+        began = time.monotonic()
+        assert (await asyncio.wait_for(client._http.get("/v1/models"), 20)).status_code == 200
+        took = time.monotonic() - began
+        release.set()
+        assert {answer.status_code for answer in await asyncio.gather(*asked)} == {200}
+        return took
+
+    assert client.run(scenario()) < 10
+
+
+def test_large_queries_of_one_key_leave_a_thread_for_others(make_client, store, monkeypatch):
+    publish(store, "two", {"a": linear_student("a", [1.0])}, linear_teacher(["a", "b"], [[1.0]] * 2))
+    keys = [create_key(store, name, scopes={"admin"})[1] for name in "ab"]
+    client = make_client(key_share=1.0, require_keys=True)
+    release, taken = threading.Event(), threading.Semaphore(0)
+    original = answer_class
+
+    def slow(student: Any, data: bytes, *arguments: Any) -> Any:
+        if b'"explain"' in bytes(data):
+            taken.release()
+            release.wait(30)
+        return original(student, data, *arguments)
+
+    monkeypatch.setattr("app.serving.query.handler.answer_class", slow)
+
+    def ask(key: str, **fields: Any) -> Any:
+        headers = {"authorization": f"Bearer {key}"}
+        body = {"rows": [[1.0]] * 20_000, **fields}
+        return client._http.post("/v1/models/two/classes/a:query", json=body, headers=headers)
+
+    async def scenario() -> None:
+        many = [asyncio.create_task(ask(keys[0], explain=True)) for _ in range(8)]
+        assert await asyncio.to_thread(taken.acquire, timeout=20)
+        assert await asyncio.to_thread(taken.acquire, timeout=20)
+        assert (await asyncio.wait_for(ask(keys[1]), 20)).status_code == 200
+        release.set()
+        assert {answer.status_code for answer in await asyncio.gather(*many)} == {200}
+
+    client.run(scenario())
+
+
+def test_a_prediction_ends_when_its_client_disconnects(client: Client, large, monkeypatch):
+    counted: list[int] = []
+    original = Prediction.blocks
+
+    def watched(self: Prediction) -> Any:
+        for block in original(self):
+            counted.append(len(block))
+            yield block
+
+    monkeypatch.setattr(Prediction, "blocks", watched)
+    monkeypatch.setattr("app.serving.query.predict._WORK_PER_ENTRY", 1e-2)
+    asked = rows(500)
+    messages = [{"type": "http.request", "body": asked["content"], "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+    async def send(_message: Any) -> None:
+        pass
+
+    headers = [(name.encode(), value.encode()) for name, value in asked["headers"].items()]
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "POST", "scheme": "http", "path": PATH,
+        "raw_path": PATH.encode(), "query_string": b"", "root_path": "", "server": ("127.0.0.1", 80),
+        "headers": [(b"host", b"localhost"), *headers], "client": ("127.0.0.1", 1),
+    }  # fmt: skip
+    client.run(client.app(scope, receive, send))
+    assert len(counted) == 1
+    assert counted[0] < 500

@@ -1,0 +1,59 @@
+"""A server without API keys answers requests of this machine only."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.auth.local_requests import check_local
+from app.domain.errors import NotAuthorised
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "127.0.0.1:8000"},
+        {"host": "127.8.255.1"},
+        {"host": "LOCALHOST:1"},
+        {"host": "[::1]:8000"},
+        {"host": "localhost:8000", "origin": "http://localhost:8000", "sec-fetch-site": "same-origin"},
+        {"host": "localhost:8000", "origin": "HTTP://LocalHost:8000"},
+        {"host": "localhost", "sec-fetch-site": "none", "user-agent": "x", "accept": "*/*"},
+    ],
+)
+def test_requests_of_this_machine_are_answered(headers: dict[str, str]):
+    check_local({name.encode(): value.encode() for name, value in headers.items()})
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": ""},
+        {"host": "localhost.evil.example"},
+        {"host": "127.0.0.1.evil.example"},
+        {"host": "127.0.0.256"},
+        {"host": "128.0.0.1"},
+        {"host": "localhost:8000:1"},
+        {"host": "user@localhost"},
+        {"host": "0.0.0.0:8000"},
+        {"host": "[::]:8000"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost:3000"},
+        {"origin": ""},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": ""},
+        {"forwarded": "for=198.51.100.7"},
+        {"via": "1.1 proxy"},
+        {"x-real-ip": "127.0.0.1"},
+        {"x-forwarded-for": "127.0.0.1"},
+        {"x-forwarded-proto": "https"},
+        {"x-forwarded-anything": ""},
+    ],
+)
+def test_requests_that_may_come_from_elsewhere_are_refused(headers: dict[str, str]):
+    complete = {"host": "localhost:8000", **headers}
+    with pytest.raises(NotAuthorised) as caught:
+        check_local({name.encode(): value.encode() for name, value in complete.items()})
+    assert caught.value.reason == "not_local"

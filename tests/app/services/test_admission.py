@@ -1,0 +1,98 @@
+"""Jobs are admitted by turns, and no tenant or key takes all coordinators."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from app.domain.entities import WAITING, JobState, Owner
+from app.domain.errors import Unavailable
+from app.services.admission import admit_waiting_jobs, choose_jobs, regular_jobs
+from app.store.unit_of_work import Store
+
+A, A2, B, C = Owner("a", "1"), Owner("a", "2"), Owner("b", "1"), Owner("c", "1")
+
+
+def waiting(*counts: tuple[Owner, int], priority: str = "normal") -> list[tuple[str, str, Owner]]:
+    """Jobs of owners, those of the first owner being the oldest."""
+    owners = [owner for owner, count in counts for _ in range(count)]
+    return [(f"job_{number:04d}", priority, owner) for number, owner in enumerate(owners)]
+
+
+def chosen(jobs: list[tuple[str, str, Owner]], admitted: dict[Owner, int], regular: int = 64) -> list[Owner]:
+    owners = {job_id: owner for job_id, _, owner in jobs}
+    return [owners[job_id] for job_id in choose_jobs(jobs, admitted, regular)]
+
+
+def test_a_key_has_a_quarter_and_a_tenant_half():
+    assert Counter(chosen(waiting((A, 64), (A2, 64)), {})) == {A: 16, A2: 16}
+    owners = [Owner("a", str(key)) for key in range(10)]
+    assert len(chosen(waiting(*((owner, 64) for owner in owners)), {})) == 32
+
+
+def test_others_start_however_many_jobs_a_tenant_has():
+    assert chosen(waiting((A, 64), (B, 1)), {A: 16}) == [B]
+    assert chosen(waiting((A, 1), (B, 1)), {A: 16, A2: 16}) == [B]
+
+
+def test_a_key_without_jobs_does_not_wait_for_a_free_coordinator():
+    full = {Owner(tenant, "1"): 16 for tenant in "abcd"}
+    assert chosen(waiting((A, 1), (Owner("e", "1"), 5)), full) == [Owner("e", "1")]
+    assert chosen(waiting((A2, 5)), full) == [A2]
+
+
+def test_even_new_tenants_have_an_upper_limit():
+    owners = [Owner(f"t{number}", "1") for number in range(300)]
+    assert len(chosen(waiting(*((owner, 1) for owner in owners)), {})) == 256
+    keys = [Owner("t", str(number)) for number in range(300)]
+    assert len(chosen(waiting(*((owner, 1) for owner in keys)), {})) == 64
+
+
+def test_keys_take_turns_and_high_priorities_go_first():
+    assert chosen(waiting((A, 3), (B, 2)), {}) == [A, B, A, B, A]
+    jobs = [*waiting((A, 2), priority="low"), ("job_9", "high", B), ("job_8", "normal", C)]
+    assert chosen(jobs, {}) == [B, C, A, A]
+
+
+@pytest.mark.parametrize(("slots", "expected"), [([], 64), ([1], 64), ([1, 1], 128), ([64], 256)])
+def test_the_number_of_coordinators_grows_with_the_workers(slots: list[int], expected: int):
+    assert regular_jobs(slots) == expected
+
+
+class Queue:
+    """Records what is put in; ``down`` makes it unreachable."""
+
+    def __init__(self) -> None:
+        self.enqueued: list[tuple[str, str]] = []
+        self.down = False
+
+    def enqueue(self, job_id: str, workflow: str) -> None:
+        if self.down:
+            raise Unavailable("The job queue cannot be reached.")
+        self.enqueued.append((job_id, workflow))
+
+    def cancel(self, workflow: str) -> None:
+        raise AssertionError
+
+    def ping(self) -> None:
+        raise AssertionError
+
+
+def test_jobs_are_admitted_when_others_end(store: Store, add_job):
+    queue = Queue()
+    with store.begin() as uow:
+        for _ in range(15):
+            add_job(uow, state=JobState.RUNNING, stage="students")
+        added = [add_job(uow, stage=WAITING, attempt=2) for _ in range(3)]
+    jobs = sorted(added, key=lambda job: job.id)
+    admit_waiting_jobs(store, queue)
+    assert queue.enqueued == [(jobs[0].id, f"{jobs[0].id}.2")]
+    admit_waiting_jobs(store, queue)
+    assert len(queue.enqueued) == 1
+    queue.down = True
+    with store.begin() as uow:
+        uow.jobs.move(jobs[0].id, JobState.CANCELLED)
+    admit_waiting_jobs(store, queue)
+    with store.read() as uow:
+        assert [uow.jobs.get(job.id).stage for job in jobs] == ["queued", "queued", WAITING]

@@ -1,0 +1,109 @@
+"""Answers to probes are computed at most once a second, by one thread, and by nothing that requests use."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from app.services import health
+from app.services.health import ComputedOncePerSecond, Probes, database_health
+from app.store.unit_of_work import Store
+
+
+def test_any_number_of_probes_share_one_computation_a_second():
+    calls: list[str] = []
+
+    def compute() -> int:
+        calls.append(threading.current_thread().name)
+        time.sleep(0.05)
+        return len(calls)
+
+    async def scenario() -> None:
+        answer = ComputedOncePerSecond(compute, "test")
+        assert set(await asyncio.gather(*[answer.get() for _ in range(300)])) == {1}
+        assert await answer.get() == 1
+        answer.seconds = 0.0
+        assert await answer.get() == 2
+        answer.close()
+
+    asyncio.run(scenario())
+    assert len(calls) == 2
+    assert set(calls) == {"stms-test_0"}
+
+
+def test_a_computation_that_hangs_delays_its_callers_by_a_bounded_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.1)
+    release = threading.Event()
+
+    async def scenario() -> None:
+        answer = ComputedOncePerSecond(lambda: release.wait(10), "test", seconds=0.0)
+        started = time.monotonic()
+        assert await asyncio.gather(*[answer.get() for _ in range(50)]) == [None] * 50
+        assert await answer.get() is None, "and later ones do not wait at all"
+        assert time.monotonic() - started < 5
+        release.set()
+        while await answer.get() is not True:
+            await asyncio.sleep(0.01)
+        answer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_computation_that_fails_is_logged_and_repeated(caplog: pytest.LogCaptureFixture):
+    results = [ValueError("once"), b"text"]
+
+    def compute() -> bytes:
+        result = results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def scenario() -> None:
+        answer = ComputedOncePerSecond(compute, "test", seconds=0.0)
+        assert await answer.get() is None
+        assert await answer.get() == b"text"
+        answer.close()
+
+    asyncio.run(scenario())
+    assert "once" in caplog.text
+
+
+class _Queue:
+    def enqueue(self, *_arguments: str) -> None:
+        raise AssertionError
+
+    cancel = enqueue
+
+    def ping(self) -> None:
+        """Answer."""
+
+
+def test_a_database_that_does_not_answer_is_asked_once(sqlite_store: Store):
+    healthy = database_health(sqlite_store, _Queue(), 4.0)
+    assert [each.name for each in healthy.checks if each.ok] == ["database", "schema", "job_engine"]
+    assert healthy.jobs is not None
+    assert set(healthy.jobs.values()) == {0}
+    asked: list[str] = []
+
+    class Lost(Store):
+        def read(self):
+            asked.append("read")
+            raise health.Unavailable("It is gone.")
+
+    lost = database_health(Lost(sqlite_store.engine), _Queue(), 4.0)
+    assert asked == ["read"]
+    assert not any(each.ok for each in lost.checks)
+    assert [each.name for each in lost.checks if each.needed] == ["database", "schema"]
+    assert lost.jobs is None
+
+    async def scenario() -> None:
+        probes = Probes(lambda: lost, lambda: b"")
+        probes.jobs = {"queued": 1}
+        await probes.refresh_jobs()
+        assert probes.jobs is None
+        probes.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,48 @@
+"""Totals of students added page by page."""
+
+from __future__ import annotations
+
+import random
+from statistics import fmean
+
+import pytest
+
+from app.domain.entities import StudentRow, StudentState
+from app.services.version_metrics import StudentTotals
+
+
+def row(index: int, method: str = "gsvm", state: StudentState = StudentState.SUCCEEDED, **metrics: object):
+    return StudentRow("job", index, f"c{index}", method, state, metrics=metrics, error=None)
+
+
+@pytest.mark.parametrize("page", [1, 7, 1000])
+def test_means_do_not_depend_on_the_size_of_the_pages(page: int):
+    random.seed(3)
+    rows = []
+    for index in range(500):
+        f1 = random.random() if index % 3 else None
+        rows.append(row(index, accuracy=random.random(), f1=f1, auc=0.5))
+        rows.append(row(index, "teacher", accuracy=random.random(), f1=f1, auc=None))
+    totals = StudentTotals("gsvm")
+    for first in range(0, len(rows), page):
+        totals.add(rows[first : first + page])
+    means = totals.metrics()["means"]
+    for method in ("gsvm", "teacher"):
+        of_method = [one.metrics for one in rows if one.method == method]
+        for name in ("accuracy", "f1"):
+            expected = fmean(metrics[name] for metrics in of_method if metrics[name] is not None)
+            assert means[method][name] == pytest.approx(expected, rel=1e-15)
+        assert means[method]["classes"] == 500
+    assert means["teacher"]["auc"] is None
+    assert totals.is_served
+    assert (totals.failed, totals.first_failure) == (0, None)
+
+
+def test_the_first_failure_is_that_of_the_first_class():
+    totals = StudentTotals("gsvm")
+    totals.add([row(0, "svm"), row(1, state=StudentState.FAILED)])
+    totals.add([row(2, state=StudentState.FAILED), row(3, "svm", calibration="sigmoid")])
+    assert totals.failed == 2
+    assert totals.first_failure == row(1, state=StudentState.FAILED)
+    assert not totals.is_served
+    assert totals.metrics() == {"means": {}}, "no student has scores, and calibrations count only if served"

@@ -1,0 +1,39 @@
+"""The matrix of `benchmarks.safety.isolation` with two callers, and that it can fail."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from benchmarks.safety import isolation
+
+CALLERS = ("train", "limited")
+
+
+def _compare(folder: Path) -> isolation.Result:
+    with isolation.databases_in(folder, quick=True) as [addresses]:
+        return asyncio.run(isolation.compare(folder, addresses, callers=CALLERS))
+
+
+def test_no_route_tells_anything_of_another_tenant(tmp_path: Path) -> None:
+    result = _compare(tmp_path)
+    assert result.leaks == []
+    assert result.unmapped == set(), "every route of the OpenAPI document needs a probe"
+    assert result.combinations > 300
+
+
+def test_a_leak_and_a_route_without_a_probe_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_out = "GET /v1/workers"
+    some = {route: probes for route, probes in isolation.routes().items() if "/v1/datasets" in route}
+    missing = set(isolation.routes()) - set(some)
+    monkeypatch.setattr(isolation, "routes", lambda: some)
+    with isolation.planted_leak():
+        result = _compare(tmp_path)
+    assert result.unmapped == missing
+    assert left_out in missing
+    assert any("GET /v1/datasets/{dataset} {}: status 200 instead of 404" in leak for leak in result.leaks)
+    assert any("names payroll-of-acme" in leak or "body" in leak for leak in result.leaks)
