@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from app.store.repositories.audit import Audit
 from benchmarks.safety import isolation
 
 CALLERS = ("train", "limited")
 
 
-def _compare(folder: Path) -> isolation.Result:
+def _compare(folder: Path, callers: Sequence[str] = CALLERS) -> isolation.Result:
     with isolation.databases_in(folder, quick=True) as [addresses]:
-        return asyncio.run(isolation.compare(folder, addresses, callers=CALLERS))
+        return asyncio.run(isolation.compare(folder, addresses, callers=callers))
 
 
 def test_no_route_tells_anything_of_another_tenant(tmp_path: Path) -> None:
@@ -37,3 +40,19 @@ def test_a_leak_and_a_route_without_a_probe_are_found(
     assert left_out in missing
     assert any("GET /v1/datasets/{dataset} {}: status 200 instead of 404" in leak for leak in result.leaks)
     assert any("names payroll-of-acme" in leak or "body" in leak for leak in result.leaks)
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+def test_the_audit_log_is_compared_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, leaks: bool
+) -> None:
+    probes = isolation.routes()
+    audit = "GET /v1/audit"
+    # Each of the first probes is denied, which adds a row of the asking administrator to the audit log.
+    denied = "POST /v1/keys"
+    some = {denied: probes[denied] * 3, audit: probes[audit]}
+    monkeypatch.setattr(isolation, "routes", lambda: some)
+    with isolation.planted_leak(Audit) if leaks else nullcontext():
+        result = _compare(tmp_path, ("admin",))
+    assert all(leak.startswith(f"admin: {audit}") for leak in result.leaks)
+    assert bool(result.leaks) == leaks
