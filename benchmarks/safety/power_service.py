@@ -104,12 +104,23 @@ def use(url: str, key: str, told: Callable[[dict[str, Any]], None], folder: Path
             spec = {"seed": number, "alias": None}
             submitted.append(client.submit_job(dataset, f"model-{number % 2}", spec)["id"])
             told({"kind": "job", "id": submitted[-1]})
+        pointed: dict[str, int] = {}
         for job in submitted:
-            _follow(client, raw, told, job)
+            _follow(client, raw, told, job, pointed)
 
 
-def _follow(client: Client, raw: httpx.Client, told: Callable[[dict[str, Any]], None], job: str) -> None:
-    """Wait for a job, move the alias to its version, delete the one before, and revoke a key meanwhile."""
+def _follow(
+    client: Client,
+    raw: httpx.Client,
+    told: Callable[[dict[str, Any]], None],
+    job: str,
+    pointed: dict[str, int],
+) -> None:
+    """Wait for a job, revoke a key, move the alias to its version, and delete the one that the alias left.
+
+    Jobs end in any order, so the version with the number before may belong to a job that is followed later.
+    pointed: the version of the alias, by model; it is updated. Raises JobNotSucceeded.
+    """
     answer = raw.post("/v1/keys", json={"name": "temporary", "scopes": ["query"]}).raise_for_status()
     made = answer.json()["details"]
     told({"kind": "key", "id": made["id"]})
@@ -120,6 +131,8 @@ def _follow(client: Client, raw: httpx.Client, told: Callable[[dict[str, Any]], 
     told({"kind": "revoked", "id": made["id"]})
     alias = client.point_alias(model, "stable", version)
     told({"kind": "alias", "model": model, "version": version, "revision": alias["revision"]})
-    if version > 1:
-        client.delete_version(model, version - 1)
-        told({"kind": "deleted", "model": model, "version": version - 1})
+    left = pointed.get(model)
+    pointed[model] = version
+    if left is not None:
+        client.delete_version(model, left)
+        told({"kind": "deleted", "model": model, "version": left})
