@@ -40,20 +40,25 @@ class Sentence:
 
 def prose(source: str) -> Iterator[Sentence]:
     """Docstrings, strings that document the assignment above them, and comments."""
-    for node in ast.walk(ast.parse(source)):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
-            yield Sentence(node.lineno, node.value.value)
+    yield from docstrings(ast.parse(source))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and not token.string.startswith(("# noqa", "# type:", "#!")):
             yield Sentence(token.start[0], token.string.lstrip("# "))
 
 
+def docstrings(block: ast.AST) -> Iterator[Sentence]:
+    """Strings that are statements of their own, at any depth; expressions are not entered, which is quick."""
+    for node in ast.iter_child_nodes(block):
+        if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from docstrings(node)
+        elif isinstance(block, ast.Expr) and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield Sentence(node.lineno, node.value)
+
+
 def avoided_words(source: str) -> list[str]:
     """Each avoided word, with its line and what to write instead."""
+    if not any(pattern.search(source) for pattern in _AVOIDED):
+        return []  # a whole file is searched a hundred times faster than it is parsed
     return [
         f"line {sentence.line}: {match[0]!r}: {advice}"
         for sentence in prose(source)
@@ -66,7 +71,7 @@ def broken_lines(source: str) -> list[str]:
     """Docstring lines that end far too early in the middle of a paragraph and of a sentence."""
     return [
         f"line {sentence.line + number}: {lines[number].strip()!r}"
-        for sentence in prose(source)
+        for sentence in docstrings(ast.parse(source))
         for lines in [sentence.text.splitlines()]
         for number in range(1, len(lines) - 1)
         if breaks_a_sentence(*lines[number - 1 : number + 2])

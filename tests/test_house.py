@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -85,13 +85,23 @@ MODULE_LINES = 400
 FUNCTION_LINES = 60
 
 
-TEXTS = sorted(
-    path.relative_to(ROOT)
-    for folder in ("app", "core", "experiments", "benchmarks", "container", "migrations", "tests")
-    for path in (ROOT / folder).rglob("*.py")
-    if path.name != "prose.py"
-)
-"""Files whose docstrings and comments are checked; `prose.py` has the words themselves."""
+FOLDERS = ("app", "core", "experiments", "benchmarks", "container", "migrations", "tests")
+
+
+@cache
+def texts() -> dict[str, str]:
+    """Every file whose docstrings and comments are checked; `prose.py` has the avoided words themselves."""
+    paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+        for path in paths
+        if path.name != "prose.py"
+    }
+
+
+def findings(check: Callable[[str], Iterable[object]], places: Iterable[str]) -> dict[str, list[object]]:
+    """What a check reports of each place, without the places of which it reports nothing."""
+    return {place: found for place in places if (found := list(check(place)))}
 
 
 @cache
@@ -107,13 +117,17 @@ def sources() -> dict[str, Path]:
 
 @cache
 def tree(module: str) -> ast.Module:
-    return ast.parse(sources()[module].read_text(encoding="utf-8"))
+    return ast.parse(text_of(module))
+
+
+def text_of(module: str) -> str:
+    return texts()[str(sources()[module].relative_to(ROOT))]
 
 
 def nodes(root: ast.AST, *, at_import_only: bool) -> Iterator[ast.AST]:
     """Nodes that can run: type-checking blocks never, bodies of functions only when called."""
     for child in ast.iter_child_nodes(root):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             for other in child.orelse:
                 yield other
                 yield from nodes(other, at_import_only=at_import_only)
@@ -124,7 +138,8 @@ def nodes(root: ast.AST, *, at_import_only: bool) -> Iterator[ast.AST]:
             yield from nodes(child, at_import_only=at_import_only)
 
 
-def imports(module: str, *, at_import_only: bool = False) -> set[str]:
+@cache
+def imports(module: str, *, at_import_only: bool = False) -> frozenset[str]:
     """Dotted names that ``module`` imports; of our own modules also the packages around them."""
     found: set[str] = set()
     package = module if sources()[module].name == "__init__.py" else module.rpartition(".")[0]
@@ -138,7 +153,7 @@ def imports(module: str, *, at_import_only: bool = False) -> set[str]:
                 base = ".".join([*above, *([node.module] if node.module else [])])
             found.add(base)
             found |= {f"{base}.{alias.name}" for alias in node.names if f"{base}.{alias.name}" in sources()}
-    return {parent for name in found for parent in with_parents(name)}
+    return frozenset(parent for name in found for parent in with_parents(name))
 
 
 def with_parents(name: str) -> list[str]:
@@ -173,10 +188,28 @@ def is_in(name: str, packages: set[str]) -> bool:
 
 def in_a_new_process(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=170, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+FIRST_LOADED = """
+import importlib, json, sys
+first = {}
+for module in MODULES:
+    importlib.import_module(module)
+    for name in sys.modules:
+        first.setdefault(name, module)
+print(json.dumps(first))
+"""
+
+
+def loaded_by(modules: list[str]) -> dict[str, str]:
+    """All that a new process has loaded after it imported ``modules``, each with the one that loaded it."""
+    found: dict[str, str] = json.loads(in_a_new_process(f"MODULES = {modules!r}\n{FIRST_LOADED}"))
+    assert set(modules) <= set(found)
+    return found
 
 
 def part_of(module: str) -> str:
@@ -267,14 +300,12 @@ def test_a_folder_has_at_most_21_files():
     assert {folder: count for folder, count in counts.items() if count > FOLDER_FILES} == {}
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=str)
-def test_sentences_use_the_words_of_the_field(path: Path):
-    assert avoided_words((ROOT / path).read_text(encoding="utf-8")) == []
+def test_sentences_use_the_words_of_the_field():
+    assert findings(lambda path: avoided_words(texts()[path]), texts()) == {}
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=str)
-def test_no_docstring_line_breaks_a_sentence(path: Path):
-    assert broken_lines((ROOT / path).read_text(encoding="utf-8")) == []
+def test_no_docstring_line_breaks_a_sentence():
+    assert findings(lambda path: broken_lines(texts()[path]), texts()) == {}
 
 
 @pytest.mark.parametrize(
@@ -300,7 +331,10 @@ def test_nothing_in_app_or_core_imports_tests_or_benchmarks():
     assert not wrong
 
 
-@pytest.mark.parametrize("package", ["core.packed", "app.serving", "app.server", "app.auth", "app.http"])
+QUERY_PACKAGES = ("core.packed", "app.serving", "app.server", "app.auth", "app.http")
+
+
+@pytest.mark.parametrize("package", QUERY_PACKAGES)
 def test_what_answers_queries_reaches_no_training_code(package: str):
     for module in within(package):
         wrong = {
@@ -311,13 +345,11 @@ def test_what_answers_queries_reaches_no_training_code(package: str):
         assert not wrong, f"{module} reaches {sorted(wrong)}"
 
 
-@pytest.mark.parametrize("package", ["core.packed", "app.serving", "app.server", "app.auth", "app.http"])
-def test_a_process_that_answers_queries_has_loaded_no_training_code(package: str):
-    modules = within(package)
-    lines = [f"import {name}" for name in modules]
-    loaded = set(in_a_new_process("\n".join([*lines, "import sys", "print(*sys.modules)"])).split())
-    assert set(modules) <= loaded
-    assert not {name for name in loaded - DECLARATIONS if is_in(name, TRAINING_LIBRARIES | TRAINING_MODULES)}
+def test_a_process_that_answers_queries_has_loaded_no_training_code():
+    loaded = loaded_by([name for package in QUERY_PACKAGES for name in within(package)])
+    training = TRAINING_LIBRARIES | TRAINING_MODULES
+    wrong = {name: by for name, by in loaded.items() if is_in(name, training) and name not in DECLARATIONS}
+    assert wrong == {}
 
 
 def test_the_domain_knows_neither_web_nor_database():
@@ -336,14 +368,12 @@ def test_the_domain_imports_no_other_part_of_the_service():
     assert not wrong
 
 
-@pytest.mark.parametrize("package", ["app.domain", "app.api", "app.main"])
-def test_the_api_process_loads_no_numerical_library_but_numpy(
-    package: str,
-):
+def test_the_api_process_loads_no_numerical_library_but_numpy():
     """The domain may import core's declarations of hyper-parameters, which load NumPy at most."""
-    lines = [f"import {name}" for name in within(package)]
-    loaded = set(in_a_new_process("\n".join([*lines, "import sys", "print(*sys.modules)"])).split())
-    assert not {name for name in loaded if is_in(name, TRAINING_LIBRARIES - {"dbos"})}
+    loaded = loaded_by(
+        [name for package in ("app.domain", "app.api", "app.main") for name in within(package)]
+    )
+    assert {name: by for name, by in loaded.items() if is_in(name, TRAINING_LIBRARIES - {"dbos"})} == {}
 
 
 def test_every_method_of_an_entity_is_used_by_the_service():
@@ -461,21 +491,19 @@ def test_the_watch_on_imports_sees_an_opened_file(tmp_path: Path):
     assert [event for _, event, _ in json.loads(in_a_new_process(code))] == ["open"]
 
 
-@pytest.mark.parametrize("module", sources())
-def test_a_module_is_one_room(module: str):
-    length = len(sources()[module].read_text(encoding="utf-8").splitlines())
-    assert length <= MODULE_LINES, f"{module} has {length} lines"
+def test_a_module_has_one_subject():
+    lengths = {module: len(text_of(module).splitlines()) for module in sources()}
+    assert {module: lines for module, lines in lengths.items() if lines > MODULE_LINES} == {}
 
 
-@pytest.mark.parametrize("module", sources())
-def test_a_function_is_one_thing(module: str):
-    too_long = {
-        node.name: lines
-        for node in ast.walk(tree(module))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (lines := body_lines(node)) > FUNCTION_LINES
-    }
-    assert not too_long
+def long_functions(root: ast.AST) -> Iterator[str]:
+    for node in ast.walk(root):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and body_lines(node) > FUNCTION_LINES:
+            yield f"{node.name} has {body_lines(node)} lines"
+
+
+def test_a_function_does_one_thing():
+    assert findings(lambda module: long_functions(tree(module)), sources()) == {}
 
 
 def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -506,9 +534,8 @@ def pickling(root: ast.AST) -> Iterator[str]:
                 yield f"line {node.lineno}: Connection.recv() unpickles; recv_bytes() does not"
 
 
-@pytest.mark.parametrize("module", sources())
-def test_nothing_is_unpickled(module: str):
-    assert not list(pickling(tree(module)))
+def test_nothing_is_unpickled():
+    assert findings(lambda module: pickling(tree(module)), sources()) == {}
 
 
 @pytest.mark.parametrize(
@@ -545,9 +572,8 @@ def is_nothing(statement: ast.stmt) -> bool:
     )
 
 
-@pytest.mark.parametrize("module", sources())
-def test_no_error_is_swallowed(module: str):
-    assert not list(swallowing(tree(module)))
+def test_no_error_is_swallowed():
+    assert findings(lambda module: swallowing(tree(module)), sources()) == {}
 
 
 @pytest.mark.parametrize(
