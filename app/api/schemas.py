@@ -110,6 +110,9 @@ class JobView(View):
     estimated_finish: Time | None
     error: ErrorView | None
     version: int | None = Field(description="The version that the job published.")
+    warnings: list[Json] = Field(
+        description="Students that do not pass the guard: code, label, class_index, message; at most 20."
+    )
     provenance: Json
     priority: Priority
     tenant: str
@@ -127,6 +130,7 @@ class JobView(View):
             "estimated_finish": estimated_finish,
             "error": error,
             "workers": workers,
+            "warnings": job.provenance.get("warnings", []),
         }
         return cls.model_validate(values)
 
@@ -145,7 +149,8 @@ class StudentView(View):
     """The student of one class and method. id: the number of the class, used for pagination.
 
     metrics: on the test part; for calibrated students also ``brier``, ``base_brier`` (of predicting the class
-    frequency for every row), ``calibration_error`` and the bins of ``reliability``.
+    frequency for every row), ``calibration_error`` and the bins of ``reliability``. ``guard``: F of student
+    and teacher on held-out rows, with ``warning`` and ``message`` if the student is clearly worse.
     chosen: the selected hyper-parameters with their cross-validated ``score`` and ``standard_error``; for
     compact students ``n_landmarks`` and ``relative_cost``; null without a search.
     """

@@ -76,6 +76,14 @@ def describe_event(kind: str, data: Json) -> str | None:
         case "student_finished":
             f1 = f", F {percent(data['f1'])} %" if data.get("f1") is not None else ""
             return f"student {data.get('method')} of class {data.get('label')}: {_certificate(data)}{f1}"
+        case "student_replaced":
+            return (
+                f"student of class {data.get('label')}: {data.get('replaced')} was clearly worse than its"
+                f" teacher on held-out rows; one with several rejections takes its place, with F"
+                f" {percent(data.get('student_f1'))} % (teacher {percent(data.get('teacher_f1'))} %)"
+            )
+        case "student_warning":
+            return f"warning, class {data.get('label')}: {data.get('message')}"
         case "student_failed":
             return f"student {data.get('method')} of class {data.get('label')} failed: {data.get('message')}"
         case "version_published":
@@ -99,8 +107,13 @@ def _certificate(data: Json) -> str:
 
 
 def report_end(job: Json, *, quiet: bool = False) -> None:
-    """Print how the job ended, unless ``quiet``. Raises CommandFailed if it did not succeed."""
+    """Print how the job ended, unless ``quiet``. Raises CommandFailed if it did not succeed.
+
+    Warnings of students that do not pass the guard go to standard error, ``quiet`` or not.
+    """
     state = job["state"]
+    for warning in job.get("warnings") or ():
+        error_console().print(escape(f"Warning, class {warning['label']}: {warning['message']}"))
     if state in {"failed", "cancelled", "partially_succeeded"}:
         error = job.get("error") or {}
         reason = f": {error['message']}" if error.get("message") else ""

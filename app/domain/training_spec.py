@@ -15,7 +15,7 @@ from app.domain.names import AliasName, Reference
 from app.domain.parameter_fields import AsJson, NameOf, OneOf, SpecModel, declared, model_of
 from core.features.spec import FeatureSpec
 from core.learners import STUDENTS, TEACHERS
-from core.model_selection.options import CalibrationRule, ThresholdRule
+from core.model_selection.options import CalibrationRule, GuardRule, ThresholdRule
 from core.model_selection.tuning_spec import TuningSpec
 from core.parameters import parameters_of
 from core.students.base import StudentSpec
@@ -130,6 +130,22 @@ class ThresholdParameters(SpecModel):
     folds: int = declared(TrainingConfig, "folds")
 
 
+class GuardParameters(SpecModel):
+    """Every student that answers queries is held against its teacher on held-out rows before it is published.
+
+    One that is clearly worse in F is replaced or named by a warning: in the job, the version and the events.
+    """
+
+    kind: GuardRule | None = Field(
+        None,
+        description="check: warn of such a student. repair: first try students with more rejections. off:"
+        " compare nothing. null: repair if `student` is left out, otherwise check.",
+    )
+    on_failure: Literal["warn", "partial"] = Field(
+        "warn", description="Whether a job with warnings ends as succeeded, or as partially_succeeded."
+    )
+
+
 class EvaluationParameters(SpecModel):
     """What the students are measured on."""
 
@@ -184,6 +200,7 @@ class TrainingSpec(SpecModel):
     )
     threshold: ThresholdParameters = ThresholdParameters()
     calibration: CalibrationParameters = CalibrationParameters()
+    guard: GuardParameters = GuardParameters()
     evaluation: EvaluationParameters = EvaluationParameters()
     classes: tuple[Annotated[str, StringConstraints(min_length=1, max_length=400)], ...] | None = Field(
         None, min_length=1, max_length=1_000_000, description="Train students for these only; null: for all."
@@ -197,6 +214,11 @@ class TrainingSpec(SpecModel):
     seed: int = declared(TrainingConfig, "seed")
     publish: bool = Field(True, description="Publish a version when the job ends well.")
     alias: AliasName | None = Field("latest", description="Alias moved to the published version; null: none.")
+
+    @classmethod
+    def of_stored(cls, stored: dict[str, Any]) -> TrainingSpec:
+        """The specification of a stored job; one of the time before the guard has none."""
+        return cls.model_validate({"guard": {"kind": "off"}, **stored})
 
     @property
     def served_method(self) -> str:
@@ -213,6 +235,14 @@ class TrainingSpec(SpecModel):
         served = full if self.compact is None else replace(self.compact, reference=full)
         others = dict.fromkeys(name for name in self.evaluation.baselines if name != served.name)
         return (served, *(_alike(full, STUDENTS[name]) for name in others))
+
+    @model_validator(mode="after")
+    def _guard_of_what_is_left_open(self) -> TrainingSpec:
+        if self.guard.kind is None:
+            kind = "check" if "student" in self.model_fields_set else "repair"
+            # The model is frozen for its users, not yet for its own validation.
+            object.__setattr__(self, "guard", self.guard.model_copy(update={"kind": kind}))
+        return self
 
     @model_validator(mode="after")
     def _linear_with_a_head(self) -> TrainingSpec:

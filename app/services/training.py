@@ -138,7 +138,7 @@ def retry_job(store: Store, queue: JobQueue, job_id: str, settings: Settings) ->
                 code="job_not_retriable",
             )
         uow.datasets.lock(job.dataset_id)
-        spec = TrainingSpec.model_validate(job.spec)
+        spec = TrainingSpec.of_stored(job.spec)
         if spec.evaluation.dataset_id is not None:
             uow.datasets.lock(spec.evaluation.dataset_id)
         _require_room(uow, Owner(job.tenant, job.created_by), settings)
@@ -159,7 +159,7 @@ def queue_again(uow: UnitOfWork, job: Job, **changes: Any) -> Job:
 
     changes: columns of the job to set, among them ``started_at``, from which its time limit runs.
     """
-    spec = TrainingSpec.model_validate(job.spec)
+    spec = TrainingSpec.of_stored(job.spec)
     classes = uow.datasets.get(job.dataset_id).classes
     uow.students.reset_failures(job.id)
     done = uow.students.count_succeeded(job.id, excluding="teacher")
@@ -221,7 +221,7 @@ def job_students(
         if job.state.ended:
             return uow.students.page(job_id, after=after, limit=limit, method=method)
         dataset = uow.datasets.get(job.dataset_id)
-        spec = TrainingSpec.model_validate(job.spec)
+        spec = TrainingSpec.of_stored(job.spec)
         coming = [target for target in targets_of(spec, dataset.classes) if target > after]
         stored = uow.students.of_job(job_id, after=after, limit=limit, method=method)
     rows = {(row.class_index, row.method): row for row in stored}

@@ -11,13 +11,16 @@ from app.domain.entities import Json, StudentRow, StudentState
 
 _SCORES: Final = ("accuracy", "f1", "auc")
 _BRIER: Final = "brier"
+MAX_WARNINGS: Final = 20
+"""Warnings that a job and its version list; the students have all."""
 
 
 class StudentTotals:
     """Counts and mean scores of the students of a job, added page by page in the order of their classes.
 
     failed: number of failed students. first_failure: the first one. is_served: whether a student of the
-    method that answers queries succeeded.
+    method that answers queries succeeded. warned: number of students that the guard warns of. warnings: the
+    first 20 of them, JSON-ready.
     """
 
     def __init__(self, served_method: str) -> None:
@@ -25,6 +28,8 @@ class StudentTotals:
         self.failed = 0
         self.first_failure: StudentRow | None = None
         self.is_served = False
+        self.warned = 0
+        self.warnings: list[Json] = []
         self._calibrations: Counter[str] = Counter()
         self._classes: Counter[str] = Counter()
         self._means: defaultdict[tuple[str, str], _Mean] = defaultdict(_Mean)
@@ -44,6 +49,9 @@ class StudentTotals:
         self._calibrations.update(
             row.metrics["calibration"] for row in served if "calibration" in row.metrics
         )
+        warnings = [warning for row in served if (warning := warning_of(row)) is not None]
+        self.warned += len(warnings)
+        self.warnings += warnings[: MAX_WARNINGS - len(self.warnings)]
         for method, group in succeeded.items():
             measured = [row.metrics for row in group if any(name in row.metrics for name in _SCORES)]
             self._classes[method] += len(measured)
@@ -51,7 +59,7 @@ class StudentTotals:
                 self._means[method, name].add(metrics.get(name) for metrics in measured)
 
     def metrics(self) -> Json:
-        """Metrics of the version: mean scores by method, and the number of calibrated students by kind.
+        """Metrics of the version: mean scores by method, number of calibrated students by kind, warnings.
 
         A mean is over the classes where the score is defined; ``classes`` is the number of measured classes.
         """
@@ -61,7 +69,26 @@ class StudentTotals:
                 scores = {name: self._means[method, name].value for name in _SCORES}
                 brier = self._means[method, _BRIER].value
                 means[method] = scores | ({} if brier is None else {_BRIER: brier}) | {"classes": classes}
-        return {"means": means} | ({"calibration": dict(self._calibrations)} if self._calibrations else {})
+        metrics: Json = {"means": means}
+        metrics |= {"calibration": dict(self._calibrations)} if self._calibrations else {}
+        return metrics | self.warning_fields()
+
+    def warning_fields(self) -> Json:
+        """``warnings`` and how many ``students_warned`` of; nothing if there are none."""
+        return {"warnings": self.warnings, "students_warned": self.warned} if self.warned else {}
+
+
+def warning_of(row: StudentRow) -> Json | None:
+    """What the guard found wrong with a student: code, class and a sentence; None if nothing."""
+    guard = row.metrics.get("guard", {})
+    if "warning" not in guard:
+        return None
+    return {
+        "code": guard["warning"],
+        "label": row.label,
+        "class_index": row.class_index,
+        "message": guard["message"],
+    }
 
 
 class _Mean:

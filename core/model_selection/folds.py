@@ -48,7 +48,8 @@ class TunedTeacher:
 class Folds:
     """Data and teachers of a cross-validation, shared by the students of all classes.
 
-    task: the training rows. classes: K names. fold_of: the fold that each row is held out in, (n,).
+    task: the training rows. classes: K names. fold_of: the fold that each row is held out in, (n,), −1 for
+        rows that are never held out.
     teacher: the teachers, one per fold, each fitted to the rows of the other folds.
     scores: S of all rows by each of them, (folds, n, K), or of the classes ``targets`` only,
         (folds, n, len(targets)).
@@ -152,6 +153,12 @@ class Folds:
             message = f"class {name!r} needs examples of it, and of the rest, in at least two folds"
             raise InvalidProblem(Fault("labels", "class_too_small", message))
         return positives, negatives
+
+    def is_learnable(self, target: int) -> bool:
+        """Whether the training rows of every fold hold rows of class code ``target``, and of the rest."""
+        truth = self.labels == target
+        training = [truth[self.fold_of != number] for number in range(self.n_folds)]
+        return all(rows.any() and not rows.all() for rows in training)
 
     @property
     def rare_classes(self) -> tuple[str, ...]:

@@ -25,7 +25,15 @@ def held_out_scores(folds: Folds, target: int, spec: StudentSpec, run: Run = Run
     Raises InvalidProblem when the class, or the rest, is in one fold only; Cancelled.
     """
     folds.check_class(target)
-    scores = np.empty(len(folds.labels))
+    return scores_where_held_out(folds, target, spec, run)
+
+
+def scores_where_held_out(folds: Folds, target: int, spec: StudentSpec, run: Run = Run()) -> FloatArray:
+    """Score of each row, (n,), by a student and a teacher of the other rows; NaN where no fold holds it out.
+
+    Raises InvalidProblem when a fold's training rows are all of one side, Cancelled.
+    """
+    scores = np.full(len(folds.labels), np.nan)
     with one_blas_thread():
         for number in range(folds.n_folds):
             run.check_cancel()

@@ -10,3 +10,5 @@ ThresholdRule: TypeAlias = Literal["zero", "accuracy", "f1", "fpr"]
 CalibrationKind: TypeAlias = Literal["sigmoid", "isotonic"]
 CalibrationRule: TypeAlias = Literal["none", "auto", "sigmoid", "isotonic"]
 """How to calibrate; ``"auto"``: a sigmoid where held-out scores are computed for another reason."""
+GuardRule: TypeAlias = Literal["repair", "check", "off"]
+"""What is done about a student that is clearly worse than its teacher on held-out rows."""

@@ -37,6 +37,7 @@ from core.types import FloatArray, IntArray, Matrix
 _FORMAT = "stms.preparation.2"
 _EARLIER_FORMAT = "stms.preparation.1"
 _ROWS_AT_ONCE = 4096
+_GUARD_PARTS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,18 +239,28 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
         if not config.needs_folds:
             return made
         stages.begin("tuning_teacher", _n_folds(config, data.n))
-        tuned = tune_teacher(task, (config.teacher,), _fold_of(task, config), run)
-        return replace(made, fold_teachers=tuned.teachers, seconds=made.seconds | stages.end())
+        fold_of = _fold_of(task, config)
+        if config.needs_all_folds:
+            teachers = tune_teacher(task, (config.teacher,), fold_of, run).teachers
+        else:
+            learnt = config.teacher.fit(task.take(np.flatnonzero(fold_of != 0)), run.silent())
+            teachers = (learnt.without_solver_state(),)
+        return replace(made, fold_teachers=teachers, seconds=made.seconds | stages.end())
 
 
 def _fold_of(task: Task, config: TrainingConfig) -> IntArray:
-    return fold_assignment(task.labels, _n_folds(config, len(task.labels)), config.seed)
+    """The fold of each row, (n,). The guard alone holds out every third row, in a single fold."""
+    labels = task.labels
+    if config.needs_all_folds:
+        return fold_assignment(labels, _n_folds(config, len(labels)), config.seed)
+    dealt = fold_assignment(labels, min(_GUARD_PARTS, len(labels)), config.seed)
+    return np.where(dealt == 0, 0, -1)
 
 
 def _n_folds(config: TrainingConfig, n: int) -> int:
     """Folds of n rows: a search insists on its number, held-out scores take as many as there are rows."""
-    if not config.needs_folds:
-        return 0
+    if not config.needs_all_folds:
+        return int(config.needs_folds)
     return config.n_folds if config.tuning is not None else min(config.n_folds, n)
 
 

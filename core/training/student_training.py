@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from core.model_selection.folds import Folds
-from core.model_selection.held_out import HeldOutF1, held_out_scores
+from core.model_selection.guard import Verdict, alternatives, judge
+from core.model_selection.held_out import HeldOutF1, held_out_scores, scores_where_held_out
 from core.model_selection.results import SearchReport
 from core.model_selection.search import tune_student
 from core.packed import PackedStudent
@@ -19,6 +22,7 @@ from core.solvers.threads import one_blas_thread
 from core.students.base import Report, Selection, Student, StudentSpec
 from core.training.config import TrainingConfig
 from core.training.preparation import Preparation
+from core.types import FloatArray
 
 _FOLD_SCORE_BYTES = 512 * 1024**2
 
@@ -27,22 +31,21 @@ _FOLD_SCORE_BYTES = 512 * 1024**2
 class TrainedStudent:
     """One student: as it is shipped (``packed``), and as it was fitted, for measuring.
 
-    target, label: code and name of its class. spec: its hyper-parameters. seconds: wall time, search,
-    threshold and calibration included. search: how hyper-parameters were chosen; None where they were given.
+    target, label: code and name of its class. method: the kind of student that was asked for, e.g.
+    ``"gsvm"``. spec: its hyper-parameters; those of another kind, if the guard replaced it. seconds: wall
+    time, search, threshold, calibration and guard included. search: how hyper-parameters were chosen; None
+    where they were given. verdict: the student beside its teacher on held-out rows; None without a guard.
     """
 
     target: int
     label: str
+    method: str
     packed: PackedStudent
     fitted: Student
     spec: StudentSpec
     seconds: float
     search: Report | None = None
-
-    @property
-    def method(self) -> str:
-        """Name of the kind of student, e.g. ``"gsvm"``."""
-        return self.spec.name
+    verdict: Verdict | None = None
 
     @property
     def summary(self) -> Summary:
@@ -69,6 +72,7 @@ class TrainedStudent:
             "calibration": None if calibration is None else calibration.kind,
             "digest": self.packed.digest,
             "chosen": self.chosen,
+            "guard": None if self.verdict is None else self.verdict.as_dict(),
             "training_seconds": self.seconds,
             **self.summary.as_dict(),
         }
@@ -113,17 +117,56 @@ def train_student(
         elif folds is None:
             folds = preparation.folds([target], run)
         selection = None if folds is None else _selection(config, folds, target, spec, run)
-        fitted_spec = spec if selection is None else selection.spec
-        fitted = fitted_spec.fit(problem, run.stage("student"))
+        chosen = spec if selection is None else selection.spec
         held_out = None if selection is None else selection.held_out_scores
         if held_out is None and config.wants_held_out and folds is not None:
             held_out = held_out_scores(folds, target, spec, run)
+        verdict = None
+        if folds is not None and config.is_guarded(spec) and folds.is_learnable(target):
+            chosen, guard_scores, verdict = _guarded(config, folds, target, chosen, held_out, run)
+            held_out = None if held_out is None else guard_scores
+        fitted = chosen.fit(problem, run.stage("student"))
         threshold, calibration = config.settle(problem.positive, held_out)
         n_folds = 0 if held_out is None else len(preparation.fold_teachers)
         report = None if selection is None else selection.report
-        packed = _pack(preparation, target, fitted_spec, fitted, threshold, calibration, n_folds, report)
+        packed = _pack(preparation, target, chosen, fitted, threshold, calibration, n_folds, report)
     seconds = time.perf_counter() - started
-    return TrainedStudent(target, packed.label, packed, fitted, fitted_spec, seconds, report)
+    return TrainedStudent(target, packed.label, spec.name, packed, fitted, chosen, seconds, report, verdict)
+
+
+def _guarded(
+    config: TrainingConfig,
+    folds: Folds,
+    target: int,
+    spec: StudentSpec,
+    held_out: FloatArray | None,
+    run: Run,
+) -> tuple[StudentSpec, FloatArray, Verdict | None]:
+    """``spec``, or what takes its place if it is clearly worse than its teacher; with held-out scores (n,).
+
+    held_out: the scores of ``spec``, if there are some already. Of several alternatives the first that is not
+    worse than the teacher is taken; if all are worse, the one with the largest F.
+    """
+
+    def judged(one: StudentSpec, scores: FloatArray) -> tuple[StudentSpec, FloatArray, Verdict | None]:
+        threshold = 0.0
+        if config.threshold != "zero":
+            threshold, _ = config.settle(folds.labels == target, scores)
+        return one, scores, judge(folds, target, scores, threshold)
+
+    first = judged(spec, scores_where_held_out(folds, target, spec, run) if held_out is None else held_out)
+    best, verdict = first, first[2]
+    if verdict is None or verdict.warning is None or config.guard != "repair":
+        return best
+    for other in alternatives(spec, len(np.unique(folds.labels)) - 1):
+        tried = judged(other, scores_where_held_out(folds, target, other, run))
+        found, so_far = tried[2], best[2]
+        if found is None or so_far is None or found.student_f1 <= so_far.student_f1:
+            continue
+        best = other, tried[1], replace(found, replaced=spec.name)
+        if found.warning is None:
+            break
+    return best
 
 
 def _selection(

@@ -97,7 +97,7 @@ class CommandHandler:
         self._files = BlobCache(
             Path(settings.cache_dir), settings.cache_disk_bytes, bytes.fromhex(settings.cache_key)
         )
-        self._spec = TrainingSpec.model_validate(settings.spec)
+        self._spec = TrainingSpec.of_stored(settings.spec)
         self._dataset_id = settings.dataset_id
         self._threads: int = settings.threads or cpu_count()
         self._session: TrainingSession | None = None

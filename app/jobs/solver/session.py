@@ -46,6 +46,7 @@ def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingCon
         budget=spec.threshold.max_false_positive_rate,
         calibration=spec.calibration.kind,
         folds=spec.threshold.folds,
+        guard=spec.guard.kind or "off",
         seed=spec.seed,
     )
 
@@ -231,11 +232,12 @@ class TrainingSession:
     def _artifact(self, trained: TrainedStudent, row: Json) -> StudentArtifact:
         packed = trained.packed
         calibration = {} if packed.calibration is None else {"calibration": packed.calibration.kind}
+        guard = {} if trained.verdict is None else {"guard": trained.verdict.as_dict()}
         measured = {} if self.evaluator is None else _metrics(measure(self.evaluator, trained))
         row |= {
             "seconds": trained.seconds,
             "threshold": packed.threshold,
-            "metrics": calibration | measured,
+            "metrics": calibration | guard | measured,
         }
         trace = trained.trace
         compressed = None if trace is None else zlib.compress(msgspec.json.encode(trace))

@@ -92,6 +92,8 @@ def finish_job(
 ) -> Json:
     """Publish a version if the job asks for one and a student succeeded, and set the job's final state.
 
+    Students that the guard warns of are published with their warnings; `guard.on_failure` says whether the
+    job has then succeeded.
     labels: the packed labels of the classes, of a version that does not list them.
     """
     job = uow.jobs.lock(job_id)
@@ -102,20 +104,42 @@ def finish_job(
     if totals.is_served and plan.spec.publish:
         _publish(uow, job, plan, totals, labels)
     uow.units.forget(job_id, attempt)
-    counts = {"students": plan.students - totals.failed, "failed": totals.failed}
-    first = totals.first_failure
-    if first is None:
-        uow.jobs.move(job_id, JobState.SUCCEEDED, stage="finished")
+    counts = {"students": plan.students - totals.failed, "failed": totals.failed, **totals.warning_fields()}
+    provenance = {
+        name: value for name, value in uow.jobs.get(job_id).provenance.items() if name != "warnings"
+    }
+    provenance |= {"warnings": totals.warnings} if totals.warnings else {}
+    error = _error(plan, totals)
+    if error is None:
+        uow.jobs.move(job_id, JobState.SUCCEEDED, stage="finished", provenance=provenance)
         uow.events.append(job_id, "job_succeeded", counts)
         return {"state": JobState.SUCCEEDED.value}
     state = JobState.PARTIALLY_SUCCEEDED if totals.is_served else JobState.FAILED
-    message = (
-        f"{totals.failed} of {plan.students} students failed. The first, class {first.label!r}: {first.error}"
+    uow.jobs.move(
+        job_id,
+        state,
+        stage="finished",
+        provenance=provenance,
+        error_code=error["code"],
+        error_message=error["message"],
     )
-    error = {"code": "students_failed", "message": message}
-    uow.jobs.move(job_id, state, stage="finished", error_code=error["code"], error_message=error["message"])
     uow.events.append(job_id, f"job_{state.value}", counts | error)
     return {"state": state.value}
+
+
+def _error(plan: JobPlan, totals: StudentTotals) -> dict[str, str] | None:
+    """Why the job has not succeeded entirely, or None."""
+    first = totals.first_failure
+    if first is not None:
+        failed = f"{totals.failed} of {plan.students} students failed."
+        message = f"{failed} The first, class {first.label!r}: {first.error}"
+        return {"code": "students_failed", "message": message}
+    if totals.warned and plan.spec.guard.on_failure == "partial":
+        one = totals.warnings[0]
+        warned = f"{totals.warned} of {len(plan.targets)} students did not pass the guard."
+        message = f"{warned} The first, class {one['label']!r}: {one['message']}"
+        return {"code": "students_not_good_enough", "message": message}
+    return None
 
 
 def _publish(uow: UnitOfWork, job: Job, plan: JobPlan, totals: StudentTotals, labels: bytes | None) -> None:

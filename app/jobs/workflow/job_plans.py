@@ -53,5 +53,5 @@ class JobPlans:
         with self._store.read() as uow:
             job = uow.jobs.get(job_id)
             dataset = uow.datasets.get(job.dataset_id)
-        spec = TrainingSpec.model_validate(job.spec)
+        spec = TrainingSpec.of_stored(job.spec)
         return JobPlan(spec, dataset, targets_of(spec, dataset.classes))

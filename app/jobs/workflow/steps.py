@@ -23,6 +23,7 @@ from app.jobs.errors import JobStopped
 from app.jobs.solver.messages import PreparationResult, StudentKey, StudentResult
 from app.jobs.workflow.work_units import Capacity, is_one_chunk, priority_level, queue_priority
 from app.services.training import queue_again
+from app.services.version_metrics import warning_of
 from app.store.unit_of_work import UnitOfWork
 
 _MAX_RESTARTS: Final = 3
@@ -260,6 +261,12 @@ def _student_events(result: StudentResult, row: StudentRow) -> list[tuple[str, J
     scores = {name: row.metrics.get(name) for name in _SCORES}
     measures = {name: result.row[name] for name in _MEASURES}
     finished = ("student_finished", student | measures | scores)
-    if result.trace is None:
-        return [finished]
-    return [("student_tuned", student | result.row["chosen"]), finished]
+    events = [] if result.trace is None else [("student_tuned", student | result.row["chosen"])]
+    events.append(finished)
+    guard = row.metrics.get("guard", {})
+    if "replaced" in guard:
+        events.append(("student_replaced", student | guard))
+    warning = warning_of(row)
+    if warning is not None:
+        events.append(("student_warning", student | warning))
+    return events

@@ -103,9 +103,25 @@ def test_success_is_told_unless_it_shall_be_quiet(capsys):
     ]
 
 
+def test_warnings_are_printed_even_of_a_quiet_job(capsys):
+    warning = {"code": "student_worse_than_teacher", "label": "b", "message": "It has F 0.0 %."}
+    report_end(job("succeeded", warnings=[warning]), quiet=True)
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "Warning, class b: It has F 0.0 %.\n")
+
+
 @pytest.mark.parametrize(
     ("kind", "data", "line"),
     [
+        ("student_warning", {"label": "b", "message": "No."}, "warning, class b: No."),
+        (
+            "student_replaced",
+            {"label": "b", "replaced": "gsvm", "student_f1": 0.9, "teacher_f1": 0.91},
+            (
+                "student of class b: gsvm was clearly worse than its teacher on held-out rows; one with"
+                " several rejections takes its place, with F 90.00 % (teacher 91.00 %)"
+            ),
+        ),
         ("stage_progress", {}, None),
         ("stage_started", {"stage": "teacher"}, "stage teacher"),
         (

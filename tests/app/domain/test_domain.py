@@ -172,3 +172,16 @@ def test_a_baseline_takes_the_hyper_parameters_that_it_shares_with_the_student()
         # Beyond the bounds of the baseline its own default is taken.
         far = {"student": {"C": 500}, "evaluation": {"baselines": ["toy"]}}
         assert TrainingSpec.model_validate(far).students[1] == Toy(C=2.0)
+
+
+def test_the_guard_repairs_only_students_that_were_left_open() -> None:
+    assert TrainingSpec().guard.kind == "repair"
+    assert TrainingSpec.model_validate({"student": {"C": 10.0}}).guard.kind == "check"
+    assert TrainingSpec.model_validate({"student": {}, "guard": {"kind": "repair"}}).guard.kind == "repair"
+
+
+def test_a_stored_specification_keeps_its_guard_and_one_from_before_has_none() -> None:
+    stored = TrainingSpec().model_dump(mode="json")
+    assert TrainingSpec.of_stored(stored) == TrainingSpec()
+    del stored["guard"]
+    assert TrainingSpec.of_stored(stored).guard.kind == "off"

@@ -46,3 +46,14 @@ def test_the_first_failure_is_that_of_the_first_class():
     assert totals.first_failure == row(1, state=StudentState.FAILED)
     assert not totals.is_served
     assert totals.metrics() == {"means": {}}, "no student has scores, and calibrations count only if served"
+
+
+def test_only_the_first_warnings_are_listed_and_all_are_counted():
+    guard = {"warning": "student_worse_than_teacher", "message": "It has F 0.0 %."}
+    totals = StudentTotals("gsvm")
+    for first in range(0, 60, 15):
+        rows = [row(index, guard=guard) for index in range(first, first + 15)]
+        totals.add([*rows, row(first, "svm", guard=guard)])
+    assert totals.warned == 60
+    assert [one["class_index"] for one in totals.warnings] == list(range(20))
+    assert totals.metrics()["students_warned"] == 60

@@ -211,6 +211,7 @@ def test_compact_students_are_packed_with_their_calibration(conversation):
 
 def test_the_batch_context_does_not_change_students(sqlite_store, iris, files):
     budget = {"compact": {"n_landmarks": 4}, "tuning": {"grid": {"C": [1, 10]}, "folds": 3}}
+    budget |= {"guard": {"kind": "off"}}
     spec = TrainingSpec.model_validate(SPEC | budget)
     reported = []
     session = TrainingSession.prepared(

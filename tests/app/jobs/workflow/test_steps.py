@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
+from app.api.schemas import JobView
 from app.domain.entities import Job, JobState, StudentState
 from app.jobs.engine.config import JOB_QUEUE, TRAIN_MODEL, TRAIN_UNIT, UNIT_QUEUE
 from app.jobs.engine.step_runner import Step
@@ -364,6 +366,45 @@ def test_students_that_were_not_trained_have_failed(service):
     assert missing.state is StudentState.FAILED
     assert "chunk" in missing.error
     assert service.job(job).version == 1
+
+
+WORSE = {"warning": "student_worse_than_teacher", "message": "It has F 0.0 %.", "teacher_f1": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "state", "code"),
+    [("warn", "succeeded", None), ("partial", "partially_succeeded", "students_not_good_enough")],
+)
+def test_a_student_that_does_not_pass_the_guard_is_named_everywhere(service, on_failure, state, code):
+    job = running(service, classes=["c0", "c1"], guard={"on_failure": on_failure})
+    step(service, steps.store_preparation, job.id, 0, PREPARED)
+    poor = replace(student(1), row=ROW | {"metrics": ROW["metrics"] | {"guard": WORSE}})
+    store_students(service, job, student(0), poor)
+    assert finish(service, job) == {"state": state}
+    warning = {
+        "code": "student_worse_than_teacher",
+        "label": "c1",
+        "class_index": 1,
+        "message": "It has F 0.0 %.",
+    }
+    ended = service.job(job)
+    assert (ended.provenance["warnings"], ended.error_code) == ([warning], code)
+    assert JobView.of_job(ended, None).warnings == [warning]
+    ((_, told),) = service.events(job, "student_warning")
+    assert told.items() >= warning.items()
+    ((_, data),) = service.events(job, f"job_{state}")
+    assert (data["warnings"], data["students_warned"], data["failed"]) == ([warning], 1, 0)
+    with service.store.read() as uow:
+        assert uow.models.of_job(job.id).metrics["warnings"] == [warning]
+
+
+def test_a_student_that_was_replaced_is_an_event(service):
+    job = running(service)
+    row = ROW | {"metrics": {"guard": {"replaced": "gsvm", "student_f1": 0.9, "teacher_f1": 0.9}}}
+    store_students(service, job, replace(student(1), row=row))
+    ((_, data),) = service.events(job, "student_replaced")
+    assert (data["label"], data["replaced"]) == ("c1", "gsvm")
+    assert not service.events(job, "student_warning")
 
 
 def test_students_are_counted_page_by_page(service, monkeypatch):

@@ -1,0 +1,134 @@
+"""Whether a student is clearly worse than its teacher on rows that neither was fitted to.
+
+Both are compared as binary classifiers of the student's class, by F, on the same rows. F is N/D with N = 2 TP
+and D = 2 TP + FP + FN, sums over the rows, so to first order the rows contribute (N_i − F D_i)/D to it. The
+standard error of the difference of two F comes from the differences of these contributions (delta method): it
+is paired, so that rows on which both answer alike add little to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from core.model_selection.folds import Folds
+from core.students.base import StudentSpec
+from core.students.gated import GatedSpec
+from core.students.polytope import MAX_PIECES, PIECES, Polytope
+from core.types import BoolArray, FloatArray
+
+MARGIN: Final = 0.02
+"""A student that loses no more F than this is good enough."""
+STANDARD_ERRORS: Final = 3.0
+"""A loss within so many standard errors may be chance: one of a thousand equal students exceeds it."""
+
+WORSE: Final = "student_worse_than_teacher"
+NEVER: Final = "student_never_answers_yes"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A student beside its teacher on held-out rows.
+
+    rows, positives: how many rows were held out, and how many of them are of the class. teacher_f1,
+    student_f1: in [0, 1]. standard_error: of their difference, paired. accepted: rows that the student
+    accepts. replaced: the method of the student that was clearly worse, if this one took its place.
+    """
+
+    rows: int
+    positives: int
+    teacher_f1: float
+    student_f1: float
+    standard_error: float
+    accepted: int
+    replaced: str | None = None
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the student loses more F than the margin, and more than chance explains."""
+        loss = self.teacher_f1 - self.student_f1
+        return loss > MARGIN and loss > STANDARD_ERRORS * self.standard_error
+
+    @property
+    def warning(self) -> str | None:
+        """The code of what is wrong with the student, or None."""
+        return WORSE if self.is_worse else NEVER if self.accepted == 0 else None
+
+    @property
+    def message(self) -> str:
+        """One sentence with the figures."""
+        what = "never answers yes" if self.accepted == 0 else f"has F {100 * self.student_f1:.1f} %"
+        return (
+            f"On {self.rows} held-out rows, {self.positives} of them of the class, the student {what};"
+            f" its teacher has F {100 * self.teacher_f1:.1f} %."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready; ``warning`` and ``message`` only where something is wrong, ``replaced`` if it is so."""
+        values: dict[str, Any] = {
+            "rows": self.rows,
+            "positives": self.positives,
+            "teacher_f1": self.teacher_f1,
+            "student_f1": self.student_f1,
+            "standard_error": self.standard_error,
+        }
+        values |= {} if self.replaced is None else {"replaced": self.replaced}
+        return values | ({} if self.warning is None else {"warning": self.warning, "message": self.message})
+
+
+def compare(truth: BoolArray, teacher: BoolArray, student: BoolArray) -> Verdict | None:
+    """Answers of teacher and student (n,) against the truth (n,); None if no row is of the class."""
+    positives = int(truth.sum())
+    if positives == 0:
+        return None
+    teacher_f1, of_teacher = _f1(truth, teacher)
+    student_f1, of_student = _f1(truth, student)
+    error = float(np.sqrt(np.sum((of_teacher - of_student) ** 2)))
+    return Verdict(len(truth), positives, teacher_f1, student_f1, error, int(student.sum()))
+
+
+def judge(folds: Folds, target: int, scores: FloatArray, threshold: float) -> Verdict | None:
+    """The student of class code ``target`` with these held-out scores, (n,), beside its folds' teachers.
+
+    scores: NaN for rows that no fold holds out. None if no held-out row is of the class.
+    """
+    accepted_by_teacher = np.zeros(len(scores), dtype=np.bool_)
+    for number, ranks in enumerate(folds.ranks):
+        held_out = folds.fold_of == number
+        accepted_by_teacher[held_out] = ranks.predicted[held_out] == target
+    rows = ~np.isnan(scores)
+    truth = folds.labels == target
+    return compare(truth[rows], accepted_by_teacher[rows], scores[rows] >= threshold)
+
+
+def alternatives(spec: StudentSpec, n_rivals: int) -> Sequence[StudentSpec]:
+    """What to try in place of a student that is worse than its teacher, simplest first.
+
+    Students with more rejections than ``spec`` has, up to one for each of ``n_rivals`` other classes: with
+    these a student can be its teacher. None for students of other families.
+    """
+    most = min(n_rivals, MAX_PIECES)
+    if isinstance(spec, Polytope):
+        base, present = spec, spec.pieces
+    elif isinstance(spec, GatedSpec) and spec.uses_gate:
+        C, margin, floor = spec.point
+        base = Polytope(
+            C=C, margin=margin, difficulty_floor=floor, tolerance=spec.tolerance, max_epochs=spec.max_epochs
+        )
+        present = 1
+    else:
+        return ()
+    sizes = sorted({min(pieces, most) for pieces in (*PIECES, most)})
+    return tuple(replace(base, pieces=pieces) for pieces in sizes if pieces > present)
+
+
+def _f1(truth: BoolArray, decision: BoolArray) -> tuple[float, FloatArray]:
+    """F, and what each row contributes to its deviation, (n,)."""
+    numerator = 2.0 * (truth & decision)
+    denominator = truth.astype(np.float64) + decision
+    total = float(denominator.sum())
+    f1 = float(numerator.sum()) / total
+    return f1, (numerator - f1 * denominator) / total

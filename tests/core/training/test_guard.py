@@ -1,0 +1,146 @@
+"""The guard: a student that is clearly worse than its teacher is replaced, or named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.data.dataset import LabelledData
+from core.errors import Cancelled
+from core.features.spec import FeatureSpec
+from core.model_selection.guard import NEVER, WORSE, alternatives, compare
+from core.run import Run
+from core.students.gated import GSVM, SVM
+from core.students.polytope import Polytope
+from core.training.config import TrainingConfig
+from core.training.pipeline import Preparation, prepare, train, train_student
+
+CHECK = TrainingConfig(guard="check")
+REPAIR = TrainingConfig(guard="repair")
+
+
+def blobs(n: int, seed: int) -> LabelledData:
+    """Three Gaussian blobs in a row, and one column of noise; the classes are as often as each other."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 3
+    X = np.hstack([labels[:, None] * [2.0, -2.0], np.zeros((n, 1))]) + rng.normal(size=(n, 3))
+    return LabelledData.from_arrays(X, np.array(["left", "middle", "right"])[labels])
+
+
+@pytest.fixture(scope="module")
+def rows() -> LabelledData:
+    return blobs(300, 0)
+
+
+def f1_of(model, method: str) -> np.ndarray:
+    return np.array([one.metrics.f1 for one in model.evaluation.results if one.method == method])
+
+
+def test_every_class_of_three_blobs_is_as_good_as_its_teacher(rows):
+    model = train(rows, REPAIR, test=blobs(3000, 1))
+    assert (f1_of(model, "teacher") - f1_of(model, "gsvm") <= 0.02).all()
+    middle = model.trained[1]
+    assert (middle.method, middle.spec.name, middle.verdict.replaced) == ("gsvm", "polytope", "gsvm")
+    assert middle.verdict.warning is None
+    assert model.students["middle"].metadata["method"] == "polytope"
+
+
+def test_a_student_that_is_only_checked_is_the_same_and_is_named(rows):
+    plain, checked = train(rows, TrainingConfig()), train(rows, CHECK)
+    for label, student in plain.students.items():
+        assert checked.students[label].to_bytes() == student.to_bytes()
+    verdict = checked.trained[1].verdict
+    assert verdict.warning in {WORSE, NEVER}
+    assert verdict.message.startswith("On 100 held-out rows, ")
+    assert [one.verdict.warning for one in checked.trained[::2]] == [None, None]
+
+
+def test_students_that_pass_are_the_same_with_a_guard(rows):
+    plain, guarded = train(rows, TrainingConfig()), train(rows, REPAIR)
+    for label in ("left", "right"):
+        assert guarded.students[label].to_bytes() == plain.students[label].to_bytes()
+
+
+@pytest.mark.parametrize("threshold", ["zero", "f1"])
+def test_a_stored_preparation_gives_the_same_verdicts(rows, threshold):
+    config = replace(REPAIR, threshold=threshold)
+    first = prepare(rows, config)
+    again = Preparation.from_bytes(first.to_bytes(), rows, config)
+    one, other = (train_student(preparation, 1) for preparation in (first, again))
+    assert one.verdict == other.verdict
+    assert one.packed.to_bytes() == other.packed.to_bytes()
+
+
+def test_the_guard_alone_fits_one_teacher_to_two_thirds_of_the_rows(rows):
+    preparation = prepare(rows, CHECK)
+    assert len(preparation.fold_teachers) == 1
+    folds = preparation.folds()
+    assert (np.count_nonzero(folds.fold_of == 0), np.count_nonzero(folds.fold_of < 0)) == (100, 200)
+
+
+def test_no_held_out_row_has_a_say_in_the_teacher_that_it_is_judged_by(rows):
+    config = replace(CHECK, features=FeatureSpec(scaling="none"))
+    before = prepare(rows, config)
+    held_out = before.folds().fold_of == 0
+    after = prepare(replace(rows, X=np.where(held_out[:, None], 5.0 - rows.X, rows.X)), config)
+    np.testing.assert_array_equal(before.fold_teachers[0].weights, after.fold_teachers[0].weights)
+    assert (before.teacher.weights != after.teacher.weights).any()
+
+
+def test_baselines_are_not_guarded(rows):
+    model = train(rows, replace(CHECK, students=(GSVM(), SVM())))
+    assert [one.verdict is None for one in model.trained] == [False, True] * 3
+
+
+def test_a_class_of_one_row_is_trained_without_a_verdict():
+    rng = np.random.default_rng(0)
+    data = LabelledData.from_arrays(rng.normal(size=(32, 2)), np.array([0, 1] * 15 + [2, 2]))
+    lone = replace(data, X=data.X[:-1], y=data.y[:-1])
+    assert train(lone, REPAIR).trained[2].verdict is None
+
+
+def test_noise_does_not_make_a_student_worse():
+    """Student and teacher err independently, equally often, on 2000 rows of which 100 are of the class."""
+    truth = np.arange(2000) < 100
+    warned = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        teacher, student = (truth ^ (rng.random(2000) < 0.03) for _ in range(2))
+        warned += compare(truth, teacher, student).warning is not None
+    assert warned <= 4, "one of a thousand is expected"
+
+
+def test_the_standard_error_is_that_of_resampled_rows():
+    rng = np.random.default_rng(3)
+    truth = np.arange(1500) < 300
+    teacher, student = truth ^ (rng.random(1500) < 0.05), truth ^ (rng.random(1500) < 0.1)
+    verdict = compare(truth, teacher, student)
+    losses = []
+    for _ in range(600):
+        some = rng.integers(1500, size=1500)
+        one = compare(truth[some], teacher[some], student[some])
+        losses.append(one.teacher_f1 - one.student_f1)
+    assert verdict.standard_error == pytest.approx(np.std(losses), rel=0.15)
+
+
+def test_a_student_that_never_answers_yes_is_named_even_beside_a_poor_teacher():
+    truth = np.array([True, False, False, False])
+    no = np.zeros(4, dtype=bool)
+    assert compare(truth, no, no).warning == NEVER
+    assert compare(truth, truth, no).warning == WORSE
+    assert compare(no, no, no) is None
+
+
+def test_alternatives_have_more_rejections_than_the_student_up_to_one_a_rival():
+    assert [one.pieces for one in alternatives(GSVM(C=7.0), 5)] == [2, 3, 4, 5]
+    assert {one.C for one in alternatives(GSVM(C=7.0), 5)} == {7.0}
+    assert [one.pieces for one in alternatives(Polytope(pieces=4), 25)] == [8, 25]
+    assert list(alternatives(SVM(), 5)) == []
+
+
+def test_a_cancel_stops_the_guard(rows):
+    preparation = prepare(rows, REPAIR)
+    with pytest.raises(Cancelled):
+        train_student(preparation, 1, run=Run(should_cancel=lambda: True))
