@@ -13,7 +13,19 @@ from typing import Any
 import numpy as np
 
 from app.store.engine import POOL_SIZE
-from benchmarks.hostile import bodies, browser, containers, endpoints, framing, sites, slow, tables, tensors
+from benchmarks.hostile import (
+    bodies,
+    browser,
+    containers,
+    endpoints,
+    framing,
+    quotas,
+    sites,
+    slow,
+    tables,
+    tenants,
+    tensors,
+)
 from benchmarks.hostile.archives import good_npz, npz, safetensors
 from benchmarks.hostile.attack import CLASSES, DATASETS, INFER, JOBS, PREDICT, QUERY, Attack, complaints
 from benchmarks.hostile.server import (
@@ -119,7 +131,9 @@ def quick_attacks() -> list[Attack]:
         *(tables.csv, tables.tables, tables.kinds, tables.svmlight, tables.columns),
         *(containers.archives, containers.heads, containers.labels, containers.forms),
         *(endpoints.paths, endpoints.aliases, endpoints.pagination, endpoints.idempotency),
-        *(endpoints.authentication, endpoints.authorization, sites.sites, browser.browser),
+        *(endpoints.authentication, endpoints.authorization),
+        *(tenants.objects, tenants.names, tenants.keys, quotas.quotas),
+        *(sites.sites, browser.browser),
     )
     return [attack for group in groups for attack in group()]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
+from app.domain.names import DEFAULT_TENANT
 from app.services.keys import create_key, revoke_key
 from app.settings import Settings
 from app.store.engine import POOL_SIZE, open_engine
@@ -44,6 +45,28 @@ LIMITS = {
     "STMS_MAX_CLASSES": "100000",
     "STMS_AUTH_FAILURE_RATE": "40",
 }
+QUOTAS = {
+    "few-datasets": {"datasets": 2},
+    "few-bytes": {"stored_bytes": 20_000},
+    "few-versions": {"versions": 2},
+    "few-jobs": {"unfinished_jobs": 2},
+    "one-dataset": {"datasets": 1},
+    "one-version": {"versions": 1},
+}
+"""Quotas of tenants with a train key each."""
+KEYS: dict[str, tuple[str, str, frozenset[str]]] = {
+    "operator": (DEFAULT_TENANT, "operator", frozenset()),
+    "admin": (DEFAULT_TENANT, "admin", frozenset()),
+    "train": (DEFAULT_TENANT, "train", frozenset()),
+    "other": (DEFAULT_TENANT, "train", frozenset()),
+    "query": (DEFAULT_TENANT, "query", frozenset()),
+    "limited": (DEFAULT_TENANT, "query", frozenset({"pets"})),
+    "revoked": (DEFAULT_TENANT, "query", frozenset()),
+    "rival": ("rival", "admin", frozenset()),
+    "rival query": ("rival", "query", frozenset()),
+    **{tenant.replace("-", " "): (tenant, "train", frozenset()) for tenant in QUOTAS},
+}
+"""Tenant, scope and models of the keys by name."""
 _SETTLE_SECONDS = 20.0
 _SETTLED_GROWTH = 10 * 1024**2
 _WARM_QUERIES = 400
@@ -84,6 +107,10 @@ class Server:
     def authorization(self, key: str) -> list[tuple[bytes, bytes]]:
         """The Authorization header with one of `keys`; no header for an empty name."""
         return [(b"Authorization", b"Bearer " + self.keys[key].encode())] if key else []
+
+    def key_id(self, key: str) -> str:
+        """The id in the text of one of `keys`."""
+        return "_".join(self.keys[key].split("_")[1:3])
 
     def client(self, key: str) -> httpx.Client:
         """A well-behaved client."""
@@ -229,7 +256,7 @@ def measure_query(server: Server) -> tuple[bytes, float]:
 
 
 def _prepare(folder: Path, *, with_keys: bool = True) -> dict[str, str]:
-    """Create a database with two models and, if wanted, API keys. Returns the keys by name."""
+    """Create a database with two models and, if wanted, `KEYS` and `QUOTAS`. Returns the keys by name."""
     address = f"sqlite:///{folder / DATABASE}"
     upgrade(address)
     store = Store(open_engine(Settings(data_dir=folder).app_database_url))
@@ -239,18 +266,13 @@ def _prepare(folder: Path, *, with_keys: bool = True) -> dict[str, str]:
     }
     for model in ("pets", "private"):
         publish(store, model, students, linear_teacher(MODEL_CLASSES, WEIGHTS))
-    wanted: dict[str, tuple[str, set[str]]] = {
-        "admin": ("admin", set()),
-        "train": ("train", set()),
-        "other": ("train", set()),
-        "query": ("query", set()),
-        "limited": ("query", {"pets"}),
-        "revoked": ("query", set()),
-    }
     keys = {}
-    for name, (scope, models) in wanted.items() if with_keys else ():
-        key, keys[name] = create_key(store, name, {scope}, models)
+    for name, (tenant, scope, models) in KEYS.items() if with_keys else ():
+        key, keys[name] = create_key(store.of_tenant(tenant), name, {scope}, models)
         if name == "revoked":
             revoke_key(store, key.id)
+    with store.begin() as uow:
+        for tenant, quotas in QUOTAS.items() if with_keys else ():
+            uow.quotas.set_quotas(tenant, quotas)
     store.dispose()
     return keys
