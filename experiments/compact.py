@@ -6,17 +6,14 @@ measured on the test part at threshold 0; and one query of each, timed in altern
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from joblib import Parallel, delayed
 
-from core.data.dataset import LabelledData
-from core.model_selection.metrics import binary_metrics
+from core.model_selection.metrics import binary_metrics, mean_metrics
 from core.model_selection.setting import some_rows
 from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
@@ -27,11 +24,11 @@ from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
 from core.training.preparation import Preparation, data_digest, prepare
 from core.training.student_training import TrainedStudent, train_student
+from experiments import timing
 from experiments.data import Split
 from experiments.plans import CurvePlan, Effort
-from experiments.stats import bootstrap, interval, over_classes, rounded
-from experiments.store import Record, Run, Store, Work, recipe_of, short
-from experiments.timing import measure_against_teacher
+from experiments.stats import bootstrap, interval, over_classes
+from experiments.store import Record, Run, Store, Work, body, recipe_of, short
 
 GRID = "compact"
 """Takes the place of the grid in the keys of the records."""
@@ -44,49 +41,27 @@ def run_of(data_set: str) -> Run:
     return Run(data_set, GRID, 0)
 
 
-def point_name(size: int, code: int) -> str:
-    """Name of the record of class ``code`` with so many landmarks."""
-    return f"landmarks-{size:04d}-class-{code:03d}"
+def point_name(size: int) -> str:
+    """Name of the record of the students with so many landmarks."""
+    return f"landmarks-{size:04d}"
 
 
 class CompactCurve(Work):
-    """The records of one data set's curve; ``n_threads`` classes are trained at a time."""
+    """The records of one data set's curve: its teacher, then one point for each number of landmarks."""
 
     def __init__(self, plan: CurvePlan, run: Run, data: Split, store: Store, effort: Effort) -> None:
         self._plan, self._effort = plan, effort
-        self._train, self._test = _part(data.train, plan.rows, effort.seed), data.test
+        rows = some_rows(data.train.y, plan.rows or data.train.n, effort.seed)
+        self._train = replace(data.train, X=data.train.X[rows], y=data.train.y[rows])
+        self._test = data.test
         digests = data_digest(self._train), data_digest(data.test)
-        super().__init__(run, store, recipe_of("compact-curve", plan.as_dict(), effort.seed, *digests))
+        super().__init__(run, store, recipe_of("compact-curve", asdict(plan), effort.seed, *digests))
 
     def names(self) -> list[str]:
-        classes = range(self._train.K)
-        return [TEACHER, *(point_name(size, code) for size in self._plan.sizes for code in classes)]
-
-    def steps(self) -> Iterator[tuple[str, bool]]:
-        missing = [name for name in self.names() if not self.is_stored(name)]
-        yield from ((name, False) for name in self.names() if name not in missing)
-        groups = [missing[:1]] if missing[:1] == [TEACHER] else []
-        points, size = [name for name in missing if name != TEACHER], self._effort.n_threads
-        groups += [points[start : start + size] for start in range(0, len(points), size)]
-        for names in groups:
-            started = time.perf_counter()
-            records = [self.make(TEACHER)] if names == [TEACHER] else self._points(names)
-            share = (time.perf_counter() - started) / len(names)
-            for name, record in zip(names, records, strict=True):
-                self.keep(name, record, share)
-            yield from ((name, True) for name in names)
+        return [TEACHER, *map(point_name, self._plan.sizes)]
 
     def make(self, name: str) -> Record:
-        if name != TEACHER:
-            return self._points([name])[0]
-        evaluator = Evaluator.of(self._preparation, self._test)
-        return {
-            "plan": self._plan.as_dict(),
-            "classes": list(self._train.classes),
-            "rows": self._train.n,
-            "test_rows": self._test.n,
-            "metrics": [evaluator.teacher(code).metrics.as_dict() for code in range(self._train.K)],
-        }
+        return self._teacher() if name == TEACHER else self._point(int(name.removeprefix("landmarks-")))
 
     @cached_property
     def _preparation(self) -> Preparation:
@@ -94,102 +69,93 @@ class CompactCurve(Work):
         config = TrainingConfig(features=plan.features, teacher=SSVM(plan.teacher_C), seed=self._effort.seed)
         return prepare(self._train, config)
 
-    def _points(self, names: Sequence[str]) -> list[Record]:
-        """Train in parallel, then measure one by one, so that nothing of ours runs beside the timing."""
-        Compact().prepare(self._preparation.examples, CoreRun(self._effort.seed))
+    def _teacher(self) -> Record:
+        evaluator = Evaluator.of(self._preparation, self._test)
+        means = mean_metrics(evaluator.teacher(code).metrics for code in range(self._train.K))
+        return {
+            "plan": asdict(self._plan),
+            "classes": self._train.K,
+            "rows": self._train.n,
+            "test_rows": self._test.n,
+            "teacher_f1": _per_cent(means.f1),
+            "teacher_auc": _per_cent(means.auc),
+        }
+
+    def _point(self, size: int) -> Record:
+        """Students are trained several at a time, then timed one by one: nothing of ours runs beside it.
+
+        F and AUC: means over the classes in per cent. Times of a query: medians over the classes.
+        relative_cost: multiplications over the teacher's.
+        """
+        spec = Compact(n_landmarks=size, steps=self._plan.steps)
+        spec.prepare(self._preparation.examples, CoreRun(self._effort.seed))
         with one_blas_thread():
             pool = Parallel(n_jobs=self._effort.n_threads, prefer="threads")
-            students = pool(delayed(self._fit)(name) for name in names)
-        return [self._measured(student) for student in students]
+            codes = range(self._train.K)
+            students = pool(delayed(train_student)(self._preparation, code, spec) for code in codes)
+        metrics, replicates = zip(*map(self._measured, students), strict=True)
+        means, (low, high) = mean_metrics(metrics), interval(over_classes(replicates))
+        fitted = [cast(CompactStudent, one.fitted) for one in students]
+        times = [self._query_seconds(one) for one in students]
+        return {
+            "landmarks": size,
+            "f1": _per_cent(means.f1),
+            "f1_low": 100.0 * low,
+            "f1_high": 100.0 * high,
+            "auc": _per_cent(means.auc),
+            "relative_time": _median(one["student"] / one["teacher"] for one in times),
+            "relative_to_remark_2": _median(one["student"] / one["remark_2"] for one in times),
+            "seconds_per_query": _median(one["student"] for one in times),
+            "teacher_seconds_per_query": _median(one["teacher"] for one in times),
+            "relative_cost": float(np.mean([one.relative_cost for one in fitted])),
+            "gate_r2": float(np.mean([one.fitted.gate_r2 for one in fitted])),
+            "training_seconds": sum(one.seconds for one in students),
+        }
 
-    def _fit(self, name: str) -> TrainedStudent:
-        _, size, _, code = name.split("-")
-        spec = Compact(n_landmarks=int(size), steps=self._plan.steps)
-        return train_student(self._preparation, int(code), spec)
-
-    def _measured(self, student: TrainedStudent) -> Record:
-        fitted = cast(CompactStudent, student.fitted)
+    def _measured(self, student: TrainedStudent) -> tuple[Any, Any]:
+        """Measures on the test part, and the replicates of F."""
         packed, truth = student.packed, self._test.y == student.target
         score = packed.scores(self._test.X)
         decision = score >= packed.threshold
-        teacher, effort = self._preparation.packed_teacher(), self._effort
-        return {
-            "label": student.label,
-            "landmarks": fitted.n_landmarks,
-            "metrics": binary_metrics(truth, decision, score).as_dict(),
-            "replicates": {"f1": rounded(bootstrap(truth, decision, score, effort.replicates)["f1"])},
-            "seconds_per_query": measure_against_teacher(teacher, packed, self._test.X, seed=effort.seed),
-            "relative_cost": fitted.relative_cost,
-            "gate_r2": fitted.fitted.gate_r2,
-            "training_seconds": round(student.seconds, 3),
-        }
+        replicates = bootstrap(truth, decision, score, self._effort.replicates)
+        return binary_metrics(truth, decision, score), replicates["f1"]
+
+    def _query_seconds(self, student: TrainedStudent) -> dict[str, float]:
+        teacher, packed = self._preparation.packed_teacher(), student.packed
+        if packed.form.linear is None:
+            raise ValueError(f"a {packed.form.kind} student is not one product")
+        coef, intercept = packed.form.linear
+        rows = timing.dense(timing.some_rows(self._test.X, self._effort.seed))
+        basis, own_basis = (timing.basis_of(one.map, rows) for one in (teacher, packed))
+        product = coef, intercept - packed.threshold
+        return timing.query_seconds(teacher, [student.target] * len(rows), basis, product, own_basis)
 
 
-def _part(data: LabelledData, limit: int | None, seed: int) -> LabelledData:
-    if limit is None or data.n <= limit:
-        return data
-    rows = some_rows(data.y, limit, seed)
-    return replace(data, X=data.X[rows], y=data.y[rows])
+def _median(values: Any) -> float:
+    return float(np.median(list(values)))
+
+
+def _per_cent(value: float | None) -> float:
+    return np.nan if value is None else 100.0 * value
 
 
 def summarise_compact(store: Store, data_set: str) -> Record | None:
-    """One record for the report with the ``points`` that are complete; None without any.
-
-    F and AUC are means over the classes in per cent; relative_time, relative_to_remark_2: median over the
-    classes of a query's time over the teacher's, by all scores and by Remark 2; seconds_per_query: median;
-    relative_cost: multiplications over the teacher's; training_seconds: of all classes together.
-    """
+    """The teacher's record with the ``points`` that are complete; None without any."""
     run = run_of(data_set)
     teacher = store.read(run.key(TEACHER))
     if teacher is None:
         return None
-    points, everything = [], [teacher]
-    for size in teacher["plan"]["sizes"]:
-        names = [point_name(size, code) for code in range(len(teacher["classes"]))]
-        records = [record for name in names if (record := store.read(run.key(name), teacher["recipe"]))]
-        if len(records) == len(names):
-            points.append(_point(size, records))
-            everything += records
+    names = map(point_name, teacher["plan"]["sizes"])
+    points = [point for name in names if (point := store.read(run.key(name), teacher["recipe"]))]
     if not points:
         return None
     curve: Record = short(
         {
             "data_set": data_set,
-            "classes": len(teacher["classes"]),
-            "rows": teacher["rows"],
-            "test_rows": teacher["test_rows"],
-            "teacher_f1": _mean([one["f1"] for one in teacher["metrics"]]),
-            "teacher_auc": _mean([one["auc"] for one in teacher["metrics"]]),
-            "teacher_seconds_per_query": _median(everything[1:], "teacher"),
-            "points": points,
-            "seconds": sum(float(record["seconds"]) for record in everything),
+            **body(teacher),
+            "teacher_seconds_per_query": _median(one["teacher_seconds_per_query"] for one in points),
+            "points": [body(one) for one in points],
+            "seconds": sum(float(one["seconds"]) for one in (teacher, *points)),
         }
     )
     return {**curve, "plan": teacher["plan"]}
-
-
-def _point(size: int, records: Sequence[Record]) -> Record:
-    low, high = interval(over_classes([record["replicates"]["f1"] for record in records]))
-    times = [record["seconds_per_query"] for record in records]
-    return {
-        "landmarks": size,
-        "f1": _mean([record["metrics"]["f1"] for record in records]),
-        "f1_low": 100.0 * low,
-        "f1_high": 100.0 * high,
-        "auc": _mean([record["metrics"]["auc"] for record in records]),
-        "relative_time": float(np.median([one["student"] / one["teacher"] for one in times])),
-        "relative_to_remark_2": float(np.median([one["student"] / one["remark_2"] for one in times])),
-        "seconds_per_query": _median(records, "student"),
-        "relative_cost": float(np.mean([record["relative_cost"] for record in records])),
-        "gate_r2": float(np.mean([record["gate_r2"] for record in records])),
-        "training_seconds": sum(float(record["training_seconds"]) for record in records),
-    }
-
-
-def _mean(values: Sequence[float | None]) -> float:
-    """Over the classes where the measure is defined, in per cent."""
-    return float(100.0 * np.mean([value for value in values if value is not None]))
-
-
-def _median(records: Sequence[Record], who: str) -> float:
-    return float(np.median([record["seconds_per_query"][who] for record in records]))

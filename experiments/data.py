@@ -1,39 +1,28 @@
-"""The benchmark sets: ``.npz`` files with a training and a test part, or fetched from OpenML.
+"""The benchmark sets: ``.npz`` files with a training and a test part.
 
-Further splits of yeast are drawn by the rule of its first one. OpenML stores no training and test part, so
-both are drawn: of each class the share of Table 2's sizes.
+Further splits of yeast are drawn by the rule of its first one.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.datasets import fetch_openml
-from sklearn.model_selection import train_test_split
 
 from core.data.dataset import LabelledData
 from core.data.text import unit_term_frequencies
 from core.types import IntArray, Matrix
-from experiments.paper import TABLE_2
 
 TEXT_SETS = frozenset({"news20_bydate", "reuters_r8"})
 """Counts of terms; each document becomes a row of term frequencies of length 1."""
 
 RESPLIT_SETS = frozenset({"yeast"})
 """Sets whose split in the file is one of many by the same rule."""
-
-OPENML = {"letter": 6, "satimage": 182, "shuttle": 40685, "vowel": 307, "yeast": 181}
-"""Numbers of the data sets on OpenML."""
-
-Download = Callable[..., Any]
 
 _TRAINING_SHARE = 0.8
 _VOWELS = 11
@@ -54,16 +43,6 @@ class Split:
     train: LabelledData
     test: LabelledData
     groups: IntArray | None = None
-
-
-def data_folder(folder: Path | None = None) -> Path:
-    """The folder of the argument, or $STMS_DATA. Raises DataMissing without both, or if it does not exist."""
-    chosen = folder or (Path(os.environ["STMS_DATA"]) if os.environ.get("STMS_DATA") else None)
-    if chosen is None:
-        raise DataMissing("The folder of the data sets is not known: give --data FOLDER or set STMS_DATA.")
-    if not chosen.is_dir():
-        raise DataMissing(f"There is no folder {chosen}.")
-    return chosen
 
 
 def load(name: str, folder: Path, split: int = 0) -> Split:
@@ -128,44 +107,3 @@ def _resplit(X: Any, labels: Any, seed: int) -> tuple[list[Any], list[Any]]:
         rows = rng.permutation(np.flatnonzero(labels == label))
         training[rows[: int(_TRAINING_SHARE * len(rows))]] = True
     return [X[training], X[~training]], [labels[training], labels[~training]]
-
-
-def fetch_missing(names: Iterable[str], folder: Path, download: Download = fetch_openml) -> list[Path]:
-    """Fetch those of ``names`` that OpenML has. Raises DataMissing."""
-    return [fetch(name, folder, download) for name in names if name in OPENML]
-
-
-def fetch(name: str, folder: Path, download: Download = fetch_openml) -> Path:
-    """Write a data set to ``folder`` in the form that ``load`` reads; an existing file is kept.
-
-    Raises DataMissing for a set outside of ``OPENML``, without a network, or if Table 2 has other sizes.
-    """
-    path = folder / f"{name}.npz"
-    if path.exists():
-        return path
-    if name not in OPENML:
-        raise DataMissing(f"{name} is not fetched from OpenML; there are {', '.join(OPENML)}.")
-    try:
-        bunch = download(data_id=OPENML[name], as_frame=False, parser="liac-arff")
-    except (OSError, ValueError) as error:
-        raise DataMissing(f"{name} cannot be fetched from OpenML: {error}") from error
-    X, labels = _columns(name, bunch), np.asarray(bunch.target).astype(str)
-    sizes = TABLE_2[name]
-    if X.shape[1] != sizes.features or len(np.unique(labels)) != sizes.classes:
-        raise DataMissing(f"{name} of OpenML does not have the columns and classes of Table 2.")
-    share = sizes.train / (sizes.train + sizes.test)
-    X_train, X_test, y_train, y_test = train_test_split(
-        X, labels, train_size=share, random_state=0, stratify=labels
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".part", delete=False) as part:
-        np.savez_compressed(part, X_train=X_train, X_test=X_test, y_train=y_train, y_test=y_test)
-    os.replace(part.name, path)  # noqa: PTH105  the name is text
-    return path
-
-
-def _columns(name: str, bunch: Any) -> Any:
-    """The feature columns; vowel has others for speaker, sex and part."""
-    names = list(bunch.feature_names)
-    kept = [k for k, column in enumerate(names) if name != "vowel" or column.startswith("Feature")]
-    return np.asarray(bunch.data)[:, kept].astype(np.float32)

@@ -1,4 +1,4 @@
-"""What the paper reports: Table 2, Table 3 and the grids of its experimental setting, as data.
+"""What the paper reports: Table 3, as data.
 
 You et al., "Learning with Single-Teacher Multi-Student". Figures are percentages. Protein is reported
 separately, because only a part of that set is public.
@@ -6,39 +6,22 @@ separately, because only a part of that set is public.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from itertools import product
+from typing import Literal, TypeAlias
 
 Measure: TypeAlias = Literal["accuracy", "f1", "auc"]
 Statistic: TypeAlias = Literal["mean", "median"]
-MethodName: TypeAlias = Literal["teacher", "svm", "gsvm0", "gsvm"]
 
 MEASURES: tuple[Measure, ...] = ("accuracy", "f1", "auc")
 STATISTICS: tuple[Statistic, ...] = ("mean", "median")
-METHODS: tuple[MethodName, ...] = ("teacher", "svm", "gsvm0", "gsvm")
+FIGURES: tuple[tuple[Statistic, Measure], ...] = tuple(product(STATISTICS, MEASURES))
 METHOD_TITLES: dict[str, str] = {"teacher": "teacher", "svm": "SVM", "gsvm0": "gSVM-0", "gsvm": "gSVM"}
+METHODS = tuple(METHOD_TITLES)
 MEASURE_TITLES: dict[str, str] = {"accuracy": "accuracy", "f1": "F", "auc": "AUC"}
 
 GOAL_SETS = ("letter", "satimage", "shuttle", "vowel", "yeast")
 """The sets of Table 3 that are public in full."""
 
-
-class Sizes(NamedTuple):
-    """One row of Table 2."""
-
-    train: int
-    test: int
-    features: int
-    classes: int
-
-
-TABLE_2: dict[str, Sizes] = {
-    "letter": Sizes(15000, 5000, 16, 26),
-    "protein": Sizes(17766, 6621, 357, 3),
-    "satimage": Sizes(4435, 2000, 36, 6),
-    "shuttle": Sizes(43500, 14500, 9, 7),
-    "vowel": Sizes(528, 462, 10, 11),
-    "yeast": Sizes(1185, 299, 8, 10),
-}
 
 _TABLE_3 = """
 letter   teacher 99.72 96.35 99.95 99.73 96.43 99.97
@@ -71,7 +54,7 @@ yeast    gsvm    91.71 51.67 83.10 96.55 55.14 85.40
 def published(data_set: str, method: str, statistic: Statistic, measure: Measure) -> float | None:
     """A cell of Table 3 in per cent; None where the paper has none. ``protein_val_part`` reads protein's."""
     row = _CELLS.get((data_set.removesuffix("_val_part"), method))
-    return None if row is None else row[3 * STATISTICS.index(statistic) + MEASURES.index(measure)]
+    return None if row is None else row[FIGURES.index((statistic, measure))]
 
 
 def _read(text: str) -> dict[tuple[str, str], tuple[float, ...]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 from core.data.scaling_kind import Scaling
 from core.features.spec import FeatureSpec
@@ -12,7 +12,6 @@ from core.model_selection.setting import Search
 from core.students.grid import OPEN_GRID, PAPER_GRID, Grid
 
 GridName: TypeAlias = Literal["paper", "open"]
-Tuning: TypeAlias = Literal["class", "joint"]
 
 GRIDS: tuple[GridName, ...] = get_args(GridName)
 
@@ -45,21 +44,17 @@ class Plan:
     name: GridName
     search: Search
     grid: Grid
-    tuning: Tuning
+    tuning: Literal["class", "joint"]
     strategy: Strategy
     folds: int
-    metric: Metric
     splits: int
     by_groups: bool
+    metric: Metric = "f1"
     tolerance: float = 1e-5
 
     def strategy_of(self, split: int) -> Strategy:
         """The strategy of the students' search on a split."""
         return self.strategy if split == 0 else "halving"
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; part of the recipe of a result."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +71,6 @@ class CurvePlan:
     steps: int = 3000
     rows: int | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; part of the recipe of a result."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
@@ -90,7 +81,6 @@ class _Facts:
     open_folds: int = 10
     splits: int = 1
     exhaustive: bool = False
-    tune_map: bool = True
     setting_folds: int = 5
     setting_rows: int = 4000
 
@@ -104,8 +94,8 @@ _FACTS = {
     "vowel": _Facts(FeatureSpec("nystroem", n_components=500), exhaustive=True),
     "yeast": _Facts(FeatureSpec("nystroem", n_components=500), splits=20, exhaustive=True),
     "protein_val_part": _Facts(FeatureSpec("nystroem", n_components=600, scaling=Scaling.NONE)),
-    "news20_bydate": _Facts(_TEXT, 5, 5, tune_map=False, setting_folds=3),
-    "reuters_r8": _Facts(_TEXT, 5, 5, tune_map=False, setting_folds=3),
+    "news20_bydate": _Facts(_TEXT, 5, 5, setting_folds=3),
+    "reuters_r8": _Facts(_TEXT, 5, 5, setting_folds=3),
     "pendigits": _Facts(FeatureSpec("nystroem", n_components=600), 5, 5, setting_folds=3),
     "usps": _Facts(FeatureSpec("nystroem", n_components=600, scaling=Scaling.NONE), 5, 5, setting_folds=3),
     "mnist": _Facts(
@@ -137,35 +127,17 @@ def plan_for(data_set: str, grid: GridName) -> Plan:
     """The plan of a data set with a grid. Raises KeyError for an unknown set."""
     facts = _FACTS[data_set]
     if grid == "paper":
-        return Plan(
-            data_set,
-            grid,
-            search=Search(facts.features, TEACHER_C, folds=facts.setting_folds),
-            grid=PAPER_GRID,
-            tuning="class",
-            strategy="exhaustive" if facts.exhaustive else "halving",
-            folds=facts.folds,
-            metric="f1",
-            splits=facts.splits,
-            by_groups=False,
-        )
+        search = Search(facts.features, TEACHER_C, folds=facts.setting_folds)
+        strategy: Strategy = "exhaustive" if facts.exhaustive else "halving"
+        return Plan(data_set, grid, search, PAPER_GRID, "class", strategy, facts.folds, facts.splits, False)
+    linear = facts.features.kind == "linear"
     scalings = tuple(dict.fromkeys((facts.features.scaling, Scaling.ZSCORE, Scaling.MINMAX)))
-    return Plan(
-        data_set,
-        grid,
-        search=Search(
-            facts.features,
-            _OPEN_TEACHER_C,
-            scalings=scalings if facts.tune_map else (),
-            gamma_factors=_GAMMA_FACTORS if facts.tune_map else (),
-            folds=facts.setting_folds,
-            rows=facts.setting_rows,
-        ),
-        grid=OPEN_GRID,
-        tuning="joint",
-        strategy="halving",
-        folds=facts.open_folds,
-        metric="f1",
-        splits=facts.splits,
-        by_groups=True,
+    search = Search(
+        facts.features,
+        _OPEN_TEACHER_C,
+        scalings=() if linear else scalings,
+        gamma_factors=() if linear else _GAMMA_FACTORS,
+        folds=facts.setting_folds,
+        rows=facts.setting_rows,
     )
+    return Plan(data_set, grid, search, OPEN_GRID, "joint", "halving", facts.open_folds, facts.splits, True)

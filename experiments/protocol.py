@@ -5,8 +5,8 @@ Everything is chosen on the training part; the test part only measures what was 
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cached_property
-from typing import get_args
 
 import numpy as np
 
@@ -20,21 +20,31 @@ from core.model_selection.search import tune_student
 from core.model_selection.setting import Report, choose_setting, folds_of
 from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
-from core.students.gated import GATED, Method
+from core.students.gated import GATED, GatedSpec, Method
+from core.students.linear import LinearStudent
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
 from core.training.preparation import Preparation, data_digest, prepare
-from core.types import BoolArray, FloatArray, IntArray
+from core.types import BoolArray, FloatArray
 from experiments.data import Split
+from experiments.paper import METHODS
 from experiments.plans import Effort, Plan
-from experiments.stats import bootstrap, rounded, student_name, tuning_name
+from experiments.stats import bootstrap, rounded
 from experiments.store import NeedsProtocol, Record, Run, Store, Work, recipe_of
 from experiments.timing import measure_inference
 
-STUDENTS: tuple[Method, ...] = get_args(Method)
-
 _ROC_POINTS = 200
+
+
+def student_name(code: int, method: str) -> str:
+    """Name of the record of class ``code`` and a method."""
+    return f"class-{code:03d}-{method}"
+
+
+def tuning_name(method: str) -> str:
+    """Name of the record of the point that the students of a method share."""
+    return f"tuning-{method}"
 
 
 class Protocol(Work):
@@ -48,13 +58,14 @@ class Protocol(Work):
         self, plan: Plan, run: Run, data: Split, store: Store, effort: Effort, report: Report = lambda _: None
     ) -> None:
         digests = data_digest(data.train), data_digest(data.test)
-        super().__init__(run, store, recipe_of(plan.as_dict(), run.split, effort.seed, *digests))
+        super().__init__(run, store, recipe_of(asdict(plan), run.split, effort.seed, *digests))
         self.plan, self.data, self.effort, self._report = plan, data, effort, report
+        self.core_run = CoreRun(effort.seed, effort.n_threads)
+        self._groups = data.groups if plan.by_groups else None
 
     def names(self) -> list[str]:
-        methods = ["teacher", *STUDENTS]
-        joint = [tuning_name(method) for method in STUDENTS] if self.plan.tuning == "joint" else []
-        students = [student_name(code, method) for code in range(self.data.train.K) for method in methods]
+        joint = [tuning_name(method) for method in METHODS[1:]] if self.plan.tuning == "joint" else []
+        students = [student_name(code, method) for code in range(self.data.train.K) for method in METHODS]
         return ["setting", *joint, *students, "inference"]
 
     def make(self, name: str) -> Record:
@@ -77,14 +88,6 @@ class Protocol(Work):
             run = f"{self.run.data_set}, {self.run.grid} grid"
             raise NeedsProtocol(f"{run}: the record {name} does not exist yet; run the part protocol")
         return record
-
-    @property
-    def core_run(self) -> CoreRun:
-        return CoreRun(self.effort.seed, self.effort.n_threads)
-
-    @property
-    def _groups(self) -> IntArray | None:
-        return self.data.groups if self.plan.by_groups else None
 
     @cached_property
     def preparation(self) -> Preparation:
@@ -123,16 +126,23 @@ class Protocol(Work):
             chosen = {**tuned["chosen"], "threshold": tuned["thresholds"][target]}
         else:
             chosen = {**self._tune_class(target, method), "threshold": 0.0}
-        spec = GATED[method](chosen["C"], chosen["margin"], chosen["floor"], tolerance=self.plan.tolerance)
-        with one_blas_thread():
-            fitted = spec.fit(self.preparation.problem(target), CoreRun(self.effort.seed))
-            score = fitted.scores(self.evaluator.examples)
+        fitted, score = self.train(target, self.spec(method, chosen))
         return {
             **self._measured(target, score >= chosen["threshold"], score),
             "classes_evaluated": 1.0,
             "chosen": chosen,
             "solution": fitted.solution.summary().as_dict(),
         }
+
+    def spec(self, method: Method, chosen: Record) -> GatedSpec:
+        """The student of a method at a chosen point, with the tolerance of the plan."""
+        return GATED[method](chosen["C"], chosen["margin"], chosen["floor"], tolerance=self.plan.tolerance)
+
+    def train(self, target: int, spec: GatedSpec) -> tuple[LinearStudent, FloatArray]:
+        """A student of class code ``target``, and its scores of the test part."""
+        with one_blas_thread():
+            fitted = spec.fit(self.preparation.problem(target), CoreRun(self.effort.seed))
+            return fitted, fitted.scores(self.evaluator.examples)
 
     def _tune_class(self, target: int, method: Method) -> Record:
         """The point of one class, as the paper chooses it."""

@@ -25,6 +25,7 @@ PROTOCOL_VERSION = 1
 
 _DIGITS = 7
 _COMMAND = "command/"
+_HEAD = ("key", "recipe", "code")
 
 
 class Run(NamedTuple):
@@ -51,9 +52,7 @@ def recipe_of(*parts: object) -> str:
 def code_version() -> str:
     """The first 12 digits of the SHA-256 of all sources of ``core`` and ``experiments``."""
     root, digest = Path(__file__).resolve().parents[1], hashlib.sha256()
-    for path in sorted(
-        path for package in ("core", "experiments") for path in (root / package).rglob("*.py")
-    ):
+    for path in sorted([*(root / "core").rglob("*.py"), *(root / "experiments").rglob("*.py")]):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
@@ -89,7 +88,7 @@ class Store:
 
         Raises ValueError for numbers that JSON does not have.
         """
-        head = {"key": key, "recipe": recipe, "code": code_version()}
+        head = dict(zip(_HEAD, (key, recipe, code_version()), strict=True))
         line = json.dumps(head | dict(record), ensure_ascii=False, allow_nan=False)
         stored = self._records.get(key)
         new: Record = json.loads(line)
@@ -99,16 +98,6 @@ class Store:
         with self.path.open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
         self._records[key] = new
-
-    def runs(self) -> list[Run]:
-        """All runs that have a setting, in the order of their splits."""
-        keys = (key.split("/") for key in self._records)
-        runs = [Run(key[0], key[1], int(key[2])) for key in keys if len(key) == 4 and key[3] == "setting"]
-        return sorted(runs)
-
-    def count(self, run: Run) -> int:
-        """The number of records of a run."""
-        return sum(key.startswith(run.key("")) for key in self._records)
 
     def remember(self, command: str) -> None:
         """Store a command line that made records, once."""
@@ -133,23 +122,25 @@ class Work(ABC):
     def make(self, name: str) -> Record:
         """One record, JSON-ready. Raises NeedsProtocol, InvalidProblem."""
 
-    def is_stored(self, name: str) -> bool:
-        """Whether the record exists and was made by this recipe."""
-        return self.store.read(self.run.key(name), self.recipe) is not None
-
     def steps(self) -> Iterator[tuple[str, bool]]:
-        """Make the missing records; yields the name of every record and whether it was made now."""
+        """Make the missing records, each with the wall time that it took in seconds.
+
+        Yields the name of every record and whether it was made now.
+        """
         for name in self.names():
-            new = not self.is_stored(name)
+            key = self.run.key(name)
+            new = self.store.read(key, self.recipe) is None
             if new:
                 started = time.perf_counter()
                 record = self.make(name)
-                self.keep(name, record, time.perf_counter() - started)
+                seconds = round(time.perf_counter() - started, 3)
+                self.store.write(key, self.recipe, {**record, "seconds": seconds})
             yield name, new
 
-    def keep(self, name: str, record: Record, seconds: float) -> None:
-        """Store a record with the wall time that it took."""
-        self.store.write(self.run.key(name), self.recipe, {**record, "seconds": round(seconds, 3)})
+
+def body(record: Record) -> Record:
+    """A stored record without its key, recipe and version of the code."""
+    return {name: value for name, value in record.items() if name not in _HEAD}
 
 
 def short(value: Any) -> Any:

@@ -11,86 +11,69 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from core.data.dataset import LabelledData
-from core.packed import PackedMap, PackedStudent, PackedTeacher
-from core.solvers.jit import compiled
+from core.packed import PackedMap, PackedTeacher
+from core.solvers.jit import Rows, as_rows, compiled, row_dot
 from core.solvers.threads import one_blas_thread
 from core.training.preparation import Preparation
+from core.types import Matrix
 from experiments.store import Record
 
 Floats: TypeAlias = NDArray[np.float64]
-Columns: TypeAlias = NDArray[np.integer]
-Basis: TypeAlias = Callable[[int], tuple[Columns, Floats]]
-"""Columns of row i's basis functions, and their values; no columns means all of them."""
+Basis: TypeAlias = Callable[[int], tuple[Rows, int]]
+"""The basis functions of row i: rows as kernels take them, and the number of the row among them."""
 
-Query: TypeAlias = Callable[[int], bool]
-"""One query: the decision on row i."""
-
-_ALL = np.empty(0, dtype=np.int32)
 _ROWS = 100
 _REPEATS = 5
 
 
 def measure_inference(preparation: Preparation, test: LabelledData, *, seed: int) -> Record:
-    """Median seconds for one answer on test rows, raw row in, yes or no out, one thread, no checks of input.
+    """Median seconds for one answer on test rows, see ``query_seconds``; the student has the teacher's map.
 
-    teacher: all scores and their argmax. remark_2: the traversal that stops early; ``classes_evaluated`` is
-    how many scores it needs, mean over rows and classes. student: one product, with any weights. All three
-    compute one row of the basis, then products, so that only the number of scores differs; of a sparse row on
-    linear features they use the stored values only.
-    ``seconds_for_scoring`` leaves out the basis b(x), which all of them share.
+    Of a sparse row on linear features only the stored values are used. ``seconds_for_scoring`` leaves out the
+    basis b(x), which all three share. ``classes_evaluated``: how many scores Remark 2 needs, mean over rows
+    and classes.
     """
-    teacher = preparation.packed_teacher()
-    rng = np.random.default_rng(seed)
-    chosen = rng.integers(0, test.n, min(_ROWS, test.n))
-    targets = [int(code) for code in rng.integers(0, test.K, len(chosen))]
-    rows = dense_rows(test.X[chosen])
+    teacher, X = preparation.packed_teacher(), some_rows(test.X, seed)
+    targets = [int(code) for code in np.random.default_rng(seed).integers(0, test.K, X.shape[0])]
+    rows = dense(X)
     evaluated = [teacher.is_class(row, target)[1] for row, target in zip(rows, targets, strict=True)]
-    own_coef, own_intercept = teacher.coef[0], float(teacher.intercept[0])
-
-    def timed(basis: Basis) -> dict[str, float]:
-        student = _student(own_coef, own_intercept, 0.0, basis)
-        queries = {**_teacher(teacher, basis, targets), "student": student}
-        return {
-            name: float(np.median(each)) for name, each in time_alternately(queries, len(targets)).items()
-        }
-
-    with one_blas_thread():
-        if sp.issparse(test.X) and teacher.map.kind == "linear":
-            stored = stored_entries(test.X[chosen])
-            queries = scoring = timed(lambda i: stored[i])
-        else:
-            bases = teacher.map.basis(rows)
-            queries = timed(_basis_of(teacher.map, rows))
-            scoring = timed(lambda i: (_ALL, bases[i]))
+    stored = sp.issparse(X) and teacher.map.kind == "linear"
+    scoring = _computed(X.astype(np.float64) if stored else teacher.map.basis(rows))
+    whole = scoring if stored else basis_of(teacher.map, rows)
+    # With any coefficients of the same size a student's query takes the same time.
+    student = teacher.coef[0], float(teacher.intercept[0])
     return {
-        "seconds_per_query": queries,
-        "seconds_for_scoring": scoring,
+        "seconds_per_query": query_seconds(teacher, targets, whole, student, whole),
+        "seconds_for_scoring": query_seconds(teacher, targets, scoring, student, scoring),
         "classes_evaluated": float(np.mean(evaluated)),
         "classes": test.K,
         "basis": teacher.map.n_basis,
     }
 
 
-def measure_against_teacher(
-    teacher: PackedTeacher, student: PackedStudent, X: Any, *, seed: int
+def query_seconds(
+    teacher: PackedTeacher,
+    targets: Sequence[int],
+    basis: Basis,
+    student: tuple[Floats, float],
+    own_basis: Basis,
 ) -> dict[str, float]:
-    """Median seconds for one answer on rows of X (n, d): student on its own basis, teacher on the other.
+    """Median seconds for one answer, raw row in, yes or no out, one thread, no checks of input.
 
-    Same keys and method as ``measure_inference``.
+    targets: the class that is asked for, by row. student: coefficients of its one product, and its intercept
+    minus its threshold. ``teacher``: all scores and their argmax. ``remark_2``: the traversal that stops
+    early. Each computes one row of its basis, then products in compiled code, so that only basis and number
+    of scores differ.
     """
-    chosen = np.random.default_rng(seed).integers(0, X.shape[0], min(_ROWS, X.shape[0]))
-    rows = dense_rows(X[chosen])
-    targets = [teacher.classes.index(student.label)] * len(rows)
-    own, linear = _basis_of(student.map, rows), student.form.linear
-    if linear is None:
-        raise ValueError(f"a {student.form.kind} student is not one product")
+    coef, intercept = teacher.coef, teacher.intercept
     queries = {
-        **_teacher(teacher, _basis_of(teacher.map, rows), targets),
-        "student": _student(*linear, student.threshold, own),
+        "teacher": lambda i: _argmax(coef, intercept, *basis(i)) == targets[i],
+        "remark_2": lambda i: _is_largest(coef, intercept, *basis(i), targets[i]),
+        "student": lambda i: _score(*student, *own_basis(i)) >= 0.0,
     }
     with one_blas_thread():
-        found = time_alternately(queries, len(rows))
-    return {name: float(np.median(each)) for name, each in found.items()}
+        measured = time_alternately(queries, len(targets))
+    return {name: float(np.median(each)) for name, each in measured.items()}
 
 
 def time_alternately(queries: Mapping[str, Callable[[int], object]], n: int) -> dict[str, Floats]:
@@ -101,97 +84,63 @@ def time_alternately(queries: Mapping[str, Callable[[int], object]], n: int) -> 
     best = {name: np.full(n, np.inf) for name in queries}
     for _ in range(_REPEATS):
         for name, query in queries.items():
-            fastest = best[name]
             for i in range(n):
                 started = time.perf_counter()
                 query(i)
-                fastest[i] = min(fastest[i], time.perf_counter() - started)
+                best[name][i] = min(best[name][i], time.perf_counter() - started)
     return best
 
 
-def stored_entries(rows: sp.csr_array) -> list[tuple[NDArray[np.integer], Floats]]:
-    """Columns and values of the stored entries of each row."""
-    return [
-        (rows.indices[start:stop], rows.data[start:stop].astype(np.float64))
-        for start, stop in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)
-    ]
+def some_rows(X: Any, seed: int) -> Any:
+    """At most 100 rows of X (n, d), drawn with the seed."""
+    return X[np.random.default_rng(seed).integers(0, X.shape[0], min(_ROWS, X.shape[0]))]
 
 
-def dense_rows(X: Any) -> Floats:
+def dense(X: Any) -> Floats:
     """The rows as a C-ordered table of float64."""
-    rows = X.toarray() if sp.issparse(X) else X
-    return np.ascontiguousarray(rows, dtype=np.float64)
+    return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
 
 
-def _basis_of(packed: PackedMap, rows: Floats) -> Basis:
-    return lambda i: (_ALL, packed.row(rows[i]))
+def _computed(basis: Matrix) -> Basis:
+    """Basis functions (n, p) that are there already."""
+    rows = as_rows(basis)
+    return lambda i: (rows, i)
 
 
-def _teacher(teacher: PackedTeacher, basis: Basis, targets: Sequence[int]) -> dict[str, Query]:
-    """Whether the teacher takes row i for class ``targets[i]``: by all scores, and by Remark 2."""
-    coef, intercept = teacher.coef, teacher.intercept
-
-    def whole(i: int) -> bool:
-        columns, values = basis(i)
-        return _argmax(coef, intercept, columns, values) == targets[i]
-
-    def traversal(i: int) -> bool:
-        columns, values = basis(i)
-        return _is_largest(coef, intercept, columns, values, targets[i])
-
-    return {"teacher": whole, "remark_2": traversal}
+def basis_of(packed: PackedMap, rows: Floats) -> Basis:
+    """A map's basis functions of raw dense rows, computed when they are asked for."""
+    return lambda i: ((packed.row(rows[i])[np.newaxis],), 0)
 
 
-def _student(coef: Floats, intercept: float, threshold: float, basis: Basis) -> Query:
-    table, constant = coef[np.newaxis], np.array([intercept])
-
-    def query(i: int) -> bool:
-        columns, values = basis(i)
-        return _score(table, constant, columns, values, 0) >= threshold
-
-    return query
-
-
-# All three are compiled and share the score of a class: called from the interpreter, one small product costs
-# as much as its call, and the comparison would be one of the numbers of calls.
+# All three are compiled: called from the interpreter, one small product costs as much as its call, and the
+# comparison would be one of the numbers of calls.
 
 
 @compiled
-def _score(coef: Floats, intercept: Floats, columns: Columns, values: Floats, k: int) -> float:
-    """The score of class k. columns: of the values; none means all columns in order."""
-    total = 0.0
-    if len(columns) == 0:
-        for j in range(len(values)):
-            total += coef[k, j] * values[j]
-    else:
-        for j in range(len(values)):
-            total += coef[k, columns[j]] * values[j]
-    score: float = total + intercept[k]
-    return score
+def _score(coef: Floats, intercept: float, rows: Rows, i: int) -> float:
+    """The score of row i by coefficients (p,)."""
+    return row_dot(rows, i, coef) + intercept
 
 
 @compiled
-def _argmax(coef: Floats, intercept: Floats, columns: Columns, values: Floats) -> int:
+def _argmax(coef: Floats, intercept: Floats, rows: Rows, i: int) -> int:
     """The class with the largest score, the first of equal ones (Eq. 2)."""
-    if len(columns) == 0:
-        return int(np.argmax(np.dot(coef, values) + intercept))
-    best, best_score = 0, _score(coef, intercept, columns, values, 0)
-    for k in range(1, len(intercept)):
-        score = _score(coef, intercept, columns, values, k)
+    best, best_score = 0, -np.inf
+    for k in range(len(intercept)):
+        score = _score(coef[k], intercept[k], rows, i)
         if score > best_score:
             best, best_score = k, score
     return best
 
 
 @compiled
-def _is_largest(coef: Floats, intercept: Floats, columns: Columns, values: Floats, y: int) -> bool:
+def _is_largest(coef: Floats, intercept: Floats, rows: Rows, i: int, y: int) -> bool:
     """Whether class y has the largest score, by Remark 2: the others one by one, until one wins."""
-    own = _score(coef, intercept, columns, values, y)
+    own = _score(coef[y], intercept[y], rows, i)
     for k in range(len(intercept)):
-        if k == y:
-            continue
-        score = _score(coef, intercept, columns, values, k)
-        # Equal scores go to the class that comes first, as argmax decides.
-        if score > own or (score == own and k < y):
-            return False
+        if k != y:
+            score = _score(coef[k], intercept[k], rows, i)
+            # Equal scores go to the class that comes first, as argmax decides.
+            if score > own or (score == own and k < y):
+                return False
     return True

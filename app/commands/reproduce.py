@@ -41,7 +41,7 @@ def reproduce(
         str | None,
         typer.Option(
             "--parts",
-            help="Which of protocol, probabilities, sparse and compact, with commas between; by default all.",
+            help="Which of protocol, probabilities and compact, with commas between; by default all.",
         ),
     ] = None,
     splits: Annotated[
@@ -49,26 +49,22 @@ def reproduce(
     ] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, max=4096, help="Fits at the same time.")] = 2,
     seed: Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of everything random.")] = 0,
-    fetch: Annotated[
-        bool, typer.Option("--fetch", help="Fetch sets of the paper that are missing in --data from OpenML.")
-    ] = False,
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Write the report of stored results; run nothing.")
     ] = False,
 ) -> None:
-    """Repeat the paper's experiment and write the report: reproduction.md, .json and .html.
+    """Repeat the paper's experiment and write the report: reproduction.md and .json, and figures.
 
     Parts: "protocol" tunes, trains and measures teachers and students.
-    "probabilities" calibrates the gSVM students of the open grid, "sparse"
-    times their queries of text; both start from the protocol's results.
-    "compact" is the curve of cost against F of compact students on letter,
-    satimage and mnist, with a teacher of its own on each.
+    "probabilities" calibrates the gSVM students of the open grid, from the
+    protocol's results. "compact" is the curve of cost against F of compact
+    students on letter, satimage and mnist, with a teacher of its own on each.
 
     Every record is stored as soon as it is made: the command can be stopped
     at any time and called again. The report shows what is complete in the
     work folder, of both grids, and lists what is not. What it shows is also
-    stored beside it, in reproduction/results.jsonl: a later report takes
-    from there what its work folder does not have. Data sets that are not in
+    stored beside it, in reproduction/results.jsonl, with its figures: a later
+    report takes from there what its work folder does not have. Data sets that are not in
     --data are passed over, unless they are asked for by name.
 
     Examples:
@@ -98,27 +94,22 @@ def reproduce(
     except ValueError as error:
         raise CommandFailed(str(error)) from error
     if not report_only:
-        _make_records(request, data, records, effort, command, fetch=fetch)
+        _make_records(request, data, records, effort, command)
     _write_report(records, kept, effort, command, out)
 
 
-def _make_records(
-    request: Request, data: Path | None, records: Store, effort: Effort, command: str, *, fetch: bool
-) -> None:
+def _make_records(request: Request, data: Path | None, records: Store, effort: Effort, command: str) -> None:
     """Everything that is missing of the request. Raises CommandFailed."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
     from core.errors import InvalidProblem
-    from experiments.data import DataMissing, data_folder, fetch_missing
+    from experiments.data import DataMissing
     from experiments.reproduce import reproduce as run
 
+    if data is None:
+        raise CommandFailed("The folder of the data sets is not known: give --data FOLDER or set STMS_DATA.")
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     try:
-        if fetch and data is None:
-            raise DataMissing("Give --data FOLDER: the folder for the data sets.")
-        if fetch and data is not None:
-            fetch_missing(request.data_sets, data)
-        folder = data_folder(data)
         records.remember(command)
         with Progress(*columns, console=error_console(), disable=not error_console().is_terminal) as progress:
             task = progress.add_task("records", total=None)
@@ -127,20 +118,20 @@ def _make_records(
                 progress.update(task, completed=update.done, total=update.total or None)
                 _print(update)
 
-            run(request, folder, records, effort, listen)
+            run(request, data, records, effort, listen)
     except (DataMissing, InvalidProblem) as error:
         raise CommandFailed(str(error)) from error
 
 
 def _write_report(records: Store, kept: Store, effort: Effort, command: str, out: Path) -> None:
-    from experiments.report.page import Facts, write_report
+    from experiments.report.page import about, write_report
     from experiments.report.results import read, update
 
     update(kept, records, effort)
     for earlier in records.commands():
         kept.remember(earlier)
-    facts = Facts(command, effort.seed, effort.replicates, effort.n_threads, tuple(kept.commands()))
-    for path in write_report(read(kept, records, effort), facts, out):
+    results = read(kept, effort)
+    for path in write_report(results, about(results, effort, command, kept.commands()), out):
         say(f"Written: {path}")
 
 

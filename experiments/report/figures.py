@@ -2,60 +2,63 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, ParamSpec
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.paper import MEASURE_TITLES, MEASURES, METHOD_TITLES, METHODS
-from experiments.stats import Outcome
+from experiments.report.outcomes import Outcome
+from experiments.report.results import Results
 from experiments.store import Record
-
-P = ParamSpec("P")
 
 COLOURS = {"teacher": "#4d4d4d", "svm": "#d8973c", "gsvm0": "#5b9bd5", "gsvm": "#1b6b3a"}
 _KINDS = {"sigmoid": "#1b6b3a", "isotonic": "#d8973c"}
 _BAR = 0.2
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.hashsalt": "stms",  # the same figure gives the same bytes
+    "svg.fonttype": "none",
+    "figure.constrained_layout.use": True,
     "font.size": 9.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
 
 
-def _as_svg(draw: Callable[P, Figure]) -> Callable[P, bytes]:
-    """Draw in our style and return the figure's SVG, always the same bytes for the same results."""
+def all_figures(results: Results) -> Iterator[tuple[str, str, Figure]]:
+    """Title, name of the file and figure; to be drawn and saved in ``STYLE``."""
+    if results.outcomes:
+        title = "Figure 4: time of one answer over the teacher's, by whole queries and by scoring alone"
+        yield title, "inference", inference_bars(results.outcomes)
+    for outcome in results.outcomes:
+        name = f"{outcome.data_set}, {outcome.grid} grid"
+        title = f"Figure 2: {name}, every class (axes do not start at 0)"
+        yield title, f"classes-{outcome.data_set}-{outcome.grid}", class_bars(outcome)
+        if outcome.hardest():
+            title = f"Figure 3: {name}, ROC curves of the classes with the lowest AUC of gSVM"
+            yield title, f"roc-{outcome.data_set}-{outcome.grid}", roc_curves(outcome)
+    if results.curves:
+        title = "Compact students: mean F, with its interval, by the cost of a query; numbers are landmarks"
+        yield title, "compact", compact_curves(list(results.curves.values()))
+    for data_set, record in results.probabilities.items():
+        title = f"Reliability: {data_set}, gSVM of the open grid, test part"
+        yield title, f"reliability-{data_set}", reliability(record)
 
-    @wraps(draw)
-    def svg(*args: P.args, **kwargs: P.kwargs) -> bytes:
-        stream = io.BytesIO()
-        with mpl.rc_context(_STYLE):
-            draw(*args, **kwargs).savefig(stream, format="svg", metadata={"Date": None})
-        return stream.getvalue()
 
-    return svg
-
-
-@_as_svg
 def class_bars(outcome: Outcome) -> Figure:
     """Figure 2: accuracy, F and AUC of every class, one bar a method."""
     classes = outcome["classes"]
     K = len(classes)
-    figure = _figure(max(6.0, 0.45 * K + 2.0), 7.5)
+    figure = Figure(figsize=(max(6.0, 0.45 * K + 2.0), 7.5))
     for axes, measure in zip(figure.subplots(len(MEASURES), 1, sharex=True), MEASURES, strict=True):
-        lowest = 100.0
+        values = [[one["metrics"][measure] for one in outcome["per_class"][method]] for method in METHODS]
+        heights = 100.0 * np.array(values, dtype=np.float64)  # None becomes NaN
         for place, method in enumerate(METHODS):
-            values = [record["metrics"][measure] for record in outcome["per_class"][method]]
-            heights = 100.0 * np.array(values, dtype=np.float64)  # None becomes NaN
-            lowest = min(lowest, float(np.nanmin(heights)))
             where = np.arange(K) + (place - 1.5) * _BAR
-            axes.bar(where, heights, _BAR, color=COLOURS[method], label=METHOD_TITLES[method])
+            axes.bar(where, heights[place], _BAR, color=COLOURS[method], label=METHOD_TITLES[method])
+        lowest = float(np.nanmin(heights))
         bottom = max(0.0, lowest - 0.1 * (100.0 - lowest) - 0.1)
         axes.set(ylabel=f"{MEASURE_TITLES[measure]}, %", ylim=(bottom, 100.0))
     axes.set_xticks(np.arange(K), classes, rotation=45 if max(map(len, classes)) > 3 else 0)
@@ -64,12 +67,11 @@ def class_bars(outcome: Outcome) -> Figure:
     return figure
 
 
-@_as_svg
 def roc_curves(outcome: Outcome) -> Figure:
     """Figure 3: ROC curves of the two hardest classes, one panel each."""
     codes, rates = outcome.hardest(), ("false_positive_rate", "true_positive_rate")
-    figure = _figure(4.2 * len(codes), 3.8)
-    for axes, code in zip(_row(figure, len(codes)), codes, strict=True):
+    figure = Figure(figsize=(4.2 * len(codes), 3.8))
+    for axes, code in zip(figure.subplots(1, len(codes), squeeze=False)[0], codes, strict=True):
         for method in METHODS:
             curve = [outcome["per_class"][method][code]["roc"][rate] for rate in rates]
             axes.plot(*curve, color=COLOURS[method], label=METHOD_TITLES[method], linewidth=1.4)
@@ -79,7 +81,6 @@ def roc_curves(outcome: Outcome) -> Figure:
     return figure
 
 
-@_as_svg
 def inference_bars(outcomes: Sequence[Outcome]) -> Figure:
     """Figure 4: time of one answer relative to the teacher's: whole query, and scoring alone; a row a grid.
 
@@ -92,7 +93,7 @@ def inference_bars(outcomes: Sequence[Outcome]) -> Figure:
         "student (gSVM, SVM)": ("seconds_per_query", "student", COLOURS["gsvm"]),
         "student, scoring only": ("seconds_for_scoring", "student", "#9ccbb0"),
     }
-    figure = _figure(max(7.5, 1.2 * widest + 2.0), 3.2 * len(grids) + 0.6)
+    figure = Figure(figsize=(max(7.5, 1.2 * widest + 2.0), 3.2 * len(grids) + 0.6))
     for axes, grid in zip(figure.subplots(len(grids), 1, squeeze=False)[:, 0], grids, strict=True):
         shown = [one for one in outcomes if one.grid == grid]
         where, timed = np.arange(len(shown)), [one["inference"] for one in shown]
@@ -109,11 +110,10 @@ def inference_bars(outcomes: Sequence[Outcome]) -> Figure:
     return figure
 
 
-@_as_svg
 def compact_curves(curves: Sequence[Record]) -> Figure:
     """Mean F over the classes against the cost of a query, timed and counted; one panel a data set."""
-    figure = _figure(4.2 * len(curves), 3.8)
-    for axes, curve in zip(_row(figure, len(curves)), curves, strict=True):
+    figure = Figure(figsize=(4.2 * len(curves), 3.8))
+    for axes, curve in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves, strict=True):
         names = ("f1", "f1_low", "f1_high", "relative_time", "relative_cost")
         values, low, high, times, counted = ([point[name] for point in curve["points"]] for name in names)
         axes.fill_between(counted, low, high, color="#9ccbb0", alpha=0.35, linewidth=0)
@@ -134,10 +134,9 @@ def compact_curves(curves: Sequence[Record]) -> Figure:
     return figure
 
 
-@_as_svg
 def reliability(record: Record) -> Figure:
     """Share of yes against probability, pooled over classes, and below the number of rows of each tenth."""
-    figure = _figure(4.6, 4.8)
+    figure = Figure(figsize=(4.6, 4.8))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     upper.plot([0, 1], [0, 1], color=COLOURS["teacher"], linewidth=0.8, linestyle=":", label="perfect")
     for place, (kind, one) in enumerate(record["kinds"].items()):
@@ -152,28 +151,3 @@ def reliability(record: Record) -> Figure:
     upper.legend(loc="upper left")
     lower.set(yscale="log", ylabel="rows", xlabel="probability")
     return figure
-
-
-@_as_svg
-def sparse_queries(records: Mapping[str, Record]) -> Figure:
-    """Time of a query against the non-zeros of its row, of the stored entries and of the dense row."""
-    figure = _figure(4.6 * len(records), 3.6)
-    for axes, (data_set, record) in zip(_row(figure, len(records)), records.items(), strict=True):
-        nonzeros = [group["nonzeros"] for group in record["groups"]]
-        for name, colour in (("sparse", COLOURS["gsvm"]), ("dense", COLOURS["svm"])):
-            micro = [1e6 * group["seconds"][name] for group in record["groups"]]
-            axes.plot(nonzeros, micro, marker="o", markersize=4, color=colour, label=name)
-        xlabel = f"non-zeros of the row (of {record['columns']} columns)"
-        axes.set(xlabel=xlabel, ylabel="one query, µs", title=data_set)
-        axes.set_ylim(bottom=0.0)
-        axes.legend()
-    return figure
-
-
-def _figure(width: float, height: float) -> Figure:
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def _row(figure: Figure, panels: int) -> Any:
-    """The axes of so many panels beside each other."""
-    return figure.subplots(1, panels, squeeze=False)[0]

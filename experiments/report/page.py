@@ -1,177 +1,101 @@
-"""The report's three files: Markdown, JSON, and one HTML page that refers to nothing outside of it."""
+"""The report's files: Markdown and JSON, and a page with the figures as SVG files beside it."""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import platform
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from html import escape
+from collections.abc import Sequence
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from markdown_it import MarkdownIt
+import matplotlib as mpl
 
-from experiments.paper import MEASURES, METHODS, STATISTICS
-from experiments.plans import DATA_SETS, plan_for
-from experiments.report import figures
+from experiments.paper import FIGURES, METHODS
+from experiments.plans import DATA_SETS, Effort, plan_for
+from experiments.report.figures import STYLE, all_figures
 from experiments.report.remarks import findings, remarks
 from experiments.report.results import Results, goal_cells
 from experiments.report.tables import per_class, prose, report_tables
+from experiments.store import body
 
 _TITLE = "The paper's experiment, reproduced"
 _LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "matplotlib")
-_SPARSE = ("label", "columns", "seconds_a_query", "seconds_a_nonzero", "groups")
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; display: block; overflow-x: auto; font-variant-numeric: tabular-nums }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right; font-size: 13px }
-th:first-child, td:first-child { text-align: left } img { max-width: 100% }
-figure { margin: 1.5rem 0 } figcaption { font-weight: 600 }
-"""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a reader needs to repeat the run. history: the commands that made the results."""
-
-    command: str
-    seed: int
-    replicates: int
-    threads: int
-    history: tuple[str, ...] = ()
-
-    def lines(self) -> list[str]:
-        """As sentences."""
-        libraries = ", ".join(f"{name} {number}" for name, number in versions().items())
-        others = [one for one in self.history if one != self.command]
-        return [
-            f"Command: {self.command}",
-            *(f"Other commands that made results: {one}" for one in others),
-            f"Seed {self.seed}; {self.replicates} bootstrap replicates over test rows.",
-            f"Versions: {libraries}.",
-            f"Machine: {os.cpu_count()} cores ({platform.machine()}); {self.threads} fits at the same time.",
-        ]
-
-
-def versions() -> dict[str, str]:
-    """Of this program, Python and the libraries that figures depend on."""
+def about(results: Results, effort: Effort, command: str, history: Sequence[str]) -> dict[str, Any]:
+    """What a reader needs to repeat the run. history: all commands that made the results."""
     own = {"stms": version("stms"), "Python": platform.python_version()}
-    return own | {name: version(name) for name in _LIBRARIES}
-
-
-def write_report(results: Results, facts: Facts, folder: Path) -> list[Path]:
-    """``reproduction.md``, ``.json`` and ``.html`` in ``folder``; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = _markdown(results, facts)
-    end = "Figures, and the tables of all classes, are in `reproduction.html`.\n"
-    files = {
-        "reproduction.md": text + end,
-        "reproduction.json": json.dumps(
-            numbers(results, facts), indent=2, ensure_ascii=False, allow_nan=False
-        )
-        + "\n",
-        "reproduction.html": _page(text, results),
+    return {
+        "command": command,
+        "seed": effort.seed,
+        "replicates": effort.replicates,
+        "threads": effort.n_threads,
+        "history": list(history),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "versions": own | {name: version(name) for name in _LIBRARIES},
+        "seconds": {part: round(value, 1) for part, value in results.seconds().items()},
     }
+
+
+def write_report(results: Results, facts: dict[str, Any], folder: Path) -> list[Path]:
+    """Markdown, JSON, and ``reproduction/`` with ``figures.md`` and its SVG files; returns their paths.
+
+    facts: see ``about``.
+    """
+    beside = folder / "reproduction"
+    beside.mkdir(parents=True, exist_ok=True)
+    table = json.dumps(numbers(results) | {"about": facts}, indent=2, ensure_ascii=False, allow_nan=False)
+    text, pictures = _markdown(results, facts), _figures(results, beside)
+    files = {"reproduction.md": text, "reproduction.json": table + "\n", "reproduction/figures.md": pictures}
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
     return [folder / name for name in files]
 
 
-def numbers(results: Results, facts: Facts) -> dict[str, Any]:
+def numbers(results: Results) -> dict[str, Any]:
     """Data set → grid → method → {mean, median} → {accuracy, f1, auc}; and, by their own names, the rest."""
-    cells: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for outcome in results.outcomes:
-        cells.setdefault(outcome.data_set, {})[outcome.grid] = {
-            method: {
-                statistic: {
-                    measure: round(outcome.value(method, statistic, measure), 4) for measure in MEASURES
-                }
-                for statistic in STATISTICS
-            }
-            for method in METHODS
-        }
-    stored = ("key", "recipe", "code")
+        of_grid = figures.setdefault(outcome.data_set, {}).setdefault(outcome.grid, {})
+        for method, (statistic, measure) in product(METHODS, FIGURES):
+            value = round(outcome.value(method, statistic, measure), 4)
+            of_grid.setdefault(method, {}).setdefault(statistic, {})[measure] = value
     return {
-        **cells,
-        "compact": {
-            name: {key: value for key, value in curve.items() if key not in stored}
-            for name, curve in results.curves.items()
-        },
+        **figures,
+        "compact": {name: body(curve) for name, curve in results.curves.items()},
         "probabilities": {name: record["kinds"] for name, record in results.probabilities.items()},
-        "sparse_queries": {
-            name: {key: record[key] for key in _SPARSE} for name, record in results.sparse.items()
-        },
-        "goals": [{**asdict(cell), "reached": cell.reached} for cell in goal_cells(results)],
-        "not_complete": results.missing,
-        "about": {
-            **asdict(facts),
-            "cores": os.cpu_count(),
-            "versions": versions(),
-            "seconds": {part: round(value, 1) for part, value in results.seconds().items()},
-        },
+        "goals": goal_cells(results),
+        "not_complete": results.missing(),
     }
 
 
-def _markdown(results: Results, facts: Facts) -> str:
-    exhaustive = [name for name in DATA_SETS if plan_for(name, "paper").strategy == "exhaustive"]
-    how = [line.format(exhaustive=", ".join(exhaustive)) for line in prose()["how"]]
-    sections = {"How": how, "Findings": findings(results), "Remarks": remarks(results)}
-    lines = [f"# {_TITLE}", "", *(f"- {line}" for line in facts.lines()), ""]
+def _markdown(results: Results, facts: dict[str, Any]) -> str:
+    text = prose()
+    libraries = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    others = [one for one in facts["history"] if one != facts["command"]]
+    how = [line.format(**facts, libraries=libraries) for line in text["facts"]]
+    exhaustive = ", ".join(name for name in DATA_SETS if plan_for(name, "paper").strategy == "exhaustive")
+    sections = {
+        f"# {_TITLE}": [*how, *(f"Other commands that made results: {one}" for one in others)],
+        "## How": [line.format(exhaustive=exhaustive) for line in text["how"]],
+        "## Findings": findings(results),
+        "## Remarks": remarks(results),
+    }
+    lines = list[str]()
     for title, sentences in sections.items():
-        if sentences:
-            lines += [f"## {title}", "", *(f"- {sentence}" for sentence in sentences), ""]
-    return "\n".join([*lines, "## Tables", "", *(table.markdown() for table in report_tables(results)), ""])
+        lines += [title, "", *(f"- {sentence}" for sentence in sentences), ""]
+    lines += ["## Tables", "", *(table.markdown() for table in report_tables(results)), text["end"], ""]
+    return "\n".join(lines)
 
 
-def _page(text: str, results: Results) -> str:
-    html = MarkdownIt("commonmark", {"html": False}).enable("table")
-    pictures = "\n".join(_figures(results, html))
-    return "\n".join(
-        [
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width">',
-            f"<title>{escape(_TITLE)}</title><style>{_STYLE}</style></head><body>",
-            html.render(text),
-            f"<h2>Figures</h2>\n{pictures}" if pictures else "",
-            "</body></html>\n",
-        ]
-    )
-
-
-def _figures(results: Results, html: MarkdownIt) -> Iterator[str]:
-    """Figure 4, then Figures 2 and 3 with the table behind them for each data set and grid, then the rest."""
-    if results.outcomes:
-        yield _image(
-            "Figure 4: inference time relative to the teacher", figures.inference_bars(results.outcomes)
-        )
-    for outcome in results.outcomes:
-        name = f"{outcome.data_set}, {outcome.grid} grid"
-        yield _image(f"Figure 2: {name}, every class (axes do not start at 0)", figures.class_bars(outcome))
-        if outcome.hardest():
-            title = f"Figure 3: {name}, ROC curves of the classes with the lowest AUC of gSVM"
-            yield _image(title, figures.roc_curves(outcome))
-        yield html.render(per_class(outcome).markdown())
-    if results.curves:
-        title = (
-            "Compact students: mean F, with its interval, against the cost of a query (numbers: landmarks)"
-        )
-        yield _image(title, figures.compact_curves(list(results.curves.values())))
-    for data_set, record in results.probabilities.items():
-        yield _image(
-            f"Reliability: {data_set}, gSVM of the open grid, test part", figures.reliability(record)
-        )
-    if results.sparse:
-        title = "One query of sparse text: time against the non-zeros of the row"
-        yield _image(title, figures.sparse_queries(results.sparse))
-
-
-def _image(title: str, svg: bytes) -> str:
-    data = base64.b64encode(svg).decode("ascii")
-    return (
-        f"<figure><figcaption>{escape(title)}</figcaption>"
-        f'<img alt="{escape(title)}" src="data:image/svg+xml;base64,{data}"></figure>'
-    )
+def _figures(results: Results, folder: Path) -> str:
+    lines = [f"# {_TITLE}: figures and classes", ""]
+    with mpl.rc_context(STYLE):
+        for title, name, figure in all_figures(results):
+            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+            lines += [f"### {title}", "", f"![{title}]({name}.svg)", ""]
+    return "\n".join([*lines, *(per_class(outcome).markdown() for outcome in results.outcomes)])

@@ -11,26 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.paper import (
-    GOAL_SETS,
-    MEASURE_TITLES,
-    MEASURES,
-    METHOD_TITLES,
-    METHODS,
-    STATISTICS,
-    Measure,
-    published,
-)
+from experiments.paper import FIGURES, GOAL_SETS, MEASURE_TITLES, MEASURES, METHOD_TITLES, METHODS, published
 from experiments.plans import BEYOND_THE_PAPER, GRIDS, PART_ONLY
 from experiments.probabilities import ISOTONIC_NEEDS
+from experiments.report.outcomes import Cell, Outcome
 from experiments.report.results import Results, goal_cells
-from experiments.stats import Cell, Outcome
 
 _GRID_TITLES = {"paper": "the paper's grid", "open": "the open grid"}
 _CLASS_BY_CLASS = ("news20_bydate",)
-_MEASURE_COLUMNS = [
-    f"{statistic} {MEASURE_TITLES[measure]}" for statistic in STATISTICS for measure in MEASURES
-]
 
 Row = tuple[str, ...]
 
@@ -54,8 +42,10 @@ class Table:
     def markdown(self) -> str:
         """A section with a pipe table."""
         lines = [f"### {self.title}", "", *([self.note, ""] if self.note else [])]
-        lines += [_pipes(self.columns), _pipes(["---", *["---:"] * (len(self.columns) - 1)])]
-        lines += [*(_pipes(row) for row in self.rows), ""]
+        rule = ("---", *["---:"] * (len(self.columns) - 1))
+        for row in (self.columns, rule, *self.rows):
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+        lines.append("")
         if self.footnotes:
             lines += [*(f"- Note on {line}" for line in self.footnotes), ""]
         return "\n".join(lines)
@@ -63,89 +53,74 @@ class Table:
 
 def report_tables(results: Results) -> list[Table]:
     """Tables in the order of the report, those without rows left out."""
-    tables = [comparison(results, grid, GOAL_SETS, f"Table 3 on {_GRID_TITLES[grid]}") for grid in GRIDS]
-    tables += [goals(results), leads(results)]
-    for grid in GRIDS:
-        title = f"{PART_ONLY} on {_GRID_TITLES[grid]}: a part of the paper's protein, not comparable"
-        tables.append(comparison(results, grid, (PART_ONLY,), title))
-    for grid in GRIDS:
-        title = f"Beyond the paper, {_GRID_TITLES[grid]}"
-        tables.append(comparison(results, grid, BEYOND_THE_PAPER, title))
-    tables += [class_measures(one) for one in results.outcomes if one.data_set in _CLASS_BY_CLASS]
-    tables += [
-        compact(results), probabilities(results), inference(results), sparse(results), settings(results),
-        missing(results), times(results),
+    groups = {
+        "Table 3 on {}": GOAL_SETS,
+        f"{PART_ONLY} on {{}}: a part of the paper's protein, not comparable": (PART_ONLY,),
+        "Beyond the paper, {}": BEYOND_THE_PAPER,
+    }
+    compared = [
+        comparison(results, grid, names, title.format(_GRID_TITLES[grid]))
+        for title, names in groups.items()
+        for grid in GRIDS
+    ]
+    missing, planned = [_row("missing", **one) for one in results.missing()], len(results.states())
+    seconds = {part: value for part, value in results.seconds().items() if value}
+    seconds["all"] = sum(seconds.values())
+    tables = [
+        *compared[:2], goals(results), leads(results), *compared[2:],
+        *(per_class(one) for one in results.outcomes if one.data_set in _CLASS_BY_CLASS),
+        compact(results), probabilities(results), inference(results), settings(results),
+        _table("missing", missing, complete=planned - len(missing), planned=planned),
+        _table("times", [_row("times", part=part, minutes=value / 60) for part, value in seconds.items()]),
     ]  # fmt: skip
     return [table for table in tables if table.rows]
 
 
 def comparison(results: Results, grid: str, data_sets: Sequence[str], title: str) -> Table:
     """Ours next to the paper's, cell by cell, with the difference."""
-    rows = []
-    for data_set in data_sets:
-        outcome = results.outcome(data_set, grid)
-        if outcome is None:
-            continue
+    rows = list[Row]()
+    for outcome in (one for name in data_sets if (one := results.outcome(name, grid))):
         for method in METHODS:
-            keys = [(method, statistic, measure) for statistic in STATISTICS for measure in MEASURES]
-            cells = [_against(outcome.cell(*key), published(data_set, *key)) for key in keys]
-            rows.append((data_set, METHOD_TITLES[method], *cells))
-    return _table("comparison", rows, notes_on(rows), _MEASURE_COLUMNS, title=title)
+            ours = (outcome.cell(method, *figure) for figure in FIGURES)
+            papers = (published(outcome.data_set, method, *figure) for figure in FIGURES)
+            rows.append((outcome.data_set, METHOD_TITLES[method], *map(_against, ours, papers)))
+    titles = [f"{statistic} {MEASURE_TITLES[measure]}" for statistic, measure in FIGURES]
+    return _table("comparison", rows, notes_on(rows), titles, title=title)
 
 
 def goals(results: Results) -> Table:
     """The cells of gSVM on the open grid against the paper's gSVM, missed ones first."""
-    cells = sorted(goal_cells(results), key=lambda cell: cell.reached)
-    rows = [
-        (
-            cell.data_set,
-            f"{cell.statistic} {MEASURE_TITLES[cell.measure]}",
-            "–" if cell.ours is None else f"{cell.ours:.2f}",
-            f"{cell.paper:.2f}",
-            "–" if cell.ours is None else f"{cell.ours - cell.paper:+.2f}",
-            "reached" if cell.reached else f"not reached: {cell.reason}",
-        )
-        for cell in cells
-    ]
-    return _table(
-        "goals", rows, notes_on(rows), reached=sum(cell.reached for cell in cells), cells=len(cells)
-    )
+    cells = sorted(goal_cells(results), key=lambda cell: bool(cell["reached"]))
+    rows = list[Row]()
+    for cell in cells:
+        name = f"{cell['statistic']} {MEASURE_TITLES[cell['measure']]}"
+        ours, paper = cell["ours"], cell["paper"]
+        shown = ("–", "–") if ours is None else (f"{ours:.2f}", f"{ours - paper:+.2f}")
+        reason = "reached" if cell["reached"] else f"not reached: {cell['reason']}"
+        rows.append((cell["data_set"], name, shown[0], f"{paper:.2f}", shown[1], reason))
+    return _table("goals", rows, notes_on(rows), reached=sum(c["reached"] for c in cells), cells=len(cells))
 
 
 def leads(results: Results) -> Table:
     """By how much gSVM is ahead of the others in mean F, on the same resampled test rows."""
-    rows = []
-    for outcome in results.outcomes:
-        ahead = {method: outcome.lead(method) for method in ("teacher", "gsvm0", "svm")}
-        cells = {name: f"{one.value:+.2f} [{one.low:+.2f}, {one.high:+.2f}]" for name, one in ahead.items()}
-        rows.append(_row("leads", o=outcome, **cells))
+    rows = list[Row]()
+    for one in results.outcomes:
+        teacher, gsvm0, svm = map(one.lead, ("teacher", "gsvm0", "svm"))
+        rows.append(_row("leads", o=one, teacher=teacher, gsvm0=gsvm0, svm=svm))
     return _table("leads", rows, notes_on(rows))
 
 
 def per_class(outcome: Outcome) -> Table:
-    """Accuracy / F / AUC of each class and method on split 0; for the HTML page."""
-    records = [outcome["per_class"][method] for method in METHODS]
-    rows = tuple(
-        (label, *(" / ".join(_per_cent(one[code]["metrics"][m]) for m in MEASURES) for one in records))
-        for code, label in enumerate(outcome["classes"])
-    )
-    title = f"{outcome.data_set}, {outcome.grid} grid: accuracy / F / AUC of each class"
-    return Table(title, "", ("class", *(METHOD_TITLES[method] for method in METHODS)), rows)
-
-
-def class_measures(outcome: Outcome) -> Table:
-    """F and AUC of each class on split 0, one column for each measure and method."""
-    shown: tuple[Measure, ...] = ("f1", "auc")
-    pairs = [(measure, method) for measure in shown for method in METHODS]
-    columns = [f"{MEASURE_TITLES[measure]}, {METHOD_TITLES[method]}" for measure, method in pairs]
-    records = outcome["per_class"]
-    rows = [
-        (label, *(_per_cent(records[method][code]["metrics"][measure]) for measure, method in pairs))
-        for code, label in enumerate(outcome["classes"])
-    ]
-    rows.append(("mean", *(f"{outcome.value(method, 'mean', measure):.2f}" for measure, method in pairs)))
-    title = f"{outcome.data_set}, {outcome.grid} grid: F and AUC of each class"
-    return _table("classes", rows, notes_on([(outcome.data_set,)]), columns, title=title)
+    """Accuracy / F / AUC of each class and method on split 0."""
+    rows = list[Row]()
+    for code, label in enumerate(outcome["classes"]):
+        metrics = [outcome["per_class"][method][code]["metrics"] for method in METHODS]
+        values = [[one[measure] for measure in MEASURES] for one in metrics]
+        rows.append(
+            (label, *(" / ".join("–" if v is None else f"{100 * v:.2f}" for v in one) for one in values))
+        )
+    titles = [METHOD_TITLES[method] for method in METHODS]
+    return _table("classes", rows, notes_on([(outcome.data_set,)]), titles, o=outcome)
 
 
 def compact(results: Results) -> Table:
@@ -189,19 +164,6 @@ def inference(results: Results) -> Table:
     return _table("inference", rows)
 
 
-def sparse(results: Results) -> Table:
-    """Time of a query against the non-zeros of its row."""
-    rows, lines = list[Row](), []
-    for name, record in results.sparse.items():
-        for group in record["groups"]:
-            values = {"name": name, "nonzeros": group["nonzeros"], "columns": record["columns"]}
-            values |= {way: 1e6 * seconds for way, seconds in group["seconds"].items()}
-            rows.append(_row("sparse", **values, ratio=values["sparse"] / values["dense"]))
-        micro, nano = 1e6 * record["seconds_a_query"], 1e9 * record["seconds_a_nonzero"]
-        lines.append(prose()["tables"]["sparse"]["footnote"].format(name=name, micro=micro, nano=nano))
-    return _table("sparse", rows, lines)
-
-
 def settings(results: Results) -> Table:
     """What was chosen, and how, on split 0 of each data set and grid."""
     rows = []
@@ -221,19 +183,6 @@ def settings(results: Results) -> Table:
         taken = {name: outcome[name] for name in ("tried", "code")} | {"teacher_C": setting["teacher_C"]}
         rows.append(_row("settings", o=outcome, features=features, **taken, **values))
     return _table("settings", rows)
-
-
-def missing(results: Results) -> Table:
-    """Every planned run that is not complete."""
-    rows = [_row("missing", **one) for one in results.missing]
-    return _table("missing", rows, complete=results.planned - len(rows), planned=results.planned)
-
-
-def times(results: Results) -> Table:
-    """Wall time of what is shown."""
-    seconds = {part: value for part, value in results.seconds().items() if value}
-    seconds["all"] = sum(seconds.values())
-    return _table("times", [_row("times", part=part, minutes=value / 60) for part, value in seconds.items()])
 
 
 def notes_on(rows: Iterable[Row]) -> list[str]:
@@ -259,11 +208,3 @@ def _row(table: str, form: str = "row", **values: Any) -> Row:
 def _against(cell: Cell, paper: float | None) -> str:
     ours = f"{cell.value:.2f} [{cell.low:.2f}, {cell.high:.2f}]"
     return ours if paper is None else f"{ours} / {paper:.2f} ({cell.value - paper:+.2f})"
-
-
-def _per_cent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.2f}"
-
-
-def _pipes(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,10 @@ from experiments import reproduce as reproduce_module
 from experiments.compact import TEACHER, point_name, run_of
 from experiments.paper import METHODS
 from experiments.plans import CURVES, Effort, Plan, plan_for
-from experiments.probabilities import record_name
+from experiments.probabilities import NAME
+from experiments.protocol import student_name
 from experiments.report.results import Results, read, update
-from experiments.stats import student_name
-from experiments.store import Run, Store
+from experiments.store import Run, Store, body
 
 
 def clusters(seed: int, sizes: tuple[int, ...] = (30, 20, 14)) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +109,7 @@ def gather(store: Store, effort: Effort = EFFORT, kept: Store | None = None) -> 
     """What a report of a work folder shows."""
     kept = Store(store.path.with_name("kept.jsonl")) if kept is None else kept
     update(kept, store, effort)
-    return read(kept, store, effort)
+    return read(kept, effort)
 
 
 def rewrite(store: Store, run: Run, name: str, **changed: Any) -> None:
@@ -117,8 +117,7 @@ def rewrite(store: Store, run: Run, name: str, **changed: Any) -> None:
     record = store.read(run.key(name))
     assert record is not None
     recipe = changed.pop("recipe", record["recipe"])
-    values = {key: value for key, value in record.items() if key not in {"key", "recipe", "code"}}
-    store.write(run.key(name), recipe, {**values, **changed})
+    store.write(run.key(name), recipe, {**body(record), **changed})
 
 
 def fill(store: Store, run: Run, f1_of: dict[str, list[float | None]], *, shift: float = 0.0) -> None:
@@ -161,38 +160,41 @@ def store(tmp_path: Path) -> Store:
     return made
 
 
-def fill_probabilities(store: Store, run: Run, *, isotonic: bool = True) -> None:
+def fill_probabilities(store: Store, run: Run) -> None:
     """Probabilities of three classes: Brier 0.04 against 0.2, two bins each; isotonic for the first one."""
+    scores = {"brier": 0.04, "base_brier": 0.2, "error": 0.05}
     bins = [
         {"low": 0.0, "high": 0.1, "count": 30, "probability": 0.05, "observed": 0.1},
         {"low": 0.9, "high": 1.0, "count": 10, "probability": 0.95, "observed": 1.0},
     ]
-    measured = {"brier": 0.04, "base_brier": 0.2, "error": 0.05, "bins": bins}
-    for code in range(3):
-        calibrations = {"sigmoid": measured, "isotonic": measured if isotonic and code == 0 else None}
-        point = {name: CHOSEN[name] for name in ("C", "margin", "floor")}
-        made = {"label": f"c{code}", "protocol": "r", "point": point, "same_f1": code != 2, "positives": 40}
-        store.write(run.key(record_name(code)), "p", {**made, "calibrations": calibrations, "seconds": 6.0})
+    classes = [{"label": f"c{code}", "positives": 40, **scores} for code in range(3)]
+    kinds = {
+        kind: {"kind": kind, **scores, "pooled_error": 0.05, "classes": of_kind, "bins": bins}
+        for kind, of_kind in (("sigmoid", classes), ("isotonic", classes[:1]))
+    }
+    made = {"protocol": "r", "n_classes": 3, "other_students": ["c2"], "kinds": kinds, "seconds": 18.0}
+    store.write(run.key(NAME), "p", made)
 
 
 def fill_curve(store: Store, data_set: str, f1_of_sizes: dict[int, float]) -> None:
-    """A curve over two classes with the F given by number of landmarks, the same for both."""
-    run = run_of(data_set)
-    plan = CURVES[data_set].as_dict()
-    metrics = [{"f1": 0.96, "auc": 0.99}, {"f1": 0.94, "auc": 0.99}]
-    teacher = {"plan": plan, "classes": ["a", "b"], "rows": 100, "test_rows": 50, "metrics": metrics}
-    store.write(run.key(TEACHER), "c", {**teacher, "seconds": 12.0})
+    """A curve over two classes with the mean F given by number of landmarks."""
+    run, plan = run_of(data_set), asdict(CURVES[data_set])
+    teacher = {"plan": plan, "classes": 2, "rows": 100, "test_rows": 50, "teacher_f1": 95.0}
+    store.write(run.key(TEACHER), "c", {**teacher, "teacher_auc": 99.0, "seconds": 12.0})
     for size, f1 in f1_of_sizes.items():
-        for code, label in enumerate("ab"):
-            point = {
-                "label": label,
-                "landmarks": size,
-                "metrics": {"f1": f1, "auc": 0.98},
-                "replicates": {"f1": [f1 - 0.01, None, f1 + 0.01]},
-                "seconds_per_query": {"teacher": 2e-5, "remark_2": 1e-5, "student": (2 + code) * 1e-6},
-                "relative_cost": size / 2500,
-                "gate_r2": 0.9,
-                "training_seconds": 8.0,
-                "seconds": 4.0,
-            }
-            store.write(run.key(point_name(size, code)), "c", point)
+        point = {
+            "landmarks": size,
+            "f1": 100.0 * f1,
+            "f1_low": 100.0 * f1 - 0.9,
+            "f1_high": 100.0 * f1 + 1.0,
+            "auc": 98.0,
+            "relative_time": 0.125,
+            "relative_to_remark_2": 0.25,
+            "seconds_per_query": 2.5e-6,
+            "teacher_seconds_per_query": 2e-5,
+            "relative_cost": size / 2500,
+            "gate_r2": 0.9,
+            "training_seconds": 16.0,
+            "seconds": 8.0,
+        }
+        store.write(run.key(point_name(size)), "c", point)

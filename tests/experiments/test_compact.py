@@ -11,8 +11,12 @@ import pytest
 from core.data.dataset import LabelledData
 from core.data.scaling_kind import Scaling
 from core.features.spec import FeatureSpec
-from experiments.compact import CompactCurve, _part, point_name, run_of, summarise_compact
-from experiments.data import load
+from core.students.compact import Compact
+from core.teachers.ssvm import SSVM
+from core.training.config import TrainingConfig
+from core.training.pipeline import train
+from experiments.compact import TEACHER, CompactCurve, point_name, run_of, summarise_compact
+from experiments.data import Split, load
 from experiments.plans import CURVES, CurvePlan
 from experiments.store import Store
 
@@ -28,33 +32,52 @@ def work(
     return CompactCurve(plan, run_of("vowel"), load("vowel", folder), store, effort)
 
 
-def test_every_class_is_measured_with_every_number_of_landmarks(folder: Path, tmp_path: Path):
+def test_the_students_of_every_class_are_measured_with_every_number_of_landmarks(
+    folder: Path, tmp_path: Path
+):
     store = Store(tmp_path / "work.jsonl")
     steps = list(work(folder, store).steps())
-    assert [name for name, _ in steps] == work(folder, store).names()
-    assert all(new for _, new in steps)
-    record = store.read(run_of("vowel").key(point_name(4, 2)))
+    assert steps == [(name, True) for name in ("teacher", "landmarks-0002", "landmarks-0004")]
+    point = store.read(run_of("vowel").key(point_name(4)))
+    assert point is not None
+    assert point["landmarks"] == 4
+    assert point["f1_low"] <= point["f1"] <= point["f1_high"]
+    assert point["auc"] > 70.0
+    times = ("relative_time", "relative_to_remark_2", "seconds_per_query", "teacher_seconds_per_query")
+    assert all(point[name] > 0 for name in times)
+
+
+def test_f_is_the_mean_over_the_classes_as_the_pipeline_measures_it(folder: Path, tmp_path: Path):
+    store = Store(tmp_path / "work.jsonl")
+    list(work(folder, store).steps())
+    data = load("vowel", folder)
+    students = (Compact(n_landmarks=2, steps=PLAN.steps),)
+    config = TrainingConfig(features=PLAN.features, teacher=SSVM(PLAN.teacher_C), students=students, seed=0)
+    evaluation = train(data.train, config, test=data.test).evaluation
+    assert evaluation is not None
+    record = store.read(run_of("vowel").key(point_name(2)))
+    teacher = store.read(run_of("vowel").key(TEACHER))
     assert record is not None
-    assert record["landmarks"] == 4
-    assert record["metrics"]["auc"] > 0.7
-    assert set(record["seconds_per_query"]) == {"teacher", "remark_2", "student"}
-    assert all(seconds > 0 for seconds in record["seconds_per_query"].values())
+    assert teacher is not None
+    assert record["f1"] == pytest.approx(100 * evaluation.mean("compact").f1)
+    assert teacher["teacher_f1"] == pytest.approx(100 * evaluation.mean("teacher").f1)
 
 
 def test_a_stopped_curve_goes_on_and_ends_with_the_same_figures(folder: Path, tmp_path: Path):
     whole, stopped = Store(tmp_path / "whole.jsonl"), Store(tmp_path / "stopped.jsonl")
     names = [name for name, _ in work(folder, whole).steps()]
     first = work(folder, stopped, n_threads=1).steps()
-    for _ in range(3):
+    for _ in range(2):
         next(first)
     first.close()
-    second = list(work(folder, stopped).steps())
-    assert [name for name, new in second if not new] == names[:3]
+    assert [new for _, new in work(folder, stopped).steps()] == [False, False, True]
     for name in names[1:]:
-        one, other = whole.read(run_of("vowel").key(name)), stopped.read(run_of("vowel").key(name))
+        one, other = (store.read(run_of("vowel").key(name)) for store in (whole, stopped))
         assert one is not None
         assert other is not None
-        assert one["metrics"] == other["metrics"], name
+        assert [one[part] for part in ("f1", "f1_low", "auc")] == [
+            other[part] for part in ("f1", "f1_low", "auc")
+        ]
 
 
 @pytest.mark.parametrize("changed", [{"seed": 1}, {"plan": replace(PLAN, steps=21)}])
@@ -64,14 +87,14 @@ def test_another_recipe_invalidates_the_curve(folder: Path, tmp_path: Path, chan
     assert all(new for _, new in work(folder, store, **changed).steps())
 
 
-def test_a_part_of_the_rows_keeps_the_shares_of_the_classes():
+def test_a_part_of_the_rows_keeps_the_shares_of_the_classes(tmp_path: Path):
     labels = np.repeat([0, 1], [900, 300])
     data = LabelledData.from_arrays(np.arange(1200.0)[:, None], labels)
-    part = _part(data, 400, 0)
-    assert list(part.class_counts) == [300, 100]
-    assert np.array_equal(part.X[:, 0] >= 900, part.y == 1)
-    assert _part(data, None, 0) is data
-    assert _part(data, 1200, 0) is data
+    for limit, counts in ((400, [300, 100]), (None, [900, 300]), (1200, [900, 300])):
+        plan = replace(PLAN, rows=limit)
+        curve = CompactCurve(plan, run_of("a"), Split(data, data), Store(tmp_path / "none.jsonl"), EFFORT)
+        assert list(curve._train.class_counts) == counts
+        assert np.array_equal(curve._train.X[:, 0] >= 900, curve._train.y == 1)
 
 
 def test_the_pixels_of_mnist_need_no_copy_from_0_to_1():
@@ -82,29 +105,19 @@ def test_the_pixels_of_mnist_need_no_copy_from_0_to_1():
     assert features.gamma * ((x - z) ** 2).sum() == pytest.approx(0.03 * ((x - z) ** 2).sum() / 255**2)
 
 
-def test_a_curve_is_summarised_point_by_point(store: Store):
+def test_a_curve_is_summarised_with_the_points_of_its_recipe(store: Store):
     assert summarise_compact(store, "letter") is None
     fill_curve(store, "letter", {25: 0.8, 100: 0.95})
     curve = summarise_compact(store, "letter")
     assert curve is not None
-    assert curve["teacher_f1"] == pytest.approx(95.0)
+    assert (curve["data_set"], curve["teacher_f1"]) == ("letter", 95.0)
     assert curve["teacher_seconds_per_query"] == pytest.approx(2e-5)
-    assert [point["landmarks"] for point in curve["points"]] == [25, 100]
-    first = curve["points"][0]
-    assert first["f1"] == pytest.approx(80.0)
-    # The undefined replicate is replaced by the next defined one: 79, 81, 81.
-    assert (first["f1_low"], first["f1_high"]) == pytest.approx((79.1, 81.0))
-    assert first["relative_time"] == pytest.approx(0.125)
-    assert first["relative_to_remark_2"] == pytest.approx(0.25)
-    assert first["training_seconds"] == pytest.approx(16.0)
-    assert curve["seconds"] == pytest.approx(12.0 + 4 * 4.0)
-
-
-def test_a_number_of_landmarks_without_all_classes_is_left_out(store: Store):
-    fill_curve(store, "letter", {25: 0.8, 100: 0.95})
-    rewrite(store, run_of("letter"), point_name(25, 1), recipe="other")
+    assert [(point["landmarks"], point["f1"]) for point in curve["points"]] == [(25, 80.0), (100, 95.0)]
+    assert curve["plan"]["features"]["gamma"] == CURVES["letter"].features.gamma
+    assert curve["seconds"] == pytest.approx(12.0 + 2 * 8.0)
+    rewrite(store, run_of("letter"), point_name(25), recipe="other")
     curve = summarise_compact(store, "letter")
     assert curve is not None
     assert [point["landmarks"] for point in curve["points"]] == [100]
-    rewrite(store, run_of("letter"), point_name(100, 0), recipe="other")
+    rewrite(store, run_of("letter"), point_name(100), recipe="other")
     assert summarise_compact(store, "letter") is None

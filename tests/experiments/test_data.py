@@ -1,22 +1,29 @@
-"""The paper's figures as data, the data sets, and fetching them from a simulated OpenML."""
+"""The paper's figures as data, the data sets, and their plans."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from core.students.gated import GSVM
-from experiments.data import DataMissing, data_folder, fetch, fetch_missing, load
-from experiments.paper import GOAL_SETS, MEASURES, METHODS, STATISTICS, TABLE_2, published
+from experiments.data import DataMissing, load
+from experiments.paper import FIGURES, GOAL_SETS, METHODS, published
 from experiments.plans import DATA_SETS, GRIDS, plan_for
 
 ROOT = Path(__file__).parents[2]
 PAPER = ROOT.parent / "shared" / "papers" / "single-teacher-multi-student-gsvm.md"
+TABLE_2 = {
+    "letter": (15000, 5000, 16, 26),
+    "satimage": (4435, 2000, 36, 6),
+    "shuttle": (43500, 14500, 9, 7),
+    "vowel": (528, 462, 10, 11),
+    "yeast": (1185, 299, 8, 10),
+}
+"""Training rows, test rows, features and classes."""
+
 BENCHMARKS = Path(os.environ.get("STMS_DATA", ROOT.parent / "shared" / "data"))
 
 
@@ -26,7 +33,7 @@ def test_every_cell_of_table_3_is_in_the_paper():
     text = PAPER.read_text(encoding="utf-8")
     for data_set in (*GOAL_SETS, "protein"):
         for method in METHODS:
-            cells = [published(data_set, method, s, m) for s in STATISTICS for m in MEASURES]
+            cells = [published(data_set, method, *figure) for figure in FIGURES]
             assert "\t".join(f"{cell:.2f}%" for cell in cells) in text, (data_set, method)
 
 
@@ -82,14 +89,7 @@ def test_rows_of_one_speaker_or_chain_belong_together(folder: Path):
     assert list(np.bincount(speakers)) == [66, 66]
 
 
-def test_unreadable_data_are_reported(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("STMS_DATA", raising=False)
-    with pytest.raises(DataMissing, match="--data"):
-        data_folder()
-    with pytest.raises(DataMissing, match="no folder"):
-        data_folder(folder / "nowhere")
-    monkeypatch.setenv("STMS_DATA", str(folder))
-    assert data_folder() == folder
+def test_unreadable_data_are_reported(folder: Path):
     with pytest.raises(DataMissing, match="no file"):
         load("letter", folder)
     (folder / "letter.npz").write_bytes(b"not a zip file")
@@ -110,51 +110,3 @@ def test_only_the_first_split_is_searched_exhaustively():
     plan = plan_for("yeast", "paper")
     assert [plan.strategy_of(split) for split in (0, 1)] == ["exhaustive", "halving"]
     assert plan.splits == 20
-
-
-def vowel_of_openml(**arguments: Any) -> SimpleNamespace:
-    assert arguments == {"data_id": 307, "as_frame": False, "parser": "liac-arff"}
-    rng = np.random.default_rng(0)
-    names = ["Train_or_Test", "Speaker_Number", "Sex", *(f"Feature_{k}" for k in range(10))]
-    target = np.repeat([f"h{k}" for k in range(11)], 90)
-    return SimpleNamespace(data=rng.standard_normal((990, 13)), feature_names=names, target=target)
-
-
-def test_a_fetched_set_is_cut_by_the_sizes_of_table_2(tmp_path: Path):
-    path = fetch("vowel", tmp_path / "new", vowel_of_openml)
-    split = load("vowel", path.parent)
-    assert (split.train.n, split.test.n, split.train.d, split.train.K) == (528, 462, 10, 11)
-    assert set(split.train.class_counts) == {48}
-    assert split.groups is None
-
-
-def test_an_existing_file_is_kept(tmp_path: Path):
-    (tmp_path / "vowel.npz").write_bytes(b"mine")
-    assert fetch("vowel", tmp_path, vowel_of_openml).read_bytes() == b"mine"
-
-
-def test_sets_that_are_not_on_openml_are_left_to_the_folder(tmp_path: Path):
-    found = fetch_missing(["mnist", "vowel", "news20_bydate"], tmp_path, vowel_of_openml)
-    assert found == [tmp_path / "vowel.npz"]
-
-
-def no_network(**_: Any) -> SimpleNamespace:
-    raise OSError("no route to host")
-
-
-def other_set(**_: Any) -> SimpleNamespace:
-    return SimpleNamespace(data=np.zeros((4, 2)), feature_names=["a", "b"], target=["x", "x", "y", "y"])
-
-
-@pytest.mark.parametrize(
-    ("name", "download", "message"),
-    [
-        ("mnist", vowel_of_openml, "not fetched"),
-        ("yeast", no_network, "no route"),
-        ("yeast", other_set, "Table 2"),
-    ],
-)
-def test_a_failed_fetch_is_reported_and_leaves_no_file(tmp_path: Path, name: str, download, message: str):
-    with pytest.raises(DataMissing, match=message):
-        fetch(name, tmp_path, download)
-    assert list(tmp_path.iterdir()) == []

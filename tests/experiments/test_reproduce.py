@@ -45,20 +45,18 @@ def test_all_parts_end_in_one_report(folder: Path, tmp_path: Path, monkeypatch: 
     found = gather(store)
     assert [one.data_set for one in found.outcomes] == ["vowel", "reuters_r8"]
     assert list(found.probabilities) == ["vowel", "reuters_r8"]
-    assert list(found.sparse) == ["reuters_r8"]
     assert [point["landmarks"] for point in found.curves["vowel"]["points"]] == [2, 3]
     assert all(seconds > 0 for seconds in found.seconds().values())
-    assert heard[-1].done == heard[-1].total == 17 * 2 + 3 * 2 + 1 + 7
+    assert heard[-1].done == heard[-1].total == 17 * 2 + 2 + 3
     again = list[Update]()
     reproduce(Request(["vowel", "reuters_r8"], ["open"]), folder, store, EFFORT, again.append)
     assert not any(update.new for update in again)
 
 
 @pytest.mark.usefixtures("_small_plans")
-@pytest.mark.parametrize("part", ["probabilities", "sparse"])
-def test_a_part_that_needs_the_protocol_is_skipped_with_a_message(folder: Path, tmp_path: Path, part: str):
+def test_a_part_that_needs_the_protocol_is_skipped_with_a_message(folder: Path, tmp_path: Path):
     store, heard = Store(tmp_path / "work.jsonl"), list[Update]()
-    reproduce(Request(["reuters_r8"], ["open"], [part]), folder, store, EFFORT, heard.append)  # type: ignore[list-item]
+    reproduce(Request(["reuters_r8"], ["open"], ["probabilities"]), folder, store, EFFORT, heard.append)
     assert len(heard) == 1
     assert "run the part protocol" in heard[0].note
     assert gather(store).probabilities == {}
@@ -80,7 +78,7 @@ def test_missing_data_are_reported_or_passed_over(folder: Path, tmp_path: Path):
 def test_a_run_without_anything_to_do_is_an_error(folder: Path, tmp_path: Path):
     with pytest.raises(DataMissing, match="nothing to do"):
         reproduce(
-            Request(["vowel"], ["paper"], ["compact", "probabilities", "sparse"]),
+            Request(["vowel"], ["paper"], ["compact", "probabilities"]),
             folder,
             Store(tmp_path / "work.jsonl"),
             EFFORT,

@@ -27,14 +27,6 @@ def test_replicates_agree_with_scikit_learn_on_the_same_rows():
         assert found["auc"][k] == pytest.approx(roc_auc_score(truth[rows], score[rows]))
 
 
-def test_replicates_do_not_depend_on_the_block_that_they_are_made_in(monkeypatch: pytest.MonkeyPatch):
-    truth, score = sample(1)
-    whole = bootstrap(truth, score > 0, score, 10)
-    monkeypatch.setattr("experiments.stats._CELLS_AT_ONCE", 130)
-    parts = bootstrap(truth, score > 0, score, 10)
-    assert all(np.array_equal(whole[name], parts[name]) for name in whole)
-
-
 def test_a_replicate_without_positives_is_undefined():
     truth = np.zeros(30, dtype=bool)
     truth[0] = True

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from core.packed import LinearBasis, LinearForm, PackedStudent, PackedTeacher, RbfBasis
 from experiments import timing
-from experiments.timing import measure_against_teacher, stored_entries, time_alternately
+from experiments.timing import basis_of, query_seconds, time_alternately
 
 KERNELS = ("_score", "_argmax", "_is_largest")
 
@@ -33,34 +33,29 @@ def linear_teacher(K: int, d: int, *, ties: bool) -> PackedTeacher:
 @pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("stored", [False, True])
-def test_both_compiled_teachers_answer_like_the_packed_one(ties: bool, stored: bool):
+def test_teacher_remark_2_and_student_answer_like_the_packed_ones(
+    ties: bool, stored: bool, monkeypatch: pytest.MonkeyPatch
+):
     """With weights and values of -1, 0 and 1 the largest score is often shared by several classes."""
     teacher = linear_teacher(5, 6, ties=ties)
     rng = np.random.default_rng(1)
     rows = rng.integers(-1, 2, (40, 6)).astype(float)
-    entries = stored_entries(sp.csr_array(rows))
-    if stored:
-        kept = [i for i, (columns, _) in enumerate(entries) if len(columns)]
-        rows, entries = rows[kept], [entries[i] for i in kept]
-    predicted = teacher.predict(rows)
+    form = LinearForm(rng.standard_normal(6), 0.1, np.zeros(6), 0.0)
+    student = PackedStudent(LinearBasis(6), form, 0.2, "a")
+    answers: dict[str, list[bool]] = {}
+
+    def ask(queries: dict[str, Callable[[int], bool]], n: int) -> dict[str, np.ndarray]:
+        answers.update({name: [bool(query(i)) for i in range(n)] for name, query in queries.items()})
+        return {name: np.zeros(n) for name in queries}
+
+    monkeypatch.setattr(timing, "time_alternately", ask)
+    basis = timing._computed(sp.csr_array(rows)) if stored else timing.basis_of(teacher.map, rows)
+    product = form.coef, form.intercept - student.threshold
     for target in range(5):
-        queries = timing._teacher(
-            teacher, lambda i: entries[i] if stored else (timing._ALL, rows[i]), [target] * len(rows)
-        )
-        for i in range(len(rows)):
-            assert queries["teacher"](i) == (predicted[i] == target)
-            assert queries["remark_2"](i) == teacher.is_class(rows[i], target)[0]
-
-
-@pytest.mark.usefixtures("_way")
-def test_the_compiled_student_decides_like_the_packed_one():
-    rng = np.random.default_rng(2)
-    rows = rng.standard_normal((30, 4))
-    student = PackedStudent(
-        LinearBasis(4), LinearForm(rng.standard_normal(4), 0.1, np.zeros(4), 0.0), 0.2, "a"
-    )
-    query = timing._student(student.form.coef, student.form.intercept, 0.2, lambda i: (timing._ALL, rows[i]))
-    assert [query(i) for i in range(30)] == student.decide(rows).tolist()
+        query_seconds(teacher, [target] * len(rows), basis, product, basis)
+        assert answers["teacher"] == (teacher.predict(rows) == target).tolist()
+        assert answers["remark_2"] == [teacher.is_class(row, target)[0] for row in rows]
+        assert answers["student"] == student.decide(rows).tolist()
 
 
 def test_every_repeat_runs_all_rows_of_one_query_and_then_of_the_next():
@@ -89,7 +84,10 @@ def test_a_student_on_few_landmarks_is_faster_than_a_teacher_on_many():
         return RbfBasis(np.zeros(200), np.full(200, 0.05), 0.05 * rng.standard_normal((p, 200)))
 
     teacher = PackedTeacher(basis(2000), rng.standard_normal((8, 2000)), np.zeros(8), tuple("abcdefgh"))
-    student = PackedStudent(basis(10), LinearForm(rng.standard_normal(10), 0.0, np.zeros(10), 0.0), 0.0, "c")
-    found = measure_against_teacher(teacher, student, rng.standard_normal((20, 200)), seed=0)
+    rows = rng.standard_normal((20, 200))
+    own = basis(10)
+    product = rng.standard_normal(10), 0.0
+    bases = [basis_of(one, rows) for one in (teacher.map, own)]
+    found = query_seconds(teacher, [2] * 20, bases[0], product, bases[1])
     assert set(found) == {"teacher", "remark_2", "student"}
     assert found["student"] < 0.5 * found["teacher"]

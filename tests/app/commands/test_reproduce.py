@@ -21,13 +21,13 @@ def test_an_unknown_part_is_wrong_usage(run, tmp_path: Path):
     shown = run("reproduce", "--data", str(tmp_path), "--parts", "protocol,figures")
     assert shown.exit_code == 2
     assert "figures" in shown.stderr
-    assert "protocol, probabilities, sparse, compact" in shown.stderr
+    assert "protocol, probabilities, compact" in shown.stderr
 
 
 def test_the_help_tells_the_parts(run):
     shown = run("reproduce", "--help")
     assert shown.exit_code == 0
-    for word in ("--parts", "protocol", "probabilities", "sparse", "compact", "--report-only", "Examples"):
+    for word in ("--parts", "protocol", "probabilities", "compact", "--report-only", "Examples"):
         assert word in shown.stdout
 
 
@@ -48,10 +48,10 @@ def test_a_missing_data_set_is_told(run, tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-def test_fetching_needs_a_folder_to_put_the_sets_in(run, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_folder_of_data_the_option_is_told(run, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("matplotlib")
     monkeypatch.delenv("STMS_DATA", raising=False)
-    shown = run("reproduce", "--fetch")
+    shown = run("reproduce")
     assert shown.exit_code == 1
     assert "--data" in shown.stderr
 
@@ -71,7 +71,7 @@ def test_a_report_of_what_is_there_needs_no_data(run, tmp_path: Path):
     found = json.loads((out / "reproduction.json").read_text())
     assert "vowel" not in found
     assert found["about"]["command"].startswith("stms")
-    assert "reproduction.html" in shown.stdout
+    assert "figures.md" in shown.stdout
 
 
 def test_the_command_makes_results_and_tells_how_far_it_is(run, tmp_path: Path, monkeypatch):

@@ -290,6 +290,21 @@ class TestSparseRows:
 
         assert score == pytest.approx(packed.score([5.0, 0.0, 3.0]))
 
+    def test_a_sparse_row_on_linear_features_reads_the_coefficients_of_its_columns_only(self):
+        coef = np.full(500, np.nan)
+        columns, values = np.array([3, 77, 410]), np.array([1.0, -2.0, 0.5])
+        coef[columns] = [0.5, 1.0, 4.0]
+        packed = PackedStudent(
+            LinearBasis(500), LinearForm(np.zeros(500), 0.25, np.zeros(500), 0.0), 0.0, "a"
+        )
+        object.__setattr__(packed.form, "coef", coef)
+
+        (score,) = packed.scores_sparse(columns, values)
+
+        assert score == 0.5 - 2.0 + 2.0 + 0.25
+        # The row written out does reach the others, as 0 times NaN is NaN: the check is effective.
+        assert np.isnan(np.bincount(columns, values, 500) @ coef)
+
     @pytest.mark.parametrize("kind", list(MAPS))
     def test_empty_rows_and_no_rows_are_fine(self, kind):
         packed = student(MAPS[kind])
