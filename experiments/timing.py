@@ -34,7 +34,7 @@ def measure_inference(preparation: Preparation, test: LabelledData, *, seed: int
     and classes.
     """
     teacher, X = preparation.packed_teacher(), some_rows(test.X, seed)
-    targets = [int(code) for code in np.random.default_rng(seed).integers(0, test.K, X.shape[0])]
+    targets = np.random.default_rng([seed, 1]).integers(0, test.K, X.shape[0]).tolist()
     rows = dense(X)
     evaluated = [teacher.is_class(row, target)[1] for row, target in zip(rows, targets, strict=True)]
     stored = sp.issparse(X) and teacher.map.kind == "linear"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from core.data.dataset import LabelledData
 from core.packed import LinearBasis, LinearForm, PackedStudent, PackedTeacher, RbfBasis
 from experiments import timing
-from experiments.timing import basis_of, query_seconds, time_alternately
+from experiments.timing import basis_of, measure_inference, query_seconds, time_alternately
 
 KERNELS = ("_score", "_argmax", "_is_largest")
 
@@ -56,6 +58,17 @@ def test_teacher_remark_2_and_student_answer_like_the_packed_ones(
         assert answers["teacher"] == (teacher.predict(rows) == target).tolist()
         assert answers["remark_2"] == [teacher.is_class(row, target)[0] for row in rows]
         assert answers["student"] == student.decide(rows).tolist()
+
+
+def test_the_classes_that_are_asked_for_do_not_depend_on_the_order_of_the_rows():
+    """A yes costs all scores, so a target that followed the row's own class would cost all of them."""
+    K, n = 20, 400
+    labels = np.repeat(np.arange(K), n // K)
+    teacher = PackedTeacher(LinearBasis(K), np.eye(K), np.zeros(K), tuple(map(str, range(K))))
+    test = LabelledData.from_arrays(np.eye(K)[labels], labels)
+    found = measure_inference(SimpleNamespace(packed_teacher=lambda: teacher), test, seed=0)  # type: ignore[arg-type]
+    assert 2.0 < found["classes_evaluated"] < 10.0
+    assert set(found["seconds_per_query"]) == set(found["seconds_for_scoring"])
 
 
 def test_every_repeat_runs_all_rows_of_one_query_and_then_of_the_next():
