@@ -65,7 +65,7 @@ bench-serve: $(VENV)/.dev ## the server against a bare handler, FastAPI and MLSe
 bench-cluster: $(VENV)/.dev ## two workers against one, job overhead, 10 000 classes, queries beside training (needs PostgreSQL)
 	$(BIN)/python -m benchmarks.cluster
 
-chaos: $(VENV)/.dev ## the whole service under 280 faults of 20 kinds, then an audit; some 20 minutes (needs PostgreSQL, best as root)
+chaos: $(VENV)/.dev ## the whole service under 280 faults of 21 kinds, then an audit; some 20 minutes (needs PostgreSQL, best as root)
 	$(BIN)/python -m benchmarks.chaos
 
 bench-tuning: $(VENV)/.dev ## the paper's tuning protocol, exhaustive and by successive halving
