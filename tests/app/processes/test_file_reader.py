@@ -101,7 +101,7 @@ def test_a_data_set_is_read_as_in_this_process(reader: FileReader, tmp_path: Pat
 def test_a_head_is_read_as_in_this_process(reader: FileReader, tmp_path: Path):
     source, files = tmp_path / "head.npz", [tmp_path / "weights", tmp_path / "labels"]
     np.savez(source, weights=np.eye(2, dtype=np.float32), labels=["a", "犬"])
-    order = HeadOrder(str(source), *map(str, files), "head", 10, 10, 10, 1000)
+    order = HeadOrder(str(source), str(files[0]), str(files[1]), "head", 10, 10, 10, 1000)
     expected, contents = read_head(order), [file.read_bytes() for file in files]
     assert reader.read(order, HeadContent, never) == expected
     assert [file.read_bytes() for file in files] == contents

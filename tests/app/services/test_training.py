@@ -176,7 +176,7 @@ def test_concurrent_requests_with_one_idempotency_key_create_one_job(store, queu
 
 def test_an_unknown_data_set_is_not_found(store, queue):
     with pytest.raises(NotFound) as missing:
-        submit(store, queue, Dataset("ds_0", *([""] * 3), 0, "", 0, 0, 0, (), {}, 0.0, ""))
+        submit(store, queue, Dataset("ds_0", "", "", "", 0, "", 0, 0, 0, (), {}, 0.0, ""))
     assert missing.value.reason == "dataset_not_found"
 
 

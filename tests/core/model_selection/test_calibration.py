@@ -85,7 +85,8 @@ def test_isotonic_answers_as_scikit_learns():
 
 @pytest.mark.parametrize("kind", ["sigmoid", "isotonic"])
 def test_a_calibration_is_closer_to_the_truth_than_the_share_of_the_class(kind):
-    fit = fit_calibration(*drawn(2000, seed=1), kind)
+    truth, scores = drawn(2000, seed=1)
+    fit = fit_calibration(truth, scores, kind)
     truth, scores = drawn(2000, seed=2)
     found = reliability(truth, fit.probabilities(scores))
     assert found.brier < 0.6 * found.base_brier

@@ -337,8 +337,8 @@ def test_a_job_fails_once(service):
 @pytest.mark.parametrize(
     "last",
     [
-        lambda *a: steps.fail_job(*a, "x", "y"),
-        lambda *a: finish_job(*a, None, None, None),
+        lambda uow, job, attempt: steps.fail_job(uow, job, attempt, "x", "y"),
+        lambda uow, job, attempt: finish_job(uow, job, attempt, None, None, None),
         steps.settle_cancelled,
     ],
 )
