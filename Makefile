@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STMS   := $(BIN)/stms
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-serve bench-cluster chaos hostile safety digests sbom
+.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-defaults bench-serve bench-cluster chaos hostile safety digests sbom
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ bench-tuning: $(VENV)/.dev ## the paper's tuning protocol, exhaustive and by suc
 
 bench-rejections: $(VENV)/.dev ## students with 1 to 8 rejections on linear features, beside gSVM and the teacher
 	$(BIN)/python -m benchmarks.rejections
+
+bench-defaults: $(VENV)/.dev ## jobs with default hyper-parameters against scikit-learn on thirds of training parts
+	$(BIN)/python -m benchmarks.defaults
 
 bench-train: $(VENV)/.dev ## training against LIBLINEAR, LinearSVC and CVXPY; time in n; peak memory
 	$(BIN)/python -m benchmarks.training

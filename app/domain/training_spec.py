@@ -22,6 +22,7 @@ from core.students.base import StudentSpec
 from core.students.compact import Compact as CompactSpec
 from core.students.gated import GSVM
 from core.students.grid import Grid
+from core.students.polytope import Polytope
 from core.teachers.base import TeacherSpec
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
@@ -168,6 +169,9 @@ class EvaluationParameters(SpecModel):
         return self
 
 
+_AUTOMATIC_PIECES = 8
+_AUTOMATIC_FOLDS = 3
+
 _LINEAR_FEATURES: dict[str, Any] = {"properties": {"features": {"properties": {"kind": {"const": "linear"}}}}}
 _NO_HEAD: dict[str, Any] = {"properties": {"teacher": _absent("model")}}
 _BASELINES: dict[str, Any] = {
@@ -194,6 +198,11 @@ class TrainingSpec(SpecModel):
     compact: Compact | None = Field(
         None,
         description="null: students on the teacher's features; {}: compact students, 100 landmarks each.",
+    )
+    automatic: bool = Field(
+        False,
+        description="Choose features and C by the training part, and take calibrated students of 8 rejections"
+        " unless student, calibration and threshold are given.",
     )
     tuning: Tuning | None = Field(
         None, description="null: train at the given hyper-parameters; {}: search the paper's grid by halving."
@@ -237,11 +246,30 @@ class TrainingSpec(SpecModel):
         return (served, *(_alike(full, STUDENTS[name]) for name in others))
 
     @model_validator(mode="after")
+    def _automatic_choices(self) -> TrainingSpec:
+        if not self.automatic:
+            return self
+        if self.teacher.model is not None:
+            raise ValueError("automatic chooses the features, and those of teacher.model are given")
+        given = self.model_fields_set
+        left_open: dict[str, Any] = {
+            "student": Polytope(pieces=_AUTOMATIC_PIECES),
+            "calibration": CalibrationParameters(kind="sigmoid"),
+            "threshold": ThresholdParameters(folds=_AUTOMATIC_FOLDS),
+        }
+        return self._settled({name: value for name, value in left_open.items() if name not in given})
+
+    def _settled(self, values: dict[str, Any]) -> TrainingSpec:
+        """Fields that follow from others, set by a validator: the model is frozen for its users only."""
+        for name, value in values.items():
+            self.__dict__[name] = value
+        return self
+
+    @model_validator(mode="after")
     def _guard_of_what_is_left_open(self) -> TrainingSpec:
         if self.guard.kind is None:
             kind = "check" if "student" in self.model_fields_set else "repair"
-            # The model is frozen for its users, not yet for its own validation.
-            object.__setattr__(self, "guard", self.guard.model_copy(update={"kind": kind}))
+            return self._settled({"guard": self.guard.model_copy(update={"kind": kind})})
         return self
 
     @model_validator(mode="after")

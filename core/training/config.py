@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 from core.errors import Fault, InvalidProblem
 from core.features.spec import FeatureSpec
@@ -16,8 +16,11 @@ from core.teachers.base import TeacherSpec
 from core.teachers.ssvm import SSVM
 
 if TYPE_CHECKING:
+    from core.model_selection.quick_choice import QuickChoice
     from core.packed.calibration import Calibration
     from core.types import BoolArray, FloatArray
+
+S = TypeVar("S", bound=TeacherSpec | StudentSpec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,13 @@ class TrainingConfig:
     features: FeatureSpec = field(default_factory=FeatureSpec)
     teacher: TeacherSpec = field(default_factory=SSVM)
     students: tuple[StudentSpec, ...] = (GSVM(),)
+    automatic: Annotated[
+        bool,
+        Doc(
+            "Choose kind, scaling and width of the features, and C of teacher and students, by leave-one-out"
+            " least squares on some 800 training rows; what is given for these is ignored."
+        ),
+    ] = False
     tuning: TuningSpec | None = None
     threshold: Annotated[
         ThresholdRule, Doc("0 as in the paper, or chosen on held-out folds for this metric.")
@@ -73,6 +83,13 @@ class TrainingConfig:
             if spec.name == name:
                 return spec
         raise InvalidProblem(Fault("method", "unknown_choice", f"the run has no student {name!r}"))
+
+    def with_choice(self, choice: QuickChoice, n: int) -> TrainingConfig:
+        """The same with the features and the loss weights that were chosen for n training rows."""
+        C = choice.C_per_row * n
+        students = tuple(_with_loss_weight(spec, C) for spec in self.students)
+        teacher = _with_loss_weight(self.teacher, C)
+        return replace(self, features=choice.features, teacher=teacher, students=students)
 
     @property
     def wants_held_out(self) -> bool:
@@ -126,3 +143,9 @@ class TrainingConfig:
             "folds": int(self.n_folds) if self.needs_all_folds else 0,
             **({"guard": True} if self.needs_folds and not self.needs_all_folds else {}),
         }
+
+
+def _with_loss_weight(spec: S, C: float) -> S:
+    """The specification with this C, if it has one."""
+    changed: S = replace(spec, C=C) if hasattr(spec, "C") else spec  # type: ignore[type-var]
+    return changed

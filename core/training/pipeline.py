@@ -109,6 +109,7 @@ def train(
     config = TrainingConfig() if config is None else config
     targets = _targets(data.classes, classes)
     preparation = prepare(data, config, run)
+    config = preparation.config
     started = time.perf_counter()
     trained = _train_all(preparation, targets, run)
     seconds = {**preparation.seconds, "students": time.perf_counter() - started}

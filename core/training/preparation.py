@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import msgspec
@@ -20,7 +20,9 @@ from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.features.choice import FeatureChoice, choose_features
 from core.features.examples import Examples
 from core.features.maps import FeatureMap, feature_map_from_bytes, fit_feature_map
+from core.features.spec import FeatureSpec
 from core.model_selection.folds import Folds, TunedTeacher, fold_assignment, refuse_lone_rows, tune_teacher
+from core.model_selection.quick_choice import QuickChoice, choose_quickly
 from core.packed import PackedTeacher
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take_array
 from core.run import Run
@@ -47,6 +49,7 @@ class Preparation:
     task: the training rows, raw and mapped, with their class codes. classes: K names. teacher: of all rows.
     scores: S, (n, K). ranks: the two largest of each row. config: what it was made with.
     data_digest: SHA-256 of the data. seconds: wall time by stage.
+    choice: features and C, where the configuration left them open; ``config`` has them already.
     fold_teachers: one per fold, fitted to the rows of the other folds; none unless the configuration needs
         held-out scores.
     """
@@ -60,6 +63,7 @@ class Preparation:
     data_digest: str
     seconds: dict[str, float]
     fold_teachers: tuple[Teacher, ...] = ()
+    choice: QuickChoice | None = None
 
     @property
     def examples(self) -> Examples:
@@ -109,9 +113,9 @@ class Preparation:
         )
 
     @property
-    def feature_choice(self) -> FeatureChoice:
+    def feature_choice(self) -> FeatureChoice | QuickChoice:
         """Which feature map was fitted, and why if the configuration left it open."""
-        return choose_features(self.config.features, self.examples.X)
+        return self.choice or choose_features(self.config.features, self.examples.X)
 
     @property
     def teacher_cost(self) -> int:
@@ -158,6 +162,7 @@ class Preparation:
             "recipe": self.config.recipe(),
             "data": self.data_digest,
             "summary": None if summary is None else replace(summary, seconds=0.0).as_dict(),
+            **({} if self.choice is None else {"choice": asdict(self.choice)}),
         }
         arrays = {"feature_map": np.frombuffer(self.feature_map.to_bytes(), dtype=np.uint8)}
         for prefix, teacher in (("teacher", self.teacher), *_numbered(self.fold_teachers)):
@@ -189,6 +194,9 @@ class Preparation:
         if header.get("data") != digest:
             message = "the stored preparation was made from other data"
             raise InvalidProblem(Fault("data", "other_data", message))
+        choice = _stored_choice(header) if config.automatic else None
+        if choice is not None:
+            config = config.with_choice(choice, data.n)
         if header.get("recipe") != config.recipe():
             message = "the stored preparation was made with other features, teacher, folds or seed"
             raise InvalidProblem(Fault("config", "other_config", message))
@@ -204,7 +212,7 @@ class Preparation:
         with one_blas_thread():
             task = _task(data, feature_map, config, stages)
             restored = _with_scores(task, data.classes, teacher, config, digest, stages)
-        return replace(restored, fold_teachers=fold_teachers)
+        return replace(restored, fold_teachers=fold_teachers, choice=choice)
 
 
 def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run = Run()) -> Preparation:
@@ -225,6 +233,11 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
     if sp.issparse(data.X) and any("dense" in spec.needs for spec in config.students):
         names = ", ".join(spec.name for spec in config.students if "dense" in spec.needs)
         raise InvalidProblem(Fault("X", "sparse", f"students of kind {names} need dense rows"))
+    choice = None
+    if config.automatic:
+        stages.begin("choice", 1)
+        choice = choose_quickly(config.features, data.X, data.y, data.K, run)
+        config = config.with_choice(choice, data.n)
     with one_blas_thread():
         stages.begin("features", data.n)
         task = _task(data, fit_feature_map(data.X, config.features, config.seed), config, stages)
@@ -236,6 +249,7 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
             )
             raise InvalidProblem(Fault("teacher", "no_gate", message))
         made = _with_scores(task, data.classes, teacher, config, data_digest(data), stages)
+        made = replace(made, choice=choice)
         if not config.needs_folds:
             return made
         stages.begin("tuning_teacher", _n_folds(config, data.n))
@@ -311,6 +325,14 @@ def _transform(feature_map: FeatureMap, X: Matrix, stages: Stages) -> Matrix:
         features[start:stop] = feature_map.transform(X[start:stop])
         stages.run.report("features", stop, n)
     return features
+
+
+def _stored_choice(header: Header) -> QuickChoice:
+    try:
+        values = dict(header["choice"])
+        return QuickChoice(FeatureSpec(**values.pop("features")), **values)
+    except (KeyError, TypeError, InvalidProblem) as error:
+        raise InvalidPackage(f"The preparation has an unusable choice of features: {error}") from error
 
 
 def _summary(header: Header) -> Summary | None:

@@ -41,6 +41,7 @@ def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingCon
         features=spec.features,
         teacher=teacher.spec if teacher.model is None else ImportedHead(teacher.model, head),
         students=spec.students,
+        automatic=spec.automatic,
         tuning=spec.tuning,
         threshold=spec.threshold.rule,
         budget=spec.threshold.max_false_positive_rate,
@@ -137,7 +138,7 @@ class TrainingSession:
         """Fit features and teacher. head: an imported teacher, which is not fitted. Raises InvalidProblem."""
         config = config_of(spec, head)
         made = prepare(parts[0], config, Run(n_threads=n_threads, progress=progress))
-        return cls._of(config, parts, made)
+        return cls._of(parts, made)
 
     @classmethod
     def restored(
@@ -150,17 +151,17 @@ class TrainingSession:
         """Recompute features and scores from a stored preparation. Raises InvalidProblem, InvalidPackage."""
         config = config_of(spec)
         made = Preparation.from_bytes(stored, parts[0], config, Run(progress=progress))
-        return cls._of(config, parts, made)
+        return cls._of(parts, made)
 
     @classmethod
     def _of(
         cls,
-        config: TrainingConfig,
         parts: tuple[LabelledData, LabelledData | None],
         preparation: Preparation,
     ) -> TrainingSession:
         data, test = parts
-        return cls(config, data, preparation, None if test is None else Evaluator.of(preparation, test))
+        evaluator = None if test is None else Evaluator.of(preparation, test)
+        return cls(preparation.config, data, preparation, evaluator)
 
     def teacher_report(self, targets: Sequence[int]) -> Json:
         """Summary of the teacher's fit and its metrics as a binary classifier of each target; JSON-ready."""

@@ -185,3 +185,18 @@ def test_a_stored_specification_keeps_its_guard_and_one_from_before_has_none() -
     assert TrainingSpec.of_stored(stored) == TrainingSpec()
     del stored["guard"]
     assert TrainingSpec.of_stored(stored).guard.kind == "off"
+
+
+def test_automatic_settles_what_was_left_open_and_keeps_what_was_given() -> None:
+    spec = TrainingSpec.model_validate({"automatic": True})
+    assert (spec.student.name, spec.student.params()["pieces"]) == ("polytope", 8)
+    assert (spec.calibration.kind, spec.threshold.folds, spec.guard.kind) == ("sigmoid", 3, "repair")
+    given = {"automatic": True, "student": {"method": "gsvm"}, "threshold": {"rule": "f1"}}
+    spec = TrainingSpec.model_validate(given)
+    assert (spec.student.name, spec.threshold.rule, spec.threshold.folds) == ("gsvm", "f1", 5)
+    assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
+
+
+def test_automatic_is_refused_beside_an_imported_head() -> None:
+    with pytest.raises(ValidationError, match="automatic chooses the features"):
+        TrainingSpec.model_validate({"automatic": True, "teacher": {"model": "faces@1"}})

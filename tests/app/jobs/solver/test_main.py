@@ -176,6 +176,22 @@ def test_tuned_students_are_those_of_core_and_carry_their_trace(conversation, sq
         assert metrics["calibration"] == "isotonic"
 
 
+def test_what_a_job_chose_is_told_and_taken_up_by_the_next_solver(conversation, sqlite_store):
+    choices = {"automatic": True, "evaluation": {"test_fraction": 0.3}}
+    spec = TrainingSpec.model_validate(choices).model_dump(mode="json")
+    train_one = {"type": "train", "students": [[1, "polytope"]]}
+    _, prepared, *answers = conversation(PREPARE, train_one, spec=spec)
+    chosen = prepared.header["features"]
+    assert (chosen["kind"], chosen["C_per_row"] > 0.0) == ("kernel", True)
+    with sqlite_store.begin() as uow:
+        digest, _ = uow.blobs.put([prepared.blobs[0]])
+    later = conversation({"type": "restore", "preparation_digest": digest}, train_one, spec=spec)
+    one, other = (student(messages)[1, "polytope"] for messages in (answers, later))
+    assert one.blobs == other.blobs
+    assert one.header["metrics"]["guard"]["teacher_f1"] > 0.8
+    assert PackedStudent.from_bytes(one.blobs[0]).calibration.kind == "sigmoid"
+
+
 def test_the_grids_are_those_of_core():
     for name in ("paper", "open"):
         spec = TrainingSpec.model_validate({"tuning": {"grid": name, "metric": "auc", "folds": 7}})

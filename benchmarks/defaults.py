@@ -1,0 +1,222 @@
+"""Jobs with default hyper-parameters over HTTP, against SVC(C=10, gamma="scale") and LogisticRegression.
+
+    python -m benchmarks.defaults [--sets NAME …] [--rows N] [--default JSON] [--second JSON]
+
+Both of scikit-learn are trained one class against the rest: the SVC on the columns as they are, the logistic
+regression on standardised ones. Of each set, two thirds of the training part are learnt from and the last
+third is measured; FINAL=1 in the environment learns from the whole training part and measures the test part.
+Sets are read from $STMS_DATA or ../shared/data, and four are scikit-learn's own, which have no test part.
+
+``--default``: hyper-parameters of the first job, ``{}`` unless given. ``--second``: those of a second job, a
+single option that a user would try next. ``--rows``: at most so many rows of a set.
+
+F, AUC and Brier score are means over the classes, in percent. The last line is a JSON object: ``sets``, the
+number of them; ``worst_f1_vs_best`` and ``mean_f1_vs_best``, mean F of the first job minus that of the better
+of the two; ``second_mean_f1_gain`` and ``second_worst_f1_gain``, mean F of the second job minus that of the
+first, null without one; and every figure by set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score, roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+from sklearn.svm import SVC
+
+from app.commands.datasets import send_file
+from app.commands.demo.temporary_server import sigterm_as_exit, temporary_server
+from app.commands.job_progress import follow, job_path
+from app.commands.remote import RemoteServer, connect
+
+Json = dict[str, Any]
+BUILT_IN = {"iris": load_iris, "wine": load_wine, "breast_cancer": load_breast_cancer, "digits": load_digits}
+SETS = (
+    *BUILT_IN,
+    *("vowel", "yeast", "segment", "satimage", "dna", "mfeat", "scene15", "cwru_lupi", "protein_val_part"),
+    *("reuters_r8", "ohsumed23", "usps", "pendigits", "letter", "news20_bydate", "shuttle", "mnist"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """Rows to learn from and rows to measure on, dense or CSR, with their classes."""
+
+    X: Any
+    y: Any
+    X_test: Any
+    y_test: Any
+
+    @property
+    def classes(self) -> list[Any]:
+        """Those with rows to learn from and rows to measure on."""
+        return [label for label in np.unique(self.y) if (self.y_test == label).any()]
+
+    def write(self, path: Path) -> None:
+        """As a file to upload."""
+        arrays: Json = {"y_train": self.y, "y_test": self.y_test}
+        for name, X in (("X_train", self.X), ("X_test", self.X_test)):
+            if isinstance(X, np.ndarray):
+                arrays[name] = X
+            else:
+                arrays |= {f"{name}_{part}": getattr(X, part) for part in ("data", "indices", "indptr")}
+                arrays[f"{name}_shape"] = np.array(X.shape)
+        np.savez(path, **arrays)
+
+
+def read_part(arrays: Any, part: str) -> tuple[Any, Any]:
+    """Rows and labels of the part ``"train"`` or ``"test"``."""
+    name = f"X_{part}"
+    if name in arrays:
+        return arrays[name], arrays[f"y_{part}"]
+    parts = tuple(arrays[f"{name}_{one}"] for one in ("data", "indices", "indptr"))
+    return sp.csr_array(parts, shape=tuple(arrays[f"{name}_shape"])), arrays[f"y_{part}"]
+
+
+def read(name: str, folder: Path, rows: int | None, *, final: bool) -> Split | None:
+    """One set; None if there is no file, or no test part where it is asked for."""
+    path = folder / f"{name}.npz"
+    if name in BUILT_IN:
+        if final:
+            return None
+        X, y = BUILT_IN[name](return_X_y=True)
+    elif path.is_file():
+        with np.load(path, allow_pickle=False) as arrays:
+            X, y = read_part(arrays, "train")
+            if final:
+                return Split(X, y, *read_part(arrays, "test"))
+    else:
+        return None
+    order = np.random.default_rng(1).permutation(len(y))[:rows]
+    learnt, measured = np.split(order, [2 * len(order) // 3])
+    labels, counts = np.unique(y[learnt], return_counts=True)
+    known = labels[counts >= 2]
+    learnt, measured = (some[np.isin(y[some], known)] for some in (learnt, measured))
+    return Split(X[learnt], y[learnt], X[measured], y[measured])
+
+
+def scikit_learn(kind: str, split: Split) -> Json:
+    """Mean F, AUC and Brier score of one classifier of scikit-learn a class, and seconds for all."""
+    started = time.monotonic()
+    f1, auc, brier = [], [], []
+    for label in split.classes:
+        if kind == "svc":
+            model: Any = SVC(C=10, gamma="scale")
+        else:
+            scaler = StandardScaler() if isinstance(split.X, np.ndarray) else MaxAbsScaler()
+            model = make_pipeline(scaler, LogisticRegression(max_iter=1000))
+        model.fit(split.X, split.y == label)
+        scores, truth = model.decision_function(split.X_test), split.y_test == label
+        f1.append(f1_score(truth, scores > 0.0, zero_division=0.0))
+        auc.append(roc_auc_score(truth, scores))
+        if kind != "svc":
+            brier.append(np.mean((model.predict_proba(split.X_test)[:, 1] - truth) ** 2))
+    return figures(f1, auc, brier, time.monotonic() - started)
+
+
+def figures(f1: Sequence[float], auc: Sequence[float], brier: Sequence[float], seconds: float) -> Json:
+    """Means in percent. ``brier`` is null without any."""
+    percent = {"f1": f1, "auc": auc, "brier": brier}
+    means = {
+        name: round(100 * float(np.mean(values)), 2) if values else None for name, values in percent.items()
+    }
+    return {**means, "seconds": round(seconds, 1)}
+
+
+def job(client: RemoteServer, dataset: str, name: str, hyperparameters: Json, classes: Sequence[str]) -> Json:
+    """Train by a job and return the mean figures of its students of some classes."""
+    started = time.monotonic()
+    body = {"dataset_id": dataset, "model": name, "hyperparameters": hyperparameters}
+    ended = follow(client, client.post("/v1/training-jobs", body)["id"], quiet=True)
+    seconds = time.monotonic() - started
+    rows = client.pages(f"{job_path(ended['id'])}/students", limit=1000)
+    measured = [row["metrics"] for row in rows if row["method"] != "teacher" and row["label"] in set(classes)]
+    values = {
+        score: [row[score] for row in measured if row.get(score) is not None]
+        for score in ("f1", "auc", "brier")
+    }
+    result = figures(values["f1"], values["auc"], values["brier"], seconds)
+    chosen = ended["provenance"].get("features")
+    return {**result, "state": ended["state"], "warnings": len(ended["warnings"]), "features": chosen}
+
+
+def measure(
+    client: RemoteServer, name: str, split: Split, options: dict[str, Json], folder: Path
+) -> dict[str, Json]:
+    """Every method on one set."""
+    path = folder / f"{name}.npz"
+    split.write(path)
+    dataset = send_file(client, path)["id"]
+    classes = [str(label) for label in split.classes]
+    found = {kind: scikit_learn(kind, split) for kind in ("svc", "logistic")}
+    for option, hyperparameters in options.items():
+        found[option] = job(client, dataset, name.replace("_", "-"), hyperparameters, classes)
+    return found
+
+
+def summary(found: dict[str, dict[str, Json]]) -> Json:
+    """The content of the last line but for the figures by set."""
+    gains = [one["default"]["f1"] - max(one["svc"]["f1"], one["logistic"]["f1"]) for one in found.values()]
+    second = [one["second"]["f1"] - one["default"]["f1"] for one in found.values() if "second" in one]
+    return {
+        "sets": len(found),
+        "worst_f1_vs_best": round(min(gains), 2),
+        "mean_f1_vs_best": round(float(np.mean(gains)), 2),
+        "second_mean_f1_gain": round(float(np.mean(second)), 2) if second else None,
+        "second_worst_f1_gain": round(min(second), 2) if second else None,
+    }
+
+
+def splits(names: Sequence[str], folder: Path, rows: int | None) -> Iterator[tuple[str, Split]]:
+    """The sets that are there; the others are named on standard error."""
+    for name in names:
+        split = read(name, folder, rows, final=os.environ.get("FINAL") == "1")
+        if split is None:
+            print(f"{name} is left out: there is no such part in {folder}", file=sys.stderr)
+        else:
+            yield name, split
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code: 0 when at least one set was measured."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("STMS_DATA", "../shared/data")))
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--rows", type=int, default=None)
+    parser.add_argument("--default", type=json.loads, default={})
+    parser.add_argument("--second", type=json.loads, default=None)
+    given = parser.parse_args(arguments)
+    options = {"default": given.default, **({} if given.second is None else {"second": given.second})}
+    found: dict[str, dict[str, Json]] = {}
+    with (
+        sigterm_as_exit(),
+        tempfile.TemporaryDirectory(prefix="stms-bench-") as folder,
+        temporary_server(Path(folder)) as server,
+        connect(server.address, server.key) as client,
+    ):
+        for name, split in splits(given.sets, given.data, given.rows):
+            found[name] = measure(client, name, split, options, Path(folder))
+            shown = "  ".join(f"{kind} {one['f1']}" for kind, one in found[name].items())
+            print(f"{name:18} F: {shown}  job {found[name]['default']['seconds']} s", flush=True)
+    if not found:
+        return 1
+    print(json.dumps({**summary(found), "by_set": found}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

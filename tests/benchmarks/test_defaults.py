@@ -1,0 +1,49 @@
+"""The benchmark of the defaults: its parts without a server."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from benchmarks.defaults import Split, read, scikit_learn, summary
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_no_test_part_is_read_unless_asked_for(tmp_path, sparse):
+    X = np.arange(60.0).reshape(30, 2)
+    y = np.arange(30) % 3
+    train, test = Split(X, y, X[:1], y[:1]), Split(X, y, X[:6] + 100.0, y[:6])
+    whole = Split(train.X, train.y, test.X_test, test.y_test)
+    if sparse:
+        whole = Split(sp.csr_array(X), y, sp.csr_array(test.X_test), test.y_test)
+    whole.write(tmp_path / "some.npz")
+    third = read("some", tmp_path, None, final=False)
+    assert (third.X.shape[0], third.X_test.shape[0]) == (20, 10)
+    assert third.X_test.max() < 100.0
+    assert read("some", tmp_path, None, final=True).X_test.min() >= 0.0
+    assert read("some", tmp_path, None, final=True).X_test.shape == (6, 2)
+    assert read("none", tmp_path, None, final=False) is None
+    assert read("iris", tmp_path, None, final=True) is None
+
+
+def test_both_classifiers_are_measured_one_class_against_the_rest(tmp_path):
+    split = read("iris", tmp_path, None, final=False)
+    svc, logistic = (scikit_learn(kind, split) for kind in ("svc", "logistic"))
+    assert 90.0 < svc["f1"] <= 100.0
+    assert svc["brier"] is None
+    assert 0.0 < logistic["brier"] < 20.0
+
+
+def test_the_summary_compares_with_the_better_of_the_two():
+    found = {
+        "a": {"svc": {"f1": 90.0}, "logistic": {"f1": 80.0}, "default": {"f1": 91.0}, "second": {"f1": 92.0}},
+        "b": {"svc": {"f1": 70.0}, "logistic": {"f1": 80.0}, "default": {"f1": 79.0}, "second": {"f1": 79.5}},
+    }
+    assert summary(found) == {
+        "sets": 2,
+        "worst_f1_vs_best": -1.0,
+        "mean_f1_vs_best": 0.0,
+        "second_mean_f1_gain": 0.75,
+        "second_worst_f1_gain": 0.5,
+    }

@@ -1,0 +1,112 @@
+"""Feature map and C from the training rows: closed forms against refits, and the choice on known data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from core.data.dataset import LabelledData
+from core.errors import Cancelled, InvalidPackage
+from core.features.spec import FeatureSpec
+from core.model_selection import quick_choice
+from core.model_selection.quick_choice import ROWS, _best_ridge, _mean_f1, choose_quickly, comparison_rows
+from core.packed.codec import decode, encode
+from core.run import Run
+from core.students.polytope import Polytope
+from core.training.config import TrainingConfig
+from core.training.pipeline import Preparation, prepare, train
+
+AUTOMATIC = TrainingConfig(automatic=True, students=(Polytope(pieces=8),), guard="repair")
+
+
+def rings(n: int = 240) -> LabelledData:
+    """Three rings around each other, in columns of very different size: no plane separates them."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) % 3
+    angle, radius = rng.uniform(0, 2 * np.pi, n), 1.0 + 2.0 * labels + 0.2 * rng.normal(size=n)
+    X = np.column_stack([radius * np.cos(angle), 1000.0 * radius * np.sin(angle)])
+    return LabelledData.from_arrays(X, labels)
+
+
+def test_leave_one_out_predictions_are_those_of_refits():
+    rng = np.random.default_rng(1)
+    rows, labels = rng.normal(size=(30, 4)), np.arange(30) % 3
+    kernel = rows @ rows.T + 1.0
+    found, ridge = _best_ridge(kernel, labels, 3)
+    targets = np.where(labels[:, None] == np.arange(3), 1.0, -1.0)
+    predicted = np.empty(30, dtype=int)
+    for left_out in range(30):
+        kept = np.arange(30) != left_out
+        weights = np.linalg.solve(kernel[np.ix_(kept, kept)] + ridge * np.eye(29), targets[kept])
+        predicted[left_out] = (kernel[left_out, kept] @ weights).argmax()
+    assert found == pytest.approx(_mean_f1(labels, predicted, 3), abs=1e-12)
+
+
+def test_rows_that_planes_cannot_separate_get_a_scaled_kernel():
+    data = rings()
+    choice = choose_quickly(FeatureSpec(), data.X, data.y, data.K)
+    assert choice.features.kind == "kernel"
+    assert choice.features.scaling != "none"
+    assert choice.f1 > 0.95
+    assert "of 17 maps by leave-one-out least squares on 240 rows" in choice.reason
+    assert choice.as_dict()["gamma"] == choice.features.gamma
+
+
+@pytest.mark.parametrize("kind", ["sparse", "wide"])
+def test_sparse_and_wide_rows_get_linear_features(kind):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(60, 2100 if kind == "wide" else 40)) * (rng.random((60, 1)) < 0.9)
+    data = LabelledData.from_arrays(sp.csr_array(X) if kind == "sparse" else X, np.arange(60) % 2)
+    assert choose_quickly(FeatureSpec(), data.X, data.y, data.K).features.kind == "linear"
+
+
+def test_many_rows_get_landmarks_and_the_same_seed_the_same_choice(monkeypatch):
+    monkeypatch.setattr(quick_choice, "ROWS", 90)
+    data = rings(1100)
+    first, second = (choose_quickly(FeatureSpec(), data.X, data.y, data.K, Run(5)) for _ in range(2))
+    assert first == second
+    assert (first.features.kind, first.features.n_components, first.rows) == ("nystroem", 1000, 89)
+
+
+def test_rare_classes_are_compared_on_too():
+    labels = np.repeat([0, 1, 2], [20_000, 2_000, 7])
+    rows = comparison_rows(labels, 3, 0)
+    counts = np.bincount(labels[rows])
+    assert counts[2] == 7
+    assert counts[1] > 70
+    assert len(rows) <= ROWS + 10
+    assert (np.diff(rows) > 0).all()
+
+
+def test_a_job_that_chooses_says_what_and_is_taken_up_elsewhere():
+    data = rings()
+    made = prepare(data, AUTOMATIC)
+    again = Preparation.from_bytes(made.to_bytes(), data, AUTOMATIC)
+    assert again.choice == made.choice == made.feature_choice
+    assert again.config == made.config
+    assert made.config.features == made.choice.features
+    assert made.config.students[0].C == made.config.teacher.C == made.choice.C_per_row * data.n
+    np.testing.assert_array_equal(again.scores, made.scores)
+
+
+def test_a_preparation_without_its_choice_is_refused():
+    data = rings()
+    header, arrays = decode(prepare(data, AUTOMATIC).to_bytes(), "stms.preparation.2")
+    del header["choice"]
+    with pytest.raises(InvalidPackage, match="unusable choice"):
+        Preparation.from_bytes(encode(header, arrays), data, AUTOMATIC)
+
+
+def test_students_of_a_job_that_chooses_solve_the_rings_with_probabilities():
+    model = train(rings(), replace(AUTOMATIC, calibration="sigmoid", folds=3), test=rings(900))
+    assert model.evaluation.mean("polytope").f1 > 0.95
+    assert all(student.calibration is not None for student in model.students.values())
+
+
+def test_a_cancel_stops_the_choice():
+    data = rings()
+    with pytest.raises(Cancelled):
+        choose_quickly(FeatureSpec(), data.X, data.y, data.K, Run(should_cancel=lambda: True))
