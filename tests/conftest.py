@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from app.processes.file_reader import FileReader
 from app.settings import Settings
@@ -28,14 +29,20 @@ HEAVY = (
     "tests/benchmarks",
     "tests/app/jobs",
     "tests/app/processes",
+    "tests/app/commands",
+    "tests/app/serving/test_security_live.py",
+    "tests/app/serving/test_two_servers.py",
+    "tests/app/api/test_process.py",
+    "tests/core/estimators",
+    "tests/core/training",
+    "tests/test_house.py",
 )
-"""Folders whose files take longest. They start first, so that no process works alone on one at the end."""
+"""Folders and files that take longest. They start first, so that no process works alone on one at the end."""
 ON_BOTH_DATABASES = (
     "tests/app/store/",
     "tests/e2e/test_main_job.py",
-    "tests/e2e/test_kill_and_cancel.py::test_a_killed_worker_loses_nothing",
 )
-"""What `make test` runs on PostgreSQL, too: the SQL itself, the main job, and a killed worker."""
+"""What `make test` runs on both: the SQL itself and the main job."""
 
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -44,12 +51,17 @@ _MEMORY_NEEDED = 4 * 1024**3
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Restore SIGINT, and put temporary folders into memory if there is room.
+    """Restore SIGINT, set up hypothesis, and put temporary folders into memory if there is room.
 
     A shell ignores SIGINT in jobs that it starts in the background, and an ignored signal is inherited:
     programs that tests start could not be interrupted by it. Every commit of SQLite waits for the disk, which
-    takes a third of the time of the tests of the service.
+    takes a third of the time of the tests of the service. Hypothesis tries the same examples in each run,
+    without a deadline: on a busy machine, an example of a millisecond may take half a second.
     """
+    settings.register_profile(
+        "tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     is_worker = hasattr(config, "workerinput")

@@ -188,7 +188,7 @@ def is_in(name: str, packages: set[str]) -> bool:
 
 def in_a_new_process(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=170, check=False
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=500, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -55,7 +55,7 @@ from benchmarks.postgres import NoPostgres, Postgres, Shutdown, postgres
 from benchmarks.power_states import Loss
 
 
-def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 300.0) -> Any:
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:
@@ -415,7 +415,7 @@ def test_a_proxy_forwards_stalls_and_resets():
 
         threading.Thread(target=echo, daemon=True).start()
         proxy = Proxy(listener.getsockname()[1])
-        with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as client:
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as client:
             client.sendall(b"one")
             assert client.recv(10) == b"one"
             proxy.stall()
@@ -436,7 +436,7 @@ def test_a_proxy_forwards_stalls_and_resets():
 def test_a_proxy_closes_one_side_when_the_other_is_reset():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         proxy = Proxy(listener.getsockname()[1])
-        with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as client:
             connection, _ = listener.accept()
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.close()

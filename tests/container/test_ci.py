@@ -43,7 +43,7 @@ def run(tree: Path, *arguments: str, lint: int = 0, test: int = 0) -> tuple[int,
         text=True,
         env=environ,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     return done.returncode, done.stdout.splitlines()
 

@@ -42,7 +42,7 @@ def test_an_unknown_name_is_an_attribute_error():
 def loaded_after(statement: str) -> set[str]:
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300, check=True
     )
     return set(done.stdout.split())
 

@@ -23,8 +23,8 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.model_selection import train_test_split
 
 STMS = Path(sys.executable).with_name("stms")
-START_SECONDS = 60.0
-JOB_SECONDS = 60.0
+START_SECONDS = 300.0
+JOB_SECONDS = 300.0
 ENDED = {"succeeded", "partially_succeeded", "failed", "cancelled"}
 LIMITS = {"STMS_MAX_UPLOAD_BYTES": "1000000", "STMS_MAX_QUERY_BYTES": "200000", "STMS_MAX_QUERY_ROWS": "500"}
 
@@ -57,7 +57,7 @@ class Service:
     def client(self, key: str | None) -> httpx.Client:
         """A client that shows the key of this purpose; None shows none."""
         headers = {} if key is None else {"authorization": f"Bearer {self.keys[key]}"}
-        return httpx.Client(base_url=self.address, headers=headers, timeout=30, trust_env=False)
+        return httpx.Client(base_url=self.address, headers=headers, timeout=120, trust_env=False)
 
     def children(self) -> set[int]:
         """Process ids of API and worker."""
@@ -151,7 +151,7 @@ def running_service(folder: Path, database: str | None) -> Iterator[Service]:
         make_keys(started)
         yield started
         process.terminate()
-        assert process.wait(30) == 0, log.read_text(errors="replace")
+        assert process.wait(120) == 0, log.read_text(errors="replace")
         assert "Traceback" not in log.read_text(errors="replace")
     finally:
         process.kill()

@@ -19,7 +19,7 @@ from app.processes.listener import require_free
 from app.processes.os_process import terminate_with_parent
 from app.services.first_key import FILE_NAME
 
-_READY_SECONDS = 60.0
+_READY_SECONDS = 180.0
 _END_SECONDS = 20.0
 _LOG_LINES = 20
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
@@ -152,7 +151,7 @@ def test_slow_bodies_without_a_key_do_not_keep_administrators_out(client, keys):
 
 
 def test_readiness_probes_without_a_key_take_no_place_of_a_query(client, keys, monkeypatch):
-    monkeypatch.setattr(health, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", 600.0)
     client.refresh()
 
     async def scenario() -> None:
@@ -297,7 +296,7 @@ def test_a_trailing_slash_is_not_redirected(client, problem):
 
 def test_probes_use_neither_the_threads_nor_the_connections_of_requests(client, keys, monkeypatch):
     """As with 300 probes under way and a database that takes long: no request waits for them."""
-    monkeypatch.setattr(health, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", 600.0)
     client.refresh()
     assert client.post(CAT, content=ROW, headers=keys["other"]).status_code == 200
     database = client.context.probes.database
@@ -307,7 +306,7 @@ def test_probes_use_neither_the_threads_nor_the_connections_of_requests(client, 
 
     def slow() -> Any:
         started.set()
-        release.wait(10)
+        release.wait(600)
         return inspect()
 
     monkeypatch.setattr(database, "_compute", slow)
@@ -322,11 +321,10 @@ def test_probes_use_neither_the_threads_nor_the_connections_of_requests(client, 
         ]
         while not started.is_set():
             await asyncio.sleep(0.001)
-        began = time.perf_counter()
-        await asyncio.gather(*[asyncio.to_thread(int) for _ in range(8)])
-        assert (await query(client, keys["other"]))[0] == 200
-        assert (await ask(client, "GET", "/v1/nothing", keys["other"], whole(b"")))[0] == 404
-        assert time.perf_counter() - began < 1.5
+        async with asyncio.timeout(120):
+            await asyncio.gather(*[asyncio.to_thread(int) for _ in range(8)])
+            assert (await query(client, keys["other"]))[0] == 200
+            assert (await ask(client, "GET", "/v1/nothing", keys["other"], whole(b"")))[0] == 404
         release.set()
         assert {await probe for probe in probes} == {200}
 

@@ -184,7 +184,7 @@ def test_uploads_of_a_key_leave_room_for_others(server, keys):
         assert client.context.budgets.uploads.used == 0
         assert client.context.budgets.upload_bytes.used == 0
 
-    client.run(asyncio.wait_for(scenario(), 60))
+    client.run(asyncio.wait_for(scenario(), 300))
 
 
 def test_bytes_of_uploads_under_way_are_limited(server):

@@ -58,7 +58,7 @@ def numbers(pieces: list[bytes]) -> list[int]:
 
 
 def run(scenario: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(scenario, 60))
+    return asyncio.run(asyncio.wait_for(scenario, 300))
 
 
 async def collect(events: AsyncIterator[bytes]) -> list[bytes]:
@@ -142,7 +142,7 @@ def test_polling_ends_with_the_last_stream_and_begins_again(store, job, open_str
             assert not streams._poller.done()
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
-            await asyncio.wait_for(streams._poller, 10)
+            await asyncio.wait_for(streams._poller, 60)
 
     run(scenario())
 
@@ -204,7 +204,7 @@ def test_the_streams_of_a_revoked_key_end_without_another_event(make_client, sto
         await asyncio.to_thread(revoke_key, store, key.id)
         await client.context.refresher.refresh()
         await asyncio.to_thread(append, store, job)
-        return str((await asyncio.wait_for(asked, 30)).text)
+        return str((await asyncio.wait_for(asked, 120)).text)
 
     assert client.run(scenario()).count("\nid: ") == 1
 
@@ -245,7 +245,7 @@ def test_the_streams_of_a_key_are_limited(make_client, store, job, problem: Call
         assert [answer.text.count("\nid: ") for answer in answers] == [2, 2, 2]
         assert streams.count() == 0
 
-    client.run(asyncio.wait_for(scenario(), 60))
+    client.run(asyncio.wait_for(scenario(), 300))
 
 
 def test_a_stream_over_the_limit_is_refused_before_it_starts(open_streams, job):

@@ -182,7 +182,11 @@ def test_constant_and_duplicate_columns_are_accepted_with_a_warning(ingest: Any)
     ]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     st.lists(
         st.tuples(st.floats(-1e99, 1e99), st.floats(-1e99, 1e99), st.sampled_from(["a", "b,c", "é", '"q"'])),

@@ -30,7 +30,7 @@ SETTINGS = SolverSettings(
 STUDENTS = [(index, "gsvm") for index in range(4)]
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 300.0) -> Any:
     """The first true value of the condition; fails the test after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -133,7 +133,7 @@ class Service:
     def job(self, job: Job) -> Job:
         return get_job(self.store, job.id)
 
-    def ended(self, job: Job, seconds: float = 90.0) -> Job:
+    def ended(self, job: Job, seconds: float = 300.0) -> Job:
         wait_for(lambda: self.job(job).state.ended, seconds)
         return self.job(job)
 
@@ -175,6 +175,8 @@ def open_service(store: Store, settings: Settings, classes: Sequence[str] = CLAS
 
 @pytest.fixture
 def service(sqlite_store: Store, tmp_path: Path) -> Iterator[Service]:
-    opened = open_service(sqlite_store, Settings(data_dir=tmp_path, spare_solver=False))
+    opened = open_service(
+        sqlite_store, Settings(data_dir=tmp_path, spare_solver=False, idle_solver_seconds=600.0)
+    )
     yield opened
     opened.queue.close()

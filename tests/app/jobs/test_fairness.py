@@ -59,9 +59,9 @@ def test_large_jobs_of_two_keys_progress_equally(crowd: Service, solver: FakeSol
         first = crowd.submit(created_by="A")
         wait_for(lambda: done(crowd, first) > 2 * CHUNK)
         others = [crowd.submit(created_by="B"), crowd.submit(created_by="B")]
-        wait_for(lambda: all(done(crowd, job) > CHUNK for job in others), 180.0)
+        wait_for(lambda: all(done(crowd, job) > CHUNK for job in others))
         start = done(crowd, first), sum(done(crowd, job) for job in others)
-        wait_for(lambda: sum(done(crowd, job) for job in others) - start[1] >= 5 * CHUNK, 180.0)
+        wait_for(lambda: sum(done(crowd, job) for job in others) - start[1] >= 5 * CHUNK)
         progress = done(crowd, first) - start[0], sum(done(crowd, job) for job in others) - start[1]
         # Two jobs of B get as much as one of A: fairness is between keys, not jobs.
         assert 0.4 <= progress[0] / progress[1] <= 2.5, progress
@@ -100,7 +100,7 @@ def test_the_units_of_a_key_are_limited(crowd: Service, solver: FakeSolver):
                 seen.add(uow.units.count_of_owner("default", "A"))
             return all(crowd.job(job).state.ended for job in jobs)
 
-        wait_for(all_ended, 60.0)
+        wait_for(all_ended)
     assert max(seen) == 1
     assert {crowd.job(job).state for job in jobs} == {JobState.SUCCEEDED}
 
@@ -151,7 +151,7 @@ def test_a_job_starts_beside_64_large_jobs_of_another_key(crowd: Service, solver
         wait_for(lambda: sum(is_running(crowd, job) for job in large) >= 1)
         small = crowd.submit(created_by="B", classes=["c1", "c2"])
         assert small.stage == "queued"
-        assert crowd.ended(small, 30.0).state is JobState.SUCCEEDED
+        assert crowd.ended(small).state is JobState.SUCCEEDED
         states = [crowd.job(job) for job in large]
         assert sum(job.stage == WAITING for job in states) == 48
         for job in reversed(large):

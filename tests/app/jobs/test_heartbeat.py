@@ -139,7 +139,7 @@ def test_a_worker_marked_as_lost_is_informed_and_stops_its_heartbeat(store: Stor
     with store.begin() as uow:
         assert uow.workers.mark_lost("me")
     try:
-        assert lost.wait(20.0)
+        assert lost.wait(120.0)
     finally:
         mine.stop()
     with store.read() as uow:

@@ -130,7 +130,7 @@ def test_a_cancelling_job_is_cancelled_together_with_its_workflow(service, engin
         reconciler.check_jobs()
         return service.job(job).state is JobState.CANCELLED
 
-    wait_for(settled, 5.0)
+    wait_for(settled)
     reconciler.check_jobs()
     assert [kind for kind, _ in service.events(job)].count("job_cancelled") == 1
 

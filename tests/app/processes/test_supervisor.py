@@ -17,9 +17,9 @@ from app.processes import supervisor
 from app.processes.listener import CannotListen, require_free
 from app.processes.supervisor import Command, RestartPolicy, Supervisor
 
-SLEEP = "import time; time.sleep(60)"
+SLEEP = "import time; time.sleep(500)"
 IGNORE_SIGTERM = (
-    "import signal, sys, time; signal.signal(15, signal.SIG_IGN); open(sys.argv[1], 'w'); time.sleep(60)"
+    "import signal, sys, time; signal.signal(15, signal.SIG_IGN); open(sys.argv[1], 'w'); time.sleep(500)"
 )
 
 
@@ -63,7 +63,7 @@ def send_later(seconds: float, *signals: int, once_exists: Path | None = None) -
     """Send signals to this process, with a pause of ``seconds`` before each, once a file exists."""
 
     def send() -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while once_exists is not None and not once_exists.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         for number in signals:
@@ -120,7 +120,7 @@ def test_a_dead_worker_is_restarted(monkeypatch, tmp_path):
     monkeypatch.setattr(supervisor, "is_alive", lambda address: True)
     supervised, lines = supervise(SLEEP, SLEEP)
     first_dies = "import os, sys, time; os.path.exists(sys.argv[1]) or sys.exit(4); open(sys.argv[2], 'w')"
-    first_dies += "; time.sleep(60)"
+    first_dies += "; time.sleep(500)"
     supervised._worker = worker = Program(first_dies, str(tmp_path / "again"), str(tmp_path / "up"))
     start = worker.start
 
@@ -179,14 +179,14 @@ def test_port_0_selects_a_free_port():
 def test_sighup_is_forwarded_to_an_api_that_can_replace_its_processes(tmp_path, monkeypatch, can_roll):
     monkeypatch.setattr(supervisor, "is_alive", lambda address: True)
     received = "import signal, sys, time; signal.signal(1, lambda *_: open(sys.argv[1], 'w'));"
-    received += "open(sys.argv[2], 'w'); time.sleep(60)"
+    received += "open(sys.argv[2], 'w'); time.sleep(500)"
     supervised, lines = supervise(SLEEP, SLEEP)
     supervised._can_roll = can_roll
     supervised._api = Program(received, str(tmp_path / "received"), str(tmp_path / "up"))
 
     def send_signals() -> None:
         send_later(0.1, signal.SIGHUP, once_exists=tmp_path / "up").join()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while not ((tmp_path / "received").exists() or len(lines) > 1) and time.monotonic() < deadline:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)

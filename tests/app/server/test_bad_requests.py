@@ -154,7 +154,7 @@ def test_responses_that_are_due_precede_the_error():
             writer.write(POST + b"NONSENSE\r\n\r\n")
             await asyncio.sleep(0.05)
             up.echo.proceed.set()
-            responses = parse_responses(await asyncio.wait_for(reader.read(), 10))
+            responses = parse_responses(await asyncio.wait_for(reader.read(), 60))
             assert [response.status for response in responses] == [200, 200, 400]
 
     run(story)
@@ -167,7 +167,7 @@ def test_the_number_of_pipelined_requests_is_limited():
             writer.write(SLOW + POST * 50)
             await asyncio.sleep(0.1)
             up.echo.proceed.set()
-            responses = parse_responses(await asyncio.wait_for(reader.read(), 10))
+            responses = parse_responses(await asyncio.wait_for(reader.read(), 60))
             assert [response.status for response in responses] == [200] * 17 + [429]
             assert responses[-1].headers["retry-after"] == "1"
             assert await up.is_serving()
@@ -190,7 +190,7 @@ def test_a_malformed_body_ends_its_request_in_every_state():
             writer.write(SLOW + CHUNKED + b"\r\n2\r\nhiBROKEN")
             await asyncio.sleep(0.05)
             up.echo.proceed.set()
-            responses = parse_responses(await asyncio.wait_for(reader.read(), 10))
+            responses = parse_responses(await asyncio.wait_for(reader.read(), 60))
             assert [response.status for response in responses] == [200, 400]
 
     run(story)

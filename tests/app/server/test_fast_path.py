@@ -74,7 +74,7 @@ class Client:
         return response.headers, response.body
 
     async def closed(self) -> bool:
-        return await asyncio.wait_for(self.reader.read(), 5) == b""
+        return await asyncio.wait_for(self.reader.read(), 60) == b""
 
 
 @contextlib.asynccontextmanager
@@ -193,7 +193,7 @@ def test_malformed_input_after_a_fast_response_is_refused():
     async def story() -> None:
         async with connected() as client:
             assert (await client.ask(QUICK + b"what is this\r\n\r\n"))[1] == b"short"
-            assert (await asyncio.wait_for(client.reader.read(), 5)).startswith(b"HTTP/1.1 400")
+            assert (await asyncio.wait_for(client.reader.read(), 60)).startswith(b"HTTP/1.1 400")
 
     run(story)
 
@@ -249,7 +249,7 @@ def test_after_a_fast_response_a_connection_may_be_idle_but_a_new_head_is_timed(
             await asyncio.sleep(0.02)
             for later in range(3):
                 client.connection.check_timeouts(now + 60 * later)
-            assert (await asyncio.wait_for(client.reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
+            assert (await asyncio.wait_for(client.reader.read(), 60)).startswith(b"HTTP/1.1 408 ")
 
     run(story)
 
@@ -279,7 +279,7 @@ def test_connection_limits_apply_to_the_fast_path():
             assert (await client.ask(QUICK))[1] == b"short"
             reader, writer = others[-1]
             writer.write(QUICK)
-            assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 429")
+            assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 429")
             for _, writer in others:
                 writer.close()
                 await writer.wait_closed()

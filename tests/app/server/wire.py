@@ -112,13 +112,13 @@ class RunningServer:
         for piece in pieces:
             writer.write(piece)
             await asyncio.sleep(pause)
-        return parse_responses(await asyncio.wait_for(reader.read(), 30))
+        return parse_responses(await asyncio.wait_for(reader.read(), 60))
 
     async def is_serving(self) -> bool:
         """Whether a valid request is answered on a new connection."""
         reader, writer = await self.connect()
         writer.write(POST)
-        return (await asyncio.wait_for(reader.readuntil(b"hi"), 10)).startswith(b"HTTP/1.1 200 ")
+        return (await asyncio.wait_for(reader.readuntil(b"hi"), 60)).startswith(b"HTTP/1.1 200 ")
 
     async def refuses_connections(self) -> bool:
         try:
@@ -147,9 +147,9 @@ async def ask(reader: Reader, writer: Writer, path: str = "/") -> Response:
 
 
 async def read_response(reader: Reader) -> Response:
-    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode("latin-1").split("\r\n")
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).decode("latin-1").split("\r\n")
     headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
-    body = await asyncio.wait_for(reader.readexactly(int(headers["content-length"])), 10)
+    body = await asyncio.wait_for(reader.readexactly(int(headers["content-length"])), 60)
     return Response(int(head[0].split()[1]), headers, body)
 
 
@@ -199,7 +199,7 @@ async def running(
             echo.proceed.set()
         for writer in up.writers:
             writer.transport.abort()
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 60)
 
 
 def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -39,11 +39,11 @@ def test_a_computation_that_hangs_delays_its_callers_by_a_bounded_time(monkeypat
     release = threading.Event()
 
     async def scenario() -> None:
-        answer = ComputedOncePerSecond(lambda: release.wait(10), "test", seconds=0.0)
+        answer = ComputedOncePerSecond(lambda: release.wait(300), "test", seconds=0.0)
         started = time.monotonic()
         assert await asyncio.gather(*[answer.get() for _ in range(50)]) == [None] * 50
         assert await answer.get() is None, "and later ones do not wait at all"
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 60
         release.set()
         while await answer.get() is not True:
             await asyncio.sleep(0.01)

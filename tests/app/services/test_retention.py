@@ -254,7 +254,7 @@ def test_cleaning_runs_in_the_background_one_run_at_a_time(
 
     def work(*_: Any) -> None:
         begun.release()
-        assert go_on.acquire(timeout=20)
+        assert go_on.acquire(timeout=120)
         done.release()
         error = next(errors)
         if error is not None:
@@ -263,13 +263,13 @@ def test_cleaning_runs_in_the_background_one_run_at_a_time(
     monkeypatch.setattr(retention, "clean", work)
     cleaner = Cleaner(store, SETTINGS)
     for _ in range(3):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not begun.acquire(timeout=0.05):
             assert time.monotonic() < deadline
             cleaner()
         cleaner()
         assert not begun.acquire(timeout=0.1), "one is under way"
         go_on.release()
-        assert done.acquire(timeout=20)
+        assert done.acquire(timeout=120)
     assert "cleaning: The database is away." in caplog.text
     assert "a bug" in caplog.text

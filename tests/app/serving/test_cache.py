@@ -90,7 +90,7 @@ class Shelf(ModelSource):
 
     def _read(self, what: object) -> None:
         self.reads.append(what)
-        assert self.gate.wait(10)
+        assert self.gate.wait(120)
         if self.error is not None:
             raise self.error
 
@@ -132,7 +132,7 @@ def slowly(shelf: Shelf, number: int) -> threading.Event:
     quick, go_on = shelf.student, threading.Event()
 
     def student(found: ModelVersion, label: str) -> tuple[PackedStudent, int]:
-        assert found.version != number or go_on.wait(10)
+        assert found.version != number or go_on.wait(120)
         return quick(found, label)
 
     shelf.student = student  # type: ignore[method-assign]
@@ -334,12 +334,12 @@ def test_a_move_during_the_first_resolution_is_not_missed(shelf: Shelf):
             found = real(reference)
             if not looked.is_set():
                 looked.set()
-                assert go_on.wait(10)
+                assert go_on.wait(120)
             return found
 
         shelf.resolve = slow  # type: ignore[method-assign]
         asking = asyncio.create_task(cache.student("pets", "cat"))
-        assert await asyncio.to_thread(looked.wait, 10)
+        assert await asyncio.to_thread(looked.wait, 120)
         shelf.publish(2)
         await refresh(cache, shelf)
         go_on.set()
@@ -464,21 +464,22 @@ def test_classes_are_preloaded_side_by_side_and_leave_a_loader_to_queries(shelf:
 
 
 def test_an_alias_that_keeps_moving_does_not_extend_the_time_limit(shelf: Shelf):
-    for number in range(1, 200):
+    for number in range(1, 500):
         shelf.classes[number] = set(CLASSES)
 
     async def story(cache: ModelCache) -> None:
         await cache.student("pets", "cat")
         shelf.gate.clear()
         started = time.monotonic()
-        for number in range(2, 200):
+        for number in range(2, 500):
             shelf.publish(number)
             follow(cache, shelf)
             await asyncio.sleep(0.01)
             if cache.get("pets", "cat") is None:
                 break
         shelf.gate.set()
-        assert 0.1 <= time.monotonic() - started < 1.0
+        assert time.monotonic() - started >= 0.1
+        assert number < 499, "the moves went on for 5 s, fifty times the limit"
 
     run(shelf, story, move_seconds=0.1)
 

@@ -166,9 +166,9 @@ def test_the_lag_counts_from_the_last_poll_or_the_oldest_move():
     async def story() -> None:
         world = World()
         await world.refresher.refresh()
-        assert 0.0 <= world.refresher.lag_seconds < 1.0
-        world.cache.moving_since = time.monotonic() - 7.0
-        assert 7.0 <= world.refresher.lag_seconds < 8.0
+        assert 0.0 <= world.refresher.lag_seconds < 300.0
+        world.cache.moving_since = time.monotonic() - 700.0
+        assert 700.0 <= world.refresher.lag_seconds < 1000.0
         world.cache.moving_since = math.inf
         world.book.error = Unavailable("The database is down.")
         before = world.refresher.lag_seconds
@@ -191,12 +191,12 @@ def test_a_database_failure_is_logged_once_and_retried(caplog: pytest.LogCapture
         world.book.known = [KEY]
         await world.refresher.start()
         world.book.error = Unavailable("The database is down.")
-        await asyncio.sleep(0.1)
-        assert world.refresher.failing_since is not None
+        while world.refresher.failing_since is None:
+            await asyncio.sleep(0.01)
         assert world.authenticator.identify(HEADERS) is KEY
         world.book.error = None
-        await asyncio.sleep(0.1)
-        assert world.refresher.failing_since is None
+        while world.refresher.failing_since is not None:
+            await asyncio.sleep(0.01)
         await world.refresher.stop()
         asked = len(world.book.asked)
         await asyncio.sleep(0.05)

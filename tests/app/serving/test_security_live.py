@@ -43,7 +43,7 @@ class Fleet:
         self.clients: list[httpx.Client] = []
 
     def start(self) -> None:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while True:
             try:
                 text = httpx.get(f"{self.url}/readyz?verbose", trust_env=False).text
@@ -55,7 +55,7 @@ class Fleet:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         for _ in range(12):
-            client = httpx.Client(base_url=self.url, trust_env=False, timeout=30)
+            client = httpx.Client(base_url=self.url, trust_env=False, timeout=120)
             client.get("/livez")
             self.clients.append(client)
 
@@ -72,7 +72,7 @@ class Fleet:
         for client in self.clients:
             client.close()
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(60) == 0
+        assert self.process.wait(120) == 0
 
 
 @pytest.fixture

@@ -192,7 +192,7 @@ def test_processes_that_miss_together_fetch_once(tmp_path: Path):
     for child in children:
         child.start()
     for child in children:
-        child.join(60)
+        child.join(300)
         assert child.exitcode == 0
     assert (tmp_path / "fetched").read_bytes() == b"f"
 
@@ -254,7 +254,7 @@ def test_processes_share_one_budget(tmp_path: Path):
     for child in children:
         child.start()
     for child in children:
-        child.join(60)
+        child.join(300)
         assert child.exitcode == 0
     # One process may add files while the other evicts.
     assert allocated(BlobCache(tmp_path / "cache", 0)) <= 60 * BLOCK_BYTES

@@ -56,7 +56,7 @@ def lock(store: Store, until: threading.Event, locked: threading.Event) -> None:
     with store.begin() as uow:
         uow.connection.execute(sa.select(registry_clock.c.revision).with_for_update())
         locked.set()
-        until.wait(20)
+        until.wait(120)
 
 
 def test_a_statement_that_takes_too_long_is_stopped(impatient: Open):
@@ -70,7 +70,7 @@ def test_a_lock_is_not_waited_for_without_end(impatient: Open):
     store, until, locked = impatient(lock=0.2), threading.Event(), threading.Event()
     holder = threading.Thread(target=lock, args=(store, until, locked))
     holder.start()
-    assert locked.wait(20)
+    assert locked.wait(120)
     try:
         assert reason(store, "UPDATE registry_clock SET revision = 5") == "database_busy"
     finally:
@@ -88,7 +88,7 @@ def test_a_deadlock_is_told_to_one_of_the_two(impatient: Open):
         try:
             with store.begin() as uow:
                 uow.blobs.begin_large(first * 64, 1)
-                barrier.wait(20)
+                barrier.wait(120)
                 uow.blobs.begin_large(second * 64, 1)
         except Unavailable as error:
             told.append(error.reason)

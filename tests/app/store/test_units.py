@@ -165,7 +165,7 @@ def test_a_limit_of_a_tenant_is_kept_by_one_at_a_time(postgres_address: str, add
         thread.start()
         thread.join(0.3)
         assert counted == [0]
-    thread.join(20.0)
+    thread.join(120.0)
     assert counted == [0, 1]
     store.dispose()
 

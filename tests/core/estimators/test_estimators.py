@@ -18,15 +18,20 @@ from core.students.grid import Grid
 
 
 # The default C is meant for thousands of rows; on the checks' few it makes every fit ten times as long.
-# So only the estimator that has both solvers in it is checked with it.
 @parametrize_with_checks(
     [
         StructuralSVMClassifier(C=100.0),
         GatedSVMClassifier(C=100.0, teacher_C=100.0),
-        STMSClassifier(),
+        STMSClassifier(C=100.0, teacher_C=100.0),
     ]
 )
 def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.long
+@parametrize_with_checks([STMSClassifier()])
+def test_scikit_learn_accepts_the_estimator_of_both_solvers_with_its_defaults(estimator, check):
     check(estimator)
 
 

@@ -413,7 +413,7 @@ def test_the_query_part_imports_no_training_code():
         cwd=Path(__file__).parents[3],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=300,
     ).stdout
 
     assert output.strip() == b"[]"

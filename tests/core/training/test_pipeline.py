@@ -200,7 +200,7 @@ def test_another_process_makes_the_same_bits(tmp_path, training_part, preparatio
         env=environment,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -124,7 +124,7 @@ def test_an_idle_solver_ends_with_its_job_within_a_second(pools: Pools):
     pid = train(pools.open(is_active=lambda _job, _attempt: not over.is_set()), "job_1")
     assert is_alive(pid)
     over.set()
-    wait_for(lambda: not is_alive(pid), 5.0)
+    wait_for(lambda: not is_alive(pid))
 
 
 def test_a_solver_that_died_while_idle_is_replaced(pools: Pools):

@@ -184,7 +184,7 @@ def test_a_late_step_waits_for_the_lock_on_the_job(postgres_address, tmp_path):
         assert not refused.wait(0.3)
         uow.jobs.move(job.id, JobState.QUEUED, attempt=1)
         uow.jobs.move(job.id, JobState.RUNNING)
-    thread.join(20.0)
+    thread.join(120.0)
     assert refused.is_set()
     with store.read() as uow:
         assert not uow.students.of_job(job.id)

