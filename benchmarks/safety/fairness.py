@@ -6,6 +6,11 @@ and without the crowd alternate; latencies are measured from the scheduled time 
 wait behind another one are counted. The claim: no query of the other key fails, and its p99 is at most twice
 that of the windows without a crowd.
 
+All processes of the service (servers, readers of files, worker and solvers) are pinned to all cores but the
+last, on two cores to a single one; the clients have the last core, as clients elsewhere would not take the
+processor of the service. There the queries that are measured run before the crowd by SCHED_FIFO, which needs
+root or CAP_SYS_NICE; without it a note is printed. Windows without a crowd have the same pins and priority.
+
 A way that seems to break the claim is measured twice more, and the median of the three counts: a delay that
 the crowd causes is there each time, and one of other work on the machine is not. All failures count.
 """
@@ -16,15 +21,14 @@ import argparse
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,16 +42,9 @@ from app.store.unit_of_work import Store
 from benchmarks.processes import free_port, wait_until_it_answers
 from benchmarks.published import linear_student, linear_teacher, publish
 from benchmarks.safety.crowds import WAYS, Target
+from benchmarks.safety.prober import COLUMNS, Latencies, Prober, take_precedence
 
 MAX_RATIO: Final = 2.0
-RATE: Final = 200.0
-"""Queries of the other key in a second."""
-_READ_EVERY: Final = 25
-"""Every so many queries the other key also lists its models, so that the rest of the API must answer it."""
-_NONE_MS: Final = 1e6
-"""Stands for the p99 if no query has succeeded."""
-_CONNECTIONS: Final = 6
-_COLUMNS: Final = 64
 _CROWD_COLUMNS: Final = 256
 _CROWD_CLASSES: Final = 300
 _CROWD_LIMIT: Final = 50.0
@@ -59,92 +56,9 @@ _ENVIRONMENT: Final = {
     "STMS_MAX_CONNECTIONS": "300",
     "STMS_MAX_INFLIGHT_QUERIES": "64",
     "STMS_MAX_INFLIGHT_REQUESTS": "32",
-    # A machine that answers queries and trains leaves a core to the servers.
-    "STMS_SOLVER_THREADS": str(max(1, (os.cpu_count() or 1) - 1)),
     "STMS_LOG_LEVEL": "WARNING",
     "OPENBLAS_NUM_THREADS": "1",
 }
-
-
-@dataclass
-class Latencies:
-    """Queries of some windows. seconds: of the ones that succeeded. failures: what happened to the others."""
-
-    seconds: list[float] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-
-    @property
-    def p99_ms(self) -> float:
-        return float(np.percentile(self.seconds, 99)) * 1e3 if self.seconds else _NONE_MS
-
-
-class Prober:
-    """Queries at a constant rate, in turn over a few connections that stay open."""
-
-    def __init__(self, port: int, key: str) -> None:
-        body = json.dumps({"x": np.ones(_COLUMNS).tolist()}).encode()
-        headers = [
-            f"Host: 127.0.0.1:{port}",
-            f"Authorization: Bearer {key}",
-            "Content-Type: application/json",
-        ]
-        query = ["POST /v1/models/other/classes/0:query HTTP/1.1", *headers, f"Content-Length: {len(body)}"]
-        self._request = "\r\n".join([*query, "", ""]).encode() + body
-        self._read = "\r\n".join(["GET /v1/models HTTP/1.1", *headers, "", ""]).encode()
-        self._port = port
-        self._open: list[socket.socket | None] = [None] * _CONNECTIONS
-
-    def measure(self, seconds: float, latencies: Latencies) -> None:
-        """Query for so long."""
-        began = time.monotonic()
-        for number in range(int(seconds * RATE)):
-            due = began + number / RATE
-            time.sleep(max(0.0, due - time.monotonic()))
-            try:
-                self._ask(number % _CONNECTIONS, self._request)
-                latencies.seconds.append(time.monotonic() - due)
-                if number % _READ_EVERY == 0:
-                    self._ask(number % _CONNECTIONS, self._read)
-            except (OSError, ValueError) as error:
-                latencies.failures.append(f"{type(error).__name__}: {error}")
-
-    def reconnect(self) -> None:
-        """Open all connections again, as other clients would come and go."""
-        for index in range(_CONNECTIONS):
-            self._close(index)
-
-    def _ask(self, index: int, request: bytes) -> None:
-        connection = self._open[index]
-        if connection is None:
-            connection = self._open[index] = socket.create_connection(("127.0.0.1", self._port), timeout=10)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            connection.sendall(request)
-            response = _read(connection)
-            if not response.startswith(b"HTTP/1.1 200 "):
-                raise ValueError(response.partition(b"\r\n")[0].decode())
-        except (OSError, ValueError):
-            self._close(index)
-            raise
-
-    def _close(self, index: int) -> None:
-        connection, self._open[index] = self._open[index], None
-        if connection is not None:
-            connection.close()
-
-
-def _read(connection: socket.socket) -> bytes:
-    """One response with a Content-Length. Raises ValueError if the connection is closed within it."""
-    data = b""
-    while True:
-        piece = connection.recv(65536)
-        if not piece:
-            raise ValueError("the connection was closed")
-        data += piece
-        head, end, body = data.partition(b"\r\n\r\n")
-        length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-        if end and len(body) >= int(length or 0):
-            return data
 
 
 def main() -> int:
@@ -155,7 +69,8 @@ def main() -> int:
     arguments = parser.parse_args()
     rounds, seconds = (1, 2.0) if arguments.quick else (2, 3.0)
     figures = {}
-    with service() as (prober, target, start_worker):
+    service_cores = separate_cores()
+    with service(service_cores) as (prober, target, start_worker):
         prober.measure(2.0, Latencies())
         for way in arguments.ways:
             if way == "key_jobs":
@@ -172,6 +87,17 @@ def main() -> int:
     return int(failed > 0 or ratio > MAX_RATIO)
 
 
+def separate_cores() -> Collection[int]:
+    """Pin this process, for all clients, to the last of its cores; returns the others, for the service."""
+    *others, last = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {last})
+    if not others:
+        print("With a single core the clients delay the service.", flush=True)
+    if not take_precedence():
+        print("The queries that are measured have no precedence over the crowd on their core.", flush=True)
+    return others or [last]
+
+
 def measure(prober: Prober, target: Target, way: str, rounds: int, seconds: float) -> dict[str, Any]:
     """The figures of one way. answers: responses to the crowd by status."""
     idle, crowded = Latencies(), Latencies()
@@ -179,7 +105,6 @@ def measure(prober: Prober, target: Target, way: str, rounds: int, seconds: floa
     for _ in range(rounds):
         prober.measure(seconds, idle)
         with crowd(target, way) as statuses:
-            prober.reconnect()
             prober.measure(seconds, crowded)
         for status, count in statuses.items():
             answers[status] = answers.get(status, 0) + count
@@ -217,14 +142,17 @@ def crowd(target: Target, way: str) -> Iterator[dict[str, int]]:
 
 
 @contextmanager
-def service() -> Iterator[tuple[Prober, Target, Any]]:
-    """A service of two server processes: the other key's queries, the crowd's target, and `start_worker`."""
+def service(cores: Collection[int]) -> Iterator[tuple[Prober, Target, Any]]:
+    """A service of two server processes: the other key's queries, the crowd's target, and `start_worker`.
+
+    cores: of all processes of the service.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stms-fairness-")))
         key, crowd_key = _prepare(folder)
         port = free_port()
         options = ["--port", str(port), "--api-processes", str(_PROCESSES)]
-        api = stack.enter_context(_running(folder, "api", *options))
+        api = stack.enter_context(_running(folder, cores, "api", *options))
         wait_until_it_answers(api, f"http://127.0.0.1:{port}/readyz", folder)
         target = Target("127.0.0.1", port, crowd_key, "own", _CROWD_COLUMNS, "", "")
         dataset = _post(target, "/v1/datasets?name=large", _large_csv(), "text/csv")["id"]
@@ -234,20 +162,23 @@ def service() -> Iterator[tuple[Prober, Target, Any]]:
 
         def start_worker() -> None:
             _cancel_jobs(target)
-            stack.enter_context(_running(folder, "worker"))
+            stack.enter_context(_running(folder, cores, "worker"))
             time.sleep(8.0)
 
         yield Prober(port, key), target, start_worker
 
 
 @contextmanager
-def _running(folder: Path, command: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def _running(folder: Path, cores: Collection[int], *command: str) -> Iterator[subprocess.Popen[bytes]]:
     unset = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     environment = unset | _ENVIRONMENT | {"STMS_DATA_DIR": str(folder / "data")}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    # A machine that answers queries and trains leaves a core to the servers.
+    environment["STMS_SOLVER_THREADS"] = str(max(1, len(cores) - 1))
+    pinned = ["taskset", "--cpu-list", ",".join(map(str, cores))]
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "app.cli", command, *options], cwd=folder, env=environment, stderr=log
+            [*pinned, sys.executable, "-m", "app.cli", *command], cwd=folder, env=environment, stderr=log
         )
     try:
         yield process
@@ -268,7 +199,7 @@ def _prepare(folder: Path) -> tuple[str, str]:
     store = Store(open_engine(address))
     random = np.random.default_rng(0)
     try:
-        for name, classes, columns in (("other", 4, _COLUMNS), ("own", _CROWD_CLASSES, _CROWD_COLUMNS)):
+        for name, classes, columns in (("other", 4, COLUMNS), ("own", _CROWD_CLASSES, _CROWD_COLUMNS)):
             weights = random.normal(size=(classes, columns))
             students = {str(k): linear_student(str(k), row) for k, row in enumerate(weights)}
             publish(store, name, students, linear_teacher(list(students), weights))
