@@ -28,7 +28,7 @@ from app.processes.file_reader import FileReader
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
 from app.processes.scoreboard import Scoreboard, State
-from app.processes.tuning import keep_freed_memory, limit_blas_threads
+from app.processes.tuning import favour_event_loop, keep_freed_memory, limit_blas_threads
 from app.server.server import Server
 from app.services.first_key import ensure_first_key
 from app.services.health import Probes, database_health
@@ -100,6 +100,7 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
     check_database(settings)
     keep_freed_memory()
     limit_blas_threads()
+    favour_event_loop()
     process = process or ProcessContext.single(settings)
     process.slot.claim(State.STARTING)
     app = create_app(settings, process=process)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from app.api.dependencies import Context, Reader
 from app.auth.authenticator import authorise
 from app.domain.names import REFERENCE, qualified
+from app.http.body import declared_length, read_rest
 from app.serving.query import openapi
 from app.serving.query.negotiation import negotiate
 
@@ -49,7 +50,9 @@ async def predict(
     """Classify rows with the whole teacher, which evaluates all classes; a query evaluates one student."""
     authorise(caller, "query", model.partition("@")[0])
     format_ = negotiate(dict(request.scope["headers"]), request.scope["query_string"])
-    data = await request.body()
+    limit = context.settings.max_query_bytes
+    length = declared_length(request.headers.get("content-length", "").encode("latin-1") or None, limit)
+    data = await read_rest(await request.receive(), request.receive, length, limit)
     teacher = await context.cache.teacher(qualified(caller.tenant, model))
     body = await context.predictor.predict(
         caller.id,

@@ -51,6 +51,8 @@ def main() -> int:
     """Serve until standard input ends or nothing arrives for a while."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
     mask_logs()
+    # Loading the libraries takes a second of a core; the forked processes inherit the priority.
+    deprioritise(_NICENESS)
     for library in _LIBRARIES:
         importlib.import_module(library)
     # The forked processes share these objects; the collector would copy their pages.
@@ -100,7 +102,6 @@ def _work(job: Job, parent: int) -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     # Standard output belongs to the answers.
     os.dup2(2, 1)
-    deprioritise(_NICENESS)
     _limit(job)
     # After the limits, because it starts a thread.
     die_with_parent(parent)

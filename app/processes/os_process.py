@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import signal
+import struct
 import sys
 import threading
 import time
@@ -16,6 +18,11 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1
 _OOM_SCORE: Final = "500"
 _POLL_SECONDS: Final = 0.5
+_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
+"""Number of the system call by machine."""
+_RESET_ON_FORK: Final = 1
+_SCHED_ATTR: Final = struct.Struct("=IIQiIQQQ")
+"""size, policy, flags, niceness, priority, runtime, deadline, period"""
 
 
 def die_with_parent(parent: int) -> None:
@@ -70,6 +77,35 @@ def deprioritise(niceness: int) -> None:
         # solver as well.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
+
+
+def compute_in_background(niceness: int) -> None:
+    """Let other threads preempt the calling thread as soon as they wake, and never the reverse.
+
+    As the initializer of a pool of threads that compute, it keeps them from delaying the event loop.
+    niceness: of the thread; a priority that is lower already stays.
+    """
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, max(niceness, os.getpriority(os.PRIO_PROCESS, thread)))
+        # SCHED_BATCH never preempts an interactive thread on wake-up.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def set_time_slice(seconds: float) -> bool:
+    """Set how long the calling thread may compute before another one has its turn; returns whether it could.
+
+    From Linux 6.12 a thread preempts the ones with longer slices as soon as it wakes, without a larger share
+    of the processor; earlier versions ignore the slice. Threads and processes that the thread starts have the
+    usual slice, and no negative niceness.
+    """
+    number = _SCHED_SETATTR.get(platform.machine())
+    if sys.platform != "linux" or number is None:
+        return False
+    policy, niceness = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK, os.getpriority(os.PRIO_PROCESS, 0)
+    runtime = int(seconds * 1e9)
+    attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, policy, _RESET_ON_FORK, niceness, 0, runtime, 0, 0)
+    return bool(ctypes.CDLL(None).syscall(number, 0, attributes, 0) == 0)
 
 
 def has_idle_core() -> bool:

@@ -1,4 +1,4 @@
-"""Tuning of a server process: heap memory that stays allocated, and the number of BLAS threads."""
+"""Tuning of a server process: heap memory that stays allocated, BLAS threads, and the event loop first."""
 
 from __future__ import annotations
 
@@ -11,11 +11,19 @@ from typing import Final
 
 from threadpoolctl import threadpool_limits
 
+from app.processes.os_process import set_time_slice
+
 KEPT_BYTES: Final = 64 * 1024**2
 """Freed memory at the end of the heap that is kept for the next request."""
 
 LARGE_BYTES: Final = 8 * 1024**2
 """Blocks of this size and above are mapped from the system and returned when they are freed."""
+
+SWITCH_SECONDS: Final = 0.0002
+"""Longest time that the event loop waits for another thread which computes in Python."""
+
+SLICE_SECONDS: Final = 0.0001
+"""Time slice of the event loop's thread, the shortest that Linux knows."""
 
 _POLL_SECONDS: Final = 5.0
 _WORTH_BYTES: Final = 16 * 1024**2
@@ -32,6 +40,17 @@ def limit_blas_threads() -> None:
     machine the other cores belong to the other server processes.
     """
     threadpool_limits(limits=1, user_api="blas")
+
+
+def favour_event_loop() -> bool:
+    """Let the calling thread, that of the event loop, run soon after it wakes while other threads compute.
+
+    Another thread of this process releases the interpreter lock after `SWITCH_SECONDS`; Python's default is
+    5 ms. By its short time slice it preempts other threads as soon as it wakes, see `set_time_slice`.
+    Returns whether the slice could be set.
+    """
+    sys.setswitchinterval(SWITCH_SECONDS)
+    return set_time_slice(SLICE_SECONDS)
 
 
 def keep_freed_memory() -> bool:

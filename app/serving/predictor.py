@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from app.domain.entities import Json
 from app.domain.errors import InvalidRequest
 from app.http.types import Body
+from app.processes.os_process import compute_in_background
 from app.serving.cache import ServableTeacher
 from app.serving.fair_turns import FairTurns
 from app.serving.query.negotiation import RequestFormat
@@ -20,10 +20,12 @@ from app.settings import Settings
 Result = TypeVar("Result")
 
 _THREADS: Final = 2
+_NICENESS: Final = 15
+"""An event loop that has received large bodies must still have its turn as soon as it wakes."""
 
 
 class Predictor:
-    """Computes predictions in two threads of their own, a block of rows at a time.
+    """Computes predictions in two threads of their own, of which one caller takes one, a block at a time.
 
     The blocks of different callers alternate, so that a caller with much work delays another one by about one
     block. Between two blocks a prediction ends if its client is gone or its task was cancelled, which the
@@ -34,8 +36,8 @@ class Predictor:
         self._limits = RequestLimits(
             settings.max_query_bytes, settings.max_query_rows, settings.max_query_work
         )
-        self._turns = FairTurns(_THREADS, per_caller=_THREADS)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-predict")
+        self._turns = FairTurns(_THREADS, per_caller=_THREADS - 1)
+        self._threads = ThreadPoolExecutor(_THREADS, "stms-predict", compute_in_background, (_NICENESS,))
 
     async def predict(
         self,
@@ -60,12 +62,12 @@ class Predictor:
             caller, parse_prediction, servable, data, format_, self._limits, scores, target
         )
         charge(prediction.work)
-        blocks, results = prediction.blocks(), list[Json]()
+        blocks, results = prediction.blocks(), list[bytes]()
         while (block := await self._in_turn(caller, next, blocks, None)) is not None:
-            results += block
+            results.append(block)
             if await is_disconnected():
                 raise InvalidRequest("The client disconnected.", code="client_disconnected")
-        return await self._in_turn(caller, prediction.encode, results)
+        return await self._in_turn(caller, prediction.answer, results)
 
     def close(self) -> None:
         """Accept no more work; a running block ends on its own."""

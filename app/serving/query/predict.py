@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -15,6 +14,7 @@ from app.domain.entities import Json
 from app.domain.errors import NotFound, TooLarge
 from app.http.types import Body
 from app.serving.cache import ServableTeacher
+from app.serving.loader import Teacher
 from app.serving.query.negotiation import MediaType, RequestFormat
 from app.serving.query.requests import MAX_SCORES, QueryRequest, RequestLimits, decompressed, parse_tensor
 from app.serving.query.rows import QueryBody, decode
@@ -61,8 +61,11 @@ class Prediction:
         """Multiply-adds for all rows."""
         return self.request.n_rows * self.row_work
 
-    def blocks(self) -> Iterator[list[Json]]:
-        """The results of all rows, a block at a time, each about 50 ms of work or a single row.
+    def blocks(self) -> Iterator[bytes]:
+        """The results of all rows in JSON, separated by commas; a block at a time.
+
+        A block is about 50 ms of work, or a single row. Hardly any of it holds the interpreter lock, for
+        which the event loop would wait.
 
         Raises InvalidRequest.
         """
@@ -70,18 +73,18 @@ class Prediction:
         width = max(n_classes, self.row_work // _WORK_PER_ENTRY)
         for block, table in self.request.blocks(n_columns, width):
             try:
-                results = _results(self.servable, table, self.code, self.scores)
+                results = b",".join(_results(self.servable, table, self.code, self.scores))
             except InvalidProblem as error:
                 raise self.request.error(error, block.start) from error
             yield results
 
-    def encode(self, results: list[Json]) -> bytes:
-        """The JSON answer with the results of all rows."""
+    def answer(self, blocks: list[bytes]) -> bytes:
+        """The JSON answer with all `blocks`."""
         model_fields: Json = {"model": self.servable.model, "version": self.servable.version}
         if self.target is not None:
             model_fields["target"] = self.target
-        answer = results[0] | model_fields if self.request.single else {"results": results, **model_fields}
-        return json.dumps(answer, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+        results = blocks[0][:-1] if self.request.single else b'{"results":[' + b",".join(blocks) + b"]"
+        return results + b"," + msgspec.json.encode(model_fields)[1:]
 
 
 def parse_prediction(
@@ -124,15 +127,25 @@ def _code(teacher: ServableTeacher, target: str | None) -> int | None:
 
 def _results(
     servable: ServableTeacher, X: NDArray[np.float64], code: int | None, with_scores: bool
-) -> list[Json]:
-    """One result for each row of X (n, d). Raises InvalidProblem."""
+) -> Iterable[bytes]:
+    """One result in JSON for each row of X (n, d). Raises InvalidProblem."""
     teacher = servable.teacher
     if code is not None:
-        decisions = [teacher.is_class(x, code) for x in X]
-        return [{"match": match, "classes_evaluated": evaluated} for match, evaluated in decisions]
+        return map(msgspec.json.encode, _matches(teacher, X, code))
     scores = teacher.scores(X)
-    results: list[Json] = [{"label": teacher.classes[k]} for k in scores.argmax(axis=1).tolist()]
+    codes: list[int] = scores.argmax(axis=1).tolist()
     if with_scores:
-        for result, row in zip(results, scores.tolist(), strict=True):
-            result["scores"] = dict(zip(teacher.classes, row, strict=True))
-    return results
+        return map(msgspec.json.encode, _scored(teacher.classes, codes, scores))
+    texts = {k: msgspec.json.encode({"label": teacher.classes[k]}) for k in set(codes)}
+    return map(texts.__getitem__, codes)
+
+
+def _matches(teacher: Teacher, X: NDArray[np.float64], code: int) -> Iterator[Json]:
+    for x in X:
+        match, evaluated = teacher.is_class(x, code)
+        yield {"match": match, "classes_evaluated": evaluated}
+
+
+def _scored(classes: Sequence[str], codes: list[int], scores: NDArray[np.float64]) -> Iterator[Json]:
+    for k, row in zip(codes, scores, strict=True):
+        yield {"label": classes[k], "scores": dict(zip(classes, row.tolist(), strict=True))}

@@ -220,6 +220,36 @@ def test_large_queries_of_one_key_leave_a_thread_for_others(make_client, store, 
     client.run(scenario())
 
 
+def test_predictions_of_one_key_leave_a_thread_for_others(make_client, large, store, monkeypatch):
+    keys = [create_key(store, name, scopes={"admin"})[1] for name in "ab"]
+    client = make_client(key_share=1.0, require_keys=True)
+    release, taken = threading.Event(), threading.Semaphore(0)
+    original = Prediction.blocks
+
+    def slow(self: Prediction) -> Any:
+        if self.request.n_rows == 3:
+            taken.release()
+            release.wait(30)
+        return (yield from original(self))
+
+    monkeypatch.setattr(Prediction, "blocks", slow)
+
+    def ask(key: str, count: int) -> Any:
+        asked = rows(count)
+        return client._http.post(
+            PATH, content=asked["content"], headers=asked["headers"] | {"authorization": f"Bearer {key}"}
+        )
+
+    async def scenario() -> None:
+        many = [asyncio.create_task(ask(keys[0], 3)) for _ in range(4)]
+        assert await asyncio.to_thread(taken.acquire, timeout=20)
+        assert (await asyncio.wait_for(ask(keys[1], 2), 20)).status_code == 200
+        release.set()
+        assert {answer.status_code for answer in await asyncio.gather(*many)} == {200}
+
+    client.run(scenario())
+
+
 def test_a_prediction_ends_when_its_client_disconnects(client: Client, large, monkeypatch):
     counted: list[int] = []
     original = Prediction.blocks

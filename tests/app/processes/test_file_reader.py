@@ -230,6 +230,21 @@ def test_the_child_has_no_secrets_and_no_files_of_the_server(
         reading.result()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="scheduling policies of Linux")
+def test_the_child_leaves_the_processor_to_the_server(new_reader: NewReader, tmp_path: Path):
+    reader = new_reader("time.sleep(60)")
+    gone = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(error_of, reader, order_of(tmp_path), gone.is_set)
+        wait_until(lambda: reader.pid is not None and children(reader.pid))
+        assert reader.pid is not None
+        for pid in (reader.pid, *children(reader.pid)):
+            assert os.sched_getscheduler(pid) == os.SCHED_BATCH
+            assert os.getpriority(os.PRIO_PROCESS, pid) == max(5, os.getpriority(os.PRIO_PROCESS, 0))
+        gone.set()
+        reading.result()
+
+
 def test_the_child_ends_with_a_server_that_is_killed(tmp_path: Path):
     order = order_of(tmp_path)
     command = (sys.executable, "-c", REPLACED.format(expression="time.sleep(500)"))

@@ -1,0 +1,79 @@
+"""Attributes of threads: niceness, scheduling policy and time slice, each set in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="attributes of threads on Linux")
+
+SHOW = """
+import os, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+def show(_=None):
+    thread = threading.get_native_id()
+    policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+    print(policy, os.getpriority(os.PRIO_PROCESS, thread), flush=True)
+
+def slice_of_this_thread():
+    import ctypes, struct
+    number = {"x86_64": 315, "aarch64": 275}[os.uname().machine]
+    attributes = ctypes.create_string_buffer(48)
+    failed = ctypes.CDLL(None).syscall(number, 0, attributes, 48, 0)
+    return -1 if failed else struct.unpack("=IIQiIQQQ", attributes.raw)[5]
+"""
+
+
+def printed(code: str) -> list[list[int]]:
+    """The numbers of each line that ``code`` prints."""
+    command = [sys.executable, "-c", SHOW + code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return [list(map(int, line.split())) for line in done.stdout.splitlines()]
+
+
+def test_threads_of_a_pool_compute_in_the_background_and_the_event_loop_does_not():
+    pool, below, loop = printed(
+        "from app.processes.os_process import compute_in_background\n"
+        "for niceness in (15, 0):\n"
+        "    with ThreadPoolExecutor(1, 'test', compute_in_background, (niceness,)) as pool:\n"
+        "        pool.submit(show).result()\n"
+        "show()\n"
+    )
+    policy, own = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
+    assert pool == [os.SCHED_BATCH, max(15, own)]
+    assert below == [os.SCHED_BATCH, own], "a priority that is lower already stays"
+    assert loop == [policy, own]
+
+
+def test_the_event_loop_gets_the_interpreter_lock_soon_and_keeps_its_priority():
+    [[microseconds], loop] = printed(
+        "from app.processes.tuning import favour_event_loop\n"
+        "favour_event_loop()\n"
+        "print(round(sys.getswitchinterval() * 1e6))\n"
+        "show()\n"
+    )
+    assert microseconds <= 500
+    assert loop == [os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)]
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="numbers of system calls")
+def test_only_the_event_loop_has_a_short_time_slice():
+    [[was_set], [loop], [thread]] = printed(
+        "from app.processes.os_process import set_time_slice\n"
+        "print(int(set_time_slice(0.0001)))\n"
+        "print(slice_of_this_thread())\n"
+        "with ThreadPoolExecutor(1) as pool:\n"
+        "    print(pool.submit(slice_of_this_thread).result())\n"
+    )
+    version = tuple(map(int, platform.release().split("-")[0].split(".")[:2]))
+    if version >= (6, 12):
+        assert (was_set, loop) == (1, 100_000)
+        assert thread > loop
+    else:
+        assert loop == thread
