@@ -1,14 +1,17 @@
 """Compact students: F-measure against the time of a query.
 
-    python -m benchmarks.compact [letter] [satimage] [mnist]
+    python -m benchmarks.compact [letter] [satimage] [mnist] [wide]
 
 A teacher on the training part, then for each number of landmarks a compact student of each class, measured on
 the test part at threshold 0. Sets are read from $STMS_DATA or ../shared/data; mnist is a part: 10 000 of its
-training rows for three classes, and half the usual steps. The time of a query is that of one row through a
-packed model, in turns; the teacher's is the faster of its two ways to answer (all scores at once, or one by
-one until another class wins). The last line is JSON:
+training rows for three classes, and half the usual steps; wide is made here: 1040 rows of 26 classes in 617
+columns, and as many for the test. Training is reported in wall and processor seconds, since other work on
+the machine changes mostly the former; what the kernels take to compile is left out. The time of a query is
+that of one row through a packed model, in turns; the teacher's is the faster of its two ways to answer (all
+scores at once, or one by one until another class wins). The last line is JSON:
 {"letter": {"100": {"f1": …, "relative_query_time": …}, …, "teacher": …, "full_student": …}, …},
-percentages and ratios to the teacher. Exit code 1 if a target is missed or no set is there.
+percentages and ratios to the teacher, and of 100 landmarks for all classes "compact_letter_s",
+"compact_letter_f1" and "compact_wide_s". Exit code 1 if a target is missed or no set is there.
 """
 
 from __future__ import annotations
@@ -39,7 +42,11 @@ from core.training.evaluation import Evaluator
 from core.training.pipeline import TrainedStudent, prepare, train_student
 
 SIZES = (25, 50, 100, 200, 400)
-TARGETS = {"letter": {"100": 90.0, "200": 93.0}}
+TARGETS = {"letter": {"100": 97.0, "200": 93.0}}
+LONGEST = {"letter": 10.0, "wide": 10.0}
+"""Seconds that training 100 landmarks for all classes may take."""
+
+WIDE = "wide"
 QUERIES = 200
 TURNS = 5
 
@@ -61,6 +68,7 @@ TASKS = {
     "mnist": Task(
         FeatureSpec("nystroem", 1000, gamma=0.03, scaling=Scaling.NONE), ("3", "5", "8"), 10_000, 255.0, 1500
     ),
+    WIDE: Task(FeatureSpec("linear")),
 }
 
 
@@ -78,6 +86,17 @@ def read(path: Path, task: Task) -> tuple[LabelledData, LabelledData]:
             X, y = X[chosen], y[chosen]
         data = LabelledData.from_arrays(X, y)
         return data, LabelledData.with_codes(arrays["X_test"] / task.divisor, arrays["y_test"], data.classes)
+
+
+def wide() -> tuple[LabelledData, LabelledData]:
+    """Training and test part of random mixtures: 40 rows of each of 26 classes, 617 columns of 30 factors."""
+    rng = np.random.default_rng(0)
+    centres, loadings = rng.normal(size=(26, 30)), rng.normal(size=(30, 617))
+    codes = np.arange(2080) % 26
+    factors = centres[codes] + 0.7 * rng.normal(size=(2080, 30))
+    X = (factors @ loadings + 2.0 * rng.normal(size=(2080, 617))).astype(np.float32)
+    data = LabelledData.from_arrays(X[:1040], codes[:1040])
+    return data, LabelledData.with_codes(X[1040:], codes[1040:], data.classes)
 
 
 def query_seconds(teacher: PackedTeacher, students: dict[str, PackedStudent], X: Any) -> dict[str, float]:
@@ -102,7 +121,7 @@ def query_seconds(teacher: PackedTeacher, students: dict[str, PackedStudent], X:
 
 def measure(name: str, task: Task) -> dict[str, dict[str, float]]:
     """Measure one data set: compact students of each size, the teacher and the full student."""
-    data, test = read(data_folder() / f"{name}.npz", task)
+    data, test = wide() if name == WIDE else read(data_folder() / f"{name}.npz", task)
     targets = [data.classes.index(label) for label in task.classes or data.classes]
     started = time.monotonic()
     preparation = prepare(data, TrainingConfig(features=task.features))
@@ -115,14 +134,18 @@ def measure(name: str, task: Task) -> dict[str, dict[str, float]]:
             return list(Parallel(n_jobs=cpu_count(), prefer="threads")(delayed(fit)(one) for one in targets))
 
     full: list[TrainedStudent] = each(lambda target: train_student(preparation, target))
+    train_student(preparation, targets[0], Compact(n_landmarks=2, steps=1))  # compiles the kernels
     compact: dict[int, list[TrainedStudent]] = {}
     training: dict[int, float] = {}
+    processor: dict[int, float] = {}
     for size in SIZES:
-        started = time.monotonic()
+        started, before = time.monotonic(), time.process_time()
         spec = Compact(n_landmarks=size, steps=task.steps)
         compact[size] = each(lambda target, spec=spec: train_student(preparation, target, spec))
-        training[size] = time.monotonic() - started
-        print(f"  {size} landmarks in {training[size]:.0f} s", flush=True)
+        training[size], processor[size] = time.monotonic() - started, time.process_time() - before
+        print(
+            f"  {size} landmarks in {training[size]:.1f} s, {processor[size]:.1f} s of processors", flush=True
+        )
     seconds = query_seconds(
         preparation.packed_teacher(),
         {"full_student": full[0].packed, **{str(size): some[0].packed for size, some in compact.items()}},
@@ -142,7 +165,8 @@ def measure(name: str, task: Task) -> dict[str, dict[str, float]]:
         found = _figure([_f1(one, test) for one in some], seconds[str(size)] / seconds["teacher"])
         found["relative_cost"] = round(some[0].fitted.facts()["relative_cost"], 4)
         found["gate_r2"] = round(statistics.mean(one.packed.metadata["gate_r2"] for one in some), 3)
-        found["training_seconds"] = round(training[size], 1)
+        found["training_seconds"] = round(training[size], 2)
+        found["training_cpu_seconds"] = round(processor[size], 2)
         figures[str(size)] = found
     show(figures, seconds["teacher"])
     return figures
@@ -167,6 +191,16 @@ def show(figures: dict[str, dict[str, float]], teacher_seconds: float) -> None:
         print(f"  {name:14}{one['f1']:8.2f}{one['relative_query_time']:9.3f}{rest}", flush=True)
 
 
+def headline(figures: dict[str, dict[str, dict[str, float]]]) -> dict[str, float]:
+    """What 100 landmarks of all classes take and give, of the sets that were measured."""
+    keys = {
+        "compact_letter_s": ("letter", "training_seconds"),
+        "compact_letter_f1": ("letter", "f1"),
+        "compact_wide_s": (WIDE, "training_seconds"),
+    }
+    return {key: figures[name]["100"][what] for key, (name, what) in keys.items() if name in figures}
+
+
 def main(names: list[str]) -> int:
     """Exit code: 0 when every target is reached."""
     unknown = [name for name in names if name not in TASKS]
@@ -176,7 +210,7 @@ def main(names: list[str]) -> int:
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for name in names or list(TASKS):
         path = data_folder() / f"{name}.npz"
-        if path.exists():
+        if name == WIDE or path.exists():
             figures[name] = measure(name, TASKS[name])
         else:
             print(f"{path} is not there; set STMS_DATA to the folder of the sets.", file=sys.stderr)
@@ -187,9 +221,14 @@ def main(names: list[str]) -> int:
         for size, least in targets.items()
         if figures[name][size]["f1"] < least
     ]
+    missed += [
+        f"{name}: 100 landmarks take {figures[name]['100']['training_seconds']} s, more than {most:g} s"
+        for name, most in LONGEST.items()
+        if name in figures and figures[name]["100"]["training_seconds"] > most
+    ]
     for line in missed:
         print(line, file=sys.stderr)
-    print(json.dumps(figures))
+    print(json.dumps({**figures, **headline(figures)}))
     return 1 if missed or not figures else 0
 
 

@@ -12,7 +12,7 @@ duality gap to bound the distance from the optimum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar, final
 
 import numpy as np
@@ -20,23 +20,24 @@ from numpy.typing import NDArray
 
 from core.data.validation import row_blocks
 from core.run import Run
-from core.types import FloatArray
+from core.solvers.rbf_kernels import MIN_EXPONENT, adam_steps, slopes_of_batch
+from core.types import BoolArray, FloatArray
 
 Singles = NDArray[np.float32]
 Floats = NDArray[np.float64]
 T = TypeVar("T", np.float32, np.float64)
 
-_MIN_EXPONENT = -40.0
-"""Lower limit of exponents: exp(−40) ≈ 4e-18. Far smaller values would be slow denormals in float32."""
-
-_MAX_LOG_SCALE = np.float32(10.0)
-"""Limit of |log s|: scales stay within [e⁻¹⁰, e¹⁰], so that no square overflows."""
-
 _MOMENT_DECAYS = (0.9, 0.99)
-_ADAM_EPSILON = np.float32(1e-8)
 _BATCH = 256
-_REFRESH = 250
-"""Steps between two updates of the sampling probabilities."""
+_PASSES = 4
+_REFRESH = (50, 250)
+"""Steps between two updates of the sampling probabilities: ``_PASSES`` passes over the rows, bounded."""
+
+_SETTLED = 5e-4
+"""Loss as a share of the best constant decision's below which further steps change little."""
+
+_FADE = 100
+"""Steps of the decay once the loss is settled."""
 
 _NEAR = 1.5
 """Rows with z f below this are sampled more often: they have a loss or are close to one."""
@@ -50,6 +51,9 @@ _MOVE = 0.12
 The division by √d keeps that length independent of the number of columns d.
 """
 
+_STOCK = 1 << 20
+"""Normal numbers drawn for the jitter of all batches, at least."""
+
 _POLL_ENTRIES = 1 << 24
 _POLL_STEPS = 64
 
@@ -59,26 +63,25 @@ _POLL_STEPS = 64
 class Network:
     """landmarks: l (p, d), in the space of s∘x. log_scale: log s (d,). coef, gate_coef: a, h (p,).
 
-    intercept, gate_intercept: b, c (1,). All of one float type. Gradients have this type, too.
+    intercepts: b and c, (2,). All of one float type.
     """
 
     landmarks: FloatArray
     log_scale: FloatArray
     coef: FloatArray
-    intercept: FloatArray
     gate_coef: FloatArray
-    gate_intercept: FloatArray
+    intercepts: FloatArray
+
+    @classmethod
+    def of(cls, flat: FloatArray, p: int, d: int) -> Network:
+        """Views of one vector that holds the arrays in the order of the fields."""
+        ends = np.cumsum([p * d, d, p, p])
+        landmarks, *rest = np.split(flat, ends)
+        return cls(landmarks.reshape(p, d), *rest)
 
     def parts(self) -> tuple[FloatArray, ...]:
         """The arrays in the order of the fields."""
-        return (
-            self.landmarks,
-            self.log_scale,
-            self.coef,
-            self.intercept,
-            self.gate_coef,
-            self.gate_intercept,
-        )
+        return (self.landmarks, self.log_scale, self.coef, self.gate_coef, self.intercepts)
 
     def astype(self, dtype: type[np.float32] | type[np.float64]) -> Network:
         """A copy in another float type."""
@@ -94,19 +97,8 @@ class Network:
         scores = np.empty(len(rows))
         for block in row_blocks(len(rows), max(self.landmarks.shape)):
             run.check_cancel()
-            scores[block] = self.values(rows[block]) @ self.coef + self.intercept
+            scores[block] = self.values(rows[block]) @ self.coef + self.intercepts[0]
         return scores
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """Rows (m, d) with signs z, targets t, loss weights w and target weights u, each (m,)."""
-
-    rows: FloatArray
-    signs: FloatArray
-    targets: FloatArray
-    weights: FloatArray
-    target_weights: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,40 +115,29 @@ class NetworkProblem:
     target_weight: float
     jitter: float
 
+    @property
+    def positive(self) -> BoolArray:
+        """Whether z is +1, (n,)."""
+        return self.signs > 0.0
+
+    def take(self, chosen: BoolArray) -> NetworkProblem:
+        """The same problem on some of the rows."""
+        return replace(
+            self,
+            rows=self.rows[chosen],
+            signs=self.signs[chosen],
+            targets=self.targets[chosen],
+            weights=self.weights[chosen],
+        )
+
 
 def rbf_values(scaled: NDArray[T], landmarks: NDArray[T]) -> NDArray[T]:
     """exp(−‖x − l‖²), (n, p), of rows (n, d) and landmarks (p, d)."""
     values = scaled @ (2.0 * landmarks.T)
     values -= np.einsum("ij,ij->i", scaled, scaled)[:, np.newaxis]
     values -= np.einsum("ij,ij->i", landmarks, landmarks)
-    np.clip(values, _MIN_EXPONENT, 0.0, out=values)
+    np.clip(values, MIN_EXPONENT, 0.0, out=values)
     return np.exp(values, out=values)
-
-
-def gradient(network: Network, batch: Batch) -> Network:
-    """Gradient of Σ_i w_i [1 − z_i f(x_i)]²_+ + Σ_i u_i (t_i − g(x_i))²."""
-    landmarks = network.landmarks
-    scaled = batch.rows * np.exp(network.log_scale)
-    values = rbf_values(scaled, landmarks)
-    margins = batch.signs * (values @ network.coef + network.intercept)
-    slopes = -2.0 * batch.weights * batch.signs * np.maximum(1.0 - margins, 0.0)
-    gate_slopes = (
-        2.0 * batch.target_weights * (values @ network.gate_coef + network.gate_intercept - batch.targets)
-    )
-    # Derivative with respect to each exponent −‖s∘x_i − l_j‖².
-    by_exponent = np.outer(slopes, network.coef)
-    by_exponent += np.outer(gate_slopes, network.gate_coef)
-    by_exponent *= values
-    by_landmark, by_row = by_exponent.sum(axis=0), by_exponent.sum(axis=1)
-    pulled = by_exponent @ landmarks - by_row[:, np.newaxis] * scaled
-    return Network(
-        landmarks=2.0 * (by_exponent.T @ scaled - by_landmark[:, np.newaxis] * landmarks),
-        log_scale=2.0 * np.einsum("ij,ij->j", pulled, scaled),
-        coef=values.T @ slopes,
-        intercept=slopes.sum(keepdims=True),
-        gate_coef=values.T @ gate_slopes,
-        gate_intercept=gate_slopes.sum(keepdims=True),
-    )
 
 
 def descend(
@@ -165,71 +146,169 @@ def descend(
     steps: int,
     rng: np.random.Generator,
     run: Run,
-) -> Network:
-    """``steps`` steps of Adam (Kingma and Ba 2015) from ``start``; cosine decay of the learning rate to 0.
+) -> Descent:
+    """At most ``steps`` steps of Adam (Kingma and Ba 2015) from ``start``; cosine decay of the rate to 0.
 
-    The result and all sums are float32. run: reports completed steps as stage ``"student"``.
+    Once the loss of the rows without jitter is settled, the rate decays to 0 within ``_FADE`` further steps.
+    A batch takes its jitter from a random place of a stock of normal numbers, which costs less than drawing
+    it. Network and all sums are float32. run: reports completed steps as stage ``"student"``.
 
     Raises Cancelled.
     """
-    current = start.astype(np.float32)
-    means = [np.zeros_like(part) for part in current.parts()]
-    squares = [np.zeros_like(part) for part in current.parts()]
-    p, d = current.landmarks.shape
+    (n, d), p = problem.rows.shape, len(start.coef)
+    flat = np.concatenate([part.ravel() for part in start.parts()]).astype(np.float32)
+    means, squares = np.zeros_like(flat), np.zeros_like(flat)
+    current = Network.of(flat, p, d)
+    signs, targets = problem.signs.astype(np.float32), problem.targets.astype(np.float32)
+    noise = rng.standard_normal(max(_STOCK, 2 * _BATCH * d), dtype=np.float32)
+    jitter, decays = np.float32(problem.jitter), np.array(_MOMENT_DECAYS, dtype=np.float32)
+    schedule = Schedule(steps)
+    refresh = int(np.clip(_PASSES * n // _BATCH, *_REFRESH))
     poll_every = min(_POLL_STEPS, max(1, _POLL_ENTRIES // (_BATCH * p * d)))
-    fast, slow = _MOMENT_DECAYS
-    rates = (_MOVE / np.sqrt(d),) * 2 + (_LEARNING_RATE,) * 4
-    for step in range(steps):
-        if step % _REFRESH == 0:
-            sampler = _Sampler.of(problem, current, run)
-            run.report("student", step, steps)
-        if step % poll_every == 0:
+    done = 0
+    while done < schedule.stop:
+        run.report("student", done, schedule.stop)
+        sampler = _Sampler.of(problem, current, run)
+        if done and sampler.loss <= _SETTLED:
+            schedule = schedule.fading(done)
+        last = min(done + refresh, schedule.stop)
+        drawn = sampler.draw(last - done, rng)
+        offsets = rng.integers(len(noise) - _BATCH * d, size=last - done)
+        rates = schedule.rates(done, last, d)
+        for begin in range(0, last - done, poll_every):
             run.check_cancel()
-        slopes = gradient(current, sampler.draw(problem, rng))
-        rate = 0.5 * (1.0 + np.cos(np.pi * step / steps))
+            part = slice(begin, begin + poll_every)
+            adam_steps(
+                problem.rows,
+                signs,
+                targets,
+                sampler.weights,
+                sampler.target_weights,
+                drawn[part],
+                noise,
+                offsets[part],
+                jitter,
+                rates[part],
+                decays,
+                p,
+                flat,
+                means,
+                squares,
+            )
+        done = last
+    run.report("student", done, schedule.stop)
+    before, after = (_gradient_norm(problem, one, noise, run) for one in (start, current))
+    relative = after / before if before > 0.0 else 0.0
+    return Descent(current, done, relative, schedule.settled is not None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Descent:
+    """What ``descend`` gives.
+
+    steps: that were made. relative_gradient: norm of the gradient, at one jitter of all rows, over that at
+    the start; 0 at a stationary point. settled: whether it ended because no loss was left.
+    """
+
+    network: Network
+    steps: int
+    relative_gradient: float
+    settled: bool
+
+
+def gradient(problem: NetworkProblem, network: Network, noise: Singles, run: Run) -> Singles:
+    """Of the problem at one jitter of all rows, from a stock of normal numbers; flat like ``Network.of``."""
+    n, d = problem.rows.shape
+    total = np.zeros(sum(part.size for part in network.parts()))
+    network = network.astype(np.float32)
+    scale = np.exp(network.log_scale)
+    weights = (problem.weights / problem.weights.sum()).astype(np.float32)
+    slopes = np.empty(len(total), dtype=np.float32)
+    for block in (slice(first, min(first + _BATCH, n)) for first in range(0, n, _BATCH)):
+        run.check_cancel()
+        size = block.stop - block.start
+        offset = block.start * d % (len(noise) - _BATCH * d)
+        eta = np.float32(problem.jitter) * noise[offset : offset + size * d].reshape(size, d)
+        slopes_of_batch(
+            (problem.rows[block] + eta) * scale,
+            problem.signs[block].astype(np.float32),
+            problem.targets[block].astype(np.float32),
+            weights[block],
+            np.full(size, problem.target_weight / n, dtype=np.float32),
+            network.landmarks,
+            network.coef,
+            network.intercepts,
+            network.gate_coef,
+            np.empty((size, len(network.coef)), dtype=np.float32),
+            slopes,
+        )
+        total += slopes
+    return total.astype(np.float32)
+
+
+def _gradient_norm(problem: NetworkProblem, network: Network, noise: Singles, run: Run) -> float:
+    return float(np.linalg.norm(gradient(problem, network, noise, run)))
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Learning rates: cosine decay over ``steps``; from step ``settled`` on, a faster one that ends at 0."""
+
+    steps: int
+    settled: int | None = None
+
+    @property
+    def stop(self) -> int:
+        """Number of steps."""
+        return self.steps if self.settled is None else min(self.steps, self.settled + _FADE)
+
+    def fading(self, done: int) -> Schedule:
+        """The schedule that ends soon after ``done`` steps, unless it is to end already."""
+        return Schedule(self.steps, done) if self.settled is None else self
+
+    def rates(self, first: int, last: int, d: int) -> Singles:
+        """Of landmarks and scales, and of the rest, with Adam's bias corrections, (last − first, 2)."""
+        step = np.arange(first, last)
+        fast, slow = _MOMENT_DECAYS
+        rate = 0.5 * (1.0 + np.cos(np.pi * step / self.steps))
+        if self.settled is not None:
+            rate *= 0.5 * (1.0 + np.cos(np.pi * (step - self.settled) / (self.stop - self.settled)))
         rate *= np.sqrt(1.0 - slow ** (step + 1)) / (1.0 - fast ** (step + 1))
-        for part, mean, square, slope, own in zip(
-            current.parts(), means, squares, slopes.parts(), rates, strict=True
-        ):
-            mean += np.float32(1.0 - fast) * (slope - mean)
-            square += np.float32(1.0 - slow) * (slope * slope - square)
-            part -= np.float32(own * rate) * mean / (np.sqrt(square) + _ADAM_EPSILON)
-        np.clip(current.log_scale, -_MAX_LOG_SCALE, _MAX_LOG_SCALE, out=current.log_scale)
-    run.report("student", steps, steps)
-    return current
+        return np.outer(rate, (_MOVE / np.sqrt(d), _LEARNING_RATE)).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sampler:
     """Importance sampling of rows: half uniform, half uniform over the rows near or inside the margin.
 
-    cumulated: cumulative probabilities, (n,). weights, target_weights: w and μ/n divided by the expected
-    number of draws of the row, so that the expected gradient of a batch is that of the problem.
+    near: numbers of these rows. loss: of all rows without jitter, as a share of that of the best constant
+    decision. weights, target_weights: w and μ/n divided by the expected number of draws of
+    the row, so that the expected gradient of a batch is that of the problem, (n,).
     """
 
-    cumulated: Floats
+    near: NDArray[np.intp]
+    loss: float
     weights: Singles
     target_weights: Singles
 
     @classmethod
     def of(cls, problem: NetworkProblem, network: Network, run: Run) -> _Sampler:
         n = len(problem.rows)
-        near = problem.signs * network.scores(problem.rows, run) < _NEAR
+        margins = problem.signs * network.scores(problem.rows, run)
+        near = margins < _NEAR
         chance = 0.5 / n + 0.5 * near / near.sum() if near.any() else np.full(n, 1.0 / n)
         per_draw = 1.0 / (_BATCH * chance)
         weights = problem.weights / problem.weights.sum() * per_draw
         target_weights = problem.target_weight / n * per_draw
-        return cls(np.cumsum(chance), weights.astype(np.float32), target_weights.astype(np.float32))
+        share = float(np.average(problem.positive, weights=problem.weights))
+        loss = float(np.average(np.maximum(1.0 - margins, 0.0) ** 2, weights=problem.weights))
+        loss /= 4.0 * share * (1.0 - share)
+        return cls(np.flatnonzero(near), loss, weights.astype(np.float32), target_weights.astype(np.float32))
 
-    def draw(self, problem: NetworkProblem, rng: np.random.Generator) -> Batch:
-        """A batch drawn with replacement, with Gaussian jitter."""
-        n, d = problem.rows.shape
-        drawn = np.minimum(np.searchsorted(self.cumulated, rng.random(_BATCH)), n - 1)
-        noise = rng.standard_normal((_BATCH, d), dtype=np.float32)
-        return Batch(
-            rows=problem.rows[drawn] + np.float32(problem.jitter) * noise,
-            signs=problem.signs[drawn].astype(np.float32),
-            targets=problem.targets[drawn].astype(np.float32),
-            weights=self.weights[drawn],
-            target_weights=self.target_weights[drawn],
-        )
+    def draw(self, steps: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Numbers of the rows of each batch, drawn with replacement, (steps, _BATCH)."""
+        n = len(self.weights)
+        if not len(self.near):
+            return rng.integers(n, size=(steps, _BATCH))
+        half = (steps, _BATCH // 2)
+        return np.hstack([rng.integers(n, size=half), self.near[rng.integers(len(self.near), size=half)]])

@@ -105,9 +105,17 @@ class CompactStudent(Student):
         return Decision(basis, form)
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """Landmarks, loss, and the share of the teacher's score that the gate explains."""
+        """Landmarks, jitter, how the descent ended, loss, and how well the gate follows the teacher."""
         fitted = self.fitted
-        return {"n_landmarks": self.n_landmarks, "loss": fitted.loss, "gate_r2": fitted.gate_r2}
+        return {
+            "n_landmarks": self.n_landmarks,
+            "jitter": float(fitted.jitter),
+            "descent_steps": fitted.steps,
+            "descent_ended": "settled" if fitted.settled else "steps",
+            "relative_gradient": fitted.relative_gradient,
+            "loss": fitted.loss,
+            "gate_r2": fitted.gate_r2,
+        }
 
     def facts(self) -> dict[str, Any]:
         """Landmarks and relative cost."""
@@ -130,6 +138,6 @@ def fit_compact(spec: Compact, problem: Problem, n_landmarks: int, run: Run) -> 
         run=run,
     )
     basis = RbfBasis(rows.shift, rows.scale * fitted.scale, fitted.landmarks)
-    summary = Summary(fitted.loss, None, None, spec.steps, time.perf_counter() - started, None)
+    summary = Summary(fitted.loss, None, None, fitted.steps, time.perf_counter() - started, None)
     cost = query_cost(basis, 1) / problem.teacher_cost if problem.teacher_cost else float("nan")
     return CompactStudent(fitted, rows, cost, summary)

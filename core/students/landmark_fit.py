@@ -17,7 +17,7 @@ reduce F. After gradient descent g is fitted again, by ridge regression on all r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +28,7 @@ from core.data.validation import row_blocks
 from core.errors import Fault, InvalidProblem
 from core.features.landmarks import choose_landmarks
 from core.run import Run
-from core.solvers.rbf_network import Network, NetworkProblem, descend, rbf_values
+from core.solvers.rbf_network import Descent, Network, NetworkProblem, descend, rbf_values
 from core.solvers.threads import one_blas_thread
 from core.types import BoolArray, FloatArray
 
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
+
+JITTERS = (0.8, 1.6)
+"""Jitters tried on held-out rows of small sets, which more noise protects from overfitting."""
+
+_SEARCHED_ENTRIES = 1 << 17
+"""Rows times columns up to which jitters are tried."""
 
 _WIDTH = 2.0
 """Initial scale of the columns: with few landmarks, a narrower kernel than the teacher's is better."""
@@ -60,6 +66,8 @@ class FittedNetwork:
     k_j(x) = exp(−‖scale∘x − l_j‖²) of rows x scaled for the kernel. landmarks: l (p, d). scale: (d,).
     loss: Σ d_i⁻¹ [1 − z_i score_i]²_+ / Σ d_i⁻¹ on the training rows, without jitter.
     gate_r2: share of the variance of S^y that the gate explains on the training rows, at most 1.
+    jitter: σ, as a multiple of the distance between neighbours. steps, settled, relative_gradient: how
+    the descent ended, see ``Descent``.
     """
 
     landmarks: Floats
@@ -70,6 +78,10 @@ class FittedNetwork:
     gate_intercept: float
     loss: float
     gate_r2: float
+    jitter: float
+    steps: int
+    settled: bool
+    relative_gradient: float
 
     def scores(self, rows: FloatArray) -> Floats:
         """score of rows (n, d) scaled for the kernel, shape (n,)."""
@@ -106,7 +118,6 @@ def fit_network(
         message = "a compact student needs examples of the class and of the rest"
         raise InvalidProblem(Fault("labels", "single_class", message))
 
-    rng = np.random.default_rng(run.seed)
     weights = 1.0 / difficulty
     centre, spread = float(gate.mean()), float(gate.std()) or 1.0
     problem = NetworkProblem(
@@ -115,24 +126,69 @@ def fit_network(
         targets=(gate - centre) / spread,
         weights=weights / weights.mean(),
         target_weight=spec.gate_weight,
-        jitter=spec.jitter * neighbour / np.sqrt(rows.shape[1]),
+        jitter=0.0,
     )
     with one_blas_thread():
-        run.check_cancel()
-        landmarks = _start_landmarks(rows, positive, gate, n_landmarks, rng)
-        start = _start(problem, positive, _WIDTH * landmarks, rng, run)
-        network = descend(problem, start, spec.steps, rng, run).astype(np.float64)
+        unit = neighbour / np.sqrt(rows.shape[1])
+        jitter = spec.jitter
+        if jitter is None:
+            jitter = _choose_jitter(problem, unit, n_landmarks, spec.steps, run)
+        problem = replace(problem, jitter=jitter * unit)
+        descent = _descend(problem, n_landmarks, spec.steps, run)
+        network = descent.network.astype(np.float64)
         gate_coef, loss, r2 = _finish(problem, network, run)
     return FittedNetwork(
         landmarks=network.landmarks.astype(np.float64),
         scale=np.exp(network.log_scale).astype(np.float64),
         coef=network.coef.astype(np.float64),
-        intercept=float(network.intercept[0]),
+        intercept=float(network.intercepts[0]),
         gate_coef=spread * gate_coef[:-1],
         gate_intercept=float(spread * gate_coef[-1] + centre),
         loss=loss,
         gate_r2=r2,
+        jitter=jitter,
+        steps=descent.steps,
+        settled=descent.settled,
+        relative_gradient=descent.relative_gradient,
     )
+
+
+def _descend(problem: NetworkProblem, n_landmarks: int, steps: int, run: Run) -> Descent:
+    """Initial landmarks and coefficients, then gradient descent."""
+    run.check_cancel()
+    rng = np.random.default_rng(run.seed)
+    landmarks = _start_landmarks(problem, n_landmarks, rng)
+    return descend(problem, _start(problem, _WIDTH * landmarks, rng, run), steps, rng, run)
+
+
+def _choose_jitter(problem: NetworkProblem, unit: float, n_landmarks: int, steps: int, run: Run) -> float:
+    """The jitter, in units, with the least squared hinge loss on a third of the rows held out.
+
+    ``JITTERS[0]`` where the search would take long, or where it would hold out less than one row a side.
+    """
+    held_out = _held_out(problem.positive, run.seed)
+    if problem.rows.size > _SEARCHED_ENTRIES or held_out is None:
+        return JITTERS[0]
+    rest = problem.take(~held_out)
+    rows, signs = problem.rows[held_out], problem.signs[held_out]
+    losses = []
+    for jitter in JITTERS:
+        descent = _descend(replace(rest, jitter=jitter * unit), n_landmarks, steps, run.silent())
+        margins = signs * descent.network.scores(rows, run)
+        losses.append(float(np.mean(np.maximum(1.0 - margins, 0.0) ** 2)))
+    return JITTERS[int(np.argmin(losses))]
+
+
+def _held_out(positive: BoolArray, seed: int) -> BoolArray | None:
+    """A third of the rows of each side, (n,); None if a side has fewer than three."""
+    rng = np.random.default_rng(seed)
+    chosen = np.zeros(len(positive), dtype=bool)
+    for side in (positive, ~positive):
+        rows = np.flatnonzero(side)
+        if len(rows) < 3:
+            return None
+        chosen[rng.choice(rows, len(rows) // 3, replace=False)] = True
+    return chosen
 
 
 def neighbour_distance(rows: Singles, run: Run) -> float:
@@ -153,10 +209,9 @@ def neighbour_distance(rows: Singles, run: Run) -> float:
     return float(np.sqrt(np.median(finite))) if len(finite) else 0.0
 
 
-def _start_landmarks(
-    rows: Singles, positive: BoolArray, gate: FloatArray, n_landmarks: int, rng: np.random.Generator
-) -> Floats:
+def _start_landmarks(problem: NetworkProblem, n_landmarks: int, rng: np.random.Generator) -> Floats:
     """At most p initial landmarks: half from the class, half from the other rows with the highest gate."""
+    rows, positive, gate = problem.rows, problem.positive, problem.targets
     n_positive = min((n_landmarks + 1) // 2, int(positive.sum()))
     n_negative = n_landmarks - n_positive
     negatives = np.flatnonzero(~positive)
@@ -170,12 +225,12 @@ def _start_landmarks(
 
 def _start(
     problem: NetworkProblem,
-    positive: BoolArray,
     landmarks: Floats,
     rng: np.random.Generator,
     run: Run,
 ) -> Network:
     """Initial coefficients, fitted to all rows or to a sample of which the class is up to one half."""
+    positive = problem.positive
     own, rest = np.flatnonzero(positive), np.flatnonzero(~positive)
     n_own = min(len(own), max(_START_ROWS // 2, _START_ROWS - len(rest)))
     n_rest = min(len(rest), _START_ROWS - n_own)
@@ -187,7 +242,7 @@ def _start(
     coef = _squared_hinge(basis, problem.signs[chosen], stands_for * problem.weights[chosen], run)
     gate = _ridge((basis.T * stands_for) @ basis, (basis.T * stands_for) @ problem.targets[chosen])
     log_scale = np.full(landmarks.shape[1], np.log(_WIDTH))
-    return Network(landmarks, log_scale, coef[:-1], coef[-1:], gate[:-1], gate[-1:])
+    return Network(landmarks, log_scale, coef[:-1], gate[:-1], np.array([coef[-1], gate[-1]]))
 
 
 def _squared_hinge(basis: Floats, signs: FloatArray, weights: FloatArray, run: Run) -> Floats:
@@ -222,7 +277,7 @@ def _finish(problem: NetworkProblem, network: Network, run: Run) -> tuple[Floats
         basis = np.hstack([values, np.ones((len(values), 1))])
         gram += basis.T @ basis
         moments += basis.T @ problem.targets[block]
-        margins = problem.signs[block] * (values @ network.coef + network.intercept)
+        margins = problem.signs[block] * (values @ network.coef + network.intercepts[0])
         loss += float(problem.weights[block] @ np.maximum(1.0 - margins, 0.0) ** 2)
     gate = _ridge(gram, moments)
     total = float(problem.targets @ problem.targets)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.optimize import minimize
 from sklearn.metrics import f1_score, r2_score
 
 from core.data.dataset import LabelledData
@@ -18,12 +19,13 @@ from core.features.spec import FeatureSpec
 from core.model_selection.held_out import held_out_scores
 from core.packed import LinearBasis, PackedStudent, RbfBasis
 from core.run import Run
-from core.solvers.rbf_network import Batch, Network, NetworkProblem, _Sampler, gradient, rbf_values
+from core.solvers.rbf_kernels import exponential
+from core.solvers.rbf_network import Network, NetworkProblem, _Sampler, descend, gradient, rbf_values
 from core.students.compact import SIZES, Compact
 from core.students.compact_student import KernelRows
 from core.students.cost import query_cost
 from core.students.gated import GSVM
-from core.students.landmark_fit import _squared_hinge, fit_network, neighbour_distance
+from core.students.landmark_fit import JITTERS, _squared_hinge, fit_network, neighbour_distance
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.preparation import Preparation, prepare
@@ -86,73 +88,134 @@ def case_of(positive, gate=None, difficulty=None) -> Case:
     return Case(positive, gate, np.zeros(1), np.ones(n) if difficulty is None else difficulty)
 
 
-def fit(X, case: Case, size: int = 6, spec: Compact = QUICK, **more):
-    return fit_network(
-        X.astype(np.float32), case.positive, case.gate, case.difficulty, size, spec, neighbour=0.1, **more
-    )
+def fit(X, case: Case, size: int = 6, spec: Compact = QUICK, neighbour: float = 0.1):
+    rows = X.astype(np.float32)
+    return fit_network(rows, case.positive, case.gate, case.difficulty, size, spec, neighbour=neighbour)
 
 
-def objective(network: Network, batch: Batch) -> float:
-    """As in the docstring of ``gradient``, by loops."""
-    total = 0.0
-    for x, z, t, w, u in zip(
-        batch.rows, batch.signs, batch.targets, batch.weights, batch.target_weights, strict=True
-    ):
+def random_problem(seed: int, n: int = 40, d: int = 3, **changes) -> NetworkProblem:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)).astype(np.float32)
+    signs = np.where(np.hypot(X[:, 0], X[:, 1]) < 1.0, 1.0, -1.0)
+    problem = NetworkProblem(X, signs, rng.normal(size=n), rng.uniform(1.0, 3.0, n), 0.5, 0.0)
+    return replace(problem, **changes)
+
+
+def random_network(seed: int, p: int = 4, d: int = 3) -> Network:
+    flat = np.random.default_rng(seed).normal(size=p * d + d + 2 * p + 2)
+    flat[p * d : p * d + d] *= 0.1
+    return Network.of(flat, p, d)
+
+
+def objective(network: Network, problem: NetworkProblem) -> float:
+    """As in the docstring of ``rbf_network`` without jitter, by loops."""
+    total, share = 0.0, 1.0 / problem.weights.sum()
+    for x, z, t, w in zip(problem.rows, problem.signs, problem.targets, problem.weights, strict=True):
         k = np.exp(-np.sum((np.exp(network.log_scale) * x - network.landmarks) ** 2, axis=1))
-        f = k @ network.coef + network.intercept[0]
-        g = k @ network.gate_coef + network.gate_intercept[0]
-        total += w * max(0.0, 1.0 - z * f) ** 2 + u * (t - g) ** 2
+        f = k @ network.coef + network.intercepts[0]
+        g = k @ network.gate_coef + network.intercepts[1]
+        total += share * w * max(0.0, 1.0 - z * f) ** 2
+        total += problem.target_weight / len(problem.rows) * (t - g) ** 2
     return float(total)
 
 
+def flat_of(network: Network) -> np.ndarray:
+    return np.concatenate([part.ravel() for part in network.parts()])
+
+
+NO_NOISE = np.zeros(1 << 16, dtype=np.float32)
+
+
+def test_the_vectorised_exponential_is_that_of_numpy():
+    exact = np.linspace(-40.0, 0.0, 20_001)
+    values = exact.astype(np.float32)
+    exponential(values, np.empty(len(values), dtype=np.int32))
+    np.testing.assert_allclose(values, np.exp(exact), rtol=1e-5)
+    outside = np.array([-1e30, -40.5, 1e-3, 7.0], dtype=np.float32)
+    exponential(outside, np.empty(4, dtype=np.int32))
+    np.testing.assert_allclose(outside, [np.exp(-40.0), np.exp(-40.0), 1.0, 1.0], rtol=1e-5)
+
+
 def test_the_gradient_is_that_of_finite_differences():
-    rng = np.random.default_rng(0)
-    m, d, p = 30, 3, 4
-    network = Network(
-        rng.normal(size=(p, d)), 0.1 * rng.normal(size=d), *(rng.normal(size=s) for s in (p, 1, p, 1))
-    )
-    signs = np.where(rng.random(m) < 0.5, 1.0, -1.0)
-    batch = Batch(rng.normal(size=(m, d)), signs, rng.normal(size=m), rng.random(m), rng.random(m))
-    slopes = gradient(network, batch)
-    step = 1e-6
-    for part, slope in zip(network.parts(), slopes.parts(), strict=True):
-        assert slope.shape == part.shape
-        for place in np.ndindex(part.shape):
-            here = part[place]
-            part[place] = here + step
-            above = objective(network, batch)
-            part[place] = here - step
-            below = objective(network, batch)
-            part[place] = here
-            assert slope[place] == pytest.approx((above - below) / (2.0 * step), abs=1e-6)
+    problem, network = random_problem(0, n=300), random_network(1)
+    slopes, step = gradient(problem, network, NO_NOISE, Run()), 1e-5
+    flat = flat_of(network)
+    for place, slope in enumerate(slopes):
+        above, below = flat.copy(), flat.copy()
+        above[place] += step
+        below[place] -= step
+        difference = objective(Network.of(above, 4, 3), problem) - objective(Network.of(below, 4, 3), problem)
+        assert slope == pytest.approx(difference / (2.0 * step), abs=2e-5)
+
+
+def test_the_descent_ends_as_low_as_scipys_l_bfgs():
+    problem, start = random_problem(2, n=120), random_network(3)
+    ours = descend(problem, start, 3000, np.random.default_rng(0), Run())
+
+    def value_and_slope(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        network = Network.of(flat, 4, 3)
+        return objective(network, problem), gradient(problem, network, NO_NOISE, Run()).astype(np.float64)
+
+    theirs = minimize(value_and_slope, flat_of(start), jac=True, method="L-BFGS-B", options={"maxiter": 300})
+    assert objective(ours.network, problem) < 1.1 * theirs.fun
+    assert theirs.fun < 0.7 * objective(start, problem)
+    assert ours.steps == 3000
+    assert not ours.settled
+    assert 0.0 < ours.relative_gradient < 0.1
+
+
+def test_a_descent_without_losses_ends_early_and_says_so():
+    X = np.vstack([np.full((20, 2), -3.0), np.full((20, 2), 3.0)]).astype(np.float32)
+    signs = np.repeat([1.0, -1.0], 20)
+    problem = NetworkProblem(X, signs, signs, np.ones(40), 0.02, 0.1)
+    start = Network.of(np.array([-3.0, -3.0, 0.0, 0.0, 1.0, 1.0, -0.5, 0.0]), 1, 2)
+    ended = descend(problem, start, 3000, np.random.default_rng(0), Run())
+    assert ended.settled
+    assert ended.steps < 600
+    scores = ended.network.scores(X, Run())
+    assert (signs * scores > 0.9).all()
 
 
 def test_drawing_by_chance_leaves_the_expected_gradient_as_it_is():
-    rng = np.random.default_rng(1)
-    n = 40
-    X = rng.normal(size=(n, 2)).astype(np.float32)
-    signs = np.where(rng.random(n) < 0.3, 1.0, -1.0)
-    weights = rng.uniform(1.0, 3.0, n)
-    problem = NetworkProblem(X, signs, rng.normal(size=n), weights, target_weight=0.5, jitter=0.0)
-    network = Network(
-        rng.normal(size=(3, 2)), np.zeros(2), *(rng.normal(size=s) for s in (3, 1, 3, 1))
-    ).astype(np.float32)
-    sampler = _Sampler.of(problem, network, Run())
-    every = Batch(X, signs, problem.targets, weights / weights.sum(), np.full(n, 0.5 / n))
-    drawn = [gradient(network, sampler.draw(problem, rng)) for _ in range(3000)]
-    for index, exact in enumerate(gradient(network, every).parts()):
-        samples = np.stack([one.parts()[index] for one in drawn]).astype(np.float64)
-        error = samples.std(axis=0) / np.sqrt(len(drawn))
-        assert (np.abs(samples.mean(axis=0) - exact) <= 5.0 * error + 1e-6).all()
+    problem = random_problem(1)
+    network = random_network(2)
+    network.intercepts[:] = 2.0
+    sampler, rng = _Sampler.of(problem, network, Run()), np.random.default_rng(1)
+    assert 0 < len(sampler.near) < 40
+    counts = np.bincount(sampler.draw(20_000, rng).ravel(), minlength=40) / 20_000
+    np.testing.assert_allclose(counts * sampler.weights, problem.weights / problem.weights.sum(), rtol=0.03)
+    np.testing.assert_allclose(counts * sampler.target_weights, 0.5 / 40, rtol=0.03)
 
 
-def test_rows_near_the_margin_are_drawn_half_of_the_time_more():
+def test_rows_near_the_margin_are_half_of_a_batch_besides_their_share_of_the_rest():
     X = np.array([[0.0], [10.0]], dtype=np.float32)
     problem = NetworkProblem(X, np.array([1.0, -1.0]), np.zeros(2), np.ones(2), 0.0, 0.0)
-    network = Network(*(np.array(v, dtype=np.float32) for v in ([[0.0]], [0.0], [0.0], [-2.0], [0.0], [0.0])))
-    np.testing.assert_allclose(_Sampler.of(problem, network, Run()).cumulated, [0.75, 1.0])
-    settled = replace(network, coef=np.array([4.0], dtype=np.float32))
-    np.testing.assert_allclose(_Sampler.of(problem, settled, Run()).cumulated, [0.5, 1.0])
+    network = Network.of(np.array([0.0, 0.0, 0.0, 0.0, -2.0, 0.0], dtype=np.float32), 1, 1)
+    sampler, rng = _Sampler.of(problem, network, Run()), np.random.default_rng(0)
+    assert sampler.near.tolist() == [0]
+    assert sampler.loss == pytest.approx(4.5)
+    drawn = sampler.draw(500, rng)
+    assert (drawn[:, 128:] == 0).all()
+    assert drawn[:, :128].mean() == pytest.approx(0.5, abs=0.01)
+    settled = _Sampler.of(problem, replace(network, coef=np.array([4.0], dtype=np.float32)), Run())
+    assert settled.loss == 0.0
+    assert settled.draw(500, rng).mean() == pytest.approx(0.5, abs=0.01)
+
+
+def test_small_sets_choose_the_jitter_on_held_out_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 5))
+    noisy = X[:, 0] + 1.5 * rng.normal(size=120) > 0.0
+    fitted = fit(X, case_of(noisy), size=40, spec=Compact(steps=300), neighbour=1.0)
+    assert fitted.jitter == 1.6
+    given = fit(X, case_of(noisy), size=40, spec=Compact(steps=300, jitter=0.3), neighbour=1.0)
+    assert given.jitter == 0.3
+
+
+def test_the_search_for_the_jitter_is_left_out_where_it_would_take_long(monkeypatch):
+    monkeypatch.setattr("core.students.landmark_fit._SEARCHED_ENTRIES", 99)
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    assert fit(X, case_of(X[:, 0] > 0.0), spec=Compact(steps=10)).jitter == JITTERS[0]
 
 
 def test_the_first_coefficients_minimise_their_squared_hinge():
@@ -349,8 +412,7 @@ def test_progress_is_told_by_stages(data):
         ("compact_rows", data.n, data.n),
         ("sizes", 0, len(SIZES)),
         ("sizes", 1, len(SIZES)),
-        ("student", 0, 260),
-        ("student", 250, 260),
+        *(("student", done, 260) for done in range(0, 260, 50)),
         ("student", 260, 260),
     ]
 

@@ -222,7 +222,8 @@ def test_compact_students_are_packed_with_their_calibration(conversation):
     assert [point["n_landmarks"] for point in points] == [12, 25, 50][: chosen["points"]]
     assert chosen["score"] == points[-1]["f1"] >= chosen["full_score"] - 0.05
     assert message.header["metrics"]["brier"] < 0.05
-    assert (message.header["gap"], message.header["iterations"]) == (None, 3000)
+    assert message.header["gap"] is None
+    assert 0 < message.header["iterations"] < 3000
 
 
 def test_the_batch_context_does_not_change_students(sqlite_store, iris, files):
