@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from app.api.dependencies import AppContext
 from app.api.errors import body_too_large
+from app.api.probe_answers import ProbeAnswers
 from app.auth.audit_writer import is_access_denial, request_line
 from app.auth.local_requests import check_local
 from app.auth.shares import Admission, counting
@@ -60,6 +61,7 @@ class RequestMiddleware:
         self._app = app
         self._exempt = frozenset(exempt)
         self._streamed = frozenset(streamed)
+        self._probe_answers = ProbeAnswers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -110,9 +112,12 @@ class RequestMiddleware:
             if scope["path"] not in self._exempt:
                 responder.admission = context.budgets.of_request(None)
                 responder.admission.enter()
+        if await self._probe_answers.repeat(scope, responder.send):
+            return
+        send = self._probe_answers.keeping(scope, responder.send)
         try:
             async with asyncio.timeout(KEYLESS_SECONDS):
-                await self._app(scope, receive, responder.send)
+                await self._app(scope, receive, send)
         except TimeoutError:
             if responder.status:
                 raise

@@ -66,7 +66,7 @@ class Requests:
             sent.append(message)
 
         scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "app": self.app}
-        scope["headers"] = [(b"host", b"localhost")]
+        scope |= {"query_string": b"", "headers": [(b"host", b"localhost")]}
         await self.middleware(scope, receive, send)
         return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
 
