@@ -132,7 +132,7 @@ class ThresholdParameters(SpecModel):
 
 
 class GuardParameters(SpecModel):
-    """Every student that answers queries is held against its teacher on held-out rows before it is published.
+    """Each student that answers queries is compared with its teacher on held-out rows before publication.
 
     One that is clearly worse in F is replaced or named by a warning: in the job, the version and the events.
     """

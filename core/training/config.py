@@ -62,7 +62,7 @@ class TrainingConfig:
     guard: Annotated[
         GuardRule,
         Doc(
-            "Hold every student against its teacher on held-out rows: warn of one that is clearly worse, or"
+            "Compare every student with its teacher on held-out rows: warn of one that is clearly worse, or"
             " (repair) first try students with more rejections in its place. It costs one further fit of two"
             " thirds of the rows, where held-out scores are not computed anyway."
         ),
@@ -108,7 +108,7 @@ class TrainingConfig:
         return self.needs_all_folds or self.guard != "off"
 
     def is_guarded(self, spec: StudentSpec) -> bool:
-        """Whether a student is held against its teacher: the one that is shipped."""
+        """Whether a student is compared with its teacher: the one that is shipped."""
         return self.guard != "off" and spec.name == self.students[0].name
 
     def holds_out(self, spec: StudentSpec) -> bool:
