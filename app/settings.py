@@ -109,6 +109,7 @@ class Settings(BaseSettings):
     quota_unfinished_jobs: int = Field(
         1000, ge=0, description="Queued and running jobs a tenant may have, likewise."
     )
+    quota_keys: int = Field(1000, ge=0, description="Valid API keys a tenant may have, likewise.")
     max_uploads: int = Field(
         32, ge=1, description="Uploads in progress beyond which new ones get 429; for one key its share."
     )

@@ -40,6 +40,8 @@ async def create(body: CreateKey, context: Context, caller: Administrator) -> Ne
         expires_at=None if seconds is None else time.time() + seconds,
         rate_limit=body.rate_limit,
         rate_burst=body.rate_burst,
+        settings=context.settings,
+        by_operator=_is_operator(caller),
     )
     # The text cannot be shown again, so it is returned even if this process cannot read the key yet.
     with suppress(Unavailable):

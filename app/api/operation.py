@@ -105,6 +105,7 @@ class UsageView(View):
     datasets: AmountView
     versions: AmountView
     unfinished_jobs: AmountView
+    keys: AmountView
     key: KeyUsageView | None
 
 
@@ -118,6 +119,7 @@ class QuotasBody(Body):
     datasets: _Quota = None
     versions: _Quota = None
     unfinished_jobs: _Quota = None
+    keys: _Quota = None
 
 
 @router.get("/usage")

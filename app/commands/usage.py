@@ -19,6 +19,7 @@ def usage(
     datasets: Quota = None,
     versions: Quota = None,
     unfinished_jobs: Quota = None,
+    keys: Quota = None,
     defaults: Annotated[bool, typer.Option("--defaults", help="Reset all quotas of the tenant.")] = False,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
@@ -33,6 +34,7 @@ def usage(
         "datasets": datasets,
         "versions": versions,
         "unfinished_jobs": unfinished_jobs,
+        "keys": keys,
     }
     changed = {name: quota for name, quota in quotas.items() if quota is not None}
     if (changed or defaults) and tenant is None:
@@ -44,8 +46,7 @@ def usage(
     if as_json:
         print_json(rows)
         return
-    names = ("stored_bytes", "datasets", "versions", "unfinished_jobs")
-    columns = [field("tenant"), *((name.replace("_", " "), _amount(name)) for name in names)]
+    columns = [field("tenant"), *((name.replace("_", " "), _amount(name)) for name in quotas)]
     print_table(columns, rows, empty="There is no tenant.")
 
 

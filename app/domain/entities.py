@@ -90,12 +90,13 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a tenant uses or may use. stored_bytes: of its data sets, models and jobs."""
+    """What a tenant uses or may use. stored_bytes: of its data sets, models and jobs. keys: valid API keys."""
 
     stored_bytes: int
     datasets: int
     versions: int
     unfinished_jobs: int
+    keys: int
 
 
 WAITING = "waiting"

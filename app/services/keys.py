@@ -18,6 +18,8 @@ from typing import Final
 from app.domain.entities import ApiKey, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotAuthenticated, NotAuthorised
 from app.domain.names import DEFAULT_TENANT, is_display_name, is_model_name
+from app.services.quotas import require_one_more
+from app.settings import Settings
 from app.store.unit_of_work import Store
 
 SCOPES = frozenset({"operator", "admin", "train", "query"})
@@ -42,13 +44,19 @@ def create_key(
     expires_at: float | None = None,
     rate_limit: float | None = None,
     rate_burst: int | None = None,
+    settings: Settings | None = None,
+    by_operator: bool = True,
 ) -> tuple[ApiKey, str]:
     """Create a key; returns it and its text, which is not stored and cannot be shown again.
 
     models: the models that a query key may query; empty means all. expires_at, rate_limit, rate_burst: as in
-    `ApiKey`. Raises InvalidRequest.
+    `ApiKey`. settings: those of the installation, whose quota of keys then holds, and whose rate limit is the
+    highest that a key may have unless ``by_operator`` is true. Raises InvalidRequest, and Conflict beyond the
+    tenant's quota.
     """
     faults = _faults(store.tenant, name, scopes, models) + _limit_faults(expires_at, rate_limit, rate_burst)
+    if settings is not None and not by_operator:
+        faults += _share_faults(settings, rate_limit, rate_burst)
     if faults:
         raise InvalidRequest("The API key cannot be created.", faults=faults)
     secret = secrets.token_urlsafe(32)
@@ -65,6 +73,9 @@ def create_key(
         tenant=store.tenant,
     )
     with store.begin() as uow:
+        if settings is not None:
+            uow.quotas.lock(store.tenant)
+            require_one_more(uow, settings, store.tenant, "keys")
         uow.keys.add(key)
         details = {"name": key.name, "scopes": sorted(key.scopes), "models": len(key.models)}
         uow.audit.append("key.create", key.id, details=details)
@@ -258,5 +269,21 @@ def _limit_faults(
         faults.append(InputFault("rate_limit", "out_of_range", text))
     if rate_burst is not None and not 1 <= rate_burst <= MAX_RATE:
         text = f"A burst must be 1 to {MAX_RATE:.0f} requests."
+        faults.append(InputFault("rate_burst", "out_of_range", text))
+    return faults
+
+
+def _share_faults(settings: Settings, rate_limit: float | None, rate_burst: int | None) -> list[InputFault]:
+    """Faults of limits above those of the installation, which only an operator may set."""
+    highest = settings.rate_limit
+    if not highest:
+        return []
+    faults = []
+    if rate_limit is not None and not 0 < rate_limit <= highest:
+        text = f"Only an operator may set a rate limit above {highest:g} requests per second, or none."
+        faults.append(InputFault("rate_limit", "out_of_range", text))
+    burst = settings.rate_burst or math.ceil(highest)
+    if rate_burst is not None and rate_burst > burst:
+        text = f"Only an operator may set a burst above {burst} requests."
         faults.append(InputFault("rate_burst", "out_of_range", text))
     return faults

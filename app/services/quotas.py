@@ -11,7 +11,7 @@ from app.domain.errors import Conflict, Overloaded, TooLarge
 from app.settings import Settings
 from app.store.unit_of_work import Store, UnitOfWork
 
-_NOUNS: Final = {"datasets": "data sets", "versions": "versions of models"}
+_NOUNS: Final = {"datasets": "data sets", "versions": "versions of models", "keys": "valid API keys"}
 
 
 class Usage(NamedTuple):
@@ -29,6 +29,7 @@ def usage(uow: UnitOfWork, settings: Settings, tenant: str) -> Usage:
         datasets=settings.quota_datasets,
         versions=settings.quota_versions,
         unfinished_jobs=settings.quota_unfinished_jobs,
+        keys=settings.quota_keys,
     )
     allowed = dataclasses.replace(defaults, **uow.quotas.quotas(tenant))
     return Usage(tenant, uow.quotas.used(tenant), allowed)
@@ -69,16 +70,24 @@ def room_for(store: Store, settings: Settings, noun: str, more_bytes: int = 0) -
 
 def require_room(uow: UnitOfWork, settings: Settings, tenant: str, noun: str, more_bytes: int = 0) -> int:
     """As `room_for`, in a transaction; the caller has locked the tenant's quotas if it stores something."""
-    _, used, allowed = usage(uow, settings, tenant)
-    if getattr(used, noun) >= getattr(allowed, noun):
-        message = (
-            f"The tenant has {getattr(used, noun)} {_NOUNS[noun]}; its quota is {getattr(allowed, noun)}."
-        )
-        raise Conflict(message, code=f"quota_{noun}")
+    _, used, allowed = require_one_more(uow, settings, tenant, noun)
     left = allowed.stored_bytes - used.stored_bytes
     if left <= more_bytes:
         raise storage_exceeded(allowed.stored_bytes, used.stored_bytes)
     return left
+
+
+def require_one_more(uow: UnitOfWork, settings: Settings, tenant: str, noun: str) -> Usage:
+    """Use and quotas of a tenant that may have one more of ``noun``; raises Conflict if it may not.
+
+    noun: "datasets", "versions" or "keys". The caller has locked the tenant's quotas if it stores something.
+    """
+    found = usage(uow, settings, tenant)
+    used, allowed = getattr(found.used, noun), getattr(found.allowed, noun)
+    if used >= allowed:
+        message = f"The tenant has {used} {_NOUNS[noun]}; its quota is {allowed}."
+        raise Conflict(message, code=f"quota_{noun}")
+    return found
 
 
 def require_room_for_job(uow: UnitOfWork, settings: Settings, tenant: str) -> None:

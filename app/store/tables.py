@@ -287,6 +287,7 @@ tenant_quotas = Table(
     Column("datasets", BigInteger),
     Column("versions", BigInteger),
     Column("unfinished_jobs", BigInteger),
+    Column("keys", BigInteger),
 )
 
 # Append-only; old rows are deleted. Ids sort by time. The tenant is empty in rows about the installation.

@@ -54,7 +54,7 @@ def quotas() -> list[Attack]:
         ("true", value("true"), *_BAD_BODY),
         ("text", value('"1000"'), *_BAD_BODY),
         ("a list", value("[1]"), *_BAD_BODY),
-        ("a quota that is none", change('{"keys": 1}'), *_BAD_BODY),
+        ("a quota that is none", change('{"rate_limit": 1}'), *_BAD_BODY),
         ("a list of quotas", change('[{"datasets": 1}]'), *_BAD_BODY),
         ("of a tenant up", change('{"datasets": 1}', "?tenant=..%2fdefault"), *_BAD_PARAMETER),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
@@ -43,6 +44,7 @@ class Quotas:
             datasets=self._count(datasets, tenant),
             versions=self._count(model_versions, tenant),
             unfinished_jobs=int(unfinished_jobs),
+            keys=self._valid_keys(tenant),
         )
 
     def set_quotas(self, tenant: str, quotas: Mapping[str, int | None]) -> None:
@@ -82,6 +84,12 @@ class Quotas:
         return int(
             self._connection.execute(total.join(digests, digests.c.digest == blobs.c.digest)).scalar_one()
         )
+
+    def _valid_keys(self, tenant: str) -> int:
+        ends = api_keys.c.expires_at
+        is_valid = api_keys.c.revoked_at.is_(None) & (ends.is_(None) | (ends > time.time()))
+        query = sa.select(sa.func.count()).where(api_keys.c.tenant == tenant, is_valid)
+        return int(self._connection.execute(query).scalar_one())
 
     def _count(self, table: sa.Table, tenant: str) -> int:
         query = sa.select(sa.func.count()).select_from(table).where(table.c.tenant == tenant)

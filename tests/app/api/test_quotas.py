@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,9 @@ def keys(store: Store) -> dict[str, str]:
     """Header values of an operator's key, and of train keys of the tenants a and b."""
     operator = create_key(store, "boss", scopes={"admin", "operator"})[1]
     of_tenants = {name: create_key(store.of_tenant(name), name, scopes={"train"})[1] for name in ("a", "b")}
-    return {name: f"Bearer {key}" for name, key in ({"boss": operator} | of_tenants).items()}
+    root = create_key(store.of_tenant("a"), "root", scopes={"admin"})[1]
+    texts = {"boss": operator, "root of a": root} | of_tenants
+    return {name: f"Bearer {key}" for name, key in texts.items()}
 
 
 @pytest.fixture
@@ -136,6 +139,37 @@ def test_an_operator_sets_the_quotas_of_a_tenant(server, problem: Check):
     for wrong in (-1, False, 10**16):
         problem(ask("boss", "PATCH", path, json={"datasets": wrong}), 422, "invalid_body")
     assert ask("boss", "PATCH", path, json={"datasets": 5.0}).status_code == 200
+
+
+def test_keys_of_a_tenant_are_limited(server, store: Store, problem: Check):
+    """An administrator with any number of keys would take any number of shares."""
+    ask = server(quota_keys=2)
+    body = {"name": "one", "scopes": ["query"]}
+    # Its administrator's key and its train key are two.
+    problem(ask("root of a", "POST", "/v1/keys", json=body), 409, "quota_keys")
+    assert ask("boss", "PATCH", "/v1/quotas?tenant=a", json={"keys": 3}).status_code == 200
+    made = ask("root of a", "POST", "/v1/keys", json=body)
+    assert made.status_code == 201
+    document = problem(ask("root of a", "POST", "/v1/keys", json=body), 409, "quota_keys")
+    assert document["detail"] == "The tenant has 3 valid API keys; its quota is 3."
+    assert used(ask, "a")["keys"] == {"used": 3, "allowed": 3}
+    assert ask("root of a", "DELETE", f"/v1/keys/{made.json()['details']['id']}").status_code == 200
+    create_key(store.of_tenant("a"), "short", {"query"}, expires_at=time.time() + 0.02)
+    time.sleep(0.03)
+    # A key that was revoked or has expired does not count.
+    assert used(ask, "a")["keys"]["used"] == 2
+    assert ask("root of a", "POST", "/v1/keys", json=body).status_code == 201
+
+
+@pytest.mark.parametrize("wrong", [{"rate_limit": 0}, {"rate_limit": 101}, {"rate_burst": 201}])
+def test_only_an_operator_gives_a_key_more_than_the_installations_limit(server, problem: Check, wrong):
+    ask = server(rate_limit=100, rate_burst=200)
+    body = {"name": "one", "scopes": ["query"]}
+    document = problem(ask("root of a", "POST", "/v1/keys", json=body | wrong), 400, "invalid_request")
+    assert [fault["field"] for fault in document["errors"]] == list(wrong)
+    assert ask("boss", "POST", "/v1/keys?tenant=a", json=body | wrong).status_code == 201
+    allowed = body | {"rate_limit": 100, "rate_burst": 200}
+    assert ask("root of a", "POST", "/v1/keys", json=allowed).status_code == 201
 
 
 def test_use_is_shown_to_its_tenant_and_to_operators(server, problem: Check):

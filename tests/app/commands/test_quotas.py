@@ -9,6 +9,7 @@ USAGE = {
     "datasets": {"used": 1, "allowed": 2},
     "versions": {"used": 3, "allowed": 4},
     "unfinished_jobs": {"used": 0, "allowed": 5},
+    "keys": {"used": 6, "allowed": 7},
     "key": None,
 }
 
@@ -30,7 +31,7 @@ def test_quotas_are_set(run, written):
     assert (changed.path, changed.json) == ("/v1/quotas?tenant=acme", {"datasets": 7})
     assert shown.path == "/v1/usage?tenant=acme"
     run("usage", "--tenant", "acme", "--defaults", STMS_URL=written.address)
-    names = ("stored_bytes", "datasets", "versions", "unfinished_jobs")
+    names = ("stored_bytes", "datasets", "versions", "unfinished_jobs", "keys")
     assert written.requests[2].json == dict.fromkeys(names)
 
 
