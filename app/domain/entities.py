@@ -90,7 +90,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a tenant uses or may use. stored_bytes: of its data sets, models and jobs. keys: valid API keys."""
+    """What a tenant uses or may use. stored_bytes: of data sets, models and jobs. keys: valid API keys."""
 
     stored_bytes: int
     datasets: int
