@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 STMS   := $(BIN)/stms
 
 .DEFAULT_GOAL := help
+# Some machines forbid it: every process of the tests would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-defaults bench-serve bench-cluster chaos hostile safety digests sbom
 
 help: ## show this list

@@ -29,6 +29,15 @@ _UNREADABLE = (400, "unreadable_file")
 _WRONG_FORMAT = (415, "wrong_format")
 
 
+def _packed_zeros() -> bytes:
+    zeros = array(np.zeros(80 * _MIB // 8))
+    return npz({"X.npy": zeros, "y.npy": array([0, 1])}, zipfile.ZIP_DEFLATED)
+
+
+def _lying_zeros() -> bytes:
+    return lying_member(array(np.zeros(80 * _MIB // 8)), 1024, name=b"y.npy")
+
+
 def archives() -> list[Attack]:
     """.npz archives."""
 
@@ -41,17 +50,11 @@ def archives() -> list[Attack]:
             npz({f"{name}.npy": array(part) for name, part in {**parts, "y": [0, 0, 1, 1]}.items()})
         )
 
-    bomb = array(np.zeros(80 * _MIB // 8))
     return attacks(
         "npz",
         ("pickled objects", zipped(npz(good_npz(y=array([{}] * 6, dtype=object)))), 400, "pickled_objects"),
-        (
-            "80 MiB in 80 kB",
-            zipped(npz({"X.npy": bomb, "y.npy": array([0, 1])}, zipfile.ZIP_DEFLATED)),
-            413,
-            "table_too_large",
-        ),
-        ("80 MiB that say 1 kB", zipped(lying_member(bomb, 1024, name=b"y.npy")), 400, "truncated_upload"),
+        ("80 MiB in 80 kB", zipped(_packed_zeros), 413, "table_too_large"),
+        ("80 MiB that say 1 kB", zipped(_lying_zeros), 400, "truncated_upload"),
         ("1 kB that say 4 GB", zipped(lying_member(array(np.zeros(99)), 0xFFFFFFFF)), 413, "table_too_large"),
         ("400 000 members", zipped(lambda: many_members(400_000)), 413, "too_many_arrays"),
         ("999 members that are one", zipped(overlapping(999, _MIB)), 413, "table_too_large"),
@@ -111,7 +114,11 @@ def _labelled(labels: Any) -> bytes:
 def heads() -> list[Attack]:
     """Malformed linear heads as safetensors and .npz files."""
     over = {"bias": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}}
-    many = {f"a{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(100_000)}
+
+    def many() -> bytes:
+        empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+        return safetensors({f"a{i}": empty for i in range(100_000)})
+
     return attacks(
         "heads from outside",
         ("a header longer than the file", _head(safetensors({}, b"", 10**6)), *_UNREADABLE),
@@ -127,7 +134,7 @@ def heads() -> list[Attack]:
             400,
             "unknown_array",
         ),
-        ("100 000 arrays", _head(lambda: safetensors(many)), 400, "unknown_array"),
+        ("100 000 arrays", _head(many), 400, "unknown_array"),
         ("a header that is a list", _head(safetensors([])), *_WRONG_FORMAT),
         ("a negative place", _head(_weights(-16, 0, [2, 2])), *_UNREADABLE),
         ("a place that ends before it begins", _head(_weights(16, 0, [2, 2])), *_UNREADABLE),
