@@ -291,4 +291,5 @@ def _read_numbers(response: httpx.Response) -> Decisions:
         columns.get("probability"),
         columns.get("gate"),
         columns.get("rejection"),
+        columns.get("piece"),
     )

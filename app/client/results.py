@@ -17,7 +17,8 @@ class Decision:
     """The decision whether a row belongs to the target class. match: score ≥ threshold.
 
     probability: of the class; None if the student is not calibrated. gate, rejection: S^y(x) and φ(x; θ), the
-    score is their difference; None without ``explain``. model, version: the version that decided.
+    score is their difference; None without ``explain``. piece: of a student with several rejections, which of
+    them is the largest and decides, from 0; otherwise None. model, version: the version that decided.
     """
 
     match: bool
@@ -28,6 +29,7 @@ class Decision:
     probability: float | None = None
     gate: float | None = None
     rejection: float | None = None
+    piece: int | None = None
 
     @classmethod
     def of(cls, document: Mapping[str, Any], origin: Mapping[str, Any]) -> Decision:
@@ -41,6 +43,7 @@ class Decision:
             document.get("probability"),
             document.get("gate"),
             document.get("rejection"),
+            document.get("piece"),
         )
 
 
@@ -48,7 +51,7 @@ class Decision:
 class Decisions(Sequence[Decision]):
     """Decisions on n rows by one version of a student.
 
-    scores, probabilities, gates, rejections: (n,), arrays if the rows were an array, otherwise lists.
+    scores, probabilities, gates, rejections, pieces: (n,), arrays if the rows were an array, otherwise lists.
     probabilities: None if the student is not calibrated, and for arrays without ``explain``.
     """
 
@@ -59,6 +62,7 @@ class Decisions(Sequence[Decision]):
     probabilities: Sequence[float] | NDArray[Any] | None = None
     gates: Sequence[float] | NDArray[Any] | None = None
     rejections: Sequence[float] | NDArray[Any] | None = None
+    pieces: Sequence[int] | NDArray[Any] | None = None
 
     @property
     def matches(self) -> Any:
@@ -82,7 +86,9 @@ class Decisions(Sequence[Decision]):
             None if column is None else float(column[index])
             for column in (self.probabilities, self.gates, self.rejections)
         )
-        return Decision(score >= self.threshold, score, self.threshold, self.model, self.version, *optional)
+        piece = None if self.pieces is None else int(self.pieces[index])
+        match = score >= self.threshold
+        return Decision(match, score, self.threshold, self.model, self.version, *optional, piece)
 
     def __iter__(self) -> Iterator[Decision]:
         return (self[index] for index in range(len(self)))
@@ -94,7 +100,7 @@ class Decisions(Sequence[Decision]):
         first = results[0]
         optional = (
             [result[name] for result in results] if name in first else None
-            for name in ("probability", "gate", "rejection")
+            for name in ("probability", "gate", "rejection", "piece")
         )
         scores = [result["score"] for result in results]
         return cls(scores, first["threshold"], document["model"], document["version"], *optional)

@@ -73,7 +73,7 @@ class Client:
         return decision.match
 
     def query(self, model: str, label: str, x: Row, *, explain: bool = False) -> Decision:
-        """The decision on one row. explain: include the gate and the rejection."""
+        """The decision on one row. explain: include the gate, the rejection and its piece."""
         return self.do(calls.query(model, label, x, explain))
 
     def query_rows(self, model: str, label: str, rows: Rows, *, explain: bool = False) -> Decisions:

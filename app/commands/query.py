@@ -11,7 +11,7 @@ import typer
 from app.commands.output import Json, JsonOption, field, print_json, print_table, say, text
 from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect, segment
 
-_NUMBERS = ("score", "threshold", "probability", "gate", "rejection")
+_NUMBERS = ("score", "threshold", "probability", "gate", "rejection", "piece")
 
 
 def query(
@@ -31,7 +31,8 @@ def query(
         ),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Also show the teacher's gate score and its threshold.")
+        bool,
+        typer.Option("--explain", help="Also show the teacher's gate score, the rejection and its piece."),
     ] = False,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,

@@ -1,6 +1,8 @@
 """Decisions of students on rows, for all formats of queries.
 
 score = v·φ(x)      match = score ≥ threshold      S^y(x) = score + θ·φ(x)  (gated SVM, Eq. 8)
+
+Of a student with several rejections θ_j, the one with the largest θ_j·φ(x) decides: its piece j is told, too.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +21,7 @@ from core.packed.evaluation import Output, evaluate, rows_for
 from core.packed.student import finite_scores
 
 Floats = NDArray[np.float64]
+_Number = TypeVar("_Number", np.float64, np.int64)
 
 MAX_CLASSES: Final = 256
 """Largest number of classes in one query."""
@@ -29,8 +32,8 @@ class Decisions:
     """Decisions of one student on n rows; arrays are (n,).
 
     probabilities: None if the student is not calibrated. gate: S^y(x), the teacher's score of the class.
-    rejection: θ·φ(x), which the gate is compared with: their difference is the score. Both are None unless
-    requested.
+    rejection: θ·φ(x), which the gate is compared with: their difference is the score. pieces: the numbers of
+    the rejections that decide, from 0; None if the student has only one. All three are None unless requested.
     """
 
     scores: Floats
@@ -38,6 +41,7 @@ class Decisions:
     probabilities: Floats | None = None
     gate: Floats | None = None
     rejection: Floats | None = None
+    pieces: NDArray[np.int64] | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[Decisions]) -> Decisions:
@@ -48,7 +52,16 @@ class Decisions:
             _joined([part.probabilities for part in parts]),
             _joined([part.gate for part in parts]),
             _joined([part.rejection for part in parts]),
+            _joined([part.pieces for part in parts]),
         )
+
+
+class RowDecision(NamedTuple):
+    """The score of one student on one row, and on request its gate and piece, as in `Decisions`."""
+
+    score: float
+    gate: float | None = None
+    piece: int | None = None
 
 
 def decide(student: PackedStudent, X: NDArray[np.floating], *, explain: bool = False) -> Decisions:
@@ -72,24 +85,27 @@ def decide_all(
     decisions: dict[int, Decisions] = {}
     for indices in sharing.values():
         group = [students[index] for index in indices]
-        outputs: list[Output] = [student.form.linear or student.form for student in group]
+        outputs: list[Output] = [student.form.linear or student.form.block for student in group]
         if explain:
             outputs += [student.form.gate for student in group]
-        values = evaluate(group[0].map, rows_for(group[0].map, X), outputs)
-        for number, (index, student) in enumerate(zip(indices, group, strict=True)):
-            gate = values[len(group) + number] if explain else None
-            decisions[index] = _decisions(student, values[number], gate)
+            outputs += [student.form.piece for student in group if student.form.piece is not None]
+        values = iter(evaluate(group[0].map, rows_for(group[0].map, X), outputs))
+        scores = [next(values) for _ in group]
+        gates = [next(values) if explain else None for _ in group]
+        for index, student, score, gate in zip(indices, group, scores, gates, strict=True):
+            pieces = next(values) if explain and student.form.piece is not None else None
+            decisions[index] = _decisions(student, score, gate, pieces)
     return [decisions[index] for index in range(len(students))]
 
 
 def decide_row(
     students: Sequence[PackedStudent], x: ArrayLike, *, explain: bool = False
-) -> list[tuple[float, float | None]]:
-    """(score, gate) of several students on one dense row x (d,); the gate is None unless ``explain``.
+) -> list[RowDecision]:
+    """The decisions of several students on one dense row x (d,); gate and piece only with ``explain``.
 
     Students of the same map share its basis values. Raises InvalidProblem naming the column.
     """
-    results: list[tuple[float, float | None]] = []
+    results: list[RowDecision] = []
     shared: dict[str, Floats] = {}
     for student in students:
         basis = shared.get(student.map.digest)
@@ -97,20 +113,25 @@ def decide_row(
             basis = student.map.row(student.checked_row(x))
             shared[student.map.digest] = basis
         score = student.score_at(basis)
-        gate = student.gate_at(basis) if explain else None
-        if gate is not None and not isfinite(gate - score):
+        if not explain:
+            results.append(RowDecision(score))
+            continue
+        gate, piece = student.gate_at(basis), student.form.piece
+        if not isfinite(gate - score):
             raise out_of_range("x")
-        results.append((score, gate))
+        results.append(RowDecision(score, gate, None if piece is None else int(piece(basis[np.newaxis])[0])))
     return results
 
 
-def _joined(parts: Sequence[Floats | None]) -> Floats | None:
+def _joined(parts: Sequence[NDArray[_Number] | None]) -> NDArray[_Number] | None:
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if known else None
 
 
 @QUIET
-def _decisions(student: PackedStudent, scores: Floats, gate: Floats | None) -> Decisions:
+def _decisions(
+    student: PackedStudent, scores: Floats, gate: Floats | None, pieces: Floats | None
+) -> Decisions:
     calibration = student.calibration
     return Decisions(
         scores,
@@ -118,4 +139,5 @@ def _decisions(student: PackedStudent, scores: Floats, gate: Floats | None) -> D
         None if calibration is None else calibration.probabilities(scores),
         gate,
         None if gate is None else finite_scores(gate - scores),
+        None if pieces is None else pieces.astype(np.int64),
     )

@@ -1,4 +1,4 @@
-"""Scores of many rows: linear functions c·b(x) + c₀ and other decision forms on one map.
+"""Scores of many rows: linear functions c·b(x) + c₀ and other functions on one map.
 
 Rows are evaluated in blocks that stay in the processor's cache: each is checked for unusable numbers,
 converted to float64, mapped once, and multiplied with the coefficients of every output. So float32 rows give
@@ -7,7 +7,7 @@ what the same rows in float64 give, to the last bit, and no copy of the whole ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -23,11 +23,11 @@ from core.data.validation import (
     wrong_columns,
 )
 from core.errors import Fault, InvalidProblem
-from core.packed.forms import Form, Linear
+from core.packed.forms import Linear
 from core.packed.maps import Floats, PackedMap
 
-Output: TypeAlias = Linear | Form
-"""What to compute of each row: a linear function of the basis values, or another decision form."""
+Output: TypeAlias = Linear | Callable[[Floats], Floats]
+"""What to compute of each row: a linear function of the basis values, or any, from (n, p) to (n,)."""
 
 _CACHED_ENTRIES: Final = 1 << 16
 _FEW: Final = 2
@@ -54,21 +54,21 @@ def evaluate(packed: PackedMap, table: NDArray[np.floating], outputs: Sequence[O
     linear = [output for output in outputs if isinstance(output, tuple)]
     values = np.empty((len(linear), len(table)))
     stacked = np.stack([coef for coef, _ in linear]) if len(linear) > _FEW else None
-    forms = [output for output in outputs if isinstance(output, Form)]
-    others = np.empty((len(forms), len(table)))
+    functions = [output for output in outputs if not isinstance(output, tuple)]
+    others = np.empty((len(functions), len(table)))
     for rows, basis in _basis_blocks(packed, table):
         if stacked is not None:
             np.matmul(stacked, basis.T, out=values[:, rows])
         else:
             for value, (coef, _) in zip(values, linear, strict=True):
                 value[rows] = basis @ coef
-        for value, form in zip(others, forms, strict=True):
-            value[rows] = form.block(basis)
+        for value, function in zip(others, functions, strict=True):
+            value[rows] = function(basis)
     values += np.array([[intercept] for _, intercept in linear]).reshape(-1, 1)
     _refuse_overflow(values)
     _refuse_overflow(others)
-    of_linear, of_form = iter(values), iter(others)
-    return [next(of_linear if isinstance(output, tuple) else of_form) for output in outputs]
+    of_linear, of_function = iter(values), iter(others)
+    return [next(of_linear if isinstance(output, tuple) else of_function) for output in outputs]
 
 
 def _refuse_overflow(values: Floats) -> None:

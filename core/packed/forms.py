@@ -12,6 +12,7 @@ variance of its latent function (Rasmussen and Williams, Gaussian Processes for 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite, sqrt
 from typing import Any, ClassVar, Self, TypeAlias, final
@@ -60,6 +61,14 @@ class Form(ABC):
     @abstractmethod
     def block(self, basis: Floats) -> Floats:
         """Scores (n,) at basis values (n, p); not finite where float64 overflows."""
+
+    @property
+    def piece(self) -> Callable[[Floats], Floats] | None:
+        """From basis values (n, p) to the number of the function that is the score, (n,), counted from 0.
+
+        None if the score is not the smallest of several functions.
+        """
+        return None
 
     def on_stored(self, rows: SparseRows) -> Floats | None:
         """Scores (n,) of sparse rows of a linear map by their stored entries; None if it needs all values."""
@@ -176,6 +185,12 @@ class PolytopeForm(Form):
     def block(self, basis: Floats) -> Floats:
         scores: Floats = self.faces(basis).min(axis=1)
         return scores
+
+    @property
+    def piece(self) -> Callable[[Floats], Floats] | None:
+        if len(self.coef) == 1:
+            return None
+        return lambda basis: self.faces(basis).argmin(axis=1).astype(np.float64)
 
     def faces(self, basis: Floats) -> Floats:
         """The values of all functions, (n, q), at basis values (n, p); the smallest is the score."""

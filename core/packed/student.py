@@ -112,7 +112,7 @@ class PackedStudent:
 
     def scores(self, X: ArrayLike) -> Floats:
         """Scores of many dense rows (n, d), shape (n,). Raises InvalidProblem naming row and column."""
-        return self._values(X, self.form.linear or self.form)
+        return self._values(X, self.form.linear or self.form.block)
 
     def probability(self, x: ArrayLike) -> float:
         """Probability that one dense row (d,) is of the class. Raises InvalidProblem, see ``calibrated``."""
@@ -139,6 +139,14 @@ class PackedStudent:
         if linear is None:
             return self.gate(X) - self.scores(X)
         return self._values(X, (gate[0] - linear[0], gate[1] - linear[1]))
+
+    def pieces(self, X: ArrayLike) -> NDArray[np.int64] | None:
+        """Which of several rejections is the largest and decides, of rows (n, d), shape (n,), from 0.
+
+        None if the student has one rejection only.
+        """
+        piece = self.form.piece
+        return None if piece is None else self._values(X, piece).astype(np.int64)
 
     def decide(self, X: ArrayLike) -> NDArray[np.bool_]:
         """True where a row (n, d) is taken for the target class: score ≥ threshold."""

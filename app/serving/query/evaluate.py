@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.http.types import Body
-from app.serving.decision import Decisions, decide_all, decide_row
+from app.serving.decision import Decisions, RowDecision, decide_all, decide_row
 from app.serving.query import responses
 from app.serving.query.negotiation import DEFAULT_FORMAT, MediaType, RequestFormat
 from app.serving.query.requests import CLASS, QueryRequest, RequestLimits, parse_request, request_of
@@ -74,23 +74,21 @@ def answer(
 
 def _answer_row(students: Sequence[ServableStudent], request: QueryRequest, *, named: bool) -> bytes:
     try:
-        scores = _decide_row([servable.student for servable in students], request)
+        decided = _decide_row([servable.student for servable in students], request)
     except InvalidProblem as error:
         raise row_error(error) from error
     if not named:
-        return responses.encode_row(students[0], *scores[0])
-    return responses.encode_row_of_classes(
-        [(servable, score, gate) for servable, (score, gate) in zip(students, scores, strict=True)]
-    )
+        return responses.encode_row(students[0], *decided[0])
+    return responses.encode_row_of_classes(students, decided)
 
 
-def _decide_row(students: Sequence[PackedStudent], request: QueryRequest) -> list[tuple[float, float | None]]:
-    """(score, gate) of each student on the one row of the request; the gate only if it is requested."""
+def _decide_row(students: Sequence[PackedStudent], request: QueryRequest) -> list[RowDecision]:
+    """The decision of each student on the one row of the request."""
     x = request.x
     if isinstance(x, SparseRow):
         if not request.explain and all(student.map.kind == "linear" for student in students):
             # Costs only the stored entries, however many columns there are.
-            return [(float(student.scores_sparse(x.indices, x.values)[0]), None) for student in students]
+            return [RowDecision(float(student.scores_sparse(x.indices, x.values)[0])) for student in students]
         x = dense_row(x, students[0].map.n_columns)
     assert x is not None  # noqa: S101 - a request without rows has x
     return decide_row(students, x, explain=request.explain)

@@ -4,7 +4,7 @@ Content-Type      application/json, application/octet-stream (with X-Tensor-Shap
                   application/x-npy
 Accept            the same three; JSON by default
 Content-Encoding  gzip or deflate
-?explain=true     adds the gate and the rejection to the answer
+?explain=true     adds the gate, the rejection and its piece to the answer
 ?class=a&class=b  the classes, if neither the path nor the body names them
 """
 

@@ -12,6 +12,10 @@ from app.serving.query.negotiation import DTYPES, MediaType
 from app.serving.query.requests import CLASSES_SCHEMA, ClassesQuery, ClassName, ClassQuery
 from app.serving.query.rows import Number, QueryBody, SparseRow
 
+_PIECE_DOC: Final = (
+    "Of a student with several rejections, on request: which of them is the largest and decides, from 0."
+)
+
 
 class Decision(TypedDict):
     """The decision of one student on one row."""
@@ -22,6 +26,7 @@ class Decision(TypedDict):
     probability: NotRequired[Annotated[float, Meta(description="Of the class; of calibrated students only.")]]
     gate: NotRequired[Annotated[float, Meta(description="S^y(x), the teacher's score; on request.")]]
     rejection: NotRequired[Annotated[float, Meta(description="θ·φ(x), compared with the gate; on request.")]]
+    piece: NotRequired[Annotated[int, Meta(description=_PIECE_DOC, ge=0)]]
 
 
 class AnsweredBy(TypedDict):
@@ -177,7 +182,7 @@ _TENSOR_HEADERS: Final[Json] = {
     for name, description in {
         "X-Tensor-Shape": "Of a binary answer: rows (if many), classes (if several), columns (if several).",
         "X-Tensor-Dtype": "Of a binary answer: float64, little-endian.",
-        "X-Tensor-Columns": "Of a binary answer: score, or score, probability, gate and rejection.",
+        "X-Tensor-Columns": "Of a binary answer: score, or score, probability, gate, rejection and piece.",
         "X-Model": "Of a binary answer: the model.",
         "X-Model-Version": "Of a binary answer: the version that decided.",
         "X-Threshold": "Of a binary answer: the thresholds of the requested classes, separated by commas.",
@@ -211,7 +216,9 @@ def _answer_of(schema: str, description: str) -> Json:
 
 
 _MODEL: Final = _parameter("model", "path", "`name`, `name@alias` or `name@3`.")
-_EXPLAINED: Final = _parameter("explain", "query", "Include the gate and the rejection.", {"type": "boolean"})
+_EXPLAINED: Final = _parameter(
+    "explain", "query", "Include the gate, the rejection and its piece.", {"type": "boolean"}
+)
 _FORMS_DOC: Final = (
     "Rows come as JSON, as raw little-endian numbers (`application/octet-stream` with `X-Tensor-Shape` and "
     "`X-Tensor-Dtype`) or as an `.npy` file (`application/x-npy`); `Accept` chooses among the same for the "

@@ -43,7 +43,7 @@ CLASSES_SCHEMA: Final = {"minItems": 1, "maxItems": MAX_CLASSES, "uniqueItems": 
 class ClassQuery(QueryBody):
     """JSON body of a query for one class."""
 
-    explain: Annotated[bool, Meta(description="Include the gate and the rejection.")] = False
+    explain: Annotated[bool, Meta(description="Include the gate, the rejection and its piece.")] = False
 
 
 class ClassesQuery(ClassQuery):

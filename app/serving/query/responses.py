@@ -4,7 +4,8 @@ one row:    {"match": …, "score": …, "threshold": …, "model": …, "versio
 many rows:  {"results": [{"match": …, "score": …, "threshold": …}, …], "model": …, "version": …}
 classes:    {"classes": [{"class": …, …}, …], "model": …, "version": …}, each as one class answers
 
-"probability" is present for calibrated students, "gate" and "rejection" on request.
+"probability" is present for calibrated students; on request "gate" and "rejection", and "piece" for students
+with several rejections: the number of the largest one, counted from 0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.http.problem import NO_STORE
-from app.serving.decision import Decisions
+from app.serving.decision import Decisions, RowDecision
 from app.serving.query.negotiation import MediaType
 from app.serving.query.tensors import write_tensor
 from app.serving.servable import ServableStudent
@@ -33,19 +34,22 @@ _text: Final = msgspec.json.Encoder().encode
 _DECISION_START: Final = (b'{"match":false,"score":', b'{"match":true,"score":')
 
 
-def encode_row(servable: ServableStudent, score: float, gate: float | None = None) -> bytes:
-    """The answer for one row and one class. gate: None unless requested."""
+def encode_row(
+    servable: ServableStudent, score: float, gate: float | None = None, piece: int | None = None
+) -> bytes:
+    """The answer for one row and one class. gate, piece: None unless requested."""
     if servable.student.calibration is None and gate is None:
         return _DECISION_START[score >= servable.student.threshold] + _text(score) + servable.json_suffix
-    return _decision(servable, score, gate) + servable.json_model_fields
+    return _decision(servable, score, gate, piece) + servable.json_model_fields
 
 
-def encode_row_of_classes(decided: Sequence[tuple[ServableStudent, float, float | None]]) -> bytes:
-    """The answer for one row and several classes, from (student, score, gate) of each."""
+def encode_row_of_classes(students: Sequence[ServableStudent], decided: Sequence[RowDecision]) -> bytes:
+    """The answer for one row and several classes."""
     parts = [
-        servable.json_class + _decision(servable, score, gate)[1:] + b"}" for servable, score, gate in decided
+        servable.json_class + _decision(servable, *decision)[1:] + b"}"
+        for servable, decision in zip(students, decided, strict=True)
     ]
-    return b'{"classes":[' + b",".join(parts) + b"]" + decided[0][0].json_model_fields
+    return b'{"classes":[' + b",".join(parts) + b"]" + students[0].json_model_fields
 
 
 def encode_rows(servable: ServableStudent, decisions: Decisions) -> bytes:
@@ -74,7 +78,7 @@ def encode_tensor(
 
     Axes without information are dropped: rows if ``single``, classes unless ``named``, and columns if there
     is only the score. With ``explain`` the columns are score, probability (if all students are calibrated),
-    gate and rejection.
+    gate, rejection, and piece (if all students have several rejections).
     """
     columns = {"score": [decisions.scores for decisions in decided]}
     gates = [decisions.gate for decisions in decided if decisions.gate is not None]
@@ -84,6 +88,9 @@ def encode_tensor(
         if len(probabilities) == len(decided):
             columns["probability"] = probabilities
         columns |= {"gate": gates, "rejection": rejections}
+        pieces = [d.pieces.astype(np.float64) for d in decided if d.pieces is not None]
+        if len(pieces) == len(decided):
+            columns["piece"] = pieces
     # (columns, classes, rows) becomes (rows, classes, columns).
     table: NDArray[np.float64] = np.array(list(columns.values())).transpose(2, 1, 0)
     shape = [
@@ -104,7 +111,7 @@ def encode_tensor(
     return write_tensor(table, media_type), headers
 
 
-def _decision(servable: ServableStudent, score: float, gate: float | None) -> bytes:
+def _decision(servable: ServableStudent, score: float, gate: float | None, piece: int | None) -> bytes:
     """The JSON object of one decision, without its closing brace."""
     student = servable.student
     text = _DECISION_START[score >= student.threshold] + _text(score) + servable.json_threshold
@@ -112,6 +119,8 @@ def _decision(servable: ServableStudent, score: float, gate: float | None) -> by
         text += b',"probability":' + _text(student.calibration.probability(score))
     if gate is not None:
         text += b',"gate":%s,"rejection":%s' % (_text(gate), _text(gate - score))
+    if piece is not None:
+        text += b',"piece":%d' % piece
     return text
 
 
@@ -125,6 +134,7 @@ def _results(servable: ServableStudent, decisions: Decisions) -> bytes:
         b"probability": decisions.probabilities,
         b"gate": decisions.gate,
         b"rejection": decisions.rejection,
+        b"piece": decisions.pieces,
     }
     start = servable.json_threshold
     for name, values in optional.items():
@@ -136,5 +146,5 @@ def _results(servable: ServableStudent, decisions: Decisions) -> bytes:
     return b'"results":[' + (close + b",").join(texts) + close + b"]"
 
 
-def _texts(values: NDArray[np.float64]) -> list[bytes]:
+def _texts(values: NDArray[np.float64] | NDArray[np.int64]) -> list[bytes]:
     return _text(values.tolist())[1:-1].split(b",")

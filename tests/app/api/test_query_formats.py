@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
-from core.packed import LinearBasis, LinearForm, PackedStudent, RbfBasis, SigmoidCalibration
+from core.packed import LinearBasis, LinearForm, PackedStudent, PolytopeForm, RbfBasis, SigmoidCalibration
 
 Check = Callable[..., dict[str, Any]]
 CAT = "/v1/models/pets/classes/cat:query"
@@ -270,6 +270,41 @@ def test_an_explained_binary_answer_names_its_columns(client, sea):
         "/v1/models/sea/classes/orca:query", json={"x": [1, 2, 3], "explain": True}, headers=headers
     )
     assert (one.headers["x-tensor-columns"], one.headers["x-tensor-shape"]) == ("score,gate,rejection", "3")
+
+
+@pytest.fixture
+def fish(store: Store) -> dict[str, PackedStudent]:
+    """Version 1 of model "fish": the rejections of cod are x₀ and x₁, against the gate 2; eel has one."""
+    two = PolytopeForm([[-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]], [2.0, 2.0], np.zeros(3), 2.0)
+    one = LinearForm([1.0, 0.0, 0.0], 0.0, np.zeros(3), 0.0)
+    students = {"cod": PackedStudent(LinearBasis(3), two, 0.0, "cod")}
+    students["eel"] = PackedStudent(LinearBasis(3), one, 0.0, "eel")
+    publish(store, "fish", students, linear_teacher(list(students), np.eye(3)[:2]))
+    return students
+
+
+def test_an_explained_answer_tells_which_of_several_rejections_decides(client, fish):
+    cod, both = "/v1/models/fish/classes/cod:query", "/v1/models/fish:query"
+    asked = {"x": [1.0, 5.0, 0.0], "explain": True}
+    answer = client.post(cod, json=asked).json()
+    told = {name: answer[name] for name in ("match", "score", "gate", "rejection", "piece")}
+    assert told == {"match": False, "score": -3.0, "gate": 2.0, "rejection": 5.0, "piece": 1}
+    assert client.post(cod, json=asked | {"x": {"indices": [1], "values": [5.0]}}).json()["piece"] == 1
+    assert "piece" not in client.post(cod, json={"x": [1.0, 5.0, 0.0]}).json()
+    rows = {"rows": [[1.0, 5.0, 0.0], [1.0, 0.5, 0.0]], "explain": True}
+    many = client.post(cod, json=rows).json()["results"]
+    assert [(row["score"], row["rejection"], row["piece"]) for row in many] == [(-3, 5, 1), (1, 1, 0)]
+    of_cod, of_eel = client.post(both, json=asked | {"classes": ["cod", "eel"]}).json()["classes"]
+    assert (of_cod["piece"], "piece" in of_eel) == (1, False)
+    of_cod, of_eel = client.post(both, json=rows | {"classes": ["cod", "eel"]}).json()["classes"]
+    assert ([row["piece"] for row in of_cod["results"]], "piece" in of_eel["results"][0]) == ([1, 0], False)
+    raw = client.post(cod, json=rows, headers={"accept": "application/octet-stream"})
+    assert raw.headers["x-tensor-columns"] == "score,gate,rejection,piece"
+    assert np.frombuffer(raw.content).reshape(2, 4)[:, 3].tolist() == [1.0, 0.0]
+    raw = client.post(
+        f"{both}?class=cod&class=eel&explain=true", **tensor(rows["rows"], accept="application/x-npy")
+    )
+    assert raw.headers["x-tensor-columns"] == "score,gate,rejection"
 
 
 @pytest.mark.parametrize("explain", [False, True])

@@ -111,8 +111,19 @@ def test_a_sparse_row_and_an_explanation(client, written):
     written.on("POST", QUERY, ANSWER | EXPLAINED)
     row = {"indices": [3, 7], "values": np.array([1.0, 2.0])}
     decision = client.query("pets@latest", "größe/1", row, explain=True)
-    assert (decision.probability, decision.gate, decision.rejection) == (0.75, 2.5, 1.0)
+    assert (decision.probability, decision.gate, decision.rejection, decision.piece) == (0.75, 2.5, 1.0, None)
     assert written.requests[0].json == {"x": {"indices": [3, 7], "values": [1.0, 2.0]}, "explain": True}
+
+
+def test_an_explanation_tells_which_of_several_rejections_decided(client, written):
+    written.on("POST", QUERY, ANSWER | EXPLAINED | {"piece": 3})
+    assert client.query("pets@latest", "größe/1", [1.0], explain=True).piece == 3
+    results = [
+        {"match": True, "score": 1.5, "threshold": 0.25, **EXPLAINED, "piece": piece} for piece in (0, 2)
+    ]
+    written.on("POST", QUERY, {"results": results, "model": "pets", "version": 3})
+    decisions = client.query_rows("pets@latest", "größe/1", [[1, 2], [3, 4]], explain=True)
+    assert [decision.piece for decision in decisions] == decisions.pieces == [0, 2]
 
 
 def test_many_rows_as_lists(client, written):
@@ -144,12 +155,12 @@ def test_an_array_is_sent_and_returned_as_raw_numbers(client, written, dtype, na
 
 
 def test_an_array_with_explanation_has_columns(client, written):
-    table = np.array([[1.5, 0.75, 2.5, 1.0]])
-    headers = {"X_Tensor_Shape": "1,4", "X_Tensor_Columns": "score,probability,gate,rejection"}
+    table = np.array([[1.5, 0.75, 2.5, 1.0, 3.0]])
+    headers = {"X_Tensor_Shape": "1,5", "X_Tensor_Columns": "score,probability,gate,rejection,piece"}
     headers |= {"X_Threshold": "0.25", "X_Model": "pets", "X_Model_Version": "3"}
     written.on("POST", QUERY, table.tobytes(), **headers)
     decisions = client.query_rows("pets@latest", "größe/1", np.ones((1, 2)), explain=True)
-    assert list(decisions) == [Decision(True, 1.5, 0.25, "pets", 3, 0.75, 2.5, 1.0)]
+    assert list(decisions) == [Decision(True, 1.5, 0.25, "pets", 3, 0.75, 2.5, 1.0, 3)]
     assert written.requests[0].path.endswith("?explain=true")
 
 

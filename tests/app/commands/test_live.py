@@ -258,5 +258,5 @@ def test_a_class_between_two_others_is_learnt_with_several_rejections(ask, tmp_p
     assert f1["polytope"] > f1["teacher"] - 0.02
     assert f1["gsvm"] < 0.5
     answer = ask("query", "blobs", "b", "--row", "2,-2,0", "--explain")
-    assert answer.stdout.startswith("yes (score "), answer.stdout
+    assert re.match(r"yes \(score .*, gate .*, rejection .*, piece [01], ", answer.stdout), answer.stdout
     assert ask("query", "blobs", "b", "--row", "0,0,0").stdout.startswith("no (score -")

@@ -15,6 +15,7 @@ from core.packed import (
     LinearForm,
     PackedMap,
     PackedStudent,
+    PolytopeForm,
     RbfBasis,
 )
 
@@ -52,6 +53,12 @@ STUDENTS += [
     )
     for i in range(2)
 ]
+STUDENTS += [
+    PackedStudent(
+        RBF, PolytopeForm(RNG.normal(size=(q, 7)), np.zeros(q), np.ones(7), 0.1), 0.0, f"{q} pieces"
+    )
+    for q in (1, 3)
+]
 X = RNG.normal(size=(50, D))
 
 
@@ -66,6 +73,8 @@ def test_students_decided_together_decide_as_alone(explain: bool):
         if explain:
             np.testing.assert_allclose(found.gate, one.gate(X), rtol=1e-12, atol=1e-13)
             np.testing.assert_allclose(found.rejection, one.rejection(X), rtol=1e-9, atol=1e-12)
+        np.testing.assert_equal(found.pieces, one.pieces(X) if explain else None)
+    assert [found.label for found in STUDENTS if found.pieces(X) is not None] == ["3 pieces"]
 
 
 def test_a_single_row_gets_the_same_decision_as_in_a_batch():
@@ -73,9 +82,10 @@ def test_a_single_row_gets_the_same_decision_as_in_a_batch():
         rows = decide_all(STUDENTS, x[np.newaxis], explain=True)
         for given in (x, x.tolist(), x.astype(np.float64)):
             found = decide_row(STUDENTS, given, explain=True)
-            np.testing.assert_allclose([s for s, _ in found], [d.scores[0] for d in rows], atol=1e-12)
-            np.testing.assert_allclose([g for _, g in found], [d.gate[0] for d in rows], atol=1e-12)
-    assert {gate for _, gate in decide_row(STUDENTS, X[0])} == {None}
+            np.testing.assert_allclose([f.score for f in found], [d.scores[0] for d in rows], atol=1e-12)
+            np.testing.assert_allclose([f.gate for f in found], [d.gate[0] for d in rows], atol=1e-12)
+            assert [f.piece for f in found] == [None if d.pieces is None else d.pieces[0] for d in rows]
+    assert {(found.gate, found.piece) for found in decide_row(STUDENTS, X[0])} == {(None, None)}
 
 
 def test_students_of_equal_maps_share_one_pass(monkeypatch: pytest.MonkeyPatch):

@@ -76,7 +76,7 @@ def test_the_polytope_score_is_the_smallest_of_its_functions(kind: str):
     sparse = student.scores_sparse(np.tile(np.arange(D), len(X)), X.ravel(), np.arange(0, X.size + 1, D))
     np.testing.assert_allclose(sparse, expected, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(student.rejection(X), student.gate(X) - expected, rtol=1e-12, atol=1e-14)
-    np.testing.assert_array_equal(form.faces(packed.block(X)).argmin(axis=1), values.argmin(axis=1))
+    np.testing.assert_array_equal(student.pieces(X), values.argmin(axis=1))
     restored = PackedStudent.from_bytes(student.to_bytes(), digest=student.digest)
     np.testing.assert_array_equal(restored.scores(X), student.scores(X))
     assert restored.to_bytes() == student.to_bytes()
@@ -88,6 +88,7 @@ def test_a_polytope_of_one_function_is_linear():
     linear = PackedStudent(LinearBasis(2), LinearForm([1.0, 2.0], 0.5, [0.0, 1.0], 0.25), 0.0, "a")
     assert form.linear is not None
     np.testing.assert_array_equal(student.scores(X[:, :2]), linear.scores(X[:, :2]))
+    assert (student.pieces(X[:, :2]), linear.pieces(X[:, :2])) == (None, None)
 
 
 @pytest.mark.parametrize(
