@@ -73,8 +73,10 @@ chaos: $(VENV)/.dev ## the whole service under 280 faults of 21 kinds, then an a
 bench-tuning: $(VENV)/.dev ## the paper's tuning protocol, exhaustive and by successive halving
 	$(BIN)/python -m benchmarks.tuning
 
-bench-rejections: $(VENV)/.dev ## students with 1 to 8 rejections on linear features, beside gSVM and the teacher
+bench-rejections: $(VENV)/.dev ## students with 1 to 8 rejections: F beside the teacher, heads without data, time of a query (needs wrk)
 	$(BIN)/python -m benchmarks.rejections
+	$(BIN)/python -m benchmarks.rejections.heads
+	$(BIN)/python -m benchmarks.rejections.queries
 
 bench-defaults: $(VENV)/.dev ## jobs with default hyper-parameters against scikit-learn on thirds of training parts
 	$(BIN)/python -m benchmarks.defaults

@@ -238,7 +238,8 @@ class PointAlias(Body):
 class VersionView(View):
     """A published, immutable version. method: of the students that answer queries.
 
-    Imported versions have method head or linear, and neither job nor data set.
+    Imported versions have method head or linear, and neither job nor data set; their metrics are the options
+    rivals and row_norm of the import, where they were given.
     """
 
     model: str

@@ -16,11 +16,31 @@ from app.ingest.reading import HeadContent
 from app.services import models
 from app.services.head_import import import_head
 from app.services.models import DEFAULT_ALIAS
-from core.packed.head import Kind
+from core.data.validation import MAX_MAGNITUDE
+from core.packed.head import MAX_RIVALS, Kind
 
 router = APIRouter(prefix="/v1/teachers", tags=["models"])
 
 _KINDS: Final[dict[str, Kind]] = {"head": "head", "students": "linear"}
+
+Rivals = Annotated[
+    int,
+    Query(
+        ge=0,
+        le=MAX_RIVALS,
+        description="Of a head: a class must also score higher than so many of its nearest rivals.",
+    ),
+]
+RowNorm = Annotated[
+    float | None,
+    Query(
+        gt=0,
+        le=MAX_MAGNITUDE,
+        allow_inf_nan=False,
+        description="Of a head without thresholds: the length of a typical row; the threshold is then the"
+        " median of the largest score on random rows of this length.",
+    ),
+]
 
 
 class ImportedVersionView(VersionView):
@@ -53,12 +73,16 @@ async def import_(
             json_schema_extra={"pattern": f"^$|{ALIAS}"},
         ),
     ] = DEFAULT_ALIAS,
+    rivals: Rivals = 0,
+    row_norm: RowNorm = None,
 ) -> ImportedVersionView:
     """Upload a linear head as safetensors or .npz: `weights` (K × columns), `labels`, `bias` and `threshold`.
 
     Each class can be queried as soon as the response arrives: score = w·x + b, match = score ≥ threshold
-    (default 0). The whole file is validated first; errors name array, row and column. Uploading the same head
-    again returns the existing version. An alias that an operator moves during the upload stays where it is.
+    (default 0). With `rivals` the score is the smallest of the differences to the scores of the nearest other
+    classes and, if there are thresholds, w·x + b − threshold; match = score ≥ 0. The whole file is validated
+    first; errors name array, row and column. Uploading the same head again with the same options returns the
+    existing version. An alias that an operator moves during the upload stays where it is.
     """
     store, wanted = context.store_of(caller), alias or None
     seen = await run_in_threadpool(models.alias_revision, store, model, wanted)
@@ -75,6 +99,8 @@ async def import_(
                 kind=_KINDS[kind],
                 alias=wanted,
                 alias_revision=seen,
+                rivals=rivals,
+                row_norm=row_norm,
                 limits=context.settings,
                 read=lambda order: context.reader.read(order, HeadContent, gone),
             ),

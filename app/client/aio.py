@@ -115,10 +115,21 @@ class AsyncClient:
         await self.do(calls.delete(f"/v1/datasets/{calls.segment(dataset_id)}"))
 
     async def import_head(
-        self, file: str | Path, model: str, *, kind: str = "head", alias: str = "latest"
+        self,
+        file: str | Path,
+        model: str,
+        *,
+        kind: str = "head",
+        alias: str = "latest",
+        rivals: int = 0,
+        row_norm: float | None = None,
     ) -> Json:
-        """Upload a linear head (safetensors, .npz) as a version of a model. kind: `head` or `students`."""
-        return await self.do(calls.import_head(Path(file), model, kind, alias))
+        """Upload a linear head (safetensors, .npz) as a version of a model. kind: `head` or `students`.
+
+        rivals: a class of a head must also score higher than so many of its nearest rivals. row_norm: length
+        of a typical row, from which a head without thresholds gets one.
+        """
+        return await self.do(calls.import_head(Path(file), model, kind, alias, rivals, row_norm))
 
     async def submit_job(
         self,

@@ -135,10 +135,14 @@ def upload(file: Path, name: str | None, file_format: str | None, label_column: 
     return Call("POST", "/v1/datasets", _document, _without_none(params), headers, file=file)
 
 
-def import_head(file: Path, model: str, kind: str, alias: str) -> Call[Json]:
+def import_head(
+    file: Path, model: str, kind: str, alias: str, rivals: int = 0, row_norm: float | None = None
+) -> Call[Json]:
     """Upload of a linear head. Uploading the same head again has no effect."""
-    params = {"model": model, "kind": kind, "alias": alias}
-    return Call("POST", "/v1/teachers", _document, params, {"Content-Type": _BINARY}, file=file)
+    params = {"model": model, "kind": kind, "alias": alias, "rivals": rivals or None, "row_norm": row_norm}
+    return Call(
+        "POST", "/v1/teachers", _document, _without_none(params), {"Content-Type": _BINARY}, file=file
+    )
 
 
 def submit(

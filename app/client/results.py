@@ -18,7 +18,8 @@ class Decision:
 
     probability: of the class; None if the student is not calibrated. gate, rejection: S^y(x) and φ(x; θ), the
     score is their difference; None without ``explain``. piece: of a student with several rejections, which of
-    them is the largest and decides, from 0; otherwise None. model, version: the version that decided.
+    them is the largest and decides, from 0; otherwise None. rival: of a head with rivals, the class whose
+    score this rejection is. model, version: the version that decided.
     """
 
     match: bool
@@ -30,6 +31,7 @@ class Decision:
     gate: float | None = None
     rejection: float | None = None
     piece: int | None = None
+    rival: str | None = None
 
     @classmethod
     def of(cls, document: Mapping[str, Any], origin: Mapping[str, Any]) -> Decision:
@@ -44,6 +46,7 @@ class Decision:
             document.get("gate"),
             document.get("rejection"),
             document.get("piece"),
+            document.get("rival"),
         )
 
 
@@ -52,6 +55,7 @@ class Decisions(Sequence[Decision]):
     """Decisions on n rows by one version of a student.
 
     scores, probabilities, gates, rejections, pieces: (n,), arrays if the rows were an array, otherwise lists.
+    rivals: of a head with rivals, the classes of the deciding pieces; None for arrays.
     probabilities: None if the student is not calibrated, and for arrays without ``explain``.
     """
 
@@ -63,6 +67,7 @@ class Decisions(Sequence[Decision]):
     gates: Sequence[float] | NDArray[Any] | None = None
     rejections: Sequence[float] | NDArray[Any] | None = None
     pieces: Sequence[int] | NDArray[Any] | None = None
+    rivals: Sequence[str | None] | None = None
 
     @property
     def matches(self) -> Any:
@@ -82,13 +87,15 @@ class Decisions(Sequence[Decision]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         score = float(self.scores[index])
-        optional = (
+        probability, gate, rejection = (
             None if column is None else float(column[index])
             for column in (self.probabilities, self.gates, self.rejections)
         )
         piece = None if self.pieces is None else int(self.pieces[index])
+        rival = None if self.rivals is None else self.rivals[index]
         match = score >= self.threshold
-        return Decision(match, score, self.threshold, self.model, self.version, *optional, piece)
+        parts = (probability, gate, rejection, piece, rival)
+        return Decision(match, score, self.threshold, self.model, self.version, *parts)
 
     def __iter__(self) -> Iterator[Decision]:
         return (self[index] for index in range(len(self)))
@@ -98,12 +105,15 @@ class Decisions(Sequence[Decision]):
         """From JSON."""
         results = document["results"]
         first = results[0]
-        optional = (
+        probabilities, gates, rejections, pieces = (
             [result[name] for result in results] if name in first else None
             for name in ("probability", "gate", "rejection", "piece")
         )
         scores = [result["score"] for result in results]
-        return cls(scores, first["threshold"], document["model"], document["version"], *optional)
+        rivals = [result.get("rival") for result in results]
+        named = rivals if any(rival is not None for rival in rivals) else None
+        columns = (probabilities, gates, rejections, pieces, named)
+        return cls(scores, first["threshold"], document["model"], document["version"], *columns)
 
 
 @dataclass(frozen=True, slots=True)

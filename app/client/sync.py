@@ -114,9 +114,22 @@ class Client:
         """Delete a data set that no unfinished job uses."""
         self.do(calls.delete(f"/v1/datasets/{calls.segment(dataset_id)}"))
 
-    def import_head(self, file: str | Path, model: str, *, kind: str = "head", alias: str = "latest") -> Json:
-        """Upload a linear head (safetensors, .npz) as a version of a model. kind: `head` or `students`."""
-        return self.do(calls.import_head(Path(file), model, kind, alias))
+    def import_head(
+        self,
+        file: str | Path,
+        model: str,
+        *,
+        kind: str = "head",
+        alias: str = "latest",
+        rivals: int = 0,
+        row_norm: float | None = None,
+    ) -> Json:
+        """Upload a linear head (safetensors, .npz) as a version of a model. kind: `head` or `students`.
+
+        rivals: a class of a head must also score higher than so many of its nearest rivals. row_norm: length
+        of a typical row, from which a head without thresholds gets one.
+        """
+        return self.do(calls.import_head(Path(file), model, kind, alias, rivals, row_norm))
 
     def submit_job(
         self,

@@ -104,6 +104,20 @@ def import_(
     alias: Annotated[
         str, typer.Option("--alias", help="Alias to move to the new version; '' for none.")
     ] = "latest",
+    rivals: Annotated[
+        int,
+        typer.Option(
+            "--rivals",
+            min=0,
+            help="A class of a head must also score higher than so many of its nearest rivals.",
+        ),
+    ] = 0,
+    row_norm: Annotated[
+        float | None,
+        typer.Option(
+            "--row-norm", help="Length of a typical row; a head without thresholds gets one from it."
+        ),
+    ] = None,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
@@ -111,10 +125,15 @@ def import_(
 ) -> None:
     """Import a linear head: `weights` (classes × columns), `labels`, and optionally `bias` and `threshold`.
 
-    Example:  stms models import arcface.safetensors --model faces
+    Examples:
+
+      stms models import arcface.safetensors --model faces
+
+      stms models import arcface.safetensors --model faces --rivals 8 --row-norm 1
     """
     with connect(server, api_key, tenant) as client, upload_progress(file) as progress:
-        version = client.import_head(file, progress, model=model, kind=kind.value, alias=alias)
+        options = {"kind": kind.value, "alias": alias, "rivals": rivals, "row_norm": row_norm}
+        version = client.import_head(file, progress, model=model, **options)
     if as_json:
         print_json(version)
         return

@@ -11,7 +11,7 @@ import typer
 from app.commands.output import Json, JsonOption, field, print_json, print_table, say, text
 from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect, segment
 
-_NUMBERS = ("score", "threshold", "probability", "gate", "rejection", "piece")
+_PARTS = ("score", "threshold", "probability", "gate", "rejection", "piece", "rival")
 
 
 def query(
@@ -67,7 +67,7 @@ def query(
 
 def _say_verdict(answer: Json) -> None:
     """Print one decision on one line."""
-    numbers = [f"{name} {text(answer[name])}" for name in _NUMBERS if name in answer]
+    numbers = [f"{name} {text(answer[name])}" for name in _PARTS if name in answer]
     verdict = "[bold green]yes[/]" if answer["match"] else "[bold]no[/]"
     say(f"{verdict} ({', '.join(numbers)}, {answer['model']} version {answer['version']})")
 
@@ -82,7 +82,7 @@ def _print_decisions(answer: Json) -> None:
         for name, decision in zip(names, of_row, strict=True)
     ]
     present = {name for decision in decisions for name, value in decision.items() if value is not None}
-    columns = [field(name) for name in ("nr", "class", "match", *_NUMBERS) if name in present]
+    columns = [field(name) for name in ("nr", "class", "match", *_PARTS) if name in present]
     print_table(columns, decisions, empty="No rows.")
 
 

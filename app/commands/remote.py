@@ -102,12 +102,10 @@ class RemoteServer:
         with _client_errors():
             return self._client.upload_dataset(file, progress=progress, **options)
 
-    def import_head(
-        self, file: Path, progress: Callable[[int, int], None], *, model: str, kind: str, alias: str
-    ) -> Json:
-        """Upload a linear head as a version of a model."""
+    def import_head(self, file: Path, progress: Callable[[int, int], None], **options: Any) -> Json:
+        """Upload a linear head as a version of a model; ``options`` as in `app.client.calls.import_head`."""
         with _client_errors():
-            return self._client.do(import_head(file, model, kind, alias), progress)
+            return self._client.do(import_head(file, **options), progress)
 
     def point_alias(self, model: str, alias: str, version: int) -> None:
         """Point an alias to a version."""

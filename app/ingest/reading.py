@@ -10,18 +10,13 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from app.domain.errors import TooLarge
 from app.ingest.raw import DatasetLimits, disk_full_as_unavailable
 from core.packed.head import Kind
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from app.ingest.linear_head import HeadFile
 
 MAX_NAMES_BYTES: Final = 256 * 1024**2
 """Most bytes of all class names of a data set or head together."""
@@ -63,7 +58,7 @@ class HeadOrder(msgspec.Struct, frozen=True, tag="head"):
     """Read the head in ``source``; write the packed head to ``weights`` and its class table to ``labels``.
 
     kind: see `core.packed.head`. listed: most classes that the result lists by name. max_bytes: of the
-    decompressed weights.
+    decompressed weights. rivals, row_norm: see `app.ingest.packed_head`.
     """
 
     source: str
@@ -74,6 +69,8 @@ class HeadOrder(msgspec.Struct, frozen=True, tag="head"):
     max_classes: int
     max_columns: int
     max_bytes: int
+    rivals: int = 0
+    row_norm: float | None = None
 
 
 class HeadContent(msgspec.Struct, frozen=True, tag="head"):
@@ -131,6 +128,7 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
 def read_head(order: HeadOrder) -> HeadContent:
     """Carry out an order. Raises InvalidRequest, TooLarge, UnsupportedFormat and MemoryError."""
     from app.ingest.linear_head import HeadLimits, as_invalid_request, head_file
+    from app.ingest.packed_head import write_head
     from core.errors import InvalidProblem
     from core.packed import PackedLabels
 
@@ -143,7 +141,7 @@ def read_head(order: HeadOrder) -> HeadContent:
             raise as_invalid_request(error) from error
         with disk_full_as_unavailable():
             Path(order.labels).write_bytes(table)
-            _write_head(Path(order.weights), head, order.kind)
+            write_head(Path(order.weights), head, order.kind, order.rivals, order.row_norm)
         count = len(head.labels)
         return HeadContent(count, head.columns, tuple(head.labels) if count <= order.listed else ())
 
@@ -158,26 +156,3 @@ def _check_names(names: Any) -> None:
     if size > MAX_NAMES_BYTES:
         text = f"The class names have {size} characters together; the limit is {MAX_NAMES_BYTES}."
         raise TooLarge(text, code="class_names_too_long")
-
-
-def _write_head(path: Path, head: HeadFile, kind: Kind) -> None:
-    """Write the packed head in the format of `core.packed.PackedHead`."""
-    import numpy as np
-
-    from core.packed.codec import encode_front
-    from core.packed.head import head_header, head_shapes
-
-    shapes = head_shapes(len(head.labels), head.columns, head.dtype, head.threshold is not None)
-    front, places = encode_front(head_header(kind), shapes)
-    with path.open("wb") as output:
-        output.write(front)
-        for name in places:
-            for block in _head_array(head, name):
-                output.write(np.ascontiguousarray(block).data.cast("B"))
-
-
-def _head_array(head: HeadFile, name: str) -> Iterator[NDArray[Any]]:
-    if name == "weights":
-        yield from head.blocks()
-    else:
-        yield getattr(head, name)

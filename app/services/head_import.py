@@ -42,6 +42,8 @@ def import_head(
     kind: Kind = "head",
     alias: str | None = DEFAULT_ALIAS,
     alias_revision: int | None = None,
+    rivals: int = 0,
+    row_norm: float | None = None,
     limits: Settings,
     read: Callable[[HeadOrder], HeadContent] = read_head,
 ) -> ImportedHead:
@@ -50,7 +52,9 @@ def import_head(
     source: safetensors or .npz, see `app.ingest.linear_head`. kind: "head", rows of a teacher, or "linear",
     students trained elsewhere. alias_revision: of the alias when the import was requested, by default now. An
     alias that an operator has moved since then is not moved. Importing the same content again returns the
-    existing version and moves no alias. read: carries out the reading, by default in this process.
+    existing version and moves no alias. rivals: of each class in its student, at most 64. row_norm: length of
+    a typical row, from which heads without thresholds get one. read: carries out the reading, by default in
+    this process.
 
     The packed head is copied to the model cache, and from there to the database in transactions of a few MiB
     each. Readers see nothing before the last of them.
@@ -73,10 +77,12 @@ def import_head(
             max_classes=limits.max_classes,
             max_columns=limits.max_columns,
             max_bytes=limits.max_head_bytes,
+            rivals=rivals,
+            row_norm=row_norm,
         )
         head = read(order)
         with _copied(files, labels) as label_file, _copied(files, weights) as weight_file:
-            wanted = _version(store.tenant, model, kind, head, weight_file.digest, label_file.digest)
+            wanted = _version(store.tenant, model, head, order, weight_file.digest, label_file.digest)
             known = _known(store, wanted)
             if known is not None:
                 return ImportedHead(known, False, None)
@@ -99,18 +105,19 @@ def _copied(files: BlobCache, path: Path) -> Iterator[FileWriter]:
 
 
 def _version(
-    tenant: str, model: str, kind: Kind, head: HeadContent, weights: str, labels: str
+    tenant: str, model: str, head: HeadContent, order: HeadOrder, weights: str, labels: str
 ) -> ModelVersion:
+    options = {"rivals": order.rivals or None, "row_norm": order.row_norm}
     return ModelVersion(
         model=model,
         version=0,
         job_id=None,
         dataset_digest=None,
-        method=kind,
+        method=order.kind,
         classes=head.classes,
         columns=head.columns,
         teacher_digest=weights,
-        metrics={},
+        metrics={name: value for name, value in options.items() if value is not None},
         created_at=time.time(),
         class_count=head.count,
         class_table=labels,
@@ -144,6 +151,6 @@ def _publish(
         uow.models.publish(version)
         if alias is not None and not uow.models.advance(version.model, alias, number, seen=alias_revision):
             alias = None
-        details = {"kind": version.method, "alias": alias}
+        details = {"kind": version.method, "alias": alias, **version.metrics}
         uow.audit.append("model.import", f"{version.model}@{number}", details=details)
     return ImportedHead(version, True, alias)

@@ -2,7 +2,8 @@
 
 score = v·φ(x)      match = score ≥ threshold      S^y(x) = score + θ·φ(x)  (gated SVM, Eq. 8)
 
-Of a student with several rejections θ_j, the one with the largest θ_j·φ(x) decides: its piece j is told, too.
+Of a student with several rejections θ_j, the one with the largest θ_j·φ(x) decides; an explained answer has
+its number j.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ import msgspec
 
 from app.domain.entities import ModelVersion
 from app.domain.names import DEFAULT_TENANT
-from app.serving.work import row_work
+from app.serving.work import students_work
 from core.packed import PackedStudent
+from core.packed.head import RIVALS
 from core.packed.student import row_scorer
 
 INLINE_BYTES: Final = 32 * 1024
@@ -34,6 +35,8 @@ class ServableStudent:
     metric_label: of the model in the metrics.
     json_threshold: ``,"threshold":…``. json_model_fields: ``,"model":…,"version":…}``.
     json_suffix: both, the end of the answer for one row of a student without probabilities.
+    json_pieces: ``,"piece":…`` for each of several rejections, with ``,"rival":…`` where it is the score of a
+        class of a head.
     json_class: ``{"class":…,``, the beginning of one entry of an answer for several classes.
     inline_bytes: bodies up to this size are answered in the event loop, larger ones in a thread. A map with
         many basis values per column makes the same number of bytes more work, so its limit is lower.
@@ -49,6 +52,7 @@ class ServableStudent:
     json_threshold: bytes
     json_model_fields: bytes
     json_suffix: bytes
+    json_pieces: tuple[bytes, ...]
     json_class: bytes
     inline_bytes: int
     inline_tensor_bytes: int
@@ -65,7 +69,7 @@ def make_servable(student: PackedStudent, version: ModelVersion) -> ServableStud
     model_fields = b"," + msgspec.json.encode({"model": version.model, "version": version.version})[1:]
     spread = max(1, student.map.n_basis // student.map.n_columns)
     inline_bytes = max(_MIN_INLINE_BYTES, INLINE_BYTES // spread)
-    if row_work(student.map, 1) > INLINE_WORK:
+    if students_work([student]) > INLINE_WORK:
         inline_bytes = 0
     return ServableStudent(
         student=student,
@@ -77,7 +81,18 @@ def make_servable(student: PackedStudent, version: ModelVersion) -> ServableStud
         json_threshold=threshold,
         json_model_fields=model_fields,
         json_suffix=threshold + model_fields,
+        json_pieces=_json_pieces(student),
         json_class=b'{"class":' + msgspec.json.encode(student.label) + b",",
         inline_bytes=inline_bytes,
         inline_tensor_bytes=INLINE_TENSOR_BYTES if student.map.kind == "linear" else inline_bytes,
     )
+
+
+def _json_pieces(student: PackedStudent) -> tuple[bytes, ...]:
+    if student.form.piece is None:
+        return ()
+    rivals = msgspec.json.decode(str(student.metadata.get(RIVALS, "[]")), type=list[str])
+    named = [b',"rival":' + msgspec.json.encode(rival) for rival in rivals]
+    # A head with thresholds has one rejection more than rivals: the class's own threshold.
+    unnamed = [b""] * (len(student.form.coef) - len(rivals))
+    return tuple(b',"piece":%d' % number + name for number, name in enumerate(named + unnamed))

@@ -6,9 +6,11 @@ and a row of a classifier with two million classes costs two million scores.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from app.domain.errors import TooLarge
+from core.packed import PackedStudent
 from core.packed.maps import PackedMap
 
 MAX_WORK: Final = 20_000_000_000
@@ -23,6 +25,11 @@ def row_work(packed_map: PackedMap, outputs: int) -> int:
     n_columns, n_basis = packed_map.n_columns, packed_map.n_basis
     basis = n_columns if packed_map.kind == "linear" else n_columns * n_basis
     return basis + outputs * n_basis
+
+
+def students_work(students: Sequence[PackedStudent]) -> int:
+    """The same for all scores of students of one map."""
+    return row_work(students[0].map, sum(student.form.functions for student in students))
 
 
 def check_work(rows: int, per_row: int, limit: int) -> None:

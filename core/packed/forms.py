@@ -63,6 +63,11 @@ class Form(ABC):
         """Scores (n,) at basis values (n, p); not finite where float64 overflows."""
 
     @property
+    def functions(self) -> int:
+        """How many linear functions of the basis values a score costs."""
+        return 1
+
+    @property
     def piece(self) -> Callable[[Floats], Floats] | None:
         """From basis values (n, p) to the number of the function that is the score, (n,), counted from 0.
 
@@ -187,6 +192,10 @@ class PolytopeForm(Form):
         return scores
 
     @property
+    def functions(self) -> int:
+        return len(self.coef)
+
+    @property
     def piece(self) -> Callable[[Floats], Floats] | None:
         if len(self.coef) == 1:
             return None
@@ -241,6 +250,10 @@ class GaussianForm(Form):
             message = "prior_variance must not be negative."
             raise InvalidProblem(Fault("prior_variance", "out_of_range", message))
         object.__setattr__(self, "_no_gate", frozen_array(np.zeros(len(coef)), "gate_coef", coef.shape))
+
+    @property
+    def functions(self) -> int:
+        return 1 + len(self.factor)
 
     @property
     def linear(self) -> None:

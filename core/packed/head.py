@@ -7,6 +7,7 @@ Made for files larger than memory: a class costs the bytes of its row, and nothi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,13 +20,18 @@ from numpy.typing import ArrayLike, NDArray
 from core.data.validation import QUIET, query_row, query_rows, row_blocks
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Buffer, Header, Reader, decode, encode_front, reader_of, take, take_array
-from core.packed.forms import LinearForm
+from core.packed.forms import LinearForm, PolytopeForm
 from core.packed.labels import PackedLabels
 from core.packed.maps import Floats, LinearBasis
 from core.packed.student import MetadataValue, PackedStudent, finite_scores
 
 Kind: TypeAlias = Literal["head", "linear"]
 _F64 = np.dtype("<f8")
+_I64 = np.dtype("<i8")
+MAX_RIVALS = 64
+"""Most rivals of a class."""
+RIVALS = "head.rivals"
+"""Name in a student's metadata: a JSON list of the classes that its first rejections stand for, in order."""
 _NO_METADATA: Mapping[str, MetadataValue] = MappingProxyType({})
 
 
@@ -38,6 +44,9 @@ class PackedHead:
         score alone: decision +1 iff S^c(x) ≥ threshold_c, gate S^c, rejection 0. "linear": the rows are
         students that were trained elsewhere, without a teacher: gate 0.
     weights: (K, d), float32 or float64. bias: (K,). threshold: (K,); None: 0 for all. labels: K names.
+    rivals: (K, p), rows of other classes of a "head", or None: then the student also rejects where S^c(x) is
+        below the score of one of them. Its rejections are these scores and, if there are thresholds, the
+        class's own; the decision is +1 iff S^c(x) reaches all of them.
     places: of these arrays in the package. read: gives its bytes; of a class only those of its row are read.
         Methods that read numbers raise InvalidPackage when ``read`` does.
 
@@ -51,6 +60,7 @@ class PackedHead:
     weights: NDArray[Any]
     bias: Floats
     threshold: Floats | None
+    rivals: NDArray[np.int64] | None
     labels: PackedLabels
     places: dict[str, slice]
     read: Reader
@@ -71,27 +81,50 @@ class PackedHead:
         coef.setflags(write=False)
         bias = float(self._row("bias", row)[0])
         is_gate = self.kind == "head"
+        threshold = None if self.threshold is None else float(self._row("threshold", row)[0])
         # All numbers were checked when the head was packed; looking again would cost most of the time.
-        form = object.__new__(LinearForm)
+        form: LinearForm | PolytopeForm
+        metadata = _NO_METADATA
+        if self.rivals is None:
+            form = object.__new__(LinearForm)
+            form.__dict__.update(coef=coef, intercept=bias)
+        else:
+            form, metadata = self._against_rivals(row, coef, bias, threshold)
+            threshold = None
         form.__dict__.update(
-            coef=coef,
-            intercept=bias,
-            gate_coef=coef if is_gate else self._no_gate,
-            gate_intercept=bias if is_gate else 0.0,
+            gate_coef=coef if is_gate else self._no_gate, gate_intercept=bias if is_gate else 0.0
         )
         student = object.__new__(PackedStudent)
         student.__dict__.update(
             map=self.map,
             form=form,
-            threshold=0.0 if self.threshold is None else float(self._row("threshold", row)[0]),
+            threshold=0.0 if threshold is None else threshold,
             label=self.labels[row],
-            metadata=_NO_METADATA,
+            metadata=metadata,
             calibration=None,
         )
         if self.weights.dtype.itemsize < _F64.itemsize:
             # No sum of float32 numbers can leave float64: known without looking.
             student.__dict__["is_tame"] = True
         return student
+
+    def _against_rivals(
+        self, row: int, coef: Floats, bias: float, threshold: float | None
+    ) -> tuple[PolytopeForm, Mapping[str, MetadataValue]]:
+        """The form of a class with rivals, still without its gate, and their names as metadata."""
+        rivals = self._row("rivals", row).tolist()
+        if not all(0 <= rival < len(self.labels) for rival in rivals):
+            raise InvalidPackage("The packed head names rivals that it does not have.")
+        faces, intercepts = self.linear(rivals)
+        np.subtract(coef, faces, out=faces)
+        np.subtract(bias, intercepts, out=intercepts)
+        if threshold is not None:
+            faces, intercepts = np.vstack([faces, coef]), np.append(intercepts, bias - threshold)
+        form = object.__new__(PolytopeForm)
+        for array in (faces, intercepts):
+            array.setflags(write=False)
+        form.__dict__.update(coef=faces, intercept=intercepts)
+        return form, {RIVALS: json.dumps([self.labels[rival] for rival in rivals], ensure_ascii=False)}
 
     def linear(self, rows: Sequence[int]) -> tuple[Floats, Floats]:
         """Weights (n, d) and bias (n,) of some classes, float64. Raises InvalidPackage for damaged bytes."""
@@ -112,7 +145,7 @@ class PackedHead:
         K = len(self.labels)
         return {
             name: (
-                self.weights.dtype if name == "weights" else _F64,
+                {"weights": self.weights.dtype, "rivals": _I64}.get(name, _F64),
                 place.start,
                 (place.stop - place.start) // K,
             )
@@ -188,13 +221,19 @@ class PackedHead:
         header, arrays = decode(data, cls.FORMAT, read=read)
         kind = take(header, "kind", str)
         weights, bias = take_array(arrays, "weights"), take_array(arrays, "bias")
-        threshold = arrays.get("threshold")
+        threshold, rivals = arrays.get("threshold"), arrays.get("rivals")
+        p = 0 if rivals is None else rivals.shape[-1]
         shapes = {name: (array.dtype, array.shape) for name, array in arrays.items()}
-        known = head_shapes(len(labels), weights.shape[-1], weights.dtype, threshold is not None)
-        if kind not in get_args(Kind) or weights.dtype.kind != "f" or shapes != known:
+        known = head_shapes(len(labels), weights.shape[-1], weights.dtype, threshold is not None, p)
+        if (
+            kind not in get_args(Kind)
+            or (p and kind != "head")
+            or weights.dtype.kind != "f"
+            or shapes != known
+        ):
             raise InvalidPackage("The parts of the packed head do not fit.")
         _, places = encode_front(header, shapes)
-        return cls(kind, weights, bias, threshold, labels, places, read)
+        return cls(kind, weights, bias, threshold, rivals, labels, places, read)
 
 
 def head_header(kind: Kind) -> Header:
@@ -203,11 +242,15 @@ def head_header(kind: Kind) -> Header:
 
 
 def head_shapes(
-    K: int, columns: int, dtype: np.dtype[Any], with_threshold: bool
+    K: int, columns: int, dtype: np.dtype[Any], with_threshold: bool, rivals: int = 0
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-    """Types and shapes of the arrays of such a package."""
+    """Types and shapes of the arrays of such a package. rivals: of each class."""
     shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
         "weights": (dtype, (K, columns)),
         "bias": (_F64, (K,)),
     }
-    return shapes | ({"threshold": (_F64, (K,))} if with_threshold else {})
+    if with_threshold:
+        shapes["threshold"] = (_F64, (K,))
+    if rivals:
+        shapes["rivals"] = (_I64, (K, rivals))
+    return shapes

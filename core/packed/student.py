@@ -23,7 +23,7 @@ from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.calibration import Calibration, calibration_from, calibration_header
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take
 from core.packed.evaluation import Output, evaluate, rows_for
-from core.packed.forms import Form, finite_number, form_from
+from core.packed.forms import Form, PolytopeForm, finite_number, form_from
 from core.packed.maps import Floats, PackedMap, frozen_array, map_from, map_header
 from core.packed.sparse import densified_blocks, sparse_rows
 
@@ -216,24 +216,36 @@ class PackedStudent:
 
 def row_scorer(student: PackedStudent) -> Callable[[list[float]], float]:
     """``student.score`` of lists of numbers, its attributes bound beforehand: a third less time a row."""
-    linear_form = student.form.linear
-    if linear_form is None or not student.is_tame:
+    value = _form_scorer(student.form)
+    if value is None or not student.is_tame:
         return student.score
-    pack, unpack, dot = _packer(student.map.n_columns), np.frombuffer, linear_form[0].dot
-    intercept, map_row = linear_form[1], student.map.row
+    pack, unpack, map_row = _packer(student.map.n_columns), np.frombuffer, student.map.row
 
     def mapped(x: list[float]) -> float:
-        return float(dot(map_row(student.checked_row(x)))) + intercept
+        return value(map_row(student.checked_row(x)))
 
     def linear(x: list[float]) -> float:
         try:
             if hypot(*x) < MAX_MAGNITUDE:
-                return float(dot(unpack(pack(*x)))) + intercept
+                return value(unpack(pack(*x)))
         except (TypeError, ValueError, OverflowError, struct.error):
             return student.score(x)
         return student.score(x)
 
     return linear if student.map.kind == "linear" else mapped
+
+
+def _form_scorer(form: Form) -> Callable[[Floats], float] | None:
+    """``form.at`` for finite scores, its attributes bound beforehand; None for forms that gain nothing."""
+    if form.linear is not None:
+        coef, intercept = form.linear
+        dot = coef.dot
+        return lambda basis: float(dot(basis)) + intercept
+    if isinstance(form, PolytopeForm):
+        dots, intercepts = form.coef.dot, form.intercept
+        # For so few numbers Python's minimum takes a fraction of the time of NumPy's.
+        return lambda basis: min((dots(basis) + intercepts).tolist())
+    return None
 
 
 @lru_cache(maxsize=256)

@@ -14,7 +14,7 @@ from app.serving.decision import Decisions, decide
 from app.serving.open_inference.requests import DEFAULT_OUTPUTS, ROWS, Inference, RequestedOutput
 from app.serving.open_inference.tensors import Array, datatype_of, to_bytes
 from app.serving.servable import ServableStudent
-from app.serving.work import check_work, row_work
+from app.serving.work import check_work, students_work
 from core.data.validation import value_fault
 from core.errors import InvalidProblem
 
@@ -30,7 +30,7 @@ def answer(
     students: of the distinct classes of the request. max_work: multiply-adds of a request with several rows.
     Raises InvalidRequest and TooLarge.
     """
-    per_row = max(row_work(served.student.map, 1) for served in students.values())
+    per_row = max(students_work([served.student]) for served in students.values())
     check_work(len(inference.rows), per_row, max_work)
     requested_outputs = _requested_outputs(inference, students)
     names = [requested.name for requested in requested_outputs]

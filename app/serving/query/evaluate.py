@@ -15,7 +15,7 @@ from app.serving.query.requests import CLASS, QueryRequest, RequestLimits, parse
 from app.serving.query.responses import JSON_HEADERS, Answer
 from app.serving.query.rows import SparseRow, decode, dense_row, row_error
 from app.serving.servable import ServableStudent
-from app.serving.work import check_work, row_work
+from app.serving.work import check_work, students_work
 from core.errors import InvalidProblem
 from core.packed import PackedStudent
 
@@ -58,7 +58,8 @@ def answer(
     max_work: multiply-adds of a request with several rows. named: whether each decision names its class.
     Raises InvalidRequest and TooLarge.
     """
-    check_work(request.n_rows, row_work(students[0].student.map, len(students)), max_work)
+    packed = [servable.student for servable in students]
+    check_work(request.n_rows, students_work(packed), max_work)
     if request.single and media_type is MediaType.JSON:
         return _answer_row(students, request, named=named), 1, JSON_HEADERS
     decisions = _decide(students, request)

@@ -27,6 +27,7 @@ class Decision(TypedDict):
     gate: NotRequired[Annotated[float, Meta(description="S^y(x), the teacher's score; on request.")]]
     rejection: NotRequired[Annotated[float, Meta(description="θ·φ(x), compared with the gate; on request.")]]
     piece: NotRequired[Annotated[int, Meta(description=_PIECE_DOC, ge=0)]]
+    rival: NotRequired[Annotated[str, Meta(description="Of a head with rivals: the class of this piece.")]]
 
 
 class AnsweredBy(TypedDict):

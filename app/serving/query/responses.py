@@ -4,8 +4,8 @@ one row:    {"match": …, "score": …, "threshold": …, "model": …, "versio
 many rows:  {"results": [{"match": …, "score": …, "threshold": …}, …], "model": …, "version": …}
 classes:    {"classes": [{"class": …, …}, …], "model": …, "version": …}, each as one class answers
 
-"probability" is present for calibrated students; on request "gate" and "rejection", and "piece" for students
-with several rejections: the number of the largest one, counted from 0.
+"probability" is present for calibrated students; on request "gate" and "rejection", and for students with
+several rejections "piece", the number of the largest one from 0, with "rival" where it is a class's score.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _decision(servable: ServableStudent, score: float, gate: float | None, piece
     if gate is not None:
         text += b',"gate":%s,"rejection":%s' % (_text(gate), _text(gate - score))
     if piece is not None:
-        text += b',"piece":%d' % piece
+        text += servable.json_pieces[piece]
     return text
 
 
@@ -134,7 +134,6 @@ def _results(servable: ServableStudent, decisions: Decisions) -> bytes:
         b"probability": decisions.probabilities,
         b"gate": decisions.gate,
         b"rejection": decisions.rejection,
-        b"piece": decisions.pieces,
     }
     start = servable.json_threshold
     for name, values in optional.items():
@@ -142,9 +141,12 @@ def _results(servable: ServableStudent, decisions: Decisions) -> bytes:
             start += b',"%s":' % name
             texts = [text + start + value for text, value in zip(texts, _texts(values), strict=True)]
             start = b""
+    if decisions.pieces is not None:
+        pieces = servable.json_pieces
+        texts = [text + pieces[piece] for text, piece in zip(texts, decisions.pieces.tolist(), strict=True)]
     close = start + b"}"
     return b'"results":[' + (close + b",").join(texts) + close + b"]"
 
 
-def _texts(values: NDArray[np.float64] | NDArray[np.int64]) -> list[bytes]:
+def _texts(values: NDArray[np.float64]) -> list[bytes]:
     return _text(values.tolist())[1:-1].split(b",")

@@ -50,6 +50,35 @@ def test_the_classes_of_a_head_can_be_queried_immediately(client: Any):
         assert (answer["match"], answer["threshold"], answer["version"]) == (expected >= 0, 0.0, 1)
 
 
+def test_a_class_with_rivals_must_score_higher_and_the_answer_names_the_rival(client: Any):
+    """No data set is needed: with two rivals of three classes the answer is that of the whole head."""
+    assert send(client, head(thresholds=np.array([-9.0, -9.0, 4.0])), rivals="2").status_code == 201
+    x = [1.0, 2.0]
+    scores = WEIGHTS.astype(float) @ x + BIAS
+    for row, label in enumerate(NAMES):
+        path = f"/v1/models/faces/classes/{quote(label, safe='')}:query"
+        answer = client.post(path, json={"x": x, "explain": True}).json()
+        rejections = {NAMES[k]: scores[k] for k in range(3) if k != row} | {None: (-9.0, -9.0, 4.0)[row]}
+        rival = max(rejections, key=rejections.__getitem__)
+        assert answer.get("rival") == rival
+        assert (answer["gate"], answer["threshold"]) == (pytest.approx(scores[row]), 0.0)
+        assert answer["rejection"] == pytest.approx(rejections[rival])
+        assert answer["match"] == (scores.argmax() == row)
+        many = client.post(path, json={"rows": [x, [0, 0]], "explain": True}).json()["results"]
+        assert (many[0]["piece"], many[0].get("rival")) == (answer["piece"], rival)
+    third = client.post(
+        f"/v1/models/faces/classes/{quote(NAMES[2])}:query", json={"x": [0, 0], "explain": True}
+    )
+    assert (third.json()["piece"], third.json()["rejection"], "rival" in third.json()) == (2, 4.0, False)
+
+
+@pytest.mark.parametrize(
+    "params", [{"rivals": "65"}, {"rivals": "-1"}, {"row_norm": "0"}, {"row_norm": "inf"}]
+)
+def test_rivals_and_row_norm_have_bounds(client: Any, problem: Problem, params: dict[str, str]):
+    problem(send(client, head(), **params), 400, "invalid_parameter")
+
+
 def test_imported_students_keep_their_thresholds(client: Any):
     content = head(thresholds=np.array([5.0, 5.1, -9.0]))
     assert send(client, content, kind="students").json()["method"] == "linear"

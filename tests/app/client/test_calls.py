@@ -116,14 +116,19 @@ def test_a_sparse_row_and_an_explanation(client, written):
 
 
 def test_an_explanation_tells_which_of_several_rejections_decided(client, written):
-    written.on("POST", QUERY, ANSWER | EXPLAINED | {"piece": 3})
-    assert client.query("pets@latest", "größe/1", [1.0], explain=True).piece == 3
-    results = [
-        {"match": True, "score": 1.5, "threshold": 0.25, **EXPLAINED, "piece": piece} for piece in (0, 2)
-    ]
-    written.on("POST", QUERY, {"results": results, "model": "pets", "version": 3})
+    unnamed, named = (
+        {"match": True, "score": 1.5, "threshold": 0.25, **EXPLAINED, "piece": 0},
+        {"match": True, "score": 1.5, "threshold": 0.25, **EXPLAINED, "piece": 2, "rival": "dog"},
+    )
+    written.on("POST", QUERY, ANSWER | EXPLAINED | {"piece": 3, "rival": "dog"})
+    for results in ([unnamed, unnamed], [unnamed, named]):
+        written.on("POST", QUERY, {"results": results, "model": "pets", "version": 3})
+    decision = client.query("pets@latest", "größe/1", [1.0], explain=True)
+    assert (decision.piece, decision.rival) == (3, "dog")
     decisions = client.query_rows("pets@latest", "größe/1", [[1, 2], [3, 4]], explain=True)
-    assert [decision.piece for decision in decisions] == decisions.pieces == [0, 2]
+    assert (decisions.pieces, decisions.rivals, decisions[0].rival) == ([0, 0], None, None)
+    decisions = client.query_rows("pets@latest", "größe/1", [[1, 2], [3, 4]], explain=True)
+    assert [(decision.piece, decision.rival) for decision in decisions] == [(0, None), (2, "dog")]
 
 
 def test_many_rows_as_lists(client, written):
@@ -225,6 +230,8 @@ def test_data_sets_models_and_heads(client, written, tmp_path: Path):
     head.write_bytes(b"PK")
     assert client.import_head(head, "faces")["version"] == 1
     assert written.requests[-1].path == "/v1/teachers?model=faces&kind=head&alias=latest"
+    client.import_head(head, "faces", rivals=4, row_norm=1.5)
+    assert written.requests[-1].path.endswith("&alias=latest&rivals=4&row_norm=1.5")
 
 
 def test_an_alias_is_moved_from_the_revision_that_was_read(client, written):

@@ -54,6 +54,16 @@ def test_a_head_is_imported_and_every_class_answers(imported: str, ask, live, we
     assert "20000" in ask("models", "show", "faces").stdout
 
 
+def test_a_head_with_rivals_answers_like_the_whole_head(ask, tmp_path: Path):
+    file = tmp_path / "few.npz"
+    np.savez(file, weights=np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]), labels=np.array(["a", "b", "c"]))
+    imported = ask("models", "import", str(file), "--model", "few", "--rivals", "2", "--row-norm", "1")
+    assert imported.exit_code == 0, imported.output
+    answer = ask("query", "few", "a", "--row", "2,3", "--explain").stdout
+    assert answer.startswith("no (score -1, threshold 0, gate 2, rejection 3, piece 0, rival b, "), answer
+    assert ask("query", "few", "b", "--row", "2,3").stdout.startswith("yes (score 1, ")
+
+
 def test_classes_are_shown_from_where_one_wants(imported: str, ask):
     shown = ask("models", "classes", "faces", "--after", "19997", "--limit", "5")
     assert shown.stdout.split() == ["number", "label", "19998", "person", "19998", "19999", "person", "19999"]

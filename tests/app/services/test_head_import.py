@@ -12,7 +12,8 @@ import pytest
 import sqlalchemy as sa
 from safetensors.numpy import save
 
-from app.domain.errors import InvalidRequest, Unavailable
+from app.domain.errors import InvalidRequest, TooLarge, Unavailable
+from app.ingest import packed_head
 from app.services import head_import, models
 from app.services.head_import import import_head
 from app.settings import Settings
@@ -21,6 +22,7 @@ from app.store.blob_cache import BlobCache
 from app.store.tables import blobs
 from app.store.unit_of_work import Store
 from core.packed import PackedHead, PackedLabels
+from core.students.rivals import typical_largest_score
 
 NAMES = ["cat", "größe/1:x", "日本"]
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -78,6 +80,44 @@ def test_imported_students_keep_their_thresholds(store: Store, files: BlobCache,
     assert head.threshold is not None
     assert head.threshold.tolist() == [0.5, 1, 2]
     assert models.get_alias(store, "faces", "live").version == 1
+
+
+def test_rivals_and_a_threshold_are_taken_from_the_weights(store: Store, files: BlobCache, import_: Import):
+    weights = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]], np.float32)
+    plain, version = import_(weights).version, import_(weights, rivals=1, row_norm=2.0).version
+    assert (version.version, plain.metrics) == (plain.version + 1, {})
+    assert version.metrics == {"rivals": 1, "row_norm": 2.0}
+    assert import_(weights, rivals=1, row_norm=2.0)[:2] == (version, False)
+    head = stored_head(store, files, version)
+    np.testing.assert_array_equal(head.weights, weights)
+    assert (head.rivals is not None, stored_head(store, files, plain).rivals) == (True, None)
+    assert head.rivals.tolist() == [[1], [0], [1]]
+    assert head.threshold is not None
+    assert head.threshold.tolist() == [typical_largest_score(weights, np.zeros(3), 2.0)] * 3
+    assert stored_head(store, files, import_(weights, rivals=64).version).rivals.shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"kind": "linear", "rivals": 1}, "rivals"),
+        ({"kind": "linear", "row_norm": 1.0}, "row_norm"),
+        ({"row_norm": 1.0, "extra": {"threshold": np.ones(3)}}, "row_norm"),
+        ({"weights": WEIGHTS[:1], "names": NAMES[:1], "rivals": 1}, "rivals"),
+        ({"row_norm": 1e50}, "row_norm"),
+    ],
+)
+def test_options_that_do_not_fit_the_head_are_refused(import_: Import, options: dict[str, Any], field: str):
+    with pytest.raises(InvalidRequest) as caught:
+        import_(**options)
+    assert caught.value.faults[0].field == field
+
+
+def test_rivals_of_too_large_a_head_are_refused(import_: Import, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(packed_head, "MAX_RIVAL_WORK", 3 * 3 * 4 - 1)
+    with pytest.raises(TooLarge):
+        import_(rivals=1)
+    assert import_()[1]
 
 
 def test_importing_the_same_content_returns_the_existing_version(

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from core.errors import InvalidPackage, InvalidProblem
-from core.packed import PackedHead, PackedLabels, PackedTeacher
+from core.packed import PackedHead, PackedLabels, PackedStudent, PackedTeacher
 from core.packed import labels as labels_module
 from core.packed.codec import Reader, decode, encode, encode_front
-from core.packed.head import Kind, head_header, head_shapes
+from core.packed.head import RIVALS, Kind, head_header, head_shapes
 from core.packed.maps import LinearBasis
 
 NAMES = ["cat", "größe/1:x", "日本", "dog", "🙂" * 30]
 
 
-def arrays(K: int = 5, d: int = 3, dtype: Any = np.float32, threshold: bool = False) -> dict[str, Any]:
+def arrays(
+    K: int = 5, d: int = 3, dtype: Any = np.float32, threshold: bool = False, rivals: int = 0
+) -> dict[str, Any]:
     rng = np.random.default_rng(7)
     made = {"weights": rng.standard_normal((K, d)).astype(dtype), "bias": rng.standard_normal(K)}
-    return made | ({"threshold": rng.standard_normal(K)} if threshold else {})
+    made |= {"threshold": rng.standard_normal(K)} if threshold else {}
+    # The classes after a class are its rivals.
+    return made | ({"rivals": (np.arange(K)[:, None] + np.arange(1, rivals + 1)) % K} if rivals else {})
 
 
 def packed(
@@ -134,9 +139,10 @@ def test_a_table_whose_parts_do_not_fit_is_refused():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("threshold", [False, True])
-def test_front_and_arrays_are_what_safetensors_writes(dtype: Any, threshold: bool):
-    given = arrays(dtype=dtype, threshold=threshold)
-    front, places = encode_front(head_header("head"), head_shapes(5, 3, np.dtype(dtype), threshold))
+@pytest.mark.parametrize("rivals", [0, 2])
+def test_front_and_arrays_are_what_safetensors_writes(dtype: Any, threshold: bool, rivals: int):
+    given = arrays(dtype=dtype, threshold=threshold, rivals=rivals)
+    front, places = encode_front(head_header("head"), head_shapes(5, 3, np.dtype(dtype), threshold, rivals))
     written = front + b"".join(given[name].tobytes() for name in places)
     assert written == encode(head_header("head"), given)
     for name, place in places.items():
@@ -262,3 +268,40 @@ def test_a_head_of_an_unknown_kind_is_refused():
         PackedHead.from_bytes(
             encode({"format": PackedHead.FORMAT, "kind": "other"}, arrays()), PackedLabels.of(NAMES)
         )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("threshold", [False, True])
+def test_a_student_with_rivals_must_beat_each_of_them(dtype: Any, threshold: bool):
+    given = arrays(dtype=dtype, threshold=threshold, rivals=2)
+    head, X = packed(given, NAMES), np.random.default_rng(3).normal(size=(200, 3))
+    scores = X @ given["weights"].astype(np.float64).T + given["bias"]
+    for row in range(5):
+        student = head.student(row)
+        rejections = [scores[:, (row + step) % 5] for step in (1, 2)]
+        rejections += [np.full(len(X), given["threshold"][row])] if threshold else []
+        expected = scores[:, row] - np.max(rejections, axis=0)
+        np.testing.assert_allclose(student.scores(X), expected, atol=1e-12)
+        np.testing.assert_allclose([student.score(x) for x in X], expected, atol=1e-12)
+        np.testing.assert_allclose(student.gate(X), scores[:, row], atol=1e-12)
+        np.testing.assert_array_equal(student.pieces(X), np.argmax(rejections, axis=0))
+        np.testing.assert_array_equal(student.decide(X), expected >= 0)
+        assert json.loads(str(student.metadata[RIVALS])) == [NAMES[(row + step) % 5] for step in (1, 2)]
+        again = PackedStudent.from_bytes(student.to_bytes())
+        np.testing.assert_array_equal(again.scores(X), student.scores(X))
+
+
+def test_with_all_rivals_the_students_answer_like_the_head():
+    head, X = packed(arrays(rivals=4), NAMES), np.random.default_rng(4).normal(size=(300, 3))
+    answers = np.array([head.student(row).decide(X) for row in range(5)])
+    np.testing.assert_array_equal(answers.argmax(axis=0), head.predict(X))
+    assert (answers.sum(axis=0) == 1).all()
+
+
+def test_rivals_that_cannot_be_are_refused():
+    head = packed(arrays(rivals=2) | {"rivals": np.full((5, 2), 5)}, NAMES)
+    with pytest.raises(InvalidPackage):
+        head.student(0)
+    for given, kind in ((arrays(rivals=2), "linear"), (arrays() | {"rivals": np.zeros((4, 2), int)}, "head")):
+        with pytest.raises(InvalidPackage):
+            packed(given, NAMES, kind)

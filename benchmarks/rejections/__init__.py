@@ -1,0 +1,1 @@
+"""Students with several rejections: their F, heads without data, and what a query costs."""
