@@ -65,7 +65,7 @@ _FPR: Final = {"rule": "fpr", "max_false_positive_rate": 0.1, "folds": 3}
 _BASELINES: Final = {"test_fraction": 0.3, "baselines": ["gsvm0", "svm"]}
 
 QUICK: Final[dict[str, tuple[str, Json]]] = {
-    "linear": ("dense", {"evaluation": _BASELINES}),
+    "linear": ("dense", {"features": {"kind": "linear"}, "evaluation": _BASELINES}),
     "compact, landmarks": (
         "dense",
         {

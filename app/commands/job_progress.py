@@ -66,7 +66,7 @@ def describe_event(kind: str, data: Json) -> str | None:
         case "stage_started":
             return f"stage {data.get('stage')}"
         case "teacher_finished":
-            return f"teacher finished: {_certificate(data)}"
+            return f"teacher finished: {_certificate(data)}{_chosen_features(data.get('features') or {})}"
         case "student_tuned":
             point = f"{data['n_landmarks']} landmarks" if "n_landmarks" in data else point_text(data, " ")
             return (
@@ -104,6 +104,14 @@ def _certificate(data: Json) -> str:
         f"objective {text(data.get('objective'))}, gap {text(data.get('gap'))},"
         f" {text(data.get('iterations'))} iterations, {text(data.get('seconds'))} s"
     )
+
+
+def _chosen_features(features: Json) -> str:
+    """The features of a job and why, if the job chose them."""
+    if not features.get("reason"):
+        return ""
+    values = {name: value for name, value in features.items() if name != "reason"}
+    return f"; features: {point_text(values)}. {features['reason']}"
 
 
 def report_end(job: Json, *, quiet: bool = False) -> None:

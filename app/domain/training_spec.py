@@ -22,10 +22,14 @@ from core.students.base import StudentSpec
 from core.students.compact import Compact as CompactSpec
 from core.students.gated import GSVM
 from core.students.grid import Grid
-from core.students.polytope import Polytope
 from core.teachers.base import TeacherSpec
 from core.teachers.ssvm import SSVM
-from core.training.config import TrainingConfig
+from core.training.config import (
+    AUTOMATIC_CALIBRATION,
+    AUTOMATIC_FOLDS,
+    AUTOMATIC_STUDENT,
+    TrainingConfig,
+)
 
 
 def _either(*schemas: dict[str, Any]) -> ConfigDict:
@@ -169,8 +173,8 @@ class EvaluationParameters(SpecModel):
         return self
 
 
-_AUTOMATIC_PIECES = 8
-_AUTOMATIC_FOLDS = 3
+_LEARNERS = frozenset({"features", "teacher", "student", "compact", "tuning"})
+"""A job that names one of these is not automatic, unless it says so."""
 
 _LINEAR_FEATURES: dict[str, Any] = {"properties": {"features": {"properties": {"kind": {"const": "linear"}}}}}
 _NO_HEAD: dict[str, Any] = {"properties": {"teacher": _absent("model")}}
@@ -199,10 +203,11 @@ class TrainingSpec(SpecModel):
         None,
         description="null: students on the teacher's features; {}: compact students, 100 landmarks each.",
     )
-    automatic: bool = Field(
-        False,
+    automatic: bool | None = Field(
+        None,
         description="Choose features and C by the training part, and take calibrated students of 8 rejections"
-        " unless student, calibration and threshold are given.",
+        " unless student, calibration and threshold are given. null: true if features, teacher, student,"
+        " compact and tuning are left out, otherwise false: what is left out is as listed here.",
     )
     tuning: Tuning | None = Field(
         None, description="null: train at the given hyper-parameters; {}: search the paper's grid by halving."
@@ -226,8 +231,8 @@ class TrainingSpec(SpecModel):
 
     @classmethod
     def of_stored(cls, stored: dict[str, Any]) -> TrainingSpec:
-        """The specification of a stored job; one of the time before the guard has none."""
-        return cls.model_validate({"guard": {"kind": "off"}, **stored})
+        """The specification of a stored job; what is absent was not there when the job was accepted."""
+        return cls.model_validate({"guard": {"kind": "off"}, "automatic": False, **stored})
 
     @property
     def served_method(self) -> str:
@@ -247,15 +252,18 @@ class TrainingSpec(SpecModel):
 
     @model_validator(mode="after")
     def _automatic_choices(self) -> TrainingSpec:
+        given = self.model_fields_set
+        if self.automatic is None:
+            named = any(getattr(self, name) is not None for name in _LEARNERS & given)
+            self._settled({"automatic": not named})
         if not self.automatic:
             return self
         if self.teacher.model is not None:
             raise ValueError("automatic chooses the features, and those of teacher.model are given")
-        given = self.model_fields_set
         left_open: dict[str, Any] = {
-            "student": Polytope(pieces=_AUTOMATIC_PIECES),
-            "calibration": CalibrationParameters(kind="sigmoid"),
-            "threshold": ThresholdParameters(folds=_AUTOMATIC_FOLDS),
+            "student": AUTOMATIC_STUDENT,
+            "calibration": CalibrationParameters(kind=AUTOMATIC_CALIBRATION),
+            "threshold": ThresholdParameters(folds=AUTOMATIC_FOLDS),
         }
         return self._settled({name: value for name, value in left_open.items() if name not in given})
 

@@ -21,7 +21,7 @@ _PATIENCE = 300.0
 _SETS = {"digits": (700, 200), "letter": (1500, 200), "vowel": (528, 200), "segment": (1200, 200)}
 """Largest numbers of training and test rows."""
 _WORKLOADS: dict[str, tuple[str, dict[str, Any]]] = {
-    "digits": ("digits", _FOLDS | {"evaluation": {"baselines": ["svm"]}}),
+    "digits": ("digits", _FOLDS | {"automatic": False, "evaluation": {"baselines": ["svm"]}}),
     "digits-tuned": (
         "digits",
         {"tuning": {"grid": {"C": [10, 100], "margins": [0.5, 1.0]}, "folds": 3}},

@@ -101,7 +101,7 @@ def use(url: str, key: str, told: Callable[[dict[str, Any]], None], folder: Path
         told({"kind": "dataset", "id": dataset})
         submitted = []
         for number in range(jobs):
-            spec = {"seed": number, "alias": None}
+            spec = {"automatic": False, "seed": number, "alias": None}
             submitted.append(client.submit_job(dataset, f"model-{number % 2}", spec)["id"])
             told({"kind": "job", "id": submitted[-1]})
         pointed: dict[str, int] = {}

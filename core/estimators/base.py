@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,7 +13,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from core.data.dataset import LabelledData
-from core.data.scaling_kind import Scaling
 from core.errors import Fault, InvalidProblem
 from core.features.maps import FeatureMap
 from core.features.spec import FeatureKind, FeatureSpec
@@ -24,10 +23,10 @@ from core.types import FloatArray, IntArray, Matrix
 class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the three estimators: input validation, tags and the feature parameters."""
 
-    features: FeatureKind
-    n_components: int
+    features: FeatureKind | None
+    n_components: int | None
     gamma: float | None
-    scaling: str
+    scaling: str | None
     random_state: Any
 
     classes_: NDArray[Any]
@@ -46,8 +45,11 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.feature_map_.transform(as_matrix(X))
 
     def _feature_spec(self) -> FeatureSpec:
-        scaling = cast(Scaling, self.scaling)  # FeatureSpec accepts the name and rejects unknown ones
-        return FeatureSpec(self.features, self.n_components, self.gamma, scaling)
+        return FeatureSpec(
+            **given(
+                kind=self.features, n_components=self.n_components, gamma=self.gamma, scaling=self.scaling
+            )
+        )
 
     def _seed(self) -> int:
         """``random_state`` as a seed: an integer is used as it is, otherwise a seed is drawn from it."""
@@ -59,6 +61,11 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """The values that are not None: for the others a specification's own defaults apply."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def classes_of(labels: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:

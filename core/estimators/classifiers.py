@@ -1,12 +1,13 @@
 """Teacher and students as scikit-learn estimators.
 
-All three take the same feature parameters: ``features`` ("linear", "nystroem" or "fourier"),
-``n_components``, ``gamma`` and ``scaling`` as in ``FeatureSpec``, and ``random_state``, which makes a fit
-repeatable. X is dense or CSR.
+All three take the same feature parameters: ``features`` ("linear", "kernel", "nystroem", "fourier" or
+"auto"), ``n_components``, ``gamma`` and ``scaling`` as in ``FeatureSpec``, and ``random_state``, which makes
+a fit repeatable. X is dense or CSR.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -23,19 +24,26 @@ from core.estimators.base import (
     Estimator,
     classes_of,
     flat_if_binary,
+    given,
     iterations_of,
     labelled_data,
 )
 from core.features.examples import Examples
 from core.features.spec import FeatureKind
 from core.model_selection.options import CalibrationRule, ThresholdRule
+from core.model_selection.quick_choice import QuickChoice
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
 from core.run import Run
-from core.students.gated import GATED, GatedSpec, Method, Solver
+from core.students.gated import GATED, GSVM, GatedSpec, Method, Solver
 from core.teachers.linear import LinearTeacher
 from core.teachers.ssvm import SSVM
-from core.training.config import TrainingConfig
+from core.training.config import (
+    AUTOMATIC_CALIBRATION,
+    AUTOMATIC_FOLDS,
+    AUTOMATIC_STUDENT,
+    TrainingConfig,
+)
 from core.training.pipeline import prepare, train, train_student
 from core.types import FloatArray
 
@@ -106,40 +114,39 @@ class StructuralSVMClassifier(Estimator):
         return self._teacher.feature_scores(features)
 
 
+_STUDENT = ("C", "margin", "difficulty_floor", "solver", "tolerance", "max_epochs")
+"""Parameters of the students' specification."""
+_LEARNERS = (*_STUDENT, "method", "teacher_C", "features", "n_components", "gamma", "scaling", "tuning")
+"""An STMSClassifier with one of these is not automatic, unless it says so."""
+
+
 class _StudentEstimator(Estimator):
     """Base of the estimators with students: parameters of ``GatedSpec`` and ``TrainingConfig``."""
 
-    method: Method
-    C: float
-    margin: float
-    difficulty_floor: float
-    solver: Solver
-    tolerance: float
-    max_epochs: int
-    teacher_C: float  # noqa: N815
+    method: Method | None
+    C: float | None
+    margin: float | None
+    difficulty_floor: float | None
+    solver: Solver | None
+    tolerance: float | None
+    max_epochs: int | None
+    teacher_C: float | None  # noqa: N815
     tuning: TuningSpec | None
     threshold: ThresholdRule
     budget: float
-    calibration: CalibrationRule
+    calibration: CalibrationRule | None
 
     def _config(self) -> TrainingConfig:
+        """What the parameters say; the declared default of each that is None."""
+        student = _spec_class(self.method or GSVM.name)
         return TrainingConfig(
             features=self._feature_spec(),
-            teacher=SSVM(self.teacher_C),
-            students=(
-                _spec_class(self.method)(
-                    self.C,
-                    self.margin,
-                    self.difficulty_floor,
-                    self.solver,
-                    self.tolerance,
-                    self.max_epochs,
-                ),
-            ),
+            teacher=SSVM(**given(C=self.teacher_C)),
+            students=(student(**given(**{name: getattr(self, name) for name in _STUDENT})),),
             tuning=self.tuning,
             threshold=self.threshold,
             budget=self.budget,
-            calibration=self.calibration,
+            calibration=self.calibration or "none",
             seed=self._seed(),
         )
 
@@ -284,36 +291,42 @@ class GatedSVMClassifier(_StudentEstimator):
 class STMSClassifier(_StudentEstimator):
     """Multi-class classifier: a teacher and one student per class, of which the highest score wins.
 
-    Parameters are those of GatedSVMClassifier, without ``target_class``. n_jobs: number of classes trained
-    concurrently, in threads; None means 1.
+    Parameters are those of GatedSVMClassifier, without ``target_class``; None leaves one open.
+    automatic: choose features and C from the training rows as a job does, and take guarded and calibrated
+        students with 8 rejections where no parameter of students and no calibration is given. False: what is
+        left open has the defaults of GatedSVMClassifier. None: True if features, students, teacher_C and
+        tuning are all left open.
+    n_jobs: number of classes trained concurrently, in threads; None means 1.
 
     Attributes: ``classes_`` (K,), ``students_`` dict of PackedStudent by ``str(label)``, ``packed_teacher_``,
-    ``n_features_in_``.
+    ``choice_`` QuickChoice (what was chosen, and why; None if nothing was), ``n_features_in_``.
     """
 
     def __init__(
         self,
-        method: Method = "gsvm",
+        method: Method | None = None,
         *,
-        C: float = 1e5,
-        margin: float = 1.0,
-        difficulty_floor: float = 0.3,
-        solver: Solver = "dual_cd",
-        tolerance: float = 1e-3,
-        max_epochs: int = 2000,
-        teacher_C: float = 3e4,
-        features: FeatureKind = "linear",
-        n_components: int = 500,
+        automatic: bool | None = None,
+        C: float | None = None,
+        margin: float | None = None,
+        difficulty_floor: float | None = None,
+        solver: Solver | None = None,
+        tolerance: float | None = None,
+        max_epochs: int | None = None,
+        teacher_C: float | None = None,
+        features: FeatureKind | None = None,
+        n_components: int | None = None,
         gamma: float | None = None,
-        scaling: str = "zscore",
+        scaling: str | None = None,
         tuning: TuningSpec | None = None,
         threshold: ThresholdRule = "zero",
         budget: float = 0.01,
-        calibration: CalibrationRule = "none",
+        calibration: CalibrationRule | None = None,
         n_jobs: int | None = None,
         random_state: Any = 0,
     ) -> None:
         self.method = method
+        self.automatic = automatic
         self.C = C
         self.margin = margin
         self.difficulty_floor = difficulty_floor
@@ -344,7 +357,25 @@ class STMSClassifier(_StudentEstimator):
         self._trained = [*model.trained]
         self.students_: dict[str, PackedStudent] = model.students
         self.packed_teacher_: PackedTeacher = model.teacher
+        self.choice_: QuickChoice | None = model.preparation.choice
         return self
+
+    def _config(self) -> TrainingConfig:
+        config = super()._config()
+        automatic = self.automatic
+        if automatic is None:
+            automatic = all(getattr(self, name) is None for name in _LEARNERS)
+        if not automatic:
+            return config
+        named = any(getattr(self, name) is not None for name in ("method", *_STUDENT))
+        return replace(
+            config,
+            automatic=True,
+            students=config.students if named else (AUTOMATIC_STUDENT,),
+            calibration=self.calibration or AUTOMATIC_CALIBRATION,
+            folds=AUTOMATIC_FOLDS,
+            guard="check" if named else "repair",
+        )
 
     def student_scores(self, X: ArrayLike) -> FloatArray:
         """v·φ(x) of each student minus its threshold, (n, K), also with two classes."""

@@ -34,7 +34,13 @@ from core.types import FloatArray, IntArray, Matrix
 ROWS: Final = 800
 """Rows that the maps are compared on."""
 RAREST: Final = 10
-"""At least so many rows of each class are among them, if there are as many."""
+"""At least so many rows of each class are among them, if there are as many; fewer of more than 40 classes."""
+MOST_CLASSES: Final = 400
+"""Of more classes than this, ``ROWS / RAREST`` stand for all."""
+MOST_KERNEL_ROWS: Final = 500_000
+"""Beyond so many rows the features are linear: kernel features would take too much memory."""
+_FEATURE_VALUES: Final = 50_000_000
+"""Landmarks times rows, at most: 400 MB."""
 WIDTHS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors of γ = 1/(d·variance)."""
 RIDGES: Final = tuple(10.0 ** (power / 2) for power in range(-6, 1))
@@ -79,29 +85,40 @@ def choose_quickly(
 ) -> QuickChoice:
     """Kind, scaling and width of the features, and C, for checked rows X (n, d) with class codes (n,).
 
-    spec: gives the number format only. Sparse and wide rows get linear features. Raises Cancelled.
+    spec: gives the number format only. Sparse, wide and very many rows get linear features. Raises Cancelled.
     """
     rows = comparison_rows(labels, n_classes, run.seed)
+    classes, codes = np.unique(labels[rows], return_inverse=True)
     measured: list[tuple[float, float, FeatureSpec]] = []
     with one_blas_thread():
         for candidate, kernel in _kernels(replace(spec, gamma=None), X, rows):
             run.check_cancel()
-            measured.append((*_best_ridge(kernel, labels[rows], n_classes), candidate))
+            measured.append((*_best_ridge(kernel, codes, len(classes)), candidate))
     f1, ridge, chosen = max(measured, key=lambda one: one[0])
     if chosen.kind != "linear":
         shape = choose_features(replace(chosen, kind="auto"), X).spec
-        chosen = replace(chosen, kind=shape.kind, n_components=shape.n_components)
+        size = min(shape.n_components, _FEATURE_VALUES // X.shape[0])
+        chosen = replace(chosen, kind=shape.kind, n_components=size)
     per_row = float(np.clip(_C_PER_RIDGE / ridge, *_C_PER_ROW))
     return QuickChoice(chosen, per_row, f1, len(rows), len(measured))
 
 
 def comparison_rows(labels: IntArray, n_classes: int, seed: int) -> IntArray:
-    """Some 800 rows, rising: as many of each class as its share, but at least ten where there are so many."""
+    """Some 800 rows, rising: as many of each class as its share, but at least ten where there are so many.
+
+    Of 40 to 400 classes the least number is smaller; of more classes 80 drawn at random have ten rows each.
+    """
     n = len(labels)
     if n <= ROWS:
         return np.arange(n)
-    quotas = np.maximum(RAREST, np.bincount(labels, minlength=n_classes) * ROWS // n)
-    shuffled = np.random.default_rng(seed).permutation(n)
+    rng = np.random.default_rng(seed)
+    shuffled = rng.permutation(n)
+    if n_classes <= MOST_CLASSES:
+        least = min(RAREST, max(2, ROWS // (2 * n_classes)))
+        quotas = np.maximum(least, np.bincount(labels, minlength=n_classes) * ROWS // n)
+    else:
+        quotas = np.zeros(n_classes, dtype=int)
+        quotas[rng.choice(n_classes, ROWS // RAREST, replace=False)] = RAREST
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     codes = labels[by_class]
     place = np.arange(n) - np.searchsorted(codes, codes)
@@ -118,7 +135,7 @@ def _kernels(spec: FeatureSpec, X: Matrix, rows: IntArray) -> Iterator[tuple[Fea
         product: Any = scaled @ scaled.T
         kernel = product if isinstance(product, np.ndarray) else product.toarray()
         yield replace(spec, kind="linear", scaling=scaling), kernel + 1.0
-    if sparse or X.shape[1] > WIDE:
+    if sparse or X.shape[1] > WIDE or X.shape[0] > MOST_KERNEL_ROWS:
         return
     for scaling in (Scaling.ZSCORE, Scaling.MINMAX, Scaling.NONE):
         standardisation, gamma = kernel_standardisation(X, replace(spec, scaling=scaling))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args
 
 from core.errors import Fault, InvalidProblem
 from core.features.spec import FeatureSpec
@@ -12,6 +12,7 @@ from core.model_selection.tuning_spec import TuningSpec
 from core.parameters import Doc, Ge, Le, Lt, check_parameters
 from core.students.base import StudentSpec
 from core.students.gated import GSVM
+from core.students.polytope import Polytope
 from core.teachers.base import TeacherSpec
 from core.teachers.ssvm import SSVM
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from core.types import BoolArray, FloatArray
 
 S = TypeVar("S", bound=TeacherSpec | StudentSpec)
+
+AUTOMATIC_STUDENT: Final = Polytope(pieces=8)
+"""The student of a job or estimator whose user names nothing; its C is chosen."""
+AUTOMATIC_CALIBRATION: Final[CalibrationRule] = "sigmoid"
+AUTOMATIC_FOLDS: Final = 3
+_LARGEST_C: Final = 1e8
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ class TrainingConfig:
 
     def with_choice(self, choice: QuickChoice, n: int) -> TrainingConfig:
         """The same with the features and the loss weights that were chosen for n training rows."""
-        C = choice.C_per_row * n
+        C = min(choice.C_per_row * n, _LARGEST_C)
         students = tuple(_with_loss_weight(spec, C) for spec in self.students)
         teacher = _with_loss_weight(self.teacher, C)
         return replace(self, features=choice.features, teacher=teacher, students=students)

@@ -31,7 +31,7 @@ def add_job() -> AddJob:
             "id": new_id("job"),
             "dataset_id": "ds_none",
             "model": "digits",
-            "spec": TrainingSpec().model_dump(mode="json"),
+            "spec": TrainingSpec(automatic=False).model_dump(mode="json"),
             "state": JobState.QUEUED,
             "attempt": 0,
             "stage": "queued",

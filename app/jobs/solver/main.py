@@ -238,9 +238,10 @@ def warm_up() -> None:
 
     X = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 0.9], [0.9, 0.0]])
     data = LabelledData.from_arrays(X, np.array(["a", "b", "a", "b"]))
-    session = TrainingSession.prepared((data, data), TrainingSpec(), 1, lambda _progress: None)
-    context = session.context([(0, "gsvm")], 1, lambda _progress: None)
-    session.student(0, "gsvm", context, lambda _progress: None)
+    spec = TrainingSpec()
+    session = TrainingSession.prepared((data, data), spec, 1, lambda _progress: None)
+    context = session.context([(0, spec.served_method)], 1, lambda _progress: None)
+    session.student(0, spec.served_method, context, lambda _progress: None)
 
 
 def main() -> int:

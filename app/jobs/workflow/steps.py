@@ -107,6 +107,7 @@ def store_preparation(
     summary = result.report["summary"]
     data = {name: summary.get(name) for name in ("objective", "iterations", "seconds", "status")}
     data |= {"gap": summary.get("relative_gap"), "stage_seconds": result.report["seconds"]}
+    data["features"] = result.report["features"]
     uow.events.append(job_id, "teacher_finished", data)
     return digests
 

@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def job(client, dataset_id: str) -> str:
-    body = {"dataset_id": dataset_id, "model": "numbers"}
+    body = {"dataset_id": dataset_id, "model": "numbers", "hyperparameters": {"automatic": False}}
     return str(client.post("/v1/training-jobs", json=body).json()["id"])
 
 

@@ -20,7 +20,8 @@ Check = Callable[..., dict[str, Any]]
 @pytest.fixture
 def submit(client, dataset_id: str) -> Callable[..., Any]:
     def submit(model: str = "numbers", headers: dict[str, str] | None = None, **hyperparameters: Any) -> Any:
-        body = {"dataset_id": dataset_id, "model": model, "hyperparameters": hyperparameters}
+        plain = {"automatic": False} | hyperparameters
+        body = {"dataset_id": dataset_id, "model": model, "hyperparameters": plain}
         return client.post("/v1/training-jobs", json=body, headers=headers)
 
     return submit
@@ -38,6 +39,17 @@ def test_a_job_is_accepted_stored_and_queued(client, submit, queue, dataset_id: 
     assert response.headers["retry-after"] == "1"
     assert queue.enqueued == [(job["id"], f"{job['id']}.0")]
     assert client.get(response.headers["location"]).json() == job
+
+
+def test_a_job_that_names_nothing_is_automatic(client, dataset_id: str):
+    body = {"dataset_id": dataset_id, "model": "numbers"}
+    job = client.post("/v1/training-jobs", json=body).json()
+    stored = job["hyperparameters"]
+    assert (stored["automatic"], stored["student"]["method"]) == (True, "polytope")
+    rows = client.get(f"/v1/training-jobs/{job['id']}/students").json()["data"]
+    assert {row["method"] for row in rows} == {"polytope"}
+    again = client.post("/v1/training-jobs", json=body | {"hyperparameters": stored}).json()
+    assert again["hyperparameters"] == stored
 
 
 def test_a_job_is_not_lost_when_the_queue_cannot_be_reached(client, submit, queue):

@@ -130,6 +130,14 @@ def test_warnings_are_printed_even_of_a_quiet_job(capsys):
             "teacher finished: objective 1.5, gap 0.0001, 7 iterations, 0.25 s",
         ),
         (
+            "teacher_finished",
+            {"gap": 1e-4, "features": {"kind": "kernel", "gamma": 0.25, "reason": "The best of 17 maps."}},
+            (
+                "teacher finished: objective –, gap 0.0001, – iterations, – s;"
+                " features: kind kernel, gamma 0.25. The best of 17 maps."
+            ),
+        ),
+        (
             "student_finished",
             {"method": "gsvm", "label": "a", "f1": 0.5},
             "student gsvm of class a: objective –, gap –, – iterations, – s, F 50.00 %",

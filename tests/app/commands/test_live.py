@@ -29,6 +29,7 @@ def trained(live, csv_file):
         live.address,
     ]
     parameters = ["--set", "evaluation.test_fraction=0.3", "--set", 'evaluation.baselines=["svm"]']
+    parameters += ["--set", "automatic=false"]
     result = CliRunner().invoke(build(), [*arguments, *parameters], env={"COLUMNS": "300"})
     assert result.exit_code == 0, result.output
     assert "60 rows, 3 classes" in result.stderr
@@ -235,7 +236,10 @@ def test_training_can_be_asked_for_as_json(ask, trained):
     dataset = json.loads(ask("datasets", "list", "--json").stdout)[0]["id"]
     result = ask("train", dataset, "--model", "third", "--json", "--set", "publish=false")
     assert result.exit_code == 0
-    assert json.loads(result.stdout)["state"] == "succeeded"
+    job = json.loads(result.stdout)
+    assert (job["state"], job["hyperparameters"]["automatic"]) == ("succeeded", True)
+    assert "leave-one-out" in job["provenance"]["features"]["reason"]
+    assert "leave-one-out" in result.stderr
     accepted = ask("train", dataset, "--model", "third", "--json", "--no-wait", "--set", "publish=false")
     assert json.loads(accepted.stdout)["state"] in {"queued", "running"}
     assert ask("jobs", "wait", json.loads(accepted.stdout)["id"]).exit_code == 0

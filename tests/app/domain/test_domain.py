@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import pytest
@@ -11,9 +11,12 @@ from app.domain.entities import TRANSITIONS, JobState, new_id
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.session import config_of
 from app.services.training_plan import methods_of
+from core.estimators import STMSClassifier
 from core.learners import STUDENTS
 from core.parameters import Doc, Ge, Le
 from core.students.base import Student, StudentSpec
+from core.students.gated import GSVM
+from core.training.config import TrainingConfig
 
 
 def test_identifiers_sort_by_the_time_they_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +125,8 @@ def test_a_grid_is_bounded_as_a_whole() -> None:
 
 
 def test_compact_students_answer_queries_if_there_are_any() -> None:
-    assert TrainingSpec().served_method == "gsvm"
+    assert TrainingSpec().served_method == "polytope"
+    assert TrainingSpec(automatic=False).served_method == "gsvm"
     assert (
         TrainingSpec.model_validate({"compact": {}, "student": {"method": "svm"}}).served_method == "compact"
     )
@@ -175,7 +179,7 @@ def test_a_baseline_takes_the_hyper_parameters_that_it_shares_with_the_student()
 
 
 def test_the_guard_repairs_only_students_that_were_left_open() -> None:
-    assert TrainingSpec().guard.kind == "repair"
+    assert TrainingSpec().guard.kind == TrainingSpec(automatic=False).guard.kind == "repair"
     assert TrainingSpec.model_validate({"student": {"C": 10.0}}).guard.kind == "check"
     assert TrainingSpec.model_validate({"student": {}, "guard": {"kind": "repair"}}).guard.kind == "repair"
 
@@ -195,6 +199,43 @@ def test_automatic_settles_what_was_left_open_and_keeps_what_was_given() -> None
     spec = TrainingSpec.model_validate(given)
     assert (spec.student.name, spec.threshold.rule, spec.threshold.folds) == ("gsvm", "f1", 5)
     assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
+
+
+@pytest.mark.parametrize(
+    ("given", "automatic"),
+    [
+        ({}, True),
+        ({"automatic": None}, True),
+        ({"compact": None, "tuning": None}, True),
+        ({"threshold": {"rule": "f1"}, "evaluation": {"baselines": ["svm"]}, "seed": 3}, True),
+        ({"automatic": False}, False),
+        ({"features": {"kind": "linear"}}, False),
+        ({"teacher": {"C": 1}}, False),
+        ({"student": {}}, False),
+        ({"compact": {}}, False),
+        ({"tuning": {}}, False),
+        ({"automatic": True, "student": {"C": 1}}, True),
+    ],
+)
+def test_a_job_is_automatic_unless_it_names_features_or_a_learner(given: dict, automatic: bool) -> None:
+    spec = TrainingSpec.model_validate(given)
+    assert spec.automatic is automatic
+    assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
+
+
+def test_the_estimator_without_parameters_is_the_job_without_hyperparameters() -> None:
+    assert STMSClassifier()._config() == config_of(TrainingSpec())
+    plain = TrainingSpec.model_validate({"automatic": False, "calibration": {"kind": "none"}})
+    assert STMSClassifier(automatic=False)._config() == replace(config_of(plain), guard="off")
+
+
+def test_a_job_that_was_stored_without_the_choice_keeps_the_declared_defaults() -> None:
+    stored = TrainingSpec(automatic=False).model_dump(mode="json")
+    del stored["automatic"]
+    for before in (stored, {}):
+        spec = TrainingSpec.of_stored(before)
+        assert (spec.automatic, spec.student) == (False, GSVM())
+    assert config_of(TrainingSpec.of_stored({})) == TrainingConfig()
 
 
 def test_automatic_is_refused_beside_an_imported_head() -> None:

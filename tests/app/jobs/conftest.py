@@ -121,7 +121,7 @@ class Service:
             self.queue,
             dataset_id=self.dataset.id,
             model="m",
-            spec=TrainingSpec.model_validate(spec),
+            spec=TrainingSpec.model_validate({"automatic": False} | spec),
             created_by=created_by,
             idempotency_key=None,
             body_digest="",

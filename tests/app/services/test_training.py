@@ -89,7 +89,7 @@ def submit(store: Store, queue: JobQueue, dataset: Dataset, **changes) -> tuple[
     arguments = {
         "dataset_id": dataset.id,
         "model": "letters",
-        "spec": TrainingSpec(),
+        "spec": TrainingSpec(automatic=False),
         "created_by": "me",
         "idempotency_key": None,
         "body_digest": "body",
@@ -119,7 +119,9 @@ def event_types(store: Store, job: Job) -> list[str]:
 
 
 def test_a_submitted_job_is_stored_and_queued(store, queue, dataset):
-    spec = TrainingSpec.model_validate({"evaluation": {"baselines": ["svm", "gsvm"]}, "seed": 5})
+    spec = TrainingSpec.model_validate(
+        {"student": {}, "evaluation": {"baselines": ["svm", "gsvm"]}, "seed": 5}
+    )
     job, created = submit(store, queue, dataset, spec=spec)
     assert created
     assert get_job(store, job.id) == job
@@ -344,7 +346,9 @@ def test_events_come_in_pages(store, queue, dataset):
 
 
 def test_untrained_students_are_pending(store, queue, dataset):
-    spec = TrainingSpec.model_validate({"classes": ["c", "a"], "evaluation": {"baselines": ["svm"]}})
+    spec = TrainingSpec.model_validate(
+        {"classes": ["c", "a"], "student": {}, "evaluation": {"baselines": ["svm"]}}
+    )
     job, _ = submit(store, queue, dataset, spec=spec)
     set_state(store, job, JobState.RUNNING)
     add_student(store, job, 0, "gsvm", StudentState.SUCCEEDED)

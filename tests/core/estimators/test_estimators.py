@@ -11,10 +11,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from core.data.dataset import LabelledData
 from core.errors import InvalidProblem
 from core.estimators import GatedSVMClassifier, STMSClassifier, StructuralSVMClassifier
 from core.model_selection.tuning_spec import TuningSpec
 from core.students.grid import Grid
+from core.training.config import TrainingConfig
+from core.training.pipeline import train
 
 
 # The default C is meant for thousands of rows; on the checks' few it makes every fit ten times as long.
@@ -99,6 +102,26 @@ def test_students_of_all_classes_are_tuned_and_calibrated(iris):
     tuning = TuningSpec(Grid(C=(1.0, 100.0)), folds=3)
     classifier = STMSClassifier(tuning=tuning, calibration="isotonic").fit(X, y)
     assert {student.calibration.kind for student in classifier.students_.values()} == {"isotonic"}
+
+
+def test_without_parameters_features_and_c_are_chosen(iris):
+    classifier = STMSClassifier().fit(*iris)
+    chosen = train(LabelledData.from_arrays(*iris), classifier._config())
+    assert classifier.choice_ == chosen.preparation.choice
+    assert "leave-one-out" in classifier.choice_.reason
+    for label, student in classifier.students_.items():
+        assert student.calibration.kind == "sigmoid"
+        assert student.to_bytes() == chosen.students[label].to_bytes()
+
+
+def test_a_named_parameter_leaves_the_others_at_their_declared_defaults(iris):
+    plain, named = STMSClassifier(automatic=False).fit(*iris), STMSClassifier(features="linear").fit(*iris)
+    assert plain.choice_ is named.choice_ is None
+    assert plain._config() == named._config() == TrainingConfig(calibration="none")
+    both = STMSClassifier("svm", automatic=True, calibration="none").fit(*iris)
+    assert both.choice_ is not None
+    assert {student.metadata["C"] for student in both.students_.values()} == {150 * both.choice_.C_per_row}
+    assert all(student.calibration is None for student in both.students_.values())
 
 
 def test_packed_students_answer_like_the_estimator(iris):

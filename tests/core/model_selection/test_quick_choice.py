@@ -12,7 +12,14 @@ from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidPackage
 from core.features.spec import FeatureSpec
 from core.model_selection import quick_choice
-from core.model_selection.quick_choice import ROWS, _best_ridge, _mean_f1, choose_quickly, comparison_rows
+from core.model_selection.quick_choice import (
+    ROWS,
+    QuickChoice,
+    _best_ridge,
+    _mean_f1,
+    choose_quickly,
+    comparison_rows,
+)
 from core.packed.codec import decode, encode
 from core.run import Run
 from core.students.polytope import Polytope
@@ -79,6 +86,31 @@ def test_rare_classes_are_compared_on_too():
     assert counts[1] > 70
     assert len(rows) <= ROWS + 10
     assert (np.diff(rows) > 0).all()
+
+
+def test_many_classes_do_not_make_many_rows():
+    labels = np.arange(30_000) % 3_000
+    rows = comparison_rows(labels, 3_000, 0)
+    counts = np.bincount(labels[rows], minlength=3_000)
+    assert (len(rows), sorted(set(counts))) == (ROWS, [0, 10])
+    hundreds = np.bincount(comparison_rows(labels % 300, 300, 0) % 300, minlength=300)
+    assert set(hundreds) == {2}
+    X = np.random.default_rng(3).normal(size=(30_000, 2)) + labels[:, None]
+    assert choose_quickly(FeatureSpec(), X, labels, 3_000).rows == ROWS
+
+
+def test_very_many_rows_get_no_kernel_that_does_not_fit(monkeypatch):
+    data = rings(1100)
+    monkeypatch.setattr(quick_choice, "_FEATURE_VALUES", 110_000)
+    assert choose_quickly(FeatureSpec(), data.X, data.y, data.K).features.n_components == 100
+    monkeypatch.setattr(quick_choice, "MOST_KERNEL_ROWS", 1000)
+    choice = choose_quickly(FeatureSpec(), data.X, data.y, data.K)
+    assert (choice.features.kind, choice.maps) == ("linear", 2)
+
+
+def test_the_loss_weight_of_very_many_rows_stays_within_its_bounds():
+    choice = QuickChoice(FeatureSpec(), 100.0, 1.0, 800, 2)
+    assert AUTOMATIC.with_choice(choice, 10**7).teacher.C == 1e8
 
 
 def test_a_job_that_chooses_says_what_and_is_taken_up_elsewhere():
