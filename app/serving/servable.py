@@ -13,7 +13,7 @@ from app.domain.names import DEFAULT_TENANT
 from app.serving.work import students_work
 from core.packed import PackedStudent
 from core.packed.head import RIVALS
-from core.packed.student import row_scorer
+from core.packed.student import row_scorer, sparse_scorer
 
 INLINE_BYTES: Final = 32 * 1024
 """Larger JSON bodies are handled in a thread; for smaller ones a thread switch costs more than the work."""
@@ -32,6 +32,7 @@ class ServableStudent:
     """A loaded student with the parts of its JSON answers that never change.
 
     score: function from one row, a list of numbers, to its score, see `PackedStudent.score`.
+    score_sparse: the same from columns and values of stored entries; None unless the map is linear.
     metric_label: of the model in the metrics.
     json_threshold: ``,"threshold":…``. json_model_fields: ``,"model":…,"version":…}``.
     json_suffix: both, the end of the answer for one row of a student without probabilities.
@@ -45,6 +46,7 @@ class ServableStudent:
 
     student: PackedStudent
     score: Callable[[list[float]], float]
+    score_sparse: Callable[[list[int], list[float]], float] | None
     model: str
     version: int
     tenant: str
@@ -74,6 +76,7 @@ def make_servable(student: PackedStudent, version: ModelVersion) -> ServableStud
     return ServableStudent(
         student=student,
         score=row_scorer(student),
+        score_sparse=sparse_scorer(student),
         model=version.model,
         version=version.version,
         tenant=version.tenant,

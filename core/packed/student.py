@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import hypot, isfinite
+from operator import mul
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -30,6 +31,8 @@ from core.packed.sparse import densified_blocks, sparse_rows
 MetadataValue = str | int | float
 
 _FAR = MAX_MAGNITUDE**2
+_FEW = 256
+"""Up to so many stored entries, numbers of a list take less time than arrays."""
 
 
 @final
@@ -246,6 +249,28 @@ def _form_scorer(form: Form) -> Callable[[Floats], float] | None:
         # For so few numbers Python's minimum takes a fraction of the time of NumPy's.
         return lambda basis: min((dots(basis) + intercepts).tolist())
     return None
+
+
+def sparse_scorer(student: PackedStudent) -> Callable[[list[int], list[float]], float] | None:
+    """The score of one row by columns and values of its stored entries; None unless the map is linear.
+
+    Raises InvalidProblem as ``student.scores_sparse``, whose arrays take longer than a few numbers of a list.
+    """
+    if student.map.kind != "linear":
+        return None
+    linear_form, is_tame = student.form.linear, student.is_tame
+    item, intercept = (linear_form[0].item, linear_form[1]) if linear_form else (None, 0.0)
+
+    def stored(columns: list[int], values: list[float]) -> float:
+        usable = item is not None and is_tame and len(columns) == len(values) <= _FEW
+        if usable and min(columns, default=0) >= 0 and hypot(*values) < MAX_MAGNITUDE:
+            try:
+                return sum(map(mul, map(item, columns), values), intercept)
+            except (IndexError, OverflowError):
+                pass
+        return float(student.scores_sparse(columns, values)[0])
+
+    return stored
 
 
 @lru_cache(maxsize=256)

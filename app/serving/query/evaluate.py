@@ -6,6 +6,7 @@ Everything here is thread-safe, since it only reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from app.http.types import Body
 from app.serving.decision import Decisions, RowDecision, decide_all, decide_row
@@ -28,11 +29,16 @@ def answer_class(
         request = parse_request(CLASS, data, format_, limits)
         return answer([student], request, format_.answer, limits.max_work, named=False)
     body = decode(CLASS, data, limits.max_rows)
-    if not isinstance(body.x, list) or body.explain:
+    x, score_sparse = body.x, student.score_sparse
+    if x is None or body.explain or (isinstance(x, SparseRow) and score_sparse is None):
         return answer([student], request_of(body, format_), MediaType.JSON, limits.max_work, named=False)
-    # One dense row in JSON, the most frequent query, takes the shortest way.
+    # One row in JSON, the most frequent query, takes the shortest way.
     try:
-        score = student.score(body.x)
+        if isinstance(x, list):
+            score = student.score(x)
+        else:
+            assert score_sparse is not None  # noqa: S101 - otherwise it was answered above
+            score = score_sparse(cast(list[int], x.indices), x.values)
     except InvalidProblem as error:
         raise row_error(error) from error
     return responses.encode_row(student, score), 1, JSON_HEADERS

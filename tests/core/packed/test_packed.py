@@ -23,8 +23,10 @@ from core.packed import (
     PackedMap,
     PackedStudent,
     PackedTeacher,
+    PolytopeForm,
     RbfBasis,
 )
+from core.packed.student import sparse_scorer
 
 KINDS = ["linear", "nystroem", "fourier"]
 
@@ -334,6 +336,38 @@ class TestSparseRows:
             student().scores_sparse(*arguments)
 
         assert caught.value.faults[0].field == field
+
+    @pytest.mark.parametrize("form", ["linear", "polytope"])
+    def test_the_scorer_of_one_row_of_stored_values_is_the_student(self, form):
+        rng = np.random.default_rng(5)
+        coef = rng.normal(size=(1 if form == "linear" else 3, 400))
+        both = {
+            "linear": LinearForm(coef[0], 0.5, coef[0], 0.0),
+            "polytope": PolytopeForm(coef, np.arange(len(coef)), coef[0], 0.0),
+        }
+        packed = PackedStudent(LinearBasis(400), both[form], 0.0, "a")
+        ask = sparse_scorer(packed)
+        for columns in ([], [7], [3, 399, 3], list(range(300))):
+            values = rng.normal(size=len(columns)).tolist()
+            (expected,) = packed.scores_sparse(columns, values)
+            assert ask(columns, values) == pytest.approx(expected, rel=1e-12)
+        for columns, values in (
+            ([400], [1.0]),
+            ([-1], [1.0]),
+            ([10**30], [1.0]),
+            ([0, 1], [1.0]),
+            ([0], [1e300]),
+        ):
+            with pytest.raises(InvalidProblem) as slow:
+                packed.scores_sparse(columns, values)
+            with pytest.raises(InvalidProblem) as quick:
+                ask(columns, values)
+            assert quick.value.faults == slow.value.faults
+
+    def test_only_linear_maps_have_a_scorer_of_stored_values(self):
+        assert [sparse_scorer(student(MAPS[kind])) is None for kind in MAPS] == [
+            kind != "linear" for kind in MAPS
+        ]
 
 
 class TestTeacher:
