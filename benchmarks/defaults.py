@@ -1,6 +1,6 @@
 """Jobs with default hyper-parameters over HTTP, against SVC(C=10, gamma="scale") and LogisticRegression.
 
-    python -m benchmarks.defaults [--sets NAME …] [--rows N] [--default JSON] [--second JSON]
+    python -m benchmarks.defaults [--quick] [--sets NAME …] [--rows N] [--default JSON] [--second JSON]
 
 Both of scikit-learn are trained one class against the rest: the SVC on the columns as they are, the logistic
 regression on standardised ones. Of each set, two thirds of the training part are learnt from and the last
@@ -8,19 +8,28 @@ third is measured; FINAL=1 in the environment learns from the whole training par
 Sets are read from $STMS_DATA or ../shared/data, and four are scikit-learn's own, which have no test part.
 
 ``--default``: hyper-parameters of the first job, ``{}`` unless given. ``--second``: those of a second job, a
-single option that a user would try next. ``--rows``: at most so many rows of a set.
+single option that a user would try next. ``--rows``: at most so many rows of a set. ``--quick``: at most 3000
+rows of the sets with at most 3000 columns.
 
 F, AUC and Brier score are means over the classes, in percent. The last line is a JSON object: ``sets``, the
 number of them; ``worst_f1_vs_best`` and ``mean_f1_vs_best``, mean F of the first job minus that of the better
 of the two; ``second_mean_f1_gain`` and ``second_worst_f1_gain``, mean F of the second job minus that of the
-first, null without one; and every figure by set.
+first, null without one; every figure by set; and apart from jobs, in this process:
+
+compact_letter_s, compact_letter_f1   wall seconds and mean F of compact students of 100 landmarks, of all
+                                      classes of letter after its teacher; null without the set
+compact_wide_s                        the same seconds, 26 classes of 1040 x 617 random rows
+sparse_vs_dense_served                time from the body to the answer of a sparse row of 8 stored values over
+                                      that of a dense row of 64 values, by the same linear student
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -31,6 +40,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from joblib import Parallel, cpu_count, delayed
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, roc_auc_score
@@ -42,8 +52,25 @@ from app.commands.datasets import send_file
 from app.commands.demo.temporary_server import sigterm_as_exit, temporary_server
 from app.commands.job_progress import follow, job_path
 from app.commands.remote import RemoteServer, connect
+from app.domain.entities import ModelVersion
+from app.serving.query.evaluate import answer_class
+from app.serving.query.negotiation import DEFAULT_FORMAT
+from app.serving.query.requests import RequestLimits
+from app.serving.servable import make_servable
+from benchmarks.compact import TASKS, WIDE, wide
+from benchmarks.published import linear_student
+from core.data.dataset import LabelledData
+from core.features.spec import FeatureSpec
+from core.packed import PackedStudent
+from core.run import Run
+from core.solvers.threads import one_blas_thread
+from core.students.compact import Compact
+from core.training.config import TrainingConfig
+from core.training.pipeline import prepare, train_student
 
 Json = dict[str, Any]
+_QUICK = 3000
+_COLUMNS, _STORED, _QUERIES = 64, 8, 3000
 BUILT_IN = {"iris": load_iris, "wine": load_wine, "breast_cancer": load_breast_cancer, "digits": load_digits}
 SETS = (
     *BUILT_IN,
@@ -168,6 +195,65 @@ def measure(
     return found
 
 
+def compact_students(data: LabelledData, test: LabelledData, features: FeatureSpec) -> tuple[float, float]:
+    """Wall seconds of compact students of all classes after the teacher, and their mean F in percent."""
+    preparation = prepare(data, TrainingConfig(features=features))
+    Compact().prepare(preparation.examples, Run())
+
+    def train_one(target: int) -> PackedStudent:
+        return train_student(preparation, target, Compact()).packed
+
+    with one_blas_thread():
+        train_student(preparation, 0, Compact(n_landmarks=2, steps=1))  # compiles the kernels
+        started = time.monotonic()
+        students = Parallel(n_jobs=cpu_count(), prefer="threads")(map(delayed(train_one), range(data.K)))
+        seconds = time.monotonic() - started
+    f1 = [
+        f1_score(test.y == target, student.decide(test.X), zero_division=0.0)
+        for target, student in enumerate(students)
+    ]
+    return round(seconds, 2), round(100 * float(np.mean(f1)), 2)
+
+
+def sparse_vs_dense() -> float:
+    """Median time of a query of a sparse row over that of a dense row, measured in turns."""
+    row = np.random.default_rng(1).normal(size=_COLUMNS)
+    columns = np.arange(0, _COLUMNS, _COLUMNS // _STORED)
+    student = linear_student("a", np.random.default_rng(0).normal(size=_COLUMNS))
+    servable = make_servable(
+        student, ModelVersion("m", 1, None, None, "linear", ("a",), _COLUMNS, "", {}, 0.0)
+    )
+    bodies = [
+        json.dumps({"x": x}).encode()
+        for x in (row.tolist(), {"indices": columns.tolist(), "values": row[columns].tolist()})
+    ]
+    limits = RequestLimits(max_bytes=2**20, max_rows=1000)
+    seconds: tuple[list[float], list[float]] = [], []
+    for _ in range(_QUERIES):
+        for body, some in zip(bodies, seconds, strict=True):
+            started = time.perf_counter()
+            answer_class(servable, body, DEFAULT_FORMAT, limits)
+            some.append(time.perf_counter() - started)
+    dense, sparse = (statistics.median(some) for some in seconds)
+    return round(sparse / dense, 3)
+
+
+def single_figures(folder: Path) -> Json:
+    """What the last line has of compact students and sparse queries."""
+    letter = read("letter", folder, None, final=os.environ.get("FINAL") == "1")
+    seconds, f1 = None, None
+    if letter is not None:
+        data = LabelledData.from_arrays(letter.X, letter.y)
+        test = LabelledData.with_codes(letter.X_test, letter.y_test, data.classes)
+        seconds, f1 = compact_students(data, test, TASKS["letter"].features)
+    return {
+        "compact_letter_s": seconds,
+        "compact_letter_f1": f1,
+        "compact_wide_s": compact_students(*wide(), TASKS[WIDE].features)[0],
+        "sparse_vs_dense_served": sparse_vs_dense(),
+    }
+
+
 def summary(found: dict[str, dict[str, Json]]) -> Json:
     """The content of the last line but for the figures by set."""
     gains = [one["default"]["f1"] - max(one["svc"]["f1"], one["logistic"]["f1"]) for one in found.values()]
@@ -181,12 +267,16 @@ def summary(found: dict[str, dict[str, Json]]) -> Json:
     }
 
 
-def splits(names: Sequence[str], folder: Path, rows: int | None) -> Iterator[tuple[str, Split]]:
-    """The sets that are there; the others are named on standard error."""
+def splits(
+    names: Sequence[str], folder: Path, rows: int | None, columns: float = math.inf
+) -> Iterator[tuple[str, Split]]:
+    """The sets that are there and have at most so many columns; the others are named on standard error."""
     for name in names:
         split = read(name, folder, rows, final=os.environ.get("FINAL") == "1")
         if split is None:
             print(f"{name} is left out: there is no such part in {folder}", file=sys.stderr)
+        elif split.X.shape[1] > columns:
+            print(f"{name} is left out: it has {split.X.shape[1]} columns", file=sys.stderr)
         else:
             yield name, split
 
@@ -197,10 +287,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("STMS_DATA", "../shared/data")))
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--rows", type=int, default=None)
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--default", type=json.loads, default={})
     parser.add_argument("--second", type=json.loads, default=None)
     given = parser.parse_args(arguments)
     options = {"default": given.default, **({} if given.second is None else {"second": given.second})}
+    rows, columns = (_QUICK, _QUICK) if given.quick else (given.rows, math.inf)
     found: dict[str, dict[str, Json]] = {}
     with (
         sigterm_as_exit(),
@@ -208,13 +300,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         temporary_server(Path(folder)) as server,
         connect(server.address, server.key) as client,
     ):
-        for name, split in splits(given.sets, given.data, given.rows):
+        for name, split in splits(given.sets, given.data, rows, columns):
             found[name] = measure(client, name, split, options, Path(folder))
             shown = "  ".join(f"{kind} {one['f1']}" for kind, one in found[name].items())
-            print(f"{name:18} F: {shown}  job {found[name]['default']['seconds']} s", flush=True)
+            seconds = ", ".join(f"{found[name][option]['seconds']} s" for option in options)
+            print(f"{name:18} F: {shown}  jobs: {seconds}", flush=True)
     if not found:
         return 1
-    print(json.dumps({**summary(found), "by_set": found}))
+    print(json.dumps({**summary(found), **single_figures(given.data), "by_set": found}))
     return 0
 
 

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from benchmarks.defaults import Split, read, scikit_learn, summary
+from benchmarks import defaults
+from benchmarks.defaults import (
+    Split,
+    compact_students,
+    read,
+    scikit_learn,
+    sparse_vs_dense,
+    splits,
+    summary,
+)
+from core.data.dataset import LabelledData
+from core.features.spec import FeatureSpec
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -33,6 +44,27 @@ def test_both_classifiers_are_measured_one_class_against_the_rest(tmp_path):
     assert 90.0 < svc["f1"] <= 100.0
     assert svc["brier"] is None
     assert 0.0 < logistic["brier"] < 20.0
+
+
+def test_compact_students_and_sparse_queries_are_measured_without_a_server(monkeypatch):
+    rng = np.random.default_rng(0)
+    codes = np.arange(120) % 3
+    X = rng.normal(size=(120, 2)) + 6.0 * codes[:, None]
+    data = LabelledData.from_arrays(X[:60], codes[:60])
+    test = LabelledData.with_codes(X[60:], codes[60:], data.classes)
+    seconds, f1 = compact_students(data, test, FeatureSpec("linear"))
+    assert seconds > 0.0
+    assert f1 > 95.0
+    monkeypatch.setattr(defaults, "_QUERIES", 50)
+    assert 0.0 < sparse_vs_dense() < 20.0
+
+
+def test_quick_runs_leave_wide_sets_out(tmp_path, capsys):
+    Split(np.ones((30, 40)), np.arange(30) % 3, np.ones((1, 40)), np.zeros(1)).write(tmp_path / "wide.npz")
+    found = dict(splits(["iris", "wide"], tmp_path, 60, columns=10))
+    assert list(found) == ["iris"]
+    assert len(found["iris"].y) == 40
+    assert "wide is left out: it has 40 columns" in capsys.readouterr().err
 
 
 def test_the_summary_compares_with_the_better_of_the_two():
