@@ -33,6 +33,9 @@ def train(
 ) -> None:
     """Train a teacher and one student per class, and publish them as a version of a model.
 
+    Features and C are chosen from the training rows, unless features, teacher, student, compact or tuning is
+    given; --set automatic=false takes the defaults of `stms hyperparameters`.
+
     The exit code is 0 if the job succeeded, otherwise 1.
 
     Examples:

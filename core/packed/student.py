@@ -258,11 +258,12 @@ def sparse_scorer(student: PackedStudent) -> Callable[[list[int], list[float]], 
     """
     if student.map.kind != "linear":
         return None
-    linear_form, is_tame = student.form.linear, student.is_tame
-    item, intercept = (linear_form[0].item, linear_form[1]) if linear_form else (None, 0.0)
+    coef, intercept = student.form.linear or (np.zeros(0), 0.0)
+    item: Callable[[int], Any] = coef.item
+    is_quick = student.form.linear is not None and student.is_tame
 
     def stored(columns: list[int], values: list[float]) -> float:
-        usable = item is not None and is_tame and len(columns) == len(values) <= _FEW
+        usable = is_quick and len(columns) == len(values) <= _FEW
         if usable and min(columns, default=0) >= 0 and hypot(*values) < MAX_MAGNITUDE:
             try:
                 return sum(map(mul, map(item, columns), values), intercept)

@@ -38,6 +38,14 @@ def rings(n: int = 240) -> LabelledData:
     return LabelledData.from_arrays(X, labels)
 
 
+def blobs(n: int, seed: int) -> LabelledData:
+    """Three classes in a row, and a column of noise."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 3
+    X = rng.normal(size=(n, 3)) + np.array([[0, 0, 0], [2, -2, 0], [4, -4, 0]])[labels]
+    return LabelledData.from_arrays(X, labels)
+
+
 def test_leave_one_out_predictions_are_those_of_refits():
     rng = np.random.default_rng(1)
     rows, labels = rng.normal(size=(30, 4)), np.arange(30) % 3
@@ -136,6 +144,14 @@ def test_students_of_a_job_that_chooses_solve_the_rings_with_probabilities():
     model = train(rings(), replace(AUTOMATIC, calibration="sigmoid", folds=3), test=rings(900))
     assert model.evaluation.mean("polytope").f1 > 0.95
     assert all(student.calibration is not None for student in model.students.values())
+
+
+def test_the_class_between_two_others_is_told_as_well_as_by_the_teacher():
+    """A linear gSVM never says yes to the blob in the middle."""
+    model = train(blobs(300, 0), replace(AUTOMATIC, calibration="sigmoid", folds=3), test=blobs(3000, 1))
+    for label in model.students:
+        f1 = {one.method: one.metrics.f1 for one in model.evaluation.results if one.label == label}
+        assert f1["polytope"] > f1["teacher"] - 0.02
 
 
 def test_a_cancel_stops_the_choice():
