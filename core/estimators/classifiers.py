@@ -38,12 +38,7 @@ from core.run import Run
 from core.students.gated import GATED, GSVM, GatedSpec, Method, Solver
 from core.teachers.linear import LinearTeacher
 from core.teachers.ssvm import SSVM
-from core.training.config import (
-    AUTOMATIC_CALIBRATION,
-    AUTOMATIC_FOLDS,
-    AUTOMATIC_STUDENT,
-    TrainingConfig,
-)
+from core.training.config import AUTOMATIC_CALIBRATION, AUTOMATIC_FOLDS, AUTOMATIC_STUDENT, TrainingConfig
 from core.training.pipeline import prepare, train, train_student
 from core.types import FloatArray
 
@@ -292,10 +287,9 @@ class STMSClassifier(_StudentEstimator):
     """Multi-class classifier: a teacher and one student per class, of which the highest score wins.
 
     Parameters are those of GatedSVMClassifier, without ``target_class``; None leaves one open.
-    automatic: choose features and C from the training rows as a job does, and take guarded and calibrated
-        students with 8 rejections where no parameter of students and no calibration is given. False: what is
-        left open has the defaults of GatedSVMClassifier. None: True if features, students, teacher_C and
-        tuning are all left open.
+    automatic: choose features and C from the training rows as a job does, and take guarded, calibrated
+        students with 8 rejections where their parameters and the calibration are left open. False: the
+        defaults of GatedSVMClassifier. None: True if features, students, teacher_C and tuning are left open.
     n_jobs: number of classes trained concurrently, in threads; None means 1.
 
     Attributes: ``classes_`` (K,), ``students_`` dict of PackedStudent by ``str(label)``, ``packed_teacher_``,

@@ -260,18 +260,20 @@ def sparse_scorer(student: PackedStudent) -> Callable[[list[int], list[float]], 
         return None
     coef, intercept = student.form.linear or (np.zeros(0), 0.0)
     item: Callable[[int], Any] = coef.item
-    is_quick = student.form.linear is not None and student.is_tame
 
-    def stored(columns: list[int], values: list[float]) -> float:
-        usable = is_quick and len(columns) == len(values) <= _FEW
-        if usable and min(columns, default=0) >= 0 and hypot(*values) < MAX_MAGNITUDE:
-            try:
-                return sum(map(mul, map(item, columns), values), intercept)
-            except (IndexError, OverflowError):
-                pass
+    def checked(columns: list[int], values: list[float]) -> float:
         return float(student.scores_sparse(columns, values)[0])
 
-    return stored
+    def stored(columns: list[int], values: list[float]) -> float:
+        usable = len(columns) == len(values) <= _FEW and min(columns, default=0) >= 0
+        if not usable or hypot(*values) >= MAX_MAGNITUDE:
+            return checked(columns, values)
+        try:
+            return sum(map(mul, map(item, columns), values), intercept)
+        except (IndexError, OverflowError):
+            return checked(columns, values)
+
+    return stored if student.form.linear is not None and student.is_tame else checked
 
 
 @lru_cache(maxsize=256)
