@@ -53,11 +53,17 @@ class Run:
             raise Cancelled(f"{self.stage_name or 'run'}: cancelled")
 
     def report(
-        self, stage: str, done: int, total: int, objective: float | None = None, gap: float | None = None
+        self,
+        stage: str,
+        done: int,
+        total: int,
+        objective: float | None = None,
+        gap: float | None = None,
+        expected_seconds: float | None = None,
     ) -> None:
         """Report progress, see ``Progress``; ``stage`` gives way to the run's own stage name."""
         if self.progress is not None:
-            self.progress(Progress(self.stage_name or stage, done, total, objective, gap))
+            self.progress(Progress(self.stage_name or stage, done, total, objective, gap, expected_seconds))
 
     def stage(self, name: str) -> Run:
         """The same run, with all reports made under ``name``."""

@@ -29,6 +29,7 @@ class Progress:
     stage: what is being done, e.g. ``"teacher"`` or ``"student"``.
     done, total: in units of the stage (epochs, classes); total may be an upper bound.
     objective, gap: primal objective and primal-dual gap, where the stage is a solver's.
+    expected_seconds: estimated wall time of the whole stage, reported with its start if there is one.
     """
 
     stage: str
@@ -36,6 +37,7 @@ class Progress:
     total: int
     objective: float | None = None
     gap: float | None = None
+    expected_seconds: float | None = None
 
 
 ProgressCallback: TypeAlias = Callable[[Progress], None]

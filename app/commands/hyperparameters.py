@@ -24,7 +24,11 @@ SetOption = Annotated[
 ]
 TuneOption = Annotated[
     bool,
-    typer.Option("--tune", help="Tune C, ε and ϵ of every student; the same as --set tuning={}."),
+    typer.Option(
+        "--tune",
+        help="Search features, teacher and students (--set tuning.scope=job); only the students on a grid if"
+        " --set or --params name features, teacher, student, compact or tuning.",
+    ),
 ]
 ParamsOption = Annotated[
     Path | None,
@@ -147,7 +151,8 @@ def _allowed(schema: Json) -> str:
 def read_hyperparameters(assignments: Sequence[str], file: Path | None, *, tune: bool = False) -> Json:
     """Validated hyper-parameters from file and assignments, nested as the API expects them.
 
-    tune: add ``tuning`` if it is absent. Raises typer.BadParameter (exit code 2) that names invalid values.
+    tune: add ``tuning`` if it is absent, of scope job unless something that this would search is named.
+    Raises typer.BadParameter (exit code 2) that names invalid values.
     """
     values = _read_file(file) if file else {}
     for assignment in assignments:
@@ -158,7 +163,8 @@ def read_hyperparameters(assignments: Sequence[str], file: Path | None, *, tune:
             )
         _put(values, name.strip().split("."), _value(value.strip()))
     if tune and values.get("tuning") is None:
-        values["tuning"] = {}
+        named = any(values.get(name) is not None for name in ("features", "teacher", "student", "compact"))
+        values["tuning"] = {} if named else {"scope": "job"}
     try:
         TrainingSpec.model_validate(values)
     except ValidationError as error:

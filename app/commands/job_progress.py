@@ -64,15 +64,11 @@ def describe_event(kind: str, data: Json) -> str | None:
         case "stage_progress":
             return None
         case "stage_started":
-            return f"stage {data.get('stage')}"
+            return _stage_started(data)
         case "teacher_finished":
             return f"teacher finished: {_certificate(data)}{_chosen_features(data.get('features') or {})}"
-        case "student_tuned":
-            point = f"{data['n_landmarks']} landmarks" if "n_landmarks" in data else point_text(data, " ")
-            return (
-                f"student {data.get('method')} of class {data.get('label')} is tuned: {point},"
-                f" score {percent(data.get('score'))} %, the best of {data.get('points')} points"
-            )
+        case "setting_chosen" | "student_tuned":
+            return _setting_chosen(data) if kind == "setting_chosen" else _student_tuned(data)
         case "student_finished":
             f1 = f", F {percent(data['f1'])} %" if data.get("f1") is not None else ""
             return f"student {data.get('method')} of class {data.get('label')}: {_certificate(data)}{f1}"
@@ -97,6 +93,27 @@ def describe_event(kind: str, data: Json) -> str | None:
             return f"job failed: {data.get('message')}"
         case _:
             return kind.replace("_", " ")
+
+
+def _stage_started(data: Json) -> str:
+    seconds = data.get("expected_seconds")
+    return f"stage {data.get('stage')}" + ("" if seconds is None else f", about {max(1.0, seconds):.0f} s")
+
+
+def _setting_chosen(data: Json) -> str:
+    points = (f"; {name}: {point_text(point, ' ')}" for name, point in data["students"].items())
+    return (
+        f"setting chosen, the best of {data['tried']} candidates: teacher C {text(data['teacher_C'])}"
+        + "".join(points)
+    )
+
+
+def _student_tuned(data: Json) -> str:
+    point = f"{data['n_landmarks']} landmarks" if "n_landmarks" in data else point_text(data, " ")
+    return (
+        f"student {data.get('method')} of class {data.get('label')} is tuned: {point},"
+        f" score {percent(data.get('score'))} %, the best of {data.get('points')} points"
+    )
 
 
 def _certificate(data: Json) -> str:

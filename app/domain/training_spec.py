@@ -210,7 +210,9 @@ class TrainingSpec(SpecModel):
         " compact and tuning are left out, otherwise false: what is left out is as listed here.",
     )
     tuning: Tuning | None = Field(
-        None, description="null: train at the given hyper-parameters; {}: search the paper's grid by halving."
+        None,
+        description="null: train at the given hyper-parameters; {}: search the paper's grid by halving;"
+        ' {"scope": "job"}: search features, teacher and students, as automatic takes them unless given.',
     )
     threshold: ThresholdParameters = ThresholdParameters()
     calibration: CalibrationParameters = CalibrationParameters()
@@ -256,10 +258,12 @@ class TrainingSpec(SpecModel):
         if self.automatic is None:
             named = any(getattr(self, name) is not None for name in _LEARNERS & given)
             self._settled({"automatic": not named})
-        if not self.automatic:
+        searches = self.tuning is not None and self.tuning.scope == "job"
+        if not (self.automatic or searches):
             return self
         if self.teacher.model is not None:
-            raise ValueError("automatic chooses the features, and those of teacher.model are given")
+            what = "tuning of scope job" if searches else "automatic"
+            raise ValueError(f"{what} chooses the features, and those of teacher.model are given")
         left_open: dict[str, Any] = {
             "student": AUTOMATIC_STUDENT,
             "calibration": CalibrationParameters(kind=AUTOMATIC_CALIBRATION),

@@ -32,6 +32,7 @@ from core.features.examples import Examples
 from core.features.spec import FeatureKind
 from core.model_selection.options import CalibrationRule, ThresholdRule
 from core.model_selection.quick_choice import QuickChoice
+from core.model_selection.setting_search import Setting
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
 from core.run import Run
@@ -293,7 +294,7 @@ class STMSClassifier(_StudentEstimator):
     n_jobs: number of classes trained concurrently, in threads; None means 1.
 
     Attributes: ``classes_`` (K,), ``students_`` dict of PackedStudent by ``str(label)``, ``packed_teacher_``,
-    ``choice_`` QuickChoice (what was chosen, and why; None if nothing was), ``n_features_in_``.
+    ``choice_`` QuickChoice or Setting (what was chosen, and why; None if nothing was), ``n_features_in_``.
     """
 
     def __init__(
@@ -351,7 +352,7 @@ class STMSClassifier(_StudentEstimator):
         self._trained = [*model.trained]
         self.students_: dict[str, PackedStudent] = model.students
         self.packed_teacher_: PackedTeacher = model.teacher
-        self.choice_: QuickChoice | None = model.preparation.choice
+        self.choice_: QuickChoice | Setting | None = model.preparation.choice
         return self
 
     def _config(self) -> TrainingConfig:

@@ -12,3 +12,5 @@ CalibrationRule: TypeAlias = Literal["none", "auto", "sigmoid", "isotonic"]
 """How to calibrate; ``"auto"``: a sigmoid where held-out scores are computed for another reason."""
 GuardRule: TypeAlias = Literal["repair", "check", "off"]
 """What is done about a student that is clearly worse than its teacher on held-out rows."""
+Scope: TypeAlias = Literal["students", "job"]
+"""Whether a search is for the students' points alone, or for features, teacher and students."""

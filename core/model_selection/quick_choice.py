@@ -13,7 +13,7 @@ classes are separated. The factor and its bounds were set by hand on thirds of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -43,11 +43,27 @@ _FEATURE_VALUES: Final = 50_000_000
 """Landmarks times rows, at most: 400 MB."""
 WIDTHS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors of γ = 1/(d·variance)."""
+MOST_WIDTHS: Final = 12
+"""At most so many widths of one scaling are tried."""
 RIDGES: Final = tuple(10.0 ** (power / 2) for power in range(-6, 1))
 """λ, in parts of the mean diagonal of the kernel matrix."""
 _C_PER_RIDGE: Final = 0.1
 _C_PER_ROW: Final = (3.0, 100.0)
 """Bounds of C/n: below, the hinge loss of rare classes is cheapest with "no" for every row."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredMap:
+    """features: a map. f1: its largest mean leave-one-out F, in [0, 1]. ridge: the λ that gives it."""
+
+    features: FeatureSpec
+    f1: float
+    ridge: float
+
+    @property
+    def C_per_row(self) -> float:  # noqa: N802
+        """C/n of an SVM that corresponds to λ."""
+        return float(np.clip(_C_PER_RIDGE / self.ridge, *_C_PER_ROW))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +103,64 @@ def choose_quickly(
 
     spec: gives the number format only. Sparse, wide and very many rows get linear features. Raises Cancelled.
     """
+    measured, n_rows = measure_maps(spec, X, labels, n_classes, run)
+    best = max(measured, key=lambda one: one.f1)
+    return QuickChoice(sized(best.features, X), best.C_per_row, best.f1, n_rows, len(measured))
+
+
+def measure_maps(
+    spec: FeatureSpec, X: Matrix, labels: IntArray, n_classes: int, run: Run = Run(), *, extend: bool = False
+) -> tuple[list[MeasuredMap], int]:
+    """Every map with its leave-one-out F, and the number of rows compared on; see ``choose_quickly``.
+
+    extend: while the best width is an end of those tried with its scaling, the next one is tried, too.
+    """
     rows = comparison_rows(labels, n_classes, run.seed)
     classes, codes = np.unique(labels[rows], return_inverse=True)
-    measured: list[tuple[float, float, FeatureSpec]] = []
+    measured: list[MeasuredMap] = []
+
+    def measure(candidate: FeatureSpec, kernel: FloatArray) -> None:
+        run.check_cancel()
+        measured.append(MeasuredMap(candidate, *_best_ridge(kernel, codes, len(classes))))
+
     with one_blas_thread():
         for candidate, kernel in _kernels(replace(spec, gamma=None), X, rows):
-            run.check_cancel()
-            measured.append((*_best_ridge(kernel, codes, len(classes)), candidate))
-    f1, ridge, chosen = max(measured, key=lambda one: one[0])
-    if chosen.kind != "linear":
-        shape = choose_features(replace(chosen, kind="auto"), X).spec
-        size = min(shape.n_components, _FEATURE_VALUES // X.shape[0])
-        chosen = replace(chosen, kind=shape.kind, n_components=size)
-    per_row = float(np.clip(_C_PER_RIDGE / ridge, *_C_PER_ROW))
-    return QuickChoice(chosen, per_row, f1, len(rows), len(measured))
+            measure(candidate, kernel)
+        while extend and (further := _beyond_the_end(measured)) is not None:
+            _, distances = _squared_distances(X, further, rows)
+            measure(further, np.exp(-(further.gamma or 0.0) * distances) + 1.0)
+    return measured, len(rows)
+
+
+def sized(spec: FeatureSpec, X: Matrix) -> FeatureSpec:
+    """An RBF map as it is fitted to rows X: exact, or with as many landmarks as suit their number."""
+    if spec.kind == "linear":
+        return spec
+    shape = choose_features(replace(spec, kind="auto"), X).spec
+    size = min(shape.n_components, _FEATURE_VALUES // X.shape[0])
+    return replace(spec, kind=shape.kind, n_components=size)
+
+
+def _beyond_the_end(measured: Sequence[MeasuredMap]) -> FeatureSpec | None:
+    """The map one step beyond the best one, if that has the smallest or largest width of its scaling."""
+    best = max(measured, key=lambda one: one.f1).features
+    widths = [
+        one.features.gamma
+        for one in measured
+        if one.features.scaling is best.scaling and one.features.gamma is not None
+    ]
+    if best.gamma is None or len(widths) >= MOST_WIDTHS:
+        return None
+    if best.gamma == max(widths):
+        return replace(best, gamma=2.0 * best.gamma) if 2.0 * best.gamma <= MAX_GAMMA else None
+    return replace(best, gamma=0.5 * best.gamma) if best.gamma == min(widths) else None
+
+
+def _squared_distances(X: Matrix, spec: FeatureSpec, rows: IntArray) -> tuple[float, FloatArray]:
+    """γ of the map, and the squared distances between the scaled rows."""
+    standardisation, gamma = kernel_standardisation(X, spec)
+    scaled = standardisation.apply(X[rows])
+    return gamma, cdist(scaled, scaled, "sqeuclidean")
 
 
 def comparison_rows(labels: IntArray, n_classes: int, seed: int) -> IntArray:
@@ -138,9 +198,7 @@ def _kernels(spec: FeatureSpec, X: Matrix, rows: IntArray) -> Iterator[tuple[Fea
     if sparse or X.shape[1] > WIDE or X.shape[0] > MOST_KERNEL_ROWS:
         return
     for scaling in (Scaling.ZSCORE, Scaling.MINMAX, Scaling.NONE):
-        standardisation, gamma = kernel_standardisation(X, replace(spec, scaling=scaling))
-        scaled = standardisation.apply(X[rows])
-        distances = cdist(scaled, scaled, "sqeuclidean")
+        gamma, distances = _squared_distances(X, replace(spec, scaling=scaling), rows)
         for factor in WIDTHS:
             width = min(factor * gamma, MAX_GAMMA)
             yield replace(spec, kind="kernel", scaling=scaling, gamma=width), np.exp(-width * distances) + 1.0

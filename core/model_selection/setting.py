@@ -85,15 +85,15 @@ def choose_setting(
         # C/n weighs one example: on a part of the rows the same weight needs a smaller C.
         share = len(rows) / data.n
         for spec in specs:
-            scored = _judge(part, fold_of[rows], spec, [C * share for C in search.teacher_C], run)
+            scored = judge(part, fold_of[rows], spec, [C * share for C in search.teacher_C], run)
             trace += [replace(one, teacher_C=one.teacher_C / share) for one in scored]
             report(_line(trace[-len(scored) :]))
-        specs = [_best(trace).features]
+        specs = [best_of(trace).features]
     chosen_C = search.teacher_C[0]
     if len(search.teacher_C) > 1:
-        final = _judge(data, fold_of, specs[0], search.teacher_C, run)
+        final = judge(data, fold_of, specs[0], search.teacher_C, run)
         report(_line(final))
-        chosen_C, trace = _best(final).teacher_C, trace + final
+        chosen_C, trace = best_of(final).teacher_C, trace + final
     return {
         "features": asdict(specs[0]),
         "teacher_C": chosen_C,
@@ -127,10 +127,13 @@ def some_rows(labels: IntArray, limit: int, seed: int) -> IntArray:
     return np.sort(np.concatenate(kept))
 
 
-def _judge(
+def judge(
     data: LabelledData, fold_of: IntArray, spec: FeatureSpec, Cs: Sequence[float], run: Run
 ) -> list[Candidate]:
-    """The map with each C, rising, in cross-validation, until two in a row are not better."""
+    """The map with each C, rising, in cross-validation, until two in a row are not better.
+
+    fold_of: the fold of each row, (n,). Raises InvalidProblem, Cancelled.
+    """
     held_out = [np.flatnonzero(fold_of == fold) for fold in np.unique(fold_of)]
     order = np.concatenate(held_out)
     candidates: list[Candidate] = []
@@ -138,6 +141,7 @@ def _judge(
         features = fit_feature_map(data.X, spec, run.seed).transform(data.X)
         fits = [_Fold(features, data, fold_of != fold, run.seed) for fold in np.unique(fold_of)]
         for C in Cs:
+            run.check_cancel()
             teachers = Parallel(n_jobs=run.n_threads or -1, prefer="threads")(
                 delayed(one.fit)(C) for one in fits
             )
@@ -145,7 +149,7 @@ def _judge(
                 one.feature_scores(features[rows]) for one, rows in zip(teachers, held_out, strict=True)
             ]
             candidates.append(Candidate(spec, C, _judged(data.y[order], np.concatenate(scores))))
-            if len(candidates) > 2 and _best(candidates) not in candidates[-2:]:
+            if len(candidates) > 2 and best_of(candidates) not in candidates[-2:]:
                 break
     return candidates
 
@@ -174,12 +178,13 @@ def _judged(labels: IntArray, scores: FloatArray) -> float:
     return float(overall_score(np.mean(values, axis=0)))
 
 
-def _best(candidates: Sequence[Candidate]) -> Candidate:
+def best_of(candidates: Sequence[Candidate]) -> Candidate:
+    """The candidate with the largest score; of equal ones the first."""
     return max(candidates, key=lambda one: one.score)
 
 
 def _line(candidates: Sequence[Candidate]) -> str:
-    best = _best(candidates)
+    best = best_of(candidates)
     gamma = "" if best.features.gamma is None else f", gamma {best.features.gamma:g}"
     return f"{best.features.scaling.value}{gamma}: {100 * best.score:.2f} at teacher C {best.teacher_C:g}"
 

@@ -5,19 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from core.model_selection.options import Metric, Strategy
+from core.model_selection.options import Metric, Scope, Strategy
 from core.parameters import Doc, Ge, Le, check_parameters
 from core.students.grid import Grid
 
 
 @dataclass(frozen=True, slots=True)
 class TuningSpec:
-    """A search for the hyper-parameters of every student by cross-validation. Raises InvalidProblem.
+    """A search for hyper-parameters by cross-validation. Raises InvalidProblem.
 
     grid: the points to try, ``"paper"``, ``"open"`` or a ``Grid``; see ``StudentSpec.grid``.
     """
 
     grid: str | Grid = "paper"
+    scope: Annotated[
+        Scope,
+        Doc(
+            "students: search the grid for every class and method by itself. job: search kind, scaling and"
+            " width of the features, C of the teacher, and near it one point for the students of all classes,"
+            " on some 2000 training rows; what is given for these, and the other fields of tuning, are"
+            " ignored."
+        ),
+    ] = "students"
     strategy: Annotated[Strategy, Doc("Drop poor points early, or measure every point on every fold.")] = (
         "halving"
     )

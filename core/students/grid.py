@@ -9,6 +9,8 @@ from core.errors import Fault, InvalidProblem
 from core.parameters import Doc, Ge, Gt, Le, MaxLen, MinLen, check_parameters
 
 MAX_POINTS = 2000
+MIN_C = 1e-6
+MAX_C = 1e8
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Grid:
     """
 
     C: Annotated[
-        tuple[Annotated[float, Ge(1e-6), Le(1e8)], ...], MinLen(1), MaxLen(50), Doc("Loss weights.")
+        tuple[Annotated[float, Ge(MIN_C), Le(MAX_C)], ...], MinLen(1), MaxLen(50), Doc("Loss weights.")
     ] = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
     margins: Annotated[
         tuple[Annotated[float, Ge(0), Le(100)], ...], MinLen(1), MaxLen(50), Doc("Values of ε, Eq. 6.")
@@ -54,6 +56,15 @@ OPEN_GRID = Grid(
 """Further and coarser: C 1 to 1e6. Below C = 1 a student is its teacher's hyperplane; 126 points for gSVM."""
 
 GRIDS = {"paper": PAPER_GRID, "open": OPEN_GRID}
+
+
+_NEAR = (0.1, 10.0**-0.5, 1.0, 10.0**0.5)
+
+
+def near_grid(C: float) -> Grid:
+    """Four values of C around one that is about right, two of ε, and two of ϵ up to 1: 16 points for gSVM."""
+    around = (min(max(C * factor, MIN_C), MAX_C) for factor in _NEAR)
+    return Grid(C=tuple(around), margins=(0.3, 1.0), floors=(0.3, 1.0))
 
 
 def grid_of(choice: Any) -> Grid:

@@ -18,6 +18,7 @@ from core.teachers.ssvm import SSVM
 
 if TYPE_CHECKING:
     from core.model_selection.quick_choice import QuickChoice
+    from core.model_selection.setting_search import Setting
     from core.packed.calibration import Calibration
     from core.types import BoolArray, FloatArray
 
@@ -97,6 +98,27 @@ class TrainingConfig:
         students = tuple(_with_loss_weight(spec, C) for spec in self.students)
         teacher = _with_loss_weight(self.teacher, C)
         return replace(self, features=choice.features, teacher=teacher, students=students)
+
+    def with_setting(self, setting: Setting) -> TrainingConfig:
+        """The same with what a search of scope ``"job"`` has chosen, and nothing left to choose."""
+        students = tuple(
+            replace(spec, **setting.students.get(spec.name, {}))  # type: ignore[type-var]
+            for spec in self.students
+        )
+        teacher = _with_loss_weight(self.teacher, setting.teacher_C)
+        return replace(
+            self,
+            features=setting.features,
+            teacher=teacher,
+            students=students,
+            automatic=False,
+            tuning=None,
+        )
+
+    @property
+    def searches_job(self) -> bool:
+        """Whether features, teacher and students are to be searched for before the first fit."""
+        return self.tuning is not None and self.tuning.scope == "job"
 
     @property
     def wants_held_out(self) -> bool:

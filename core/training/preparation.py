@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +23,8 @@ from core.features.maps import FeatureMap, feature_map_from_bytes, fit_feature_m
 from core.features.spec import FeatureSpec
 from core.model_selection.folds import Folds, TunedTeacher, fold_assignment, refuse_lone_rows, tune_teacher
 from core.model_selection.quick_choice import QuickChoice, choose_quickly
+from core.model_selection.setting_search import Setting, search_setting
+from core.model_selection.setting_time import expected_seconds
 from core.packed import PackedTeacher
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take_array
 from core.run import Run
@@ -32,9 +34,12 @@ from core.students.base import Problem
 from core.students.cost import query_cost
 from core.students.difficulty import ScoreRanks
 from core.teachers.base import Task, Teacher
+from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.stages import Stages
 from core.types import FloatArray, IntArray, Matrix
+
+C = TypeVar("C", QuickChoice, Setting)
 
 _FORMAT = "stms.preparation.2"
 _EARLIER_FORMAT = "stms.preparation.1"
@@ -49,7 +54,8 @@ class Preparation:
     task: the training rows, raw and mapped, with their class codes. classes: K names. teacher: of all rows.
     scores: S, (n, K). ranks: the two largest of each row. config: what it was made with.
     data_digest: SHA-256 of the data. seconds: wall time by stage.
-    choice: features and C, where the configuration left them open; ``config`` has them already.
+    choice: features and C, where the configuration left them open or searched for them; ``config`` has them
+        already.
     fold_teachers: one per fold, fitted to the rows of the other folds; none unless the configuration needs
         held-out scores.
     """
@@ -63,7 +69,7 @@ class Preparation:
     data_digest: str
     seconds: dict[str, float]
     fold_teachers: tuple[Teacher, ...] = ()
-    choice: QuickChoice | None = None
+    choice: QuickChoice | Setting | None = None
 
     @property
     def examples(self) -> Examples:
@@ -113,7 +119,7 @@ class Preparation:
         )
 
     @property
-    def feature_choice(self) -> FeatureChoice | QuickChoice:
+    def feature_choice(self) -> FeatureChoice | QuickChoice | Setting:
         """Which feature map was fitted, and why if the configuration left it open."""
         return self.choice or choose_features(self.config.features, self.examples.X)
 
@@ -162,7 +168,7 @@ class Preparation:
             "recipe": self.config.recipe(),
             "data": self.data_digest,
             "summary": None if summary is None else replace(summary, seconds=0.0).as_dict(),
-            **({} if self.choice is None else {"choice": asdict(self.choice)}),
+            **_choice_header(self.choice),
         }
         arrays = {"feature_map": np.frombuffer(self.feature_map.to_bytes(), dtype=np.uint8)}
         for prefix, teacher in (("teacher", self.teacher), *_numbered(self.fold_teachers)):
@@ -194,8 +200,12 @@ class Preparation:
         if header.get("data") != digest:
             message = "the stored preparation was made from other data"
             raise InvalidProblem(Fault("data", "other_data", message))
-        choice = _stored_choice(header) if config.automatic else None
-        if choice is not None:
+        choice: QuickChoice | Setting | None = None
+        if config.searches_job:
+            choice = _stored(header, "setting", Setting)
+            config = config.with_setting(choice)
+        elif config.automatic:
+            choice = _stored(header, "choice", QuickChoice)
             config = config.with_choice(choice, data.n)
         if header.get("recipe") != config.recipe():
             message = "the stored preparation was made with other features, teacher, folds or seed"
@@ -219,7 +229,8 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
     """Fit the feature map and the teacher, and score the training rows (Algorithm 2, line 1).
 
     Where the configuration needs held-out scores, a teacher is fitted for each fold, too.
-    run: fold teachers are fitted in its threads; reports stages ``"features"``, ``"teacher"``, ``"scores"``
+    run: fold teachers are fitted in its threads; reports stages ``"setting"`` and ``"points"`` of a search of
+        scope ``"job"``, ``"features"``, ``"teacher"``, ``"scores"``
         and ``"tuning_teacher"`` (in folds). The seed is the configuration's.
 
     Raises InvalidProblem, also where a search meets a class with one row, or where data or teacher do not
@@ -233,8 +244,17 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
     if sp.issparse(data.X) and any("dense" in spec.needs for spec in config.students):
         names = ", ".join(spec.name for spec in config.students if "dense" in spec.needs)
         raise InvalidProblem(Fault("X", "sparse", f"students of kind {names} need dense rows"))
-    choice = None
-    if config.automatic:
+    choice: QuickChoice | Setting | None = None
+    if config.searches_job:
+        if not isinstance(config.teacher, SSVM):
+            message = (
+                f"a search of scope job has no values to try for a teacher of kind {config.teacher.name}"
+            )
+            raise InvalidProblem(Fault("tuning.scope", "no_grid", message))
+        stages.begin("setting", 1, expected_seconds(data, config.students, run))
+        choice = search_setting(data, config.features, config.students, run)
+        config = config.with_setting(choice)
+    elif config.automatic:
         stages.begin("choice", 1)
         choice = choose_quickly(config.features, data.X, data.y, data.K, run)
         config = config.with_choice(choice, data.n)
@@ -327,11 +347,18 @@ def _transform(feature_map: FeatureMap, X: Matrix, stages: Stages) -> Matrix:
     return features
 
 
-def _stored_choice(header: Header) -> QuickChoice:
+def _choice_header(choice: QuickChoice | Setting | None) -> dict[str, Any]:
+    if choice is None:
+        return {}
+    return {"setting" if isinstance(choice, Setting) else "choice": asdict(choice)}
+
+
+def _stored(header: Header, name: str, kind: type[C]) -> C:
+    """The choice that ``_choice_header`` stored. Raises InvalidPackage."""
     try:
-        values = dict(header["choice"])
-        return QuickChoice(FeatureSpec(**values.pop("features")), **values)
-    except (KeyError, TypeError, InvalidProblem) as error:
+        values = dict(header[name])
+        return kind(FeatureSpec(**values.pop("features")), **values)
+    except (KeyError, TypeError, ValueError) as error:
         raise InvalidPackage(f"The preparation has an unusable choice of features: {error}") from error
 
 

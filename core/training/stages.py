@@ -16,14 +16,17 @@ class Stages:
         self._stage: str | None = None
         self._started = 0.0
 
-    def begin(self, stage: str, total: int) -> None:
-        """End the stage before and start ``stage``; starting the current stage again continues it."""
+    def begin(self, stage: str, total: int, expected_seconds: float | None = None) -> None:
+        """End the stage before and start ``stage``; starting the current stage again continues it.
+
+        expected_seconds: an estimate of its wall time, which is reported with its start.
+        """
         self.run.check_cancel()
         if stage != self._stage:
             self.end()
             self._stage = stage
             self._started = time.perf_counter()
-            self.run.report(stage, 0, total)
+            self.run.report(stage, 0, total, expected_seconds=expected_seconds)
 
     def end(self) -> dict[str, float]:
         """Stop the clock; returns the seconds of each stage so far."""

@@ -14,6 +14,7 @@ from core.model_selection.guard import Verdict, alternatives, judge
 from core.model_selection.held_out import HeldOutF1, held_out_scores, scores_where_held_out
 from core.model_selection.results import SearchReport
 from core.model_selection.search import tune_student
+from core.model_selection.setting_search import Setting
 from core.packed import PackedStudent
 from core.packed.calibration import Calibration
 from core.run import Run
@@ -59,8 +60,9 @@ class TrainedStudent:
 
     @property
     def trace(self) -> dict[str, Any] | None:
-        """The search, JSON-ready: ``chosen`` and all ``points``; None without one."""
-        return None if self.search is None else {"chosen": self.chosen, "points": self.search.trace()}
+        """The search of this student, JSON-ready: ``chosen`` and all ``points``; None without one."""
+        points = [] if self.search is None else self.search.trace()
+        return {"chosen": self.chosen, "points": points} if points else None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, without the arrays and the points of the search."""
@@ -128,7 +130,7 @@ def train_student(
         fitted = chosen.fit(problem, run.stage("student"))
         threshold, calibration = config.settle(problem.positive, held_out)
         n_folds = 0 if held_out is None else len(preparation.fold_teachers)
-        report = None if selection is None else selection.report
+        report = _shared_report(preparation, spec) if selection is None else selection.report
         packed = _pack(preparation, target, chosen, fitted, threshold, calibration, n_folds, report)
     seconds = time.perf_counter() - started
     return TrainedStudent(target, packed.label, spec.name, packed, fitted, chosen, seconds, report, verdict)
@@ -167,6 +169,12 @@ def _guarded(
         if found.warning is None:
             break
     return best
+
+
+def _shared_report(preparation: Preparation, spec: StudentSpec) -> Report | None:
+    """What a search for all classes together chose for this kind of student."""
+    choice = preparation.choice
+    return choice.report_of(spec.name) if isinstance(choice, Setting) else None
 
 
 def _selection(

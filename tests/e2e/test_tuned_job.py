@@ -123,6 +123,32 @@ def test_events_report_the_search(http, tuned):
     assert stages[-2:] == ["tuning_teacher", "students"]
 
 
+def test_a_search_for_everything_is_told_with_its_estimate_and_what_it_tried(
+    http, train, flowers_data, parts
+):
+    hyperparameters = {"features": {}, "tuning": {"scope": "job"}, "student": {"method": "gsvm"}}
+    job = train(flowers_data["id"], "searched_flowers", **hyperparameters)
+    provenance = http.get(path_of(job)).json()["provenance"]
+    search, features = provenance["search"], provenance["features"]
+    assert set(search["tried"]) == {"maps", "teachers", "gsvm"}
+    assert len(search["tried"]["maps"]) >= 17
+    best = max(search["tried"]["teachers"], key=lambda one: one["score"])
+    assert (best["C"], best["scaling"]) == (features["teacher_C"], features["scaling"])
+    events = http.get(path_of(job, "events")).json()["data"]
+    stages = {one["data"]["stage"]: one["data"] for one in events if one["type"] == "stage_started"}
+    assert stages["setting"]["expected_seconds"] > 0.0
+    assert {"points", "teacher"} <= set(stages)
+    (chosen,) = [one["data"] for one in events if one["type"] == "setting_chosen"]
+    assert chosen["tried"] == sum(map(len, search["tried"].values()))
+    assert chosen["students"] == search["students"]
+    (student, *_) = students(http, job, "gsvm")
+    assert student["chosen"]["C"] == search["students"]["gsvm"]["C"]
+    assert 0.8 < student["chosen"]["score"] <= 1.0
+    rows = parts["X_test"].tolist()
+    answer = http.post("/v1/models/searched_flowers/classes/setosa:query", json={"rows": rows})
+    assert [one["match"] for one in answer.json()["results"]] == (parts["y_test"] == "setosa").tolist()
+
+
 def test_the_published_version_says_that_its_students_are_calibrated(http, tuned, compact):
     for job, method, calibrated in [(tuned, "gsvm", 3), (compact, "compact", 1)]:
         version = http.get(f"/v1/models/{job['model']}/versions/{job['version']}").json()

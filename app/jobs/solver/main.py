@@ -78,8 +78,9 @@ class Answers:
         gap = None
         if step.gap is not None and step.objective is not None:
             gap = step.gap / max(abs(step.objective), 1e-12)
-        report = {"stage": step.stage, "done": step.done, "total": step.total}
-        self.send("progress", {**report, "objective": step.objective, "gap": gap, **about})
+        report: Json = {"stage": step.stage, "done": step.done, "total": step.total}
+        report |= {"objective": step.objective, "gap": gap, "expected_seconds": step.expected_seconds}
+        self.send("progress", {**report, **about})
 
 
 class CommandHandler:

@@ -20,6 +20,7 @@ from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.model_selection.folds import Folds
+from core.model_selection.setting_search import Setting
 from core.packed.codec import Buffer
 from core.run import Run
 from core.teachers.linear_head import ImportedHead, LinearHead
@@ -167,7 +168,9 @@ class TrainingSession:
         """Summary of the teacher's fit and its metrics as a binary classifier of each target; JSON-ready."""
         summary = self.preparation.teacher.summary
         measured = [] if self.evaluator is None else [self.evaluator.teacher(target) for target in targets]
+        choice = self.preparation.choice
         return {
+            **({"search": choice.search()} if isinstance(choice, Setting) else {}),
             "summary": {} if summary is None else summary.as_dict(),
             "seconds": self.preparation.seconds,
             "features": self.preparation.feature_choice.as_dict(),

@@ -54,7 +54,8 @@ class ProgressReporter:
         if stage != self._stage:
             self._stage, self._stage_began, self._stored_at = stage, now, now
             if stage != "students" and self._stages:
-                self._store_event("stage_started", {"stage": stage}, stage)
+                estimate = {name: data[name] for name in ("expected_seconds",) if name in data}
+                self._store_event("stage_started", {"stage": stage, **estimate}, stage)
         elif now - self._stored_at >= max(_MIN_SECONDS, _SHARE_OF_STAGE * (now - self._stage_began)):
             self._stored_at = now
             self._store_event("stage_progress", data, None)

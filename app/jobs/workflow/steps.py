@@ -100,16 +100,23 @@ def store_preparation(
     store_teacher_metrics(uow, job_id, attempt, result.report["metrics"])
     digests = {"preparation_digest": preparation, "teacher_digest": teacher}
     provenance = {**job.provenance, **digests} | {
-        name: result.report[name] for name in ("threads", "features")
+        name: result.report[name] for name in ("threads", "features", "search") if name in result.report
     }
     uow.jobs.change(job_id, **digests, provenance=provenance)
     uow.jobs.advance(job_id)
+    if "search" in result.report:
+        uow.events.append(job_id, "setting_chosen", _chosen(result.report["search"]))
     summary = result.report["summary"]
     data = {name: summary.get(name) for name in ("objective", "iterations", "seconds", "status")}
     data |= {"gap": summary.get("relative_gap"), "stage_seconds": result.report["seconds"]}
     data["features"] = result.report["features"]
     uow.events.append(job_id, "teacher_finished", data)
     return digests
+
+
+def _chosen(search: Json) -> Json:
+    """What a search chose, with the number of candidates in place of the candidates."""
+    return {**search, "tried": sum(len(candidates) for candidates in search["tried"].values())}
 
 
 def store_teacher_metrics(uow: UnitOfWork, job_id: str, attempt: int, metrics: Sequence[Json]) -> None:

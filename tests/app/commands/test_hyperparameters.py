@@ -40,8 +40,8 @@ def test_the_command_line_goes_on_top_of_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("assignments", "tuning"),
     [
-        ([], {}),
-        (["tuning=null"], {}),
+        ([], {"scope": "job"}),
+        (["tuning=null"], {"scope": "job"}),
         (["tuning.grid=open"], {"grid": "open"}),
         (["tuning.grid.C=[1, 2]"], {"grid": {"C": [1, 2]}}),
     ],
@@ -49,6 +49,8 @@ def test_the_command_line_goes_on_top_of_the_file(tmp_path):
 def test_a_search_is_asked_for_in_a_word(assignments, tuning):
     assert read_hyperparameters(assignments, None, tune=True) == {"tuning": tuning}
     assert read_hyperparameters([], None) == {}
+    named = read_hyperparameters(["features.kind=nystroem"], None, tune=True)
+    assert named == {"features": {"kind": "nystroem"}, "tuning": {}}
 
 
 @pytest.mark.parametrize(

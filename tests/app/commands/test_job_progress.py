@@ -137,6 +137,12 @@ def test_warnings_are_printed_even_of_a_quiet_job(capsys):
                 " features: kind kernel, gamma 0.25. The best of 17 maps."
             ),
         ),
+        ("stage_started", {"stage": "setting", "expected_seconds": 12.3}, "stage setting, about 12 s"),
+        (
+            "setting_chosen",
+            {"tried": 54, "teacher_C": 200.0, "students": {"gsvm": {"C": 30.0, "margin": 1.0}}},
+            "setting chosen, the best of 54 candidates: teacher C 200; gsvm: C 30 margin 1",
+        ),
         (
             "student_finished",
             {"method": "gsvm", "label": "a", "f1": 0.5},

@@ -238,6 +238,17 @@ def test_a_job_that_was_stored_without_the_choice_keeps_the_declared_defaults() 
     assert config_of(TrainingSpec.of_stored({})) == TrainingConfig()
 
 
+def test_a_search_for_everything_takes_the_students_of_automatic_unless_the_job_names_others() -> None:
+    spec = TrainingSpec.model_validate({"tuning": {"scope": "job"}})
+    assert (spec.automatic, spec.student) == (False, TrainingSpec().student)
+    assert (spec.calibration.kind, spec.threshold.folds) == ("sigmoid", 3)
+    assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
+    named = TrainingSpec.model_validate({"tuning": {"scope": "job"}, "student": {"method": "gsvm"}})
+    assert named.student == GSVM()
+    with pytest.raises(ValidationError, match="tuning of scope job chooses the features"):
+        TrainingSpec.model_validate({"tuning": {"scope": "job"}, "teacher": {"model": "faces@1"}})
+
+
 def test_automatic_is_refused_beside_an_imported_head() -> None:
     with pytest.raises(ValidationError, match="automatic chooses the features"):
         TrainingSpec.model_validate({"automatic": True, "teacher": {"model": "faces@1"}})

@@ -192,6 +192,26 @@ def test_what_a_job_chose_is_told_and_taken_up_by_the_next_solver(conversation, 
     assert PackedStudent.from_bytes(one.blobs[0]).calibration.kind == "sigmoid"
 
 
+def test_what_a_search_for_everything_found_is_told_and_taken_up_by_the_next_solver(
+    conversation, sqlite_store
+):
+    given = {"tuning": {"scope": "job"}, "student": {"method": "gsvm"}, "evaluation": {"test_fraction": 0.3}}
+    spec = TrainingSpec.model_validate(given).model_dump(mode="json")
+    train_one = {"type": "train", "students": [[1, "gsvm"]]}
+    _, prepared, *answers = conversation(PREPARE, train_one, spec=spec)
+    search, features = prepared.header["search"], prepared.header["features"]
+    assert features["teacher_C"] == search["teacher_C"]
+    assert set(search["tried"]) == {"maps", "teachers", "gsvm"}
+    best = max(search["tried"]["teachers"], key=lambda one: one["score"])
+    assert (best["score"], best["C"]) == (search["score"], search["teacher_C"])
+    with sqlite_store.begin() as uow:
+        digest, _ = uow.blobs.put([prepared.blobs[0]])
+    later = conversation({"type": "restore", "preparation_digest": digest}, train_one, spec=spec)
+    one, other = (student(messages)[1, "gsvm"] for messages in (answers, later))
+    assert one.blobs == other.blobs
+    assert PackedStudent.from_bytes(one.blobs[0]).metadata["C"] == search["students"]["gsvm"]["C"]
+
+
 def test_the_grids_are_those_of_core():
     for name in ("paper", "open"):
         spec = TrainingSpec.model_validate({"tuning": {"grid": name, "metric": "auc", "folds": 7}})

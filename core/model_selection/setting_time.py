@@ -1,0 +1,73 @@
+"""How long the search of a job for features, teacher and students will take, estimated before it starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import eigh
+
+from core.data.dataset import LabelledData
+from core.features.choice import WIDE
+from core.model_selection.quick_choice import ROWS as SCREENING_ROWS
+from core.model_selection.setting_search import (
+    FINALISTS,
+    FOLDS,
+    LANDMARKS,
+    MOST_CLASSES,
+    ROWS,
+    TARGETS,
+    points_near,
+)
+from core.run import Run
+from core.solvers.threads import one_blas_thread
+from core.students.base import StudentSpec
+from core.students.polytope import Polytope
+from core.types import FloatArray
+
+_PROBE: Final = 256
+"""Rows of the matrix whose decomposition is timed for an estimate."""
+_MAPS: Final = 10
+"""The screening of some 20 maps, in decompositions: large ones are twice as efficient as the probe."""
+_TEACHER_PASSES: Final = 70.0
+_STUDENT_PASSES: Final = 7.0
+_PIECE_PASSES: Final = 3.0
+"""Time of the fits to a fold and class, in the time that one decomposition needs for as many products; a fit
+with several pieces costs so many times as much for each."""
+
+
+def expected_seconds(data: LabelledData, students: Sequence[StudentSpec], run: Run = Run()) -> float:
+    """Estimated wall time of ``search_setting``: its work, measured in the time of one small decomposition.
+
+    The shares of the steps were fitted to measured searches; other processes on the machine, whose load
+    changes, are not foreseen.
+    """
+    rng = np.random.default_rng(0)
+    square = rng.standard_normal((_PROBE, _PROBE))
+    with one_blas_thread():
+        unit = min(_seconds_of(square @ square.T) for _ in range(3)) / _PROBE**3
+    X: Any = data.X
+    rows, wide = min(data.n, ROWS), sp.issparse(X) or data.d > WIDE
+    columns = X.nnz / data.n if sp.issparse(X) else data.d if wide else LANDMARKS
+    maps = min(data.n, SCREENING_ROWS) ** 3 * (3 if wide else _MAPS)
+    classes, finalists = min(data.K, MOST_CLASSES), 3 if wide else FINALISTS
+    teachers = finalists * FOLDS * _TEACHER_PASSES * classes
+    fits = sum(_fits(one, classes) for one in students) * FOLDS * _STUDENT_PASSES
+    return float(unit * (maps + (teachers + fits) * rows * columns / run.threads))
+
+
+def _fits(student: StudentSpec, classes: int) -> float:
+    """Fits of a student's points in a fold, about, in fits with one piece."""
+    points = len(points_near(student, 1.0))
+    cost = _PIECE_PASSES * student.pieces if isinstance(student, Polytope) else 1.0
+    screened = points * min(classes, 8) if points > 4 else 0
+    return (screened + 6 * min(classes, TARGETS)) * cost
+
+
+def _seconds_of(matrix: FloatArray) -> float:
+    started = time.perf_counter()
+    eigh(matrix)
+    return time.perf_counter() - started
