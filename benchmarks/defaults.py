@@ -1,6 +1,7 @@
 """Jobs with default hyper-parameters over HTTP, against SVC(C=10, gamma="scale") and LogisticRegression.
 
-    python -m benchmarks.defaults [--quick] [--sets NAME …] [--rows N] [--default JSON] [--second JSON]
+    python -m benchmarks.defaults [--quick] [--minutes M] [--sets NAME …] [--rows N] [--default JSON]
+                                  [--second JSON]
 
 Both of scikit-learn are trained one class against the rest: the SVC on the columns as they are, the logistic
 regression on standardised ones. Of each set, two thirds of the training part are learnt from and the last
@@ -9,7 +10,7 @@ Sets are read from $STMS_DATA or ../shared/data, and four are scikit-learn's own
 
 ``--default``: hyper-parameters of the first job, ``{}`` unless given. ``--second``: those of a second job, a
 single option that a user would try next. ``--rows``: at most so many rows of a set. ``--quick``: at most 3000
-rows of the sets with at most 3000 columns.
+rows of the sets with at most 3000 columns. ``--minutes``: no further set is begun after so many.
 
 F, AUC and Brier score are means over the classes, in percent. The last line is a JSON object: ``sets``, the
 number of them; ``worst_f1_vs_best`` and ``mean_f1_vs_best``, mean F of the first job minus that of the better
@@ -288,11 +289,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--rows", type=int, default=None)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--default", type=json.loads, default={})
     parser.add_argument("--second", type=json.loads, default=None)
     given = parser.parse_args(arguments)
     options = {"default": given.default, **({} if given.second is None else {"second": given.second})}
     rows, columns = (_QUICK, _QUICK) if given.quick else (given.rows, math.inf)
+    ends = time.monotonic() + 60.0 * given.minutes
     found: dict[str, dict[str, Json]] = {}
     with (
         sigterm_as_exit(),
@@ -301,6 +304,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         connect(server.address, server.key) as client,
     ):
         for name, split in splits(given.sets, given.data, rows, columns):
+            if time.monotonic() > ends:
+                print(f"{name} and what follows are left out: the time is over", file=sys.stderr)
+                break
             found[name] = measure(client, name, split, options, Path(folder))
             shown = "  ".join(f"{kind} {one['f1']}" for kind, one in found[name].items())
             seconds = ", ".join(f"{found[name][option]['seconds']} s" for option in options)
