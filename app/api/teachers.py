@@ -16,7 +16,6 @@ from app.ingest.reading import HeadContent
 from app.services import models
 from app.services.head_import import import_head
 from app.services.models import DEFAULT_ALIAS
-from core.data.validation import MAX_MAGNITUDE
 from core.packed.head import MAX_RIVALS, Kind
 
 router = APIRouter(prefix="/v1/teachers", tags=["models"])
@@ -35,7 +34,7 @@ RowNorm = Annotated[
     float | None,
     Query(
         gt=0,
-        le=MAX_MAGNITUDE,
+        le=1e6,
         allow_inf_nan=False,
         description="Of a head without thresholds: the length of a typical row; the threshold is then the"
         " median of the largest score on random rows of this length.",
