@@ -88,7 +88,7 @@ class House:
             # Without a spare solver the only child of the worker is the solver of the job.
             "STMS_SPARE_SOLVER": "false",
             "STMS_HEARTBEAT_SECONDS": "0.2",
-            "STMS_TAKEOVER_SECONDS": "1.5",
+            "STMS_TAKEOVER_SECONDS": "5",
         }
         if self.settings.database_url is not None:
             environment["STMS_DATABASE_URL"] = self.settings.database_url.get_secret_value()
@@ -275,7 +275,7 @@ def test_another_worker_takes_over_from_a_dead_one(postgres_address: str, tmp_pa
     with open_house(settings) as house, house.worker() as one, house.worker() as other:
         wait_for(lambda: len(house.workers()) == 2)
         # longer than a worker waits before it takes over: each has seen the other alive
-        time.sleep(2.0)
+        time.sleep(6.0)
         # Searched for, the students last long enough for one to be under way when its worker dies.
         job = house.submit(**LONG)
         wait_for(lambda: len(house.trained(job)) >= 3)

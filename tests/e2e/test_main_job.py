@@ -188,7 +188,7 @@ def test_a_job_is_accepted_with_its_place_and_when_to_look_again(http, submit, f
     assert (response.status_code, job["state"]) == (202, "queued")
     assert response.headers["location"] == path_of(job)
     assert int(response.headers["retry-after"]) >= 1
-    assert job["hyperparameters"]["student"]["method"] == "gsvm"
+    assert job["hyperparameters"]["automatic"] is True
     assert http.post(path_of(job, "cancel")).status_code == 202
     assert follow(job)["state"] == "cancelled"
 

