@@ -144,6 +144,17 @@ def test_an_unexpected_error_reveals_no_internals(client, problem: Check, caplog
     assert "swordfish" in caplog.text
 
 
+def test_a_line_break_in_a_path_makes_no_line_of_the_log(client, caplog: pytest.LogCaptureFixture):
+    @client.app.get("/boom/{what}")
+    def boom(what: str) -> None:
+        raise RuntimeError("no")
+
+    assert client.get("/boom/a%0A2026-11-23 INFO app: all is well").status_code == 500
+    [record] = [record for record in caplog.records if "/boom" in record.getMessage()]
+    assert "%0A" in record.getMessage()
+    assert "\n" not in record.getMessage()
+
+
 def test_a_valid_request_id_is_returned_and_an_invalid_one_replaced(client):
     assert client.get("/livez", headers={"x-request-id": "abc:1"}).headers["x-request-id"] == "abc:1"
     made = client.get("/livez", headers={"x-request-id": 'bad "id"'}).headers["x-request-id"]

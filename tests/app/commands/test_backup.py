@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import threading
@@ -81,6 +82,22 @@ def test_what_was_backed_up_answers_the_same(run: Callable[..., Any], settings: 
     assert back.exit_code == 0, back.output
     assert answers(Settings(data_dir=elsewhere)) == before
     assert sorted(path.name for path in elsewhere.glob("*.sqlite")) == ["jobs.sqlite", "stms.sqlite"]
+
+
+def test_databases_and_backups_are_private(run: Callable[..., Any], tmp_path: Path):
+    data, folder = tmp_path / "data", tmp_path / "backup"
+    before = os.umask(0o022)
+    try:
+        assert run("db", "upgrade", "--data-dir", str(data)).exit_code == 0
+        made = run("db", "backup", str(folder), "--data-dir", str(data))
+    finally:
+        os.umask(before)
+    assert made.exit_code == 0, made.output
+    modes = {path: path.stat().st_mode & 0o777 for place in (data, folder) for path in place.rglob("*")}
+    assert folder / "stms.sqlite" in modes
+    for place in (data, folder):
+        assert place.stat().st_mode & 0o777 == 0o700
+    assert {path.name: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
 
 
 def test_a_restore_replaces_databases_only_when_told(

@@ -64,6 +64,30 @@ def test_a_worker_runs_until_a_signal(service, solver):
     assert service.job(job).state is JobState.SUCCEEDED
 
 
+TERMINATED_WHILE_IT_STARTS = """
+import os, signal, sys
+from app.jobs import worker
+from app.settings import Settings
+
+start = worker.Worker.start
+
+def interrupted(self):
+    os.kill(os.getpid(), signal.SIGTERM)
+    start(self)
+
+worker.Worker.start = interrupted
+sys.exit(worker.run_worker(Settings()))
+"""
+
+
+def test_a_signal_while_a_worker_starts_ends_it(service):
+    command = [sys.executable, "-P", "-c", TERMINATED_WHILE_IT_STARTS]
+    environment = os.environ | {"STMS_DATA_DIR": str(service.settings.data_dir)}
+    assert subprocess.run(command, env=environment, timeout=120, check=False).returncode == 0
+    with service.store.read() as uow:
+        assert uow.workers.all() == []
+
+
 def test_the_jobs_file_is_in_wal_mode(service, solver):
     with service.worker(solver):
         connection = sqlite3.connect(service.settings.data_dir / "jobs.sqlite")
