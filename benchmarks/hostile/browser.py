@@ -218,7 +218,8 @@ def _browse(target: tuple[str, int]) -> dict[int, list[Answer]]:
     """Open both pages one after the other; returns the server's answers by the number of the step."""
     with _relaying(target) as relay:
         for name, done in relay.done.items():
-            with tempfile.TemporaryDirectory(prefix="stms-browser-") as profile:
+            # Processes of the browser may still write into its folder when the first of them has ended.
+            with tempfile.TemporaryDirectory(prefix="stms-browser-", ignore_cleanup_errors=True) as profile:
                 process = subprocess.Popen(
                     [
                         PROGRAM,
