@@ -75,7 +75,7 @@ def sizes(options: argparse.Namespace) -> dict[str, Size]:
             seconds=options.minutes * 60 * share,
             jobs=max(2, round(options.jobs * share)),
             clients=(3 if options.quick else 6) if name == "shared" else 2,
-            drain=400.0,
+            drain=1200.0,
             seed=options.seed,
             workloads=_QUICK_WORKLOADS if options.quick or name == "embedded" else None,
             long_outage=not options.quick,
