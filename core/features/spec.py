@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias, final
+from typing import Annotated, Any, Literal, TypeAlias, final
 
 from core.data.scaling_kind import Scaling
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
@@ -49,3 +49,9 @@ class FeatureSpec:
     def __post_init__(self) -> None:
         check_parameters(self, "features")
         object.__setattr__(self, "scaling", Scaling(self.scaling))
+
+    def summary(self) -> dict[str, Any]:
+        """Kind, scaling, and if they apply the width and the number of Nyström landmarks, JSON-ready."""
+        values: dict[str, Any] = {"kind": self.kind, "scaling": str(self.scaling)}
+        values |= {} if self.gamma is None else {"gamma": self.gamma}
+        return values | ({"n_components": self.n_components} if self.kind == "nystroem" else {})

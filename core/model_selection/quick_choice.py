@@ -89,11 +89,7 @@ class QuickChoice:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        spec = self.features
-        values: dict[str, Any] = {"kind": spec.kind, "scaling": str(spec.scaling)}
-        values |= {} if spec.gamma is None else {"gamma": spec.gamma}
-        values |= {"n_components": spec.n_components} if spec.kind == "nystroem" else {}
-        return values | {"C_per_row": self.C_per_row, "reason": self.reason}
+        return self.features.summary() | {"C_per_row": self.C_per_row, "reason": self.reason}
 
 
 def choose_quickly(

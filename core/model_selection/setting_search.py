@@ -104,11 +104,7 @@ class Setting:
 
     def as_dict(self) -> dict[str, Any]:
         """What was chosen, JSON-ready, without what was tried."""
-        spec = self.features
-        values: dict[str, Any] = {"kind": spec.kind, "scaling": str(spec.scaling)}
-        values |= {} if spec.gamma is None else {"gamma": spec.gamma}
-        values |= {"n_components": spec.n_components} if spec.kind == "nystroem" else {}
-        return values | {"teacher_C": self.teacher_C, "reason": self.reason}
+        return self.features.summary() | {"teacher_C": self.teacher_C, "reason": self.reason}
 
     def report_of(self, name: str) -> SharedPoint | None:
         """The point of the students of that name; None if it was not searched."""

@@ -64,8 +64,8 @@ def answer(
     max_work: multiply-adds of a request with several rows. named: whether each decision names its class.
     Raises InvalidRequest and TooLarge.
     """
-    packed = [servable.student for servable in students]
-    check_work(request.n_rows, students_work(packed), max_work)
+    if request.n_rows > 1:
+        check_work(request.n_rows, students_work([servable.student for servable in students]), max_work)
     if request.single and media_type is MediaType.JSON:
         return _answer_row(students, request, named=named), 1, JSON_HEADERS
     decisions = _decide(students, request)
