@@ -28,6 +28,8 @@ UNUSED = (
     # The wheel contains three copies; programs load the second, libarrow_….so.2600.
     "pyarrow/libarrow_python*.so",
     "pyarrow/libarrow_python*.so.*.*.*",
+    # Another page of documentation than the one that is served.
+    "fastapi_offline/static/redoc*",
     # Packages for building and testing, or for other fields of science.
     "numpy/_core/include",
     "numpy/_core/lib",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -105,6 +106,25 @@ def test_a_process_that_answered_queries_has_loaded_no_training_code(server: Ser
         "core.data.dataset",
     }
     assert training.isdisjoint(modules)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_a_browser_draws_the_docs_page_from_this_server_alone(server: Server, tmp_path: Path):
+    command = [
+        "chromium",
+        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+        *("--disable-background-networking", "--enable-logging=stderr", "--virtual-time-budget=10000"),
+        *("--no-first-run", f"--user-data-dir={tmp_path / 'profile'}"),
+        # No other name or address is reached.
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        *("--dump-dom", f"{server.url}/docs"),
+    ]
+    opened = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert opened.stdout.count('class="opblock ') > 30, "the page does not show the operations"
+    assert "/v1/training-jobs" in opened.stdout
+    console = [line for line in opened.stderr.splitlines() if "CONSOLE" in line]
+    assert console == [], "a violation of the page's policy, or an error"
 
 
 def test_an_upload_whose_connection_breaks_stores_nothing(server: Server):
