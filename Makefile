@@ -7,7 +7,7 @@ STMS   := $(BIN)/stms
 .DEFAULT_GOAL := help
 # Some machines forbid it: every process of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-defaults bench-serve bench-cluster chaos hostile safety digests sbom
+.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-defaults bench-serve bench-cluster bench-letter chaos hostile safety digests sbom
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -98,6 +98,9 @@ AFTER  ?= .
 
 digests: $(VENV)/.dev ## SHA-256 of what two versions train: make digests BEFORE=main [AFTER=commit], default HEAD against this folder
 	$(BIN)/python -m benchmarks.digests $(BEFORE) $(AFTER)
+
+bench-letter: $(VENV)/.dev ## seconds of jobs of letter at two versions by turns: make bench-letter BEFORE=main [AFTER=commit]
+	$(BIN)/python -m benchmarks.letter_versions $(BEFORE) $(AFTER)
 
 container-smoke: $(VENV)/.runtime ## build the image and do the main job in it (Docker or podman)
 	$(BIN)/python -m container.smoke

@@ -291,7 +291,7 @@ def _run_jobs(
     datasets = {name: _upload(http, name, content) for name, content in _files().items()}
     for kind in ("head", "students"):
         params = {"model": "head" if kind == "head" else "linear-students", "kind": kind}
-        response = _checked(http.post("/v1/teachers", params=params, content=_head()))
+        response = checked(http.post("/v1/teachers", params=params, content=_head()))
         digests[f"import of {kind}"] = response["teacher_digest"]
     submitted: dict[str, str] = {}
     for number, (name, (dataset, hyperparameters)) in enumerate(jobs.items()):
@@ -304,7 +304,7 @@ def _run_jobs(
         if response.status_code == 422:
             digests[name] = REFUSED
         else:
-            submitted[name] = _checked(response)["id"]
+            submitted[name] = checked(response)["id"]
     deadline = time.monotonic() + _ALL_JOBS_SECONDS
     for number, (name, job_id) in enumerate(submitted.items(), start=1):
         job = _wait(http, job_id, deadline)
@@ -319,9 +319,9 @@ def _artifacts(http: httpx.Client, job: Json) -> dict[str, str]:
     """Digests of a job's teacher, of each student, and of the numbers reported for each student."""
     digests: dict[str, str] = {}
     if job["version"] is not None:
-        published = _checked(http.get(f"/v1/models/{job['model']}/versions/{job['version']}"))
+        published = checked(http.get(f"/v1/models/{job['model']}/versions/{job['version']}"))
         digests["teacher"] = published["teacher_digest"]
-    for row in _checked(http.get(f"/v1/training-jobs/{job['id']}/students"))["data"]:
+    for row in checked(http.get(f"/v1/training-jobs/{job['id']}/students"))["data"]:
         name = f"{row['method']} {row['label']}"
         if row["digest"] is not None:
             digests[name] = row["digest"]
@@ -332,7 +332,7 @@ def _artifacts(http: httpx.Client, job: Json) -> dict[str, str]:
 
 def _wait(http: httpx.Client, job_id: str, deadline: float) -> Json:
     while True:
-        job = _checked(http.get(f"/v1/training-jobs/{job_id}"))
+        job = checked(http.get(f"/v1/training-jobs/{job_id}"))
         if job["finished_at"] is not None:
             return job
         if time.monotonic() > deadline:
@@ -342,11 +342,12 @@ def _wait(http: httpx.Client, job_id: str, deadline: float) -> Json:
 
 def _upload(http: httpx.Client, name: str, content: bytes) -> str:
     params = {"filename": f"{name}.{'svm' if name == 'sparse' else 'csv'}"}
-    dataset_id: str = _checked(http.post("/v1/datasets", params=params, content=content))["id"]
+    dataset_id: str = checked(http.post("/v1/datasets", params=params, content=content))["id"]
     return dataset_id
 
 
-def _checked(response: httpx.Response) -> Json:
+def checked(response: httpx.Response) -> Json:
+    """The body of a successful answer. Raises RuntimeError with the body of another."""
     if response.is_error:
         raise RuntimeError(f"{response.request.url} answered {response.status_code}: {response.text}")
     body: Json = response.json()

@@ -18,15 +18,16 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @contextmanager
 def running(
-    command: Sequence[str | Path], core: int, folder: Path, environ: Mapping[str, str] | None = None
+    command: Sequence[str | Path], core: int | None, folder: Path, environ: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Context manager of a process pinned to ``core`` in ``folder``; its output goes to ``folder/log``.
+    """Context manager of a process in ``folder``, whose output goes to ``folder/log``.
 
-    environ: variables to add to the environment.
+    core: the core to pin it to; None: any. environ: variables to add to the environment.
     """
+    pinned = [] if core is None else ["taskset", "--cpu-list", str(core)]
     with (folder / "log").open("wb") as output:
         process = subprocess.Popen(
-            ["taskset", "--cpu-list", str(core), *map(str, command)],
+            [*pinned, *map(str, command)],
             cwd=folder,
             env={**os.environ, **(environ or {})},
             stdout=output,
