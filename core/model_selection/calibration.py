@@ -11,8 +11,6 @@ from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
 
 from core.data.validation import not_whole, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
@@ -38,6 +36,8 @@ def fit_calibration(truth: BoolArray, scores: FloatArray, kind: CalibrationKind 
         raise InvalidProblem(Fault("truth", "single_class", message))
     if kind == "sigmoid":
         return _fit_sigmoid(truth, np.asarray(scores, dtype=np.float64))
+    from sklearn.isotonic import IsotonicRegression  # a second of start that most jobs do not need
+
     fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
     fit.fit(np.asarray(scores, dtype=np.float64), truth.astype(np.float64))
     return IsotonicCalibration(fit.X_thresholds_, np.clip(fit.y_thresholds_, 0.0, 1.0))
@@ -52,6 +52,8 @@ def _fit_sigmoid(truth: BoolArray, scores: NDArray[np.float64]) -> SigmoidCalibr
     if spread == 0.0:
         return _constant(target)
     column = (scores - centre) / spread
+    from sklearn.linear_model import LogisticRegression  # likewise
+
     fit = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=200)
     fit.fit(
         np.concatenate([column, column])[:, None],

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
+from core.model_selection.metrics import pairs_won
 from core.model_selection.options import Metric, ThresholdRule
 from core.model_selection.threshold import choose_threshold
 from core.run import Run
@@ -77,10 +77,7 @@ class HeldOutRows:
         truth, own = self.truth[inside], values[:, inside]
         positives, n = int(truth.sum()), len(truth)
         if measure.metric == "auc":
-            # Mann-Whitney U: the number of pairs that positives win, from their ranks; a tie counts one half.
-            ranks = rankdata(own, axis=1)[:, truth]
-            wins: FloatArray = ranks.sum(axis=1) - positives * (positives + 1) / 2.0
-            return wins, float(positives * (n - positives))
+            return pairs_won(truth, own), float(positives * (n - positives))
         says = own >= self._thresholds(values, ~inside, measure, run)[:, None]
         tp = (says & truth).sum(axis=1).astype(np.float64)
         said = says.sum(axis=1).astype(np.float64)

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 from core.errors import Fault, InvalidProblem
 from core.packed import PolytopeForm
@@ -122,6 +121,8 @@ def initial_pieces(
     elif p == len(rivals):
         centres, group = gate_weights - rival_weights, np.arange(p)
     else:
+        from sklearn.cluster import KMeans  # a second of start that most jobs do not need
+
         clusters = KMeans(p, n_init=4, random_state=run.seed).fit(rival_weights, sample_weight=counts)
         centres, group = gate_weights - clusters.cluster_centers_, clusters.labels_
     piece_of = np.full(len(problem.positive), -1, dtype=np.int64)

@@ -31,12 +31,8 @@ HYPERPARAMETERS: Json = {
 _WIDTH = 110
 
 
-def demo() -> None:
-    """Train a teacher and its students on real data, then query them. Takes less than a minute.
-
-    Starts a server and a worker in a temporary folder on a free loopback port, uploads scikit-learn's
-    handwritten digits, trains, queries, measures, and removes everything again.
-    """
+def run() -> None:
+    """Do what `stms demo` promises."""
     console = Console(highlight=False, width=_WIDTH)
     started = time.monotonic()
     with sigterm_as_exit(), tempfile.TemporaryDirectory(prefix="stms-demo-") as folder:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
-from sklearn.model_selection import StratifiedShuffleSplit
 
 from app.domain.entities import Json
 from app.domain.training_spec import TrainingSpec
@@ -72,6 +71,8 @@ def load_parts(
 
 def _held_out(data: LabelledData, fraction: float, seed: int) -> tuple[LabelledData, LabelledData]:
     """A stratified split of the rows, the same for the same seed."""
+    from sklearn.model_selection import StratifiedShuffleSplit  # a second of start that most jobs do not need
+
     splitter = StratifiedShuffleSplit(n_splits=1, test_size=fraction, random_state=seed)
     try:
         kept, held_out = next(splitter.split(np.zeros(data.n), data.y))
