@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -38,12 +39,23 @@ HEAVY = (
     "tests/test_house.py",
 )
 """Folders and files that take longest. They start first, so that no process works alone on one at the end."""
-ON_BOTH_DATABASES = (
-    "tests/app/store/",
-    "tests/e2e/test_main_job.py",
-)
-"""What `make test` runs on both: the SQL itself and the main job."""
+ON_BOTH_DATABASES = ("tests/app/store/",)
+"""What `make test` runs on both: the SQL itself."""
 
+ON_ONE_SERVER = (
+    (
+        "tests/e2e/test_main_job.py",
+        "tests/e2e/test_tuned_job.py",
+        "tests/e2e/test_bad_input.py",
+        "tests/e2e/test_repeatability.py",
+    ),
+    (
+        "tests/app/commands/test_live.py",
+        "tests/app/commands/test_heads_live.py",
+        "tests/app/commands/test_traces.py",
+    ),
+)
+"""Files whose tests use the same server. They run in one process, so that it is started once."""
 
 SHARED_MEMORY = Path("/dev/shm")
 _MEMORY_NEEDED = 4 * 1024**3
@@ -69,6 +81,23 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.mkdtemp(prefix="stms-tests-", dir=SHARED_MEMORY)
         config.option.basetemp = folder
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadfile``, all tests of a file run in one process, and so do files on one server."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    group_of = {file: files[0] for files in ON_ONE_SERVER for file in files}
+
+    class ByServer(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return group_of.get(file, file)
+
+    return ByServer(config, log)
 
 
 def _free_bytes(folder: Path) -> int:

@@ -135,6 +135,7 @@ def running_service(folder: Path, database: str | None) -> Iterator[Service]:
         "STMS_PORT": str(port),
         "STMS_SOLVER_THREADS": "1",
         "STMS_SOLVER_NICENESS": "0",
+        "STMS_SPARE_SOLVER": "false",
         "TMPDIR": str(folder / "tmp"),
         **LIMITS,
     }

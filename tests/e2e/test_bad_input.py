@@ -19,8 +19,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-pytestmark = pytest.mark.xdist_group("server")
-
 Json = dict[str, Any]
 Call = Callable[..., Any]
 

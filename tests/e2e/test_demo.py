@@ -65,7 +65,8 @@ def test_the_demo_ends_with_a_complete_report(tmp_path):
     assert not started_by(tmp_path), "processes were left behind"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, number):
     demo = start(tmp_path)
     assert demo.stdout is not None

@@ -18,8 +18,6 @@ from pyarrow import parquet
 from sklearn.datasets import dump_svmlight_file
 from sklearn.metrics import accuracy_score, f1_score
 
-pytestmark = pytest.mark.xdist_group("server")
-
 Json = dict[str, Any]
 Call = Callable[..., Any]
 

@@ -28,8 +28,6 @@ from core.registry import Registry
 from core.students.base import Decision, Problem, Student, StudentSpec
 from core.teachers.base import Task, Teacher, TeacherSpec
 
-pytestmark = pytest.mark.xdist_group("server")
-
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 STMS = Path(sys.executable).with_name("stms")
@@ -151,6 +149,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "STMS_DATA_DIR": str(folder / "data"),
         "STMS_SOLVER_THREADS": "1",
         "STMS_SOLVER_NICENESS": "0",
+        "STMS_SPARE_SOLVER": "false",
         "STMS_REQUIRE_KEYS": "false",
         "TMPDIR": str(folder / "tmp"),
     }
@@ -288,6 +287,7 @@ def test_the_api_documents_the_new_learners(http: httpx.Client):
     assert "C" in schemas["StudentParameters"]["properties"]
 
 
+@pytest.mark.long
 def test_the_command_line_trains_lists_and_documents_them(
     environment: dict[str, str], address: str, job: Json, npz: Any, parts: dict[str, Any], tmp_path: Path
 ):

@@ -8,8 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-pytestmark = pytest.mark.xdist_group("server")
-
 Json = dict[str, Any]
 
 RANDOM_ALL_OVER = {
@@ -38,6 +36,7 @@ def repeat(
     return run
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_bits_and_another_gives_others(service, repeat):
     (first, students), (second, again), (other, others) = repeat(7), repeat(7), repeat(8)
     assert first["id"] != second["id"]

@@ -9,8 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-pytestmark = pytest.mark.xdist_group("server")
-
 Json = dict[str, Any]
 Call = Callable[..., Any]
 

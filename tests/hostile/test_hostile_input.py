@@ -1,6 +1,6 @@
 """Nine hundred attacks on one real server: each gets the expected answer, and the server stays intact.
 
-`make test` runs one attack of each category, status and code; `make test-all` runs all.
+`make test` runs one attack of each category, and one of each status and code; `make test-all` runs all.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ ATTACKS = {f"{attack.category}: {attack.name}": attack for attack in quick_attac
 
 
 def one_of_each() -> set[str]:
-    """Names of the first attack of each category, expected status and code."""
-    first: dict[tuple[str, int, str | None], str] = {}
+    """Names of the first attack of each category, and of each expected status and code."""
+    first: dict[object, str] = {}
     for name, attack in ATTACKS.items():
         # A browser takes its time.
         if attack.category != "browser":
-            first.setdefault((attack.category, attack.status, attack.code), name)
+            first.setdefault(attack.category, name)
+            first.setdefault((attack.status, attack.code), name)
     return set(first.values())
 
 

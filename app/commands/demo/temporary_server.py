@@ -44,15 +44,16 @@ class TemporaryServer:
 
 
 @contextmanager
-def temporary_server(folder: Path, *options: str) -> Iterator[TemporaryServer]:
+def temporary_server(folder: Path, *options: str, **settings: str) -> Iterator[TemporaryServer]:
     """Run API and worker on a free loopback port, with all data in ``folder``; the block's end stops both.
 
-    options: of `stms serve`, such as ``--no-keys``. Environment variables STMS_* are ignored. Raises
-    CommandFailed with the last lines of the log if the server does not become ready.
+    options: of `stms serve`, such as ``--no-keys``. settings: variables STMS_* to set; those of the
+    surroundings are ignored. Raises CommandFailed with the last lines of the log if the server does not
+    become ready.
     """
     port = require_free("127.0.0.1", 0)
     server = TemporaryServer(f"http://127.0.0.1:{port}", folder / "stms-data", folder / "server.log")
-    settings = {"STMS_HOST": "127.0.0.1", "STMS_PORT": str(port), "STMS_DATA_DIR": str(server.data_dir)}
+    settings |= {"STMS_HOST": "127.0.0.1", "STMS_PORT": str(port), "STMS_DATA_DIR": str(server.data_dir)}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     with server.log.open("wb") as log:
         process = subprocess.Popen(  # noqa: S603

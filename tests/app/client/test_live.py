@@ -19,7 +19,11 @@ ROWS = [[10.3, 0.2], [0.3, 0.2], [0.1, 10.4]]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServer]:
     """A server at its first start, whose API key the clients find by themselves."""
-    with temporary_server(tmp_path_factory.mktemp("live")) as started, pytest.MonkeyPatch.context() as patch:
+    folder = tmp_path_factory.mktemp("live")
+    with (
+        temporary_server(folder, STMS_SPARE_SOLVER="false", STMS_SOLVER_NICENESS="0") as started,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setenv("STMS_DATA_DIR", str(started.data_dir))
         yield started
 

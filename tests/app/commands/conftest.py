@@ -30,5 +30,6 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServer]:
     """A real `stms serve`, shared by the tests that only add to it."""
-    with temporary_server(tmp_path_factory.mktemp("live"), "--no-keys") as server:
+    quick = {"STMS_SPARE_SOLVER": "false", "STMS_SOLVER_NICENESS": "0"}
+    with temporary_server(tmp_path_factory.mktemp("live"), "--no-keys", **quick) as server:
         yield server

@@ -8,8 +8,6 @@ import re
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 @pytest.fixture(scope="module")
 def trained(live, csv_file):
@@ -212,7 +210,7 @@ def test_what_the_server_refuses_is_told_and_ends_with_1(ask, trained, arguments
 
 def test_a_job_can_be_started_without_waiting_and_cancelled(ask, trained, csv_file):
     dataset = json.loads(ask("datasets", "list", "--json").stdout)[0]["id"]
-    started = ask("train", dataset, "--model", "other", "--no-wait", "--set", "seed=5")
+    started = ask("train", dataset, "--model", "other", "--no-wait", "--set", "automatic=false")
     assert started.exit_code == 0
     found = re.search(r"Job (\S+) is accepted; follow it with `stms jobs wait", started.stdout)
     assert found
@@ -240,11 +238,13 @@ def test_training_can_be_asked_for_as_json(ask, trained):
     assert (job["state"], job["hyperparameters"]["automatic"]) == ("succeeded", True)
     assert "leave-one-out" in job["provenance"]["features"]["reason"]
     assert "leave-one-out" in result.stderr
-    accepted = ask("train", dataset, "--model", "third", "--json", "--no-wait", "--set", "publish=false")
+    quick = ["--set", "publish=false", "--set", "automatic=false"]
+    accepted = ask("train", dataset, "--model", "third", "--json", "--no-wait", *quick)
     assert json.loads(accepted.stdout)["state"] in {"queued", "running"}
     assert ask("jobs", "wait", json.loads(accepted.stdout)["id"]).exit_code == 0
 
 
+@pytest.mark.long
 def test_a_class_between_two_others_is_learnt_with_several_rejections(ask, tmp_path):
     """A linear gSVM never says yes to the blob in the middle; a polytope of two pieces finds it."""
     rng = np.random.default_rng(0)

@@ -7,8 +7,6 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 @pytest.fixture(scope="module")
 def tuned(live, csv_file):
@@ -45,6 +43,7 @@ def ask(run, live):
     return lambda *arguments: run(*arguments, STMS_URL=live.address)
 
 
+@pytest.mark.long
 def test_the_table_of_students_has_what_was_chosen(ask, tuned):
     shown = ask("jobs", "students", tuned).stdout
     assert re.search(r"chosen +score % +Brier", shown)
@@ -52,6 +51,7 @@ def test_the_table_of_students_has_what_was_chosen(ask, tuned):
     assert re.search(r"compact +succeeded.* n_landmarks 12, relative_cost [\d.]+ +100\.00 +\d", shown)
 
 
+@pytest.mark.long
 def test_a_trace_is_a_table_with_the_best_points_first(ask, tuned):
     shown = ask("jobs", "trace", tuned, "b", "--method", "gsvm", "--limit", "5")
     assert shown.exit_code == 0, shown.output
@@ -65,17 +65,20 @@ def test_a_trace_is_a_table_with_the_best_points_first(ask, tuned):
     assert ranks == sorted(ranks, reverse=True)
 
 
+@pytest.mark.long
 def test_a_trace_of_sizes_is_shown_likewise(ask, tuned):
     shown = ask("jobs", "trace", tuned, "b").stdout
     assert re.search(r"method +compact", shown)
     assert re.search(r"n_landmarks +F % *\n12 +100\.00", shown)
 
 
+@pytest.mark.long
 def test_a_trace_as_json_is_the_servers(ask, tuned):
     trace = json.loads(ask("jobs", "trace", tuned, "b", "--method", "gsvm", "--json").stdout)
     assert (trace["label"], trace["method"], len(trace["points"])) == ("b", "gsvm", 12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -96,3 +99,28 @@ def test_a_job_without_a_search_has_no_column_for_it(run, written):
     shown = run("jobs", "students", "job_1", STMS_URL=written.address).stdout
     assert "chosen" not in shown
     assert "Brier" not in shown
+
+
+CHOSEN = {"C": 10.0, "margin": 0.5, "floor": 0.3, "score": 0.9, "points": 3}
+POINTS = [
+    {"C": C, "margin": 0.5, "floor": 0.3, "folds": folds, "score": score, "standard_error": 0.01}
+    for C, folds, score in ((1.0, 2, 0.95), (10.0, 4, 0.9), (100.0, 4, 0.8))
+]
+
+
+def test_a_search_is_a_table_with_the_points_of_most_folds_first(run, written):
+    row = {"label": "b", "class_index": 1, "method": "gsvm", "state": "succeeded", "metrics": {}}
+    students = "/v1/training-jobs/job_1/students"
+    written.on("GET", students, {"data": [row | {"chosen": CHOSEN}], "has_more": False})
+    trace = {"label": "b", "method": "gsvm", "chosen": CHOSEN, "points": POINTS}
+    written.on("GET", f"{students}/1/gsvm/trace", trace)
+    shown = run("jobs", "trace", "job_1", "b", "--limit", "2", STMS_URL=written.address).stdout
+    assert "1 more points; --limit 0 shows all." in shown
+    assert re.search(r"class +b *\nmethod +gsvm *\nC +10", shown)
+    rows = [line.split() for line in shown.splitlines() if re.match(r"[\d.]+ +0\.5 ", line)]
+    assert [row[0] for row in rows] == ["10", "100"]
+    assert re.search(r"chosen +score %", run("jobs", "students", "job_1", STMS_URL=written.address).stdout)
+    as_json = run("jobs", "trace", "job_1", "b", "--json", STMS_URL=written.address).stdout
+    assert json.loads(as_json) == trace
+    refused = run("jobs", "trace", "job_1", "z", STMS_URL=written.address)
+    assert "There is no trace for class 'z': job job_1 has no class of that name." in refused.stderr

@@ -18,9 +18,7 @@ import time
 from pathlib import Path
 
 from app.jobs.solver.messages import read_message, write_message
-from app.jobs.solver.transfer import Transfer
 from app.processes.os_process import die_with_parent
-from app.store.blob_cache import BlobCache
 
 PLAN, LOG, PARENT = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 
@@ -76,14 +74,25 @@ def prepare(targets: list[int], settings: dict) -> None:
         "threads": 1,
         "features": {"kind": "linear"},
     }
-    transfers = [Transfer(b"preparation"), Transfer(b"teacher")]
+    transfers = [(None, b"preparation"), (None, b"teacher")]
     if "large_teacher" in wanted:
-        files = BlobCache(
-            Path(settings["cache_dir"]), settings["cache_disk_bytes"], bytes.fromhex(settings["cache_key"])
-        )
-        transfers[1] = Transfer.of(files, b"t" * wanted["large_teacher"])
-    headers = {"transfers": [transfer.header for transfer in transfers]}
-    send("prepared", report | headers, *(transfer.data or b"" for transfer in transfers))
+        transfers[1] = large(b"t" * wanted["large_teacher"], settings)
+    send(
+        "prepared",
+        report | {"transfers": [header for header, _ in transfers]},
+        *(data for _, data in transfers),
+    )
+
+
+def large(content: bytes, settings: dict) -> tuple[dict | None, bytes]:
+    """Header and bytes of content that is transferred as a file."""
+    # These take half a second to import, and no other test needs them.
+    from app.jobs.solver.transfer import Transfer
+    from app.store.blob_cache import BlobCache
+
+    key = bytes.fromhex(settings["cache_key"])
+    transfer = Transfer.of(BlobCache(Path(settings["cache_dir"]), settings["cache_disk_bytes"], key), content)
+    return transfer.header, transfer.data or b""
 
 
 def train(index: int, method: str) -> None:

@@ -70,6 +70,7 @@ def test_large_jobs_of_two_keys_progress_equally(crowd: Service, solver: FakeSol
             crowd.ended(job)
 
 
+@pytest.mark.long
 def test_a_higher_priority_goes_first(crowd: Service, solver: FakeSolver):
     solver.plan(student_seconds=0.03)
     with crowd.worker(solver):
@@ -86,6 +87,7 @@ def test_a_higher_priority_goes_first(crowd: Service, solver: FakeSolver):
         crowd.ended(low)
 
 
+@pytest.mark.long
 def test_the_units_of_a_key_are_limited(crowd: Service, solver: FakeSolver):
     crowd.settings.max_units_per_key = 1
     crowd.settings.worker_concurrency = 3

@@ -21,20 +21,16 @@ from core.training.pipeline import train
 
 
 # The default C is meant for thousands of rows; on the checks' few it makes every fit ten times as long.
-@parametrize_with_checks(
-    [
-        StructuralSVMClassifier(C=100.0),
-        GatedSVMClassifier(C=100.0, teacher_C=100.0),
-        STMSClassifier(C=100.0, teacher_C=100.0),
-    ]
-)
-def test_scikit_learn_accepts_the_estimator(estimator, check):
+@parametrize_with_checks([STMSClassifier(C=100.0, teacher_C=100.0)])
+def test_scikit_learn_accepts_the_estimator_of_teacher_and_students(estimator, check):
     check(estimator)
 
 
 @pytest.mark.long
-@parametrize_with_checks([STMSClassifier()])
-def test_scikit_learn_accepts_the_estimator_of_both_solvers_with_its_defaults(estimator, check):
+@parametrize_with_checks(
+    [StructuralSVMClassifier(C=100.0), GatedSVMClassifier(C=100.0, teacher_C=100.0), STMSClassifier()]
+)
+def test_scikit_learn_accepts_the_other_estimators_and_the_defaults(estimator, check):
     check(estimator)
 
 

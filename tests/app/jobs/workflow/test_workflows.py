@@ -164,7 +164,7 @@ def test_a_job_fails_whose_preparation_kills_the_solver_twice(service, solver):
     assert "SIGSEGV" in job.error_message
 
 
-@pytest.mark.parametrize("chunk_size", [64, 2])
+@pytest.mark.parametrize("chunk_size", [64, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("stage", ["prepare", "students"])
 def test_a_cancel_ends_the_solver_in_the_middle_of_its_work(service, solver, stage, chunk_size):
     service.settings.classes_per_chunk = chunk_size
