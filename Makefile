@@ -7,7 +7,7 @@ STMS   := $(BIN)/stms
 .DEFAULT_GOAL := help
 # Some machines forbid it: every process of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-defaults bench-serve bench-cluster bench-letter chaos hostile safety digests sbom
+.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-defaults bench-false-positives bench-serve bench-cluster bench-letter chaos hostile safety digests sbom
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -80,6 +80,9 @@ bench-rejections: $(VENV)/.dev ## students with 1 to 8 rejections: F beside the 
 
 bench-defaults: $(VENV)/.dev ## jobs with default hyper-parameters against scikit-learn on thirds of training parts
 	$(BIN)/python -m benchmarks.defaults
+
+bench-false-positives: $(VENV)/.dev ## promised against actual false-positive rates on thirds of training parts
+	$(BIN)/python -m benchmarks.false_positives
 
 bench-train: $(VENV)/.dev ## training against LIBLINEAR, LinearSVC and CVXPY; time in n; peak memory
 	$(BIN)/python -m benchmarks.training

@@ -111,7 +111,7 @@ class JobView(View):
     error: ErrorView | None
     version: int | None = Field(description="The version that the job published.")
     warnings: list[Json] = Field(
-        description="Students that do not pass the guard: code, label, class_index, message; at most 20."
+        description="Warnings of students: code, label, class_index, message; at most 20."
     )
     provenance: Json
     priority: Priority
@@ -150,7 +150,8 @@ class StudentView(View):
 
     metrics: on the test part; for calibrated students also ``brier``, ``base_brier`` (of predicting the class
     frequency for every row), ``calibration_error`` and the bins of ``reliability``. ``guard``: F of student
-    and teacher on held-out rows, with ``warning`` and ``message`` if the student is clearly worse.
+    and teacher on held-out rows, with ``warning`` and ``message`` if the student is clearly worse;
+    ``false_positives``: budget and expected rate, likewise.
     chosen: the selected hyper-parameters with their cross-validated ``score`` and ``standard_error``; for
     compact students ``n_landmarks`` and ``relative_cost``; null without a search.
     """

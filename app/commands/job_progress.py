@@ -134,7 +134,7 @@ def _chosen_features(features: Json) -> str:
 def report_end(job: Json, *, quiet: bool = False) -> None:
     """Print how the job ended, unless ``quiet``. Raises CommandFailed if it did not succeed.
 
-    Warnings of students that do not pass the guard go to standard error, ``quiet`` or not.
+    Warnings of students go to standard error, ``quiet`` or not.
     """
     state = job["state"]
     for warning in job.get("warnings") or ():

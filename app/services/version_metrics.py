@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from math import fsum
 from typing import Final
 
@@ -19,8 +20,8 @@ class StudentTotals:
     """Counts and mean scores of the students of a job, added page by page in the order of their classes.
 
     failed: number of failed students. first_failure: the first one. is_served: whether a student of the
-    method that answers queries succeeded. warned: number of students that the guard warns of. warnings: the
-    first 20 of them, JSON-ready.
+    method that answers queries succeeded. warned: number of students with warnings. warnings: the first 20,
+    JSON-ready.
     """
 
     def __init__(self, served_method: str) -> None:
@@ -49,9 +50,9 @@ class StudentTotals:
         self._calibrations.update(
             row.metrics["calibration"] for row in served if "calibration" in row.metrics
         )
-        warnings = [warning for row in served if (warning := warning_of(row)) is not None]
+        warnings = [found for row in served if (found := warnings_of(row))]
         self.warned += len(warnings)
-        self.warnings += warnings[: MAX_WARNINGS - len(self.warnings)]
+        self.warnings = [*self.warnings, *chain.from_iterable(warnings)][:MAX_WARNINGS]
         for method, group in succeeded.items():
             measured = [row.metrics for row in group if any(name in row.metrics for name in _SCORES)]
             self._classes[method] += len(measured)
@@ -78,17 +79,18 @@ class StudentTotals:
         return {"warnings": self.warnings, "students_warned": self.warned} if self.warned else {}
 
 
-def warning_of(row: StudentRow) -> Json | None:
-    """What the guard found wrong with a student: code, class and a sentence; None if nothing."""
-    guard = row.metrics.get("guard", {})
-    if "warning" not in guard:
-        return None
-    return {
-        "code": guard["warning"],
-        "label": row.label,
-        "class_index": row.class_index,
-        "message": guard["message"],
-    }
+def warnings_of(row: StudentRow) -> list[Json]:
+    """What is wrong with a student, each with code, class and a sentence.
+
+    The guard may have found it worse than its teacher; its false-positive budget may take more rows to keep.
+    """
+    student = {"label": row.label, "class_index": row.class_index}
+    parts = [row.metrics.get(name, {}) for name in ("guard", "false_positives")]
+    return [
+        {"code": part["warning"], **student, "message": part["message"]}
+        for part in parts
+        if "warning" in part
+    ]
 
 
 class _Mean:

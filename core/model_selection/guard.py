@@ -1,6 +1,7 @@
 """Whether a student is clearly worse than its teacher on rows that neither was fitted to.
 
-Both are compared as binary classifiers of the student's class, by F, on the same rows. F is N/D with N = 2 TP
+Both are compared as binary classifiers of the student's class, by F, on the same rows; where the student has
+a false-positive budget, the teacher has it, too. F is N/D with N = 2 TP
 and D = 2 TP + FP + FN, sums over the rows, so to first order the rows contribute (N_i − F D_i)/D to it. The
 standard error of the difference of two F comes from the differences of these contributions (delta method): it
 is paired, so that rows on which both answer alike add little to it.
@@ -15,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from core.model_selection.folds import Folds
+from core.model_selection.threshold import choose_threshold
 from core.students.base import StudentSpec
 from core.students.gated import GatedSpec
 from core.students.polytope import MAX_PIECES, PIECES, Polytope
@@ -90,17 +92,27 @@ def compare(truth: BoolArray, teacher: BoolArray, student: BoolArray) -> Verdict
     return Verdict(len(truth), positives, teacher_f1, student_f1, error, int(student.sum()))
 
 
-def judge(folds: Folds, target: int, scores: FloatArray, threshold: float) -> Verdict | None:
+def judge(
+    folds: Folds, target: int, scores: FloatArray, threshold: float, budget: float | None = None
+) -> Verdict | None:
     """The student of class code ``target`` with these held-out scores, (n,), beside its folds' teachers.
 
-    scores: NaN for rows that no fold holds out. None if no held-out row is of the class.
+    scores: NaN for rows that no fold holds out. budget: the false-positive rate that the student's threshold
+    keeps, if it was chosen for one: the teacher answers yes where its margin over the best rival reaches the
+    threshold of the same budget, and otherwise where its class has the largest score.
+    None if no held-out row is of the class.
     """
+    rows = ~np.isnan(scores)
+    truth = folds.labels == target
     accepted_by_teacher = np.zeros(len(scores), dtype=np.bool_)
+    margin = np.zeros(len(scores))
     for number, ranks in enumerate(folds.ranks):
         held_out = folds.fold_of == number
         accepted_by_teacher[held_out] = ranks.predicted[held_out] == target
-    rows = ~np.isnan(scores)
-    truth = folds.labels == target
+        if budget is not None:
+            margin[held_out] = (folds.class_scores(number, target) - ranks.rival(target))[held_out]
+    if budget is not None and truth[rows].any():
+        accepted_by_teacher = margin >= choose_threshold(truth[rows], margin[rows], "fpr", budget)
     return compare(truth[rows], accepted_by_teacher[rows], scores[rows] >= threshold)
 
 

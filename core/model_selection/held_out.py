@@ -7,6 +7,8 @@ imported head is the exception: its training rows are unknown, and it is the tea
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from core.model_selection.folds import Folds
@@ -16,7 +18,7 @@ from core.model_selection.threshold import choose_threshold
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.base import StudentSpec
-from core.types import FloatArray
+from core.types import BoolArray, FloatArray
 
 
 def held_out_scores(folds: Folds, target: int, spec: StudentSpec, run: Run = Run()) -> FloatArray:
@@ -25,21 +27,67 @@ def held_out_scores(folds: Folds, target: int, spec: StudentSpec, run: Run = Run
     Raises InvalidProblem when the class, or the rest, is in one fold only; Cancelled.
     """
     folds.check_class(target)
-    return scores_where_held_out(folds, target, spec, run)
+    return hold_out(folds, target, spec, run).scores
 
 
-def scores_where_held_out(folds: Folds, target: int, spec: StudentSpec, run: Run = Run()) -> FloatArray:
-    """Score of each row, (n,), by a student and a teacher of the other rows; NaN where no fold holds it out.
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOut:
+    """Rows as students and teachers see them that were fitted to other rows.
+
+    scores: of each row by the student of its fold, (n,); NaN where no fold holds it out. medians: of the
+    scores that this student gives the negatives and the positives it was fitted to, (2, n); None where only
+    the scores are known.
+    """
+
+    scores: FloatArray
+    medians: FloatArray | None = None
+
+    def as_scored_by(self, own: FloatArray, positive: BoolArray) -> FloatArray:
+        """The scores (n,) on the scale of a student that gives the rows it was fitted to the scores ``own``.
+
+        Students of all rows and of two thirds of them have the same loss weight. But where rows are few and
+        columns many, their scores differ in mean and spread, and a threshold for the one is none for the
+        other. Here the medians of negatives and positives of one student are mapped to those of the other.
+        """
+        if self.medians is None:
+            return self.scores
+        low, high = self.medians
+        to_low, to_high = float(np.median(own[~positive])), float(np.median(own[positive]))
+        if to_high <= to_low or (high <= low).any():
+            return self.scores  # a student that does not tell its own rows apart has no scale
+        scaled: FloatArray = to_low + (self.scores - low) * ((to_high - to_low) / (high - low))
+        return scaled
+
+
+def hold_out(folds: Folds, target: int, spec: StudentSpec, run: Run = Run()) -> HeldOut:
+    """Fit a student of class code ``target`` in each fold, and score the fold's held-out rows.
 
     Raises InvalidProblem when a fold's training rows are all of one side, Cancelled.
     """
     scores = np.full(len(folds.labels), np.nan)
+    medians = np.tile([[0.0], [1.0]], len(scores))
     with one_blas_thread():
         for number in range(folds.n_folds):
             run.check_cancel()
             fold = folds.fold(number, target)
-            scores[fold.held_out] = fold.held_out_scores(fold.fit(spec, run.silent()))
-    return scores
+            student = fold.fit(spec, run.silent())
+            scores[fold.held_out] = fold.held_out_scores(student)
+            fitted_to = np.flatnonzero(fold.is_training)
+            own, positive = (
+                student.scores(fold.problem.examples.take(fitted_to)),
+                fold.problem.positive[fitted_to],
+            )
+            medians[:, fold.held_out] = [[np.median(own[~positive])], [np.median(own[positive])]]
+    return HeldOut(scores, medians)
+
+
+def cautious_threshold(held_out: HeldOut, own: FloatArray, positive: BoolArray, budget: float) -> float:
+    """For a false-positive budget: the higher of the thresholds by held-out scores as they are, and scaled.
+
+    own: scores of the training rows by the student that will have the threshold, (n,). positive: their truth.
+    """
+    scaled = held_out.as_scored_by(own, positive)
+    return max(choose_threshold(positive, scores, "fpr", budget) for scores in (held_out.scores, scaled))
 
 
 class HeldOutF1:

@@ -1,9 +1,10 @@
-"""The decision threshold: 0 as in the paper, or chosen on held-out scores."""
+"""The decision threshold: 0 as in the paper, or chosen on held-out scores; and the promise of a budget."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import get_args
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any, Final, Self, get_args
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from core.errors import Fault, InvalidProblem
 from core.model_selection.options import ThresholdRule
 from core.types import BoolArray, FloatArray, IntArray
 
+NOT_PROMISED: Final = "false_positive_budget_not_promised"
+
 
 def choose_threshold(
     truth: BoolArray, scores: FloatArray, rule: ThresholdRule, budget: float | None = None
@@ -19,7 +22,8 @@ def choose_threshold(
     """The threshold t that is best for "yes where score >= t" on the examples given.
 
     rule: ``"zero"`` gives 0. ``"accuracy"`` and ``"f1"`` maximise that measure. ``"fpr"`` finds the most true
-    positives with a false-positive rate of at most ``budget``, in [0, 1).
+    positives with an expected false-positive rate of at most ``budget``, in [0, 1), see ``expected_rate``;
+    where there are too few negatives for that, with no false positive, see ``Promise``.
 
     Candidates lie in the middle between two neighbouring scores. Of equally good ones the one in the widest
     gap is chosen, then the highest, because new examples are least likely to cross it. A threshold that
@@ -77,7 +81,7 @@ class _Cuts:
         if rule == "f1":
             return 2.0 * tp / (tp + fp + positives)
         # Of the cuts with the most true positives the first has the fewest false ones.
-        allowed = fp / negatives <= (0.0 if budget is None else budget)
+        allowed = (fp == 0) | (expected_rate(fp, negatives) <= (0.0 if budget is None else budget))
         return np.where(allowed, tp - fp / (negatives + 1.0), -1.0)
 
     def threshold(self, cut: int) -> float:
@@ -91,6 +95,63 @@ class _Cuts:
         middle = below + (above - below) / 2.0
         # Between neighbouring floats the middle rounds to one of them, and must not round to the lower.
         return middle if middle > below else above
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What held-out negatives say about the false-positive rate of a threshold.
+
+    budget: the rate that was asked for, in [0, 1). negatives: held-out examples of other classes. accepted:
+    those of them that reach the threshold.
+    """
+
+    budget: float
+    negatives: int
+    accepted: int
+
+    @classmethod
+    def of(cls, truth: BoolArray, scores: FloatArray, threshold: float, budget: float) -> Self:
+        """The promise of a threshold by held-out scores (n,) and their truth (n,)."""
+        negatives = scores[~truth]
+        return cls(budget, len(negatives), int((negatives >= threshold).sum()))
+
+    @property
+    def expected(self) -> float:
+        """The rate to be expected on further examples is at most this, see ``expected_rate``."""
+        return float(expected_rate(self.accepted, self.negatives))
+
+    @property
+    def warning(self) -> str | None:
+        """The code of what is wrong with the promise, or None: with few negatives it cannot be given."""
+        return NOT_PROMISED if self.expected > self.budget else None
+
+    @property
+    def message(self) -> str:
+        """One sentence with the figures."""
+        enough = "no number would do" if self.budget == 0.0 else f"it takes {ceil(1.0 / self.budget) - 1}"
+        return (
+            f"A false-positive rate of {100 * self.budget:g} % cannot be promised with {self.negatives}"
+            f" training rows of other classes ({enough}): the threshold rejects all of them, and up to"
+            f" {100 * self.expected:.2g} % of further rows may be accepted."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready; ``warning`` and ``message`` only where the promise cannot be given."""
+        values = asdict(self) | {"expected": self.expected}
+        return values | ({} if self.warning is None else {"warning": self.warning, "message": self.message})
+
+
+def expected_rate(accepted: Any, negatives: int) -> Any:
+    """(a + 1)/(n + 1): at most so many false positives are expected if a of n negatives reach the threshold.
+
+    A further negative that is accepted scores higher than the (a + 1)-th of the n. If it is exchangeable with
+    them, each of the n + 1 ranks is equally likely for it, so that this has probability (a + 1)/(n + 1) at
+    most, for every distribution of the scores (Vovk et al., Algorithmic Learning in a Random World, 2005).
+    a/n would be too low: it is the rate on the very examples that the threshold was chosen on.
+
+    accepted: a number or an array.
+    """
+    return (accepted + 1) / (negatives + 1)
 
 
 def _check_scores(truth: BoolArray, scores: FloatArray) -> None:

@@ -55,7 +55,13 @@ class TrainingConfig:
         ThresholdRule, Doc("0 as in the paper, or chosen on held-out folds for this metric.")
     ] = "zero"
     budget: Annotated[
-        float, Ge(0), Lt(1), Doc("The largest false-positive rate, for the rule fpr; ignored by the others.")
+        float,
+        Ge(0),
+        Lt(1),
+        Doc(
+            "The largest false-positive rate to be expected on further rows, for the rule fpr; ignored by the"
+            " others. A rate of 1/n takes n − 1 training rows of other classes: with fewer, the job warns."
+        ),
     ] = 0.01
     calibration: Annotated[
         CalibrationRule,

@@ -11,10 +11,11 @@ import numpy as np
 
 from core.model_selection.folds import Folds
 from core.model_selection.guard import Verdict, alternatives, judge
-from core.model_selection.held_out import HeldOutF1, held_out_scores, scores_where_held_out
+from core.model_selection.held_out import HeldOut, HeldOutF1, cautious_threshold, hold_out
 from core.model_selection.results import SearchReport
 from core.model_selection.search import tune_student
 from core.model_selection.setting_search import Setting
+from core.model_selection.threshold import Promise
 from core.packed import PackedStudent
 from core.packed.calibration import Calibration
 from core.run import Run
@@ -23,7 +24,6 @@ from core.solvers.threads import one_blas_thread
 from core.students.base import Report, Selection, Student, StudentSpec
 from core.training.config import TrainingConfig
 from core.training.preparation import Preparation
-from core.types import FloatArray
 
 _FOLD_SCORE_BYTES = 512 * 1024**2
 
@@ -36,6 +36,7 @@ class TrainedStudent:
     ``"gsvm"``. spec: its hyper-parameters; those of another kind, if the guard replaced it. seconds: wall
     time, search, threshold, calibration and guard included. search: how hyper-parameters were chosen; None
     where they were given. verdict: the student beside its teacher on held-out rows; None without a guard.
+    promise: of the false-positive rate; None for a threshold without a budget.
     """
 
     target: int
@@ -47,6 +48,7 @@ class TrainedStudent:
     seconds: float
     search: Report | None = None
     verdict: Verdict | None = None
+    promise: Promise | None = None
 
     @property
     def summary(self) -> Summary:
@@ -75,6 +77,7 @@ class TrainedStudent:
             "digest": self.packed.digest,
             "chosen": self.chosen,
             "guard": None if self.verdict is None else self.verdict.as_dict(),
+            "false_positives": None if self.promise is None else self.promise.as_dict(),
             "training_seconds": self.seconds,
             **self.summary.as_dict(),
         }
@@ -120,20 +123,30 @@ def train_student(
             folds = preparation.folds([target], run)
         selection = None if folds is None else _selection(config, folds, target, spec, run)
         chosen = spec if selection is None else selection.spec
-        held_out = None if selection is None else selection.held_out_scores
-        if held_out is None and config.wants_held_out and folds is not None:
-            held_out = held_out_scores(folds, target, spec, run)
-        verdict = None
+        has_budget = config.threshold == "fpr"
+        held_out, verdict, promise = None, None, None
+        if selection is not None and not has_budget:
+            held_out = HeldOut(selection.held_out_scores)
+        elif folds is not None and config.wants_held_out:
+            folds.check_class(target)
+            held_out = hold_out(folds, target, chosen, run)
         if folds is not None and config.is_guarded(spec) and folds.is_learnable(target):
-            chosen, guard_scores, verdict = _guarded(config, folds, target, chosen, held_out, run)
-            held_out = None if held_out is None else guard_scores
+            chosen, seen_by_guard, verdict = _guarded(config, folds, target, chosen, held_out, run)
+            held_out = None if held_out is None else seen_by_guard
         fitted = chosen.fit(problem, run.stage("student"))
-        threshold, calibration = config.settle(problem.positive, held_out)
+        threshold, calibration = config.settle(
+            problem.positive, None if held_out is None else held_out.scores
+        )
+        if held_out is not None and has_budget:
+            own = fitted.scores(problem.examples)
+            threshold = cautious_threshold(held_out, own, problem.positive, config.budget)
+            promise = Promise.of(problem.positive, held_out.scores, threshold, config.budget)
         n_folds = 0 if held_out is None else len(preparation.fold_teachers)
         report = _shared_report(preparation, spec) if selection is None else selection.report
         packed = _pack(preparation, target, chosen, fitted, threshold, calibration, n_folds, report)
     seconds = time.perf_counter() - started
-    return TrainedStudent(target, packed.label, spec.name, packed, fitted, chosen, seconds, report, verdict)
+    label, method = packed.label, spec.name
+    return TrainedStudent(target, label, method, packed, fitted, chosen, seconds, report, verdict, promise)
 
 
 def _guarded(
@@ -141,27 +154,28 @@ def _guarded(
     folds: Folds,
     target: int,
     spec: StudentSpec,
-    held_out: FloatArray | None,
+    held_out: HeldOut | None,
     run: Run,
-) -> tuple[StudentSpec, FloatArray, Verdict | None]:
-    """``spec``, or what takes its place if it is clearly worse than its teacher; with held-out scores (n,).
+) -> tuple[StudentSpec, HeldOut, Verdict | None]:
+    """``spec``, or what takes its place if it is clearly worse than its teacher; with its held-out rows.
 
-    held_out: the scores of ``spec``, if there are some already. Of several alternatives the first that is not
-    worse than the teacher is taken; if all are worse, the one with the largest F.
+    held_out: the rows as ``spec`` sees them, if that is known already. Of several alternatives the first that
+    is not worse than the teacher is taken; if all are worse, the one with the largest F.
     """
 
-    def judged(one: StudentSpec, scores: FloatArray) -> tuple[StudentSpec, FloatArray, Verdict | None]:
-        threshold = 0.0
+    def judged(one: StudentSpec, known: HeldOut | None = None) -> tuple[StudentSpec, HeldOut, Verdict | None]:
+        rows, threshold = hold_out(folds, target, one, run) if known is None else known, 0.0
         if config.threshold != "zero":
-            threshold, _ = config.settle(folds.labels == target, scores)
-        return one, scores, judge(folds, target, scores, threshold)
+            threshold, _ = config.settle(folds.labels == target, rows.scores)
+        budget = config.budget if config.threshold == "fpr" else None
+        return one, rows, judge(folds, target, rows.scores, threshold, budget)
 
-    first = judged(spec, scores_where_held_out(folds, target, spec, run) if held_out is None else held_out)
+    first = judged(spec, held_out)
     best, verdict = first, first[2]
     if verdict is None or verdict.warning is None or config.guard != "repair":
         return best
     for other in alternatives(spec, len(np.unique(folds.labels)) - 1):
-        tried = judged(other, scores_where_held_out(folds, target, other, run))
+        tried = judged(other)
         found, so_far = tried[2], best[2]
         if found is None or so_far is None or found.student_f1 <= so_far.student_f1:
             continue

@@ -237,12 +237,13 @@ class TrainingSession:
     def _artifact(self, trained: TrainedStudent, row: Json) -> StudentArtifact:
         packed = trained.packed
         calibration = {} if packed.calibration is None else {"calibration": packed.calibration.kind}
-        guard = {} if trained.verdict is None else {"guard": trained.verdict.as_dict()}
+        checked = {} if trained.verdict is None else {"guard": trained.verdict.as_dict()}
+        checked |= {} if trained.promise is None else {"false_positives": trained.promise.as_dict()}
         measured = {} if self.evaluator is None else _metrics(measure(self.evaluator, trained))
         row |= {
             "seconds": trained.seconds,
             "threshold": packed.threshold,
-            "metrics": calibration | guard | measured,
+            "metrics": calibration | checked | measured,
         }
         trace = trained.trace
         compressed = None if trace is None else zlib.compress(msgspec.json.encode(trace))

@@ -92,8 +92,7 @@ def finish_job(
 ) -> Json:
     """Publish a version if the job asks for one and a student succeeded, and set the job's final state.
 
-    Students that the guard warns of are published with their warnings; `guard.on_failure` says whether the
-    job has then succeeded.
+    Students are published with their warnings; `guard.on_failure` says whether the job has then succeeded.
     labels: the packed labels of the classes, of a version that does not list them.
     """
     job = uow.jobs.lock(job_id)
@@ -136,7 +135,7 @@ def _error(plan: JobPlan, totals: StudentTotals) -> dict[str, str] | None:
         return {"code": "students_failed", "message": message}
     if totals.warned and plan.spec.guard.on_failure == "partial":
         one = totals.warnings[0]
-        warned = f"{totals.warned} of {len(plan.targets)} students did not pass the guard."
+        warned = f"{totals.warned} of {len(plan.targets)} students have warnings."
         message = f"{warned} The first, class {one['label']!r}: {one['message']}"
         return {"code": "students_not_good_enough", "message": message}
     return None

@@ -23,7 +23,7 @@ from app.jobs.errors import JobStopped
 from app.jobs.solver.messages import PreparationResult, StudentKey, StudentResult
 from app.jobs.workflow.work_units import Capacity, is_one_chunk, priority_level, queue_priority
 from app.services.training import queue_again
-from app.services.version_metrics import warning_of
+from app.services.version_metrics import warnings_of
 from app.store.unit_of_work import UnitOfWork
 
 _MAX_RESTARTS: Final = 3
@@ -274,7 +274,4 @@ def _student_events(result: StudentResult, row: StudentRow) -> list[tuple[str, J
     guard = row.metrics.get("guard", {})
     if "replaced" in guard:
         events.append(("student_replaced", student | guard))
-    warning = warning_of(row)
-    if warning is not None:
-        events.append(("student_warning", student | warning))
-    return events
+    return events + [("student_warning", student | warning) for warning in warnings_of(row)]

@@ -57,3 +57,13 @@ def test_only_the_first_warnings_are_listed_and_all_are_counted():
     assert totals.warned == 60
     assert [one["class_index"] for one in totals.warnings] == list(range(20))
     assert totals.metrics()["students_warned"] == 60
+
+
+def test_a_student_may_have_two_warnings_and_counts_once():
+    guard = {"warning": "student_worse_than_teacher", "message": "It has F 0.0 %."}
+    budget = {"warning": "false_positive_budget_not_promised", "message": "It takes 999 rows."}
+    totals = StudentTotals("gsvm")
+    totals.add([row(0, guard=guard, false_positives=budget), row(1, false_positives={"budget": 0.01})])
+    assert totals.warned == 1
+    assert [one["code"] for one in totals.warnings] == [guard["warning"], budget["warning"]]
+    assert totals.warnings[1]["message"] == "It takes 999 rows."

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.metrics import accuracy_score, f1_score
 
 from core.errors import InvalidProblem
-from core.model_selection.threshold import choose_threshold
+from core.model_selection.threshold import NOT_PROMISED, Promise, choose_threshold
 
 
 def all_thresholds(scores):
     """One threshold for every way to cut: between neighbours, below all and above all."""
     levels = np.unique(scores)
     return [levels[0] - 1.0, *((levels[:-1] + levels[1:]) / 2), levels[-1] + 1.0]
-
-
-def false_positive_rate(truth, decision) -> float:
-    return float((decision & ~truth).sum() / (~truth).sum())
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -39,11 +36,10 @@ def test_the_budget_is_kept_and_no_cut_within_it_finds_more(budget: float, seed:
     truth[:2] = True, False
     scores = np.round(rng.normal(size=60) + truth, 1)
     decision = scores >= choose_threshold(truth, scores, "fpr", budget)
-    allowed = [
-        scores >= t for t in all_thresholds(scores) if false_positive_rate(truth, scores >= t) <= budget
-    ]
+    accepted = max(0, int(budget * ((~truth).sum() + 1)) - 1)
+    allowed = [scores >= t for t in all_thresholds(scores) if (scores[~truth] >= t).sum() <= accepted]
     most = max((other & truth).sum() for other in allowed)
-    assert false_positive_rate(truth, decision) <= budget
+    assert (decision & ~truth).sum() <= accepted
     assert (decision & truth).sum() == most
     assert (decision & ~truth).sum() == min((o & ~truth).sum() for o in allowed if (o & truth).sum() == most)
 
@@ -100,3 +96,50 @@ def test_what_cannot_be_cut_is_refused(truth, scores, rule, budget, code: str):
     with pytest.raises(InvalidProblem) as caught:
         choose_threshold(np.array(truth), np.array(scores), rule, budget)
     assert caught.value.faults[0].code == code
+
+
+def test_a_budget_holds_on_further_rows_and_not_only_on_those_it_was_chosen_on():
+    """Accepting 2 % of 200 negatives themselves, so 4, would let 2.5 % of further ones through."""
+    rng = np.random.default_rng(0)
+    truth = np.arange(2200) >= 200
+    rates = []
+    for _ in range(400):
+        threshold = choose_threshold(truth, rng.normal(size=2200) + truth, "fpr", 0.02)
+        rates.append(norm.sf(threshold))
+    error = np.std(rates) / 20.0
+    assert 0.019 < np.mean(rates) < 0.02 + 3.0 * error
+    assert 0.02 + 3.0 * error < 0.0225
+
+
+@pytest.mark.parametrize(
+    ("negatives", "budget", "accepted"),
+    [
+        (98, 0.01, 0),
+        (99, 0.01, 0),
+        (198, 0.01, 0),
+        (199, 0.01, 1),
+        (99, 0.29, 28),
+        (999, 0.001, 0),
+        (50, 0.0, 0),
+    ],
+)
+def test_as_many_negatives_are_accepted_as_the_budget_allows(negatives: int, budget: float, accepted: int):
+    truth = np.arange(2 * negatives) % 2 == 0
+    scores = np.arange(2 * negatives, 0, -1) / 1.0
+    threshold = choose_threshold(truth, scores, "fpr", budget)
+    assert (scores[~truth] >= threshold).sum() == accepted
+    promise = Promise.of(truth, scores, threshold, budget)
+    assert (promise.negatives, promise.accepted) == (negatives, accepted)
+    assert promise.expected == (accepted + 1) / (negatives + 1)
+
+
+def test_a_promise_that_takes_more_rows_is_a_warning_with_the_number_of_them():
+    kept, broken, never = Promise(0.001, 999, 0), Promise(0.001, 300, 0), Promise(0.0, 300, 0)
+    assert kept.warning is None
+    assert kept.as_dict() == {"budget": 0.001, "negatives": 999, "accepted": 0, "expected": 0.001}
+    assert broken.as_dict()["warning"] == NOT_PROMISED
+    assert broken.message == (
+        "A false-positive rate of 0.1 % cannot be promised with 300 training rows of other classes (it takes"
+        " 999): the threshold rejects all of them, and up to 0.33 % of further rows may be accepted."
+    )
+    assert "(no number would do)" in never.as_dict()["message"]

@@ -10,7 +10,9 @@ import pytest
 from core.data.dataset import LabelledData
 from core.errors import Cancelled
 from core.features.spec import FeatureSpec
-from core.model_selection.guard import NEVER, WORSE, alternatives, compare
+from core.model_selection.guard import NEVER, WORSE, alternatives, compare, judge
+from core.model_selection.held_out import held_out_scores
+from core.model_selection.threshold import NOT_PROMISED
 from core.run import Run
 from core.students.gated import GSVM, SVM
 from core.students.polytope import Polytope
@@ -144,3 +146,29 @@ def test_a_cancel_stops_the_guard(rows):
     preparation = prepare(rows, REPAIR)
     with pytest.raises(Cancelled):
         train_student(preparation, 1, run=Run(should_cancel=lambda: True))
+
+
+def test_a_budget_is_given_to_the_teacher_too():
+    """A student with a small budget, which costs F, is not worse than a teacher that has none."""
+    data = blobs(600, 0)
+    config = replace(CHECK, threshold="fpr", budget=0.005, students=(Polytope(pieces=2),))
+    preparation = prepare(data, config)
+    trained = train_student(preparation, 1)
+    verdict, folds = trained.verdict, preparation.folds()
+    scores = held_out_scores(folds, 1, trained.spec)
+    unequal = judge(folds, 1, scores, trained.packed.threshold)
+    assert verdict.warning is None
+    assert unequal.warning == WORSE
+    assert verdict.student_f1 == unequal.student_f1
+    assert verdict.teacher_f1 < unequal.teacher_f1 - 0.1
+
+
+def test_too_few_rows_for_a_budget_are_told_with_the_student(rows):
+    few, enough = (
+        train_student(prepare(rows, TrainingConfig(threshold="fpr", budget=budget)), 0)
+        for budget in (0.001, 0.01)
+    )
+    assert (few.promise.warning, few.promise.accepted, few.promise.negatives) == (NOT_PROMISED, 0, 200)
+    assert few.as_dict()["false_positives"]["message"].startswith("A false-positive rate of 0.1 % cannot")
+    assert (enough.promise.warning, enough.promise.expected) == (None, 2 / 201)
+    assert train_student(prepare(rows, TrainingConfig(threshold="f1")), 0).promise is None
