@@ -1,4 +1,15 @@
-"""Compiled kernels of dual block descent: sweeps, duality terms, and combining the workers' steps."""
+"""Compiled kernels of dual block descent: the block sub-problem, sweeps, duality terms, combined steps.
+
+The block sub-problem of multi-class duals is solved exactly by sorting (projection on the simplex):
+
+    min_x  Σ_k (A/2) x_k² + B_k x_k    subject to  Σ_k x_k = Σ_k c_k − v,  x_k ≤ c_k
+
+With D_k = B_k + A c_k and y = c − x ≥ 0 it is the projection of D/A on the simplex Σ_k y_k = v, so
+
+    x_k = c_k − [D_k − β]_+ / A,   Σ_k [D_k − β]_+ = A v,
+
+and β follows from the D_k in descending order in O(K log K).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +17,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.solvers.jit import Rows, compiled, loaded_axpy, loaded_dot, row_load
-from core.solvers.sorted_block import solve_block
 from core.types import FloatArray
+
+
+@compiled
+def simplex_threshold(values: FloatArray, count: int, volume: float) -> float:
+    """β with Σ_{k<count} [values_k − β]_+ = volume, for volume >= 0 and count >= 1.
+
+    Sorts ``values[:count]`` in place.
+    """
+    ordered = values[:count]
+    ordered.sort()
+    total: float = ordered[count - 1]
+    for taken in range(1, count):
+        following: float = ordered[count - 1 - taken]
+        if total - taken * following >= volume:
+            return (total - volume) / taken
+        total += following
+    return (total - volume) / count
+
+
+@compiled
+def solve_block(
+    curvature: float,
+    linear: FloatArray,
+    upper: FloatArray,
+    volume: float,
+    count: int,
+    scratch: FloatArray,
+    x: FloatArray,
+) -> None:
+    """Write the minimiser into ``x[:count]``.
+
+    curvature: A > 0. linear: B (count,). upper: c (count,). volume: v = Σ_k (c_k − x_k) >= 0.
+    scratch: (>= count,), overwritten. All float64; arrays may be longer than ``count``.
+    """
+    for k in range(count):
+        scratch[k] = linear[k] + curvature * upper[k]
+    threshold = simplex_threshold(scratch, count, curvature * volume)
+    for k in range(count):
+        x[k] = min(upper[k], (threshold - linear[k]) / curvature)
 
 
 @compiled
@@ -19,8 +68,8 @@ def duality_terms(
     alpha: FloatArray,
     classes: NDArray[np.int32],
     counts: NDArray[np.int32],
-) -> tuple[float, float, float]:
-    """Sum of losses, largest KKT violation and largest |score| of a block of rows; updates its active set.
+) -> tuple[float, float]:
+    """Largest KKT violation and largest |score| of a block of rows; updates its active set.
 
     With g_k = w_k·φ + e_k, an example is optimal if max_k g_k <= min g_j over the classes j with α_j below
     its bound. A class at its bound is active if g_k >= min g_j − slack.
@@ -28,7 +77,6 @@ def duality_terms(
     scores: W φ (b, K), overwritten with g. labels: (b,). alpha: (b, K). classes (b, K) and counts (b,): the
     active set, overwritten.
     """
-    losses = 0.0
     worst = 0.0
     scale = 0.0
     for i in range(scores.shape[0]):
@@ -42,7 +90,6 @@ def duality_terms(
             scale = max(scale, abs(scores[i, k]))
             if alpha[i, k] < upper:
                 low = min(low, scores[i, k])
-        losses += top - scores[i, own]
         worst = max(worst, top - low)
         count = 0
         for k in range(scores.shape[1]):
@@ -51,20 +98,18 @@ def duality_terms(
                 classes[i, count] = k
                 count += 1
         counts[i] = count
-    return losses, worst, scale
+    return worst, scale
 
 
 @compiled
-def hinge_losses(scores: FloatArray, labels: NDArray[np.int64]) -> float:
-    """Σ_i max_k (e_ik + s_ik − s_i,y_i) of a block of scores."""
-    losses = 0.0
+def rivals_ahead(scores: FloatArray, labels: NDArray[np.int64]) -> FloatArray:
+    """r_i = max_{k≠y_i} s_ik − s_i,y_i of a block of scores (b, K), shape (b,); row i loses [1 + r_i]_+."""
+    ahead = np.full(scores.shape[0], -np.inf)
     for i in range(scores.shape[0]):
-        top = scores[i, labels[i]] - 1.0
         for k in range(scores.shape[1]):
             if k != labels[i]:
-                top = max(top, scores[i, k])
-        losses += top + 1.0 - scores[i, labels[i]]
-    return losses
+                ahead[i] = max(ahead[i], scores[i, k] - scores[i, labels[i]])
+    return ahead
 
 
 @compiled
@@ -103,15 +148,17 @@ def sweep(
     slack: float,
     alpha: FloatArray,
     W: FloatArray,
-) -> tuple[int, float]:
+) -> tuple[int, float, float]:
     """Exact block steps for the examples in ``order``, keeping W = W(α).
 
-    Drops classes from the active set by the rule of ``duality_terms``. Returns the number of row products and
-    Σ_i Δα_i,y_i.
+    Drops classes from the active set by the rule of ``duality_terms``. Returns the number of row products,
+    Σ_i Δα_i,y_i, and the duality gap of these examples, each at W before its step: P(W(α)) − D(α) is
+    Σ_i Σ_k (c_ik − α_ik) (max_l g_il − g_ik) with the upper bounds c.
     """
     K = alpha.shape[1]
     row = np.empty(W.shape[1], dtype=W.dtype)
     gained = 0.0
+    gap = 0.0
     g, linear, upper, scratch, x = np.empty(K), np.empty(K), np.empty(K), np.empty(K), np.empty(K)
     work = 0
     for i in order:
@@ -131,6 +178,7 @@ def sweep(
         kept = 0
         for p in range(count):
             k = classes[i, p]
+            gap += (upper[p] - alpha[i, k]) * (top - g[p])
             if alpha[i, k] < upper[p] or g[p] >= low - slack:
                 classes[i, kept] = k
                 linear[kept] = g[p] - norms[i] * alpha[i, k]
@@ -149,4 +197,4 @@ def sweep(
                 work += 1
                 if k == labels[i]:
                     gained += step
-    return work, gained
+    return work, gained, gap

@@ -1,13 +1,15 @@
 """Crammer and Singer's problem, Eq. (1) and (2), by dual block descent.
 
 One block is the K dual variables of one example. Its sub-problem is solved exactly by sorting (Keerthi et al.
-2008). Shrinking leaves out examples and classes at their bounds between two certificates. Three measures make
+2008). Shrinking leaves out examples and classes at their bounds between two certificates. Five measures make
 dense problems fast:
 
 - Sweeps run in float32 until violations approach its resolution, then in float64. α and certificates are
   float64 throughout.
 - Two workers sweep disjoint rows from the same W; an exact line search combines their steps (cf. CoCoA).
   There are always two, so results do not depend on the number of threads.
+- Near the solution, D is maximised after each epoch over the plane of the last two steps (``plane_search``).
+- A primal point is the best multiple of W(α) or of a mean of W.
 - If W has few entries, proximal Newton steps take over where descent converges slowly, as at a large C.
 """
 
@@ -21,10 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.run import Run
-from core.solvers.block_sweeps import duality_terms, hinge_losses, line_search_terms, merge, sweep
+from core.solvers.block_sweeps import duality_terms, line_search_terms, merge, rivals_ahead, sweep
 from core.solvers.iterate import Certificate, iterate
 from core.solvers.jit import Rows, as_rows, is_sparse, row_norms2
-from core.solvers.multiclass_hinge import CrammerSingerProblem
+from core.solvers.multiclass_hinge import CrammerSingerProblem, best_multiple
+from core.solvers.plane_search import PlaneSearch
 from core.solvers.products import entries_per_row, rmatvec_block, row_blocks, rows_of
 from core.solvers.proximal_block_newton import proximal_block_step
 from core.solvers.proximal_point import MAX_NEWTON_STEPS, Width, best_share
@@ -38,6 +41,7 @@ R = TypeVar("R")
 
 _BLOCK_ENTRIES = 2_000_000
 _WORKER_ENTRIES = 700_000
+_SETTLED_ENTRIES = 500_000
 _MIN_WORKER_ROWS = 96
 _MAX_EPOCHS_PER_ROUND = 20
 _FEWEST_EPOCHS_PER_ROUND = 3
@@ -46,6 +50,11 @@ _SLACK_SHARE = 0.02
 _IDLE_ROUNDS = 12
 # A round is slow when it leaves more than this share of the gap.
 _SLOW = 0.5
+# The steps of epochs are combined once the relative gap is this small, so that bounds change little, and a
+# round has left more than this share of the gap: where descent is fast, the mean of W is the better point.
+_CLOSE, _LINGERING = 0.05, 0.4
+# A round ends when the gap of the active rows, measured on the way, is below this share of the tolerance.
+_ENOUGH = 0.6
 # Slow rounds of block descent in succession before a Newton step, which is far more expensive.
 _PATIENCE = 8
 # Limit of K·m, the entries of W: Newton's system has (K m)² entries, and beyond this descent is faster.
@@ -74,7 +83,7 @@ def solve_crammer_singer(
     # With several BLAS threads the order of the sums would vary, and both workers call BLAS concurrently.
     with one_blas_thread(), ThreadPoolExecutor(max_workers=2) as pool:
         return iterate(
-            _BlockDescent(problem, run.seed, initial_dual, pool),
+            _BlockDescent(problem, run.seed, initial_dual, pool, tolerance),
             stage="crammer_singer",
             tolerance=tolerance,
             max_iterations=max_epochs,
@@ -88,22 +97,30 @@ class _BlockDescent:
     classes: (n, K) int32; the first ``counts[i]`` entries of row i are its active classes. active: numbers of
     the examples with two or more. slack: distance from violating its bound beyond which a class is inactive.
     W: W(α) in the precision of the sweeps, first float32. worker_weights: the workers' copies of W.
+    settled: W(α) in float64 at the last certificate.
     mean: average of W over the epochs of a round, weighted by the epoch number. W(α) oscillates around the
-    optimum, so its mean is often the better primal point. value, objective: the best primal point so far.
+    optimum, so its mean is often the better primal point. value, objective: the best primal point so far, a
+    multiple of W(α) or of a mean: where C/n is large, margins short of 1 by little would cost most.
     """
 
     def __init__(
-        self, problem: CrammerSingerProblem, seed: int, initial_dual: FloatArray | None, pool: Executor
+        self,
+        problem: CrammerSingerProblem,
+        seed: int,
+        initial_dual: FloatArray | None,
+        pool: Executor,
+        tolerance: float,
     ) -> None:
         n, K = problem.features.shape[0], problem.n_classes
-        self.problem, self.pool = problem, pool
+        self.problem, self.pool, self.tolerance = problem, pool, tolerance
         self.rng = np.random.default_rng(seed)
         self.rows: Rows = as_rows(problem.features)
         self.labels: NDArray[np.int64] = problem.labels.astype(np.int64, copy=False)
         self.norms = row_norms2(self.rows, n)
         self.dual: FloatArray = problem.feasible_start(initial_dual)
         self._settle_zero_rows()
-        self.value = problem.weights_of(self.dual)
+        self.settled = problem.weights_of(self.dual)
+        self.value = self.settled
         self.objective = np.inf
         self.W: FloatArray = self.value.astype(np.float32)
         self.worker_weights = (self.W.copy(), self.W.copy())
@@ -116,6 +133,7 @@ class _BlockDescent:
         self.best_bound, self.idle = -np.inf, 0
         self.may_newton = not is_sparse(problem.features) and self.W.size <= _MOST_NEWTON_WEIGHTS
         self.newton_next, self.slow, self.width = False, 0, Width()
+        self.combining = False
 
     def _settle_zero_rows(self) -> None:
         """Set α of empty rows: their loss is 1 for every W, so α is b for y_i and −b for another class."""
@@ -128,10 +146,14 @@ class _BlockDescent:
     def advance(self, run: Run) -> Certificate:
         """A round of block descent, or one Newton step after several slow rounds; then the certificate."""
         newton, gap = self.newton_next, self.gap
+        moving = self.active.copy()
+        before = self.dual[moving]
         steps = self._newton(run) if newton else self._descend(run)
         self.iterations += steps
+        self._settle(moving, before, run)
         certificate = self._certify(run)
         slow = self.gap > _SLOW * gap
+        self.combining |= self.gap > _LINGERING * gap and self.gap < _CLOSE * self.objective
         if newton:
             # A smaller σ converges faster, as long as Newton's method solves the proximal problem easily.
             self.width.adapt(struggled=steps >= MAX_NEWTON_STEPS or self.gap > 0.999 * gap)
@@ -149,7 +171,7 @@ class _BlockDescent:
         step = proximal_block_step(
             self.problem,
             self.dual,
-            self.problem.weights_of(self.dual, run),
+            self.settled,
             self.active,
             width=self.width.value,
             accuracy=1e-3 * self.gap,
@@ -160,27 +182,52 @@ class _BlockDescent:
         return max(1, step.newton_steps)
 
     def _descend(self, run: Run) -> int:
-        """3 to 20 epochs over the active set, until their work equals one pass over all rows and classes."""
+        """3 to 20 epochs over the active set.
+
+        They end when their work equals one pass over all rows and classes, or when the gap of the active
+        rows, measured on the way, is well within the tolerance.
+        """
         budget = self.problem.features.shape[0] * self.problem.n_classes
         self.mean[:], weights = 0.0, 0.0
+        plane = self._plane_search()
         for epoch in range(1, _MAX_EPOCHS_PER_ROUND + 1):
-            budget -= self._epoch(run)
+            if plane is not None:
+                plane.start(self.W)
+            work, gap = self._epoch(run)
+            budget -= work
+            if plane is not None and plane.improve(self.W):
+                self.active = plane.order[self.counts[plane.order] > 1]
+                for weights_of_worker in self.worker_weights:
+                    weights_of_worker[:] = self.W
             self.mean += epoch * self.W  # weighted average of the epochs, normalised below
             weights += epoch
-            if (budget <= 0 and epoch >= _FEWEST_EPOCHS_PER_ROUND) or not len(self.active):
+            enough = budget <= 0 or gap <= _ENOUGH * self.tolerance * self.objective
+            if (enough and epoch >= _FEWEST_EPOCHS_PER_ROUND) or not len(self.active):
                 break
         self.mean /= weights
         return epoch
 
-    def _epoch(self, run: Run) -> int:
-        """One pass over the active examples in random order. Returns the number of row products."""
-        work = 0
+    def _plane_search(self) -> PlaneSearch | None:
+        """For the active rows, once epochs alone make slow progress."""
+        if not self.combining:
+            return None
+        bound = self.problem.bound
+        order = self.active.copy()
+        return PlaneSearch(self.rows, self.labels, bound, order, self.dual, self.classes, self.counts)
+
+    def _epoch(self, run: Run) -> tuple[int, float]:
+        """One pass over the active rows in random order: the number of row products, and ``sweep``'s gap."""
+        work, gap = 0, 0.0
         self.rng.shuffle(self.active)
         for first, second in self._partitions():
             run.check_cancel()
-            work += self._sweep_in_parallel(first, second) if len(second) else self._sweep(first, self.W)[0]
+            if len(second):
+                batch_work, batch_gap = self._sweep_in_parallel(first, second)
+            else:
+                batch_work, _, batch_gap = self._sweep(first, self.W)
+            work, gap = work + batch_work, gap + batch_gap
         self.active = self.active[self.counts[self.active] > 1]
-        return work
+        return work, gap
 
     def _partitions(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Rows for each of the two workers, until all active rows are assigned.
@@ -201,7 +248,7 @@ class _BlockDescent:
             for at in range(0, len(active), 2 * size)
         )
 
-    def _sweep(self, order: NDArray[np.int64], W: FloatArray) -> tuple[int, float]:
+    def _sweep(self, order: NDArray[np.int64], W: FloatArray) -> tuple[int, float, float]:
         problem = self.problem
         return sweep(
             self.rows,
@@ -216,39 +263,40 @@ class _BlockDescent:
             W,
         )
 
-    def _sweep_in_parallel(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> int:
+    def _sweep_in_parallel(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[int, float]:
         """Both workers sweep their rows from W; an exact line search then scales the sum of their steps.
 
         Along α + s Δα the dual is D + s (Σ_i Δα_i,y_i − ⟨W, ΔW⟩) − s²/2 ‖ΔW‖². Returns the number of row
-        products.
+        products, and the gap.
         """
         one, two = self.worker_weights
         both = np.concatenate((first, second))
         before = self.dual[both]
         other = self.pool.submit(self._sweep, second, two)
-        work, own = self._sweep(first, one)
-        other_work, other_own = other.result()
+        work, own, gap = self._sweep(first, one)
+        other_work, other_own, other_gap = other.result()
         slope, curvature = line_search_terms(self.W, one, two)
         slope += own + other_own
         share = best_share(slope, curvature)
         merge(self.W, one, two, share)
         if share < 1.0:
             self.dual[both] = before + share * (self.dual[both] - before)
-        return work + other_work
+        return work + other_work, gap + other_gap
 
     def _certify(self, run: Run) -> Certificate:
         """Duality gap at W(α) and at the mean of W, the active set, and the precision of the next round."""
         problem = self.problem
-        # The incrementally updated W has accumulated rounding errors, which the bound must not contain.
-        W = self._weights(run)
-        losses, mean_losses, worst, scale = 0.0, 0.0, 0.0, 1.0
-
+        W = self.settled
+        worst, scale = 0.0, 1.0
+        ahead, mean_ahead = np.empty((2, len(self.labels)))
         both = np.concatenate((W, self.mean)).T
 
-        def terms_of(block: slice) -> tuple[float, float, float, float]:
+        def terms_of(block: slice) -> tuple[float, float]:
             scores = rows_of(problem.features, block) @ both
             labels = self.labels[block]
-            terms = duality_terms(
+            ahead[block] = rivals_ahead(scores[:, : problem.n_classes], labels)
+            mean_ahead[block] = rivals_ahead(scores[:, problem.n_classes :], labels)
+            return duality_terms(
                 scores[:, : problem.n_classes],
                 labels,
                 problem.bound,
@@ -257,42 +305,52 @@ class _BlockDescent:
                 self.classes[block],
                 self.counts[block],
             )
-            return *terms, hinge_losses(scores[:, problem.n_classes :], labels)
 
-        for block_losses, block_worst, block_scale, block_mean in self._map_blocks(terms_of):
+        for block_worst, block_scale in self._map_blocks(terms_of):
             run.check_cancel()
-            losses += block_losses
-            mean_losses += block_mean
             worst, scale = max(worst, block_worst), max(scale, block_scale)
         self.slack = _SLACK_SHARE * worst
         self.active = np.flatnonzero((self.counts > 1) & (self.norms > 0.0))
-        self._consider(W, losses)
-        self._consider(self.mean, mean_losses)
+        self._consider(W, ahead)
+        self._consider(self.mean, mean_ahead)
         bound = problem.dual_objective_at(self.dual, W)  # weak duality: D(α) <= min P
         self.idle = self.idle + 1 if bound - self.best_bound <= 1e-15 * abs(bound) else 0
         self.best_bound = max(self.best_bound, bound)
         self._restart_from(W, single=worst > _SINGLE_RESOLUTION * scale and not self.idle)
         return Certificate(self.objective, bound, stalled=self.idle >= _IDLE_ROUNDS)
 
-    def _weights(self, run: Run) -> FloatArray:
-        """W(α) in float64, summed in the order of the blocks, so that threads do not affect the rounding."""
+    def _settle(self, moving: NDArray[np.int64], before: FloatArray, run: Run) -> None:
+        """W(α) in float64 after a round that has changed the rows ``moving``, whose α was ``before``.
+
+        The sweeps' W has accumulated rounding errors, which no bound may contain. While it is in float32, a
+        correction of the last W(α) is exact enough. Sums are in the order of the blocks, so that threads do
+        not affect the rounding.
+        """
         features = self.problem.features
-        W: FloatArray = np.zeros(self.value.shape)
-        for part in self._map_blocks(lambda block: rmatvec_block(features, self.dual, block)):
+        if self.W.dtype == np.float64 or 2 * len(moving) > len(self.dual):
+            self.settled = np.zeros(self.value.shape)
+            parts = self._map_blocks(lambda block: rmatvec_block(features, self.dual, block))
+        else:
+            step = self.dual[moving] - before
+            size = max(1, int(_SETTLED_ENTRIES / entries_per_row(features)))
+            blocks = (slice(at, at + size) for at in range(0, len(moving), size))
+            parts = (step[block].T @ features[moving[block]].astype(np.float64) for block in blocks)
+        for part in parts:
             run.check_cancel()
-            W += part
-        return W
+            self.settled += part
 
     def _map_blocks(self, function: Callable[[slice], R]) -> Iterator[R]:
         """``function`` of each block of rows, in order, on both threads; on none if there is one block."""
         blocks = list(row_blocks(self.problem.features))
         return map(function, blocks) if len(blocks) == 1 else self.pool.map(function, blocks)
 
-    def _consider(self, W: FloatArray, losses: float) -> None:
-        """Keep the better primal point."""
-        objective = 0.5 * float(np.sum(W * W)) + self.problem.bound * losses
+    def _consider(self, W: FloatArray, ahead: FloatArray) -> None:
+        """Keep the better primal point: the best multiple of W, by how far rivals are ``ahead`` (n,)."""
+        norm2, bound = float(np.vdot(W, W)), self.problem.bound
+        factor = best_multiple(norm2, bound, ahead)
+        objective = 0.5 * factor**2 * norm2 + bound * float(np.maximum(1.0 + factor * ahead, 0.0).sum())
         if objective < self.objective:
-            self.value, self.objective = W.copy(), objective
+            self.value, self.objective = factor * W, objective
 
     def _restart_from(self, W: FloatArray, *, single: bool) -> None:
         """Continue from the recomputed W; in float32 if ``single`` and the last round was in float32, too."""

@@ -97,3 +97,19 @@ class CrammerSingerProblem:
         alpha *= self.bound / np.maximum(-alpha.sum(axis=1, keepdims=True), self.bound)
         np.put_along_axis(alpha, own, np.minimum(-alpha.sum(axis=1, keepdims=True), self.bound), axis=1)
         return alpha
+
+
+def best_multiple(norm2: float, bound: float, ahead: FloatArray) -> float:
+    """The c >= 0 that minimises P(c W) = ½ c² ‖W‖² + b Σ_i [1 + c r_i]_+, exactly.
+
+    norm2: ‖W‖². bound: b. ahead: r (n,), the highest score of a rival less that of the own class. 1 if W = 0.
+    """
+    if norm2 == 0.0:
+        return 1.0
+    behind = np.sort(ahead[ahead < 0.0])  # 1 + c r_i falls to 0 at c = −1/r_i, in ascending order here
+    ends = -1.0 / behind
+    # P' right after each end, where the losses of the rows up to it are 0; P' increases.
+    left = ahead.sum() - np.concatenate(([0.0], np.cumsum(behind)))
+    at = int(np.searchsorted(ends * norm2 + bound * left[1:], 0.0))
+    inside = max(0.0, -bound * float(left[at]) / norm2)
+    return min(inside, float(ends[at])) if at < len(ends) else inside

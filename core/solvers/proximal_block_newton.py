@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from core.run import Run
+from core.solvers.block_sweeps import solve_block
 from core.solvers.jit import compiled
 from core.solvers.multiclass_hinge import CrammerSingerProblem
 from core.solvers.products import entries_per_row
 from core.solvers.proximal_point import MAX_NEWTON_STEPS, best_share, exact_step
-from core.solvers.sorted_block import solve_block
 from core.types import BoolArray, FloatArray, IntArray
 
 _EPSILON = float(np.finfo(np.float64).eps)

@@ -11,6 +11,7 @@ from core.errors import Cancelled, InvalidProblem
 from core.run import Run
 from core.solvers import crammer_singer
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
+from core.solvers.multiclass_hinge import best_multiple
 from core.solvers.solution import Status
 
 PHI = np.eye(3)
@@ -214,3 +215,19 @@ def test_an_ill_formed_problem_is_refused_with_the_field_at_fault(change, field)
     with pytest.raises(InvalidProblem) as error:
         CrammerSingerProblem(**arguments)
     assert error.value.faults[0].field == field
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_multiple_is_the_lowest_of_a_fine_grid(seed):
+    rng = np.random.default_rng(seed)
+    ahead = rng.normal(rng.choice([-2.0, 0.0, 0.3]), 1.0, int(rng.integers(1, 30)))
+    norm2, bound = rng.exponential(3.0), 10.0 ** rng.uniform(-2, 3)
+
+    def objective(c):
+        return 0.5 * c**2 * norm2 + bound * np.maximum(1.0 + np.multiply.outer(c, ahead), 0.0).sum(axis=-1)
+
+    best = best_multiple(norm2, bound, ahead)
+    assert best >= 0.0
+    grid = np.concatenate((np.linspace(0.0, 3.0 * best + 1.0, 4001), best * np.linspace(0.99, 1.01, 4001)))
+    assert objective(best) <= objective(grid).min() + 1e-9 * abs(objective(best))
+    assert best_multiple(0.0, bound, ahead) == 1.0

@@ -14,9 +14,9 @@ from core.solvers import (
     block_sweeps,
     crammer_singer,
     dual_cd,
+    plane_search,
     products,
     proximal_block_newton,
-    sorted_block,
 )
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.solvers.dual_cd import solve_dual_cd
@@ -70,11 +70,14 @@ def test_kernels_run_step_by_step_in_this_process_too(monkeypatch, make_gated, m
         (dual_cd, "sweep"),
         (crammer_singer, "sweep"),
         (crammer_singer, "duality_terms"),
-        (crammer_singer, "hinge_losses"),
+        (crammer_singer, "rivals_ahead"),
         (block_sweeps, "solve_block"),
         (proximal_block_newton, "solve_block"),
         (proximal_block_newton, "_respond"),
-        (sorted_block, "simplex_threshold"),
+        (block_sweeps, "simplex_threshold"),
+        (plane_search, "_difference"),
+        (plane_search, "_project"),
+        (plane_search, "_take"),
         (products, "_dots"),
     ]
     for module, name in kernels:

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from core.solvers.sorted_block import simplex_threshold, solve_block
+from core.solvers.block_sweeps import simplex_threshold, solve_block
 
 
 def solve(curvature, linear, upper, volume):
