@@ -14,7 +14,7 @@ from typing import IO
 
 from app.domain.entities import Worker
 from app.domain.errors import Conflict
-from app.processes.memory_limit import memory_limit
+from app.processes.os_process import memory_limit
 from app.settings import Settings
 from app.store.private_files import make_private
 

@@ -26,7 +26,7 @@ import msgspec
 from app.domain.errors import InvalidRequest, Overloaded, ServiceError, TooLarge, Unavailable
 from app.ingest.reading import DatasetContent, HeadContent, Order, temporary_paths
 from app.processes.file_reader_messages import ANSWER, EXIT_MEMORY, OUTCOME, Answer, Failure, Job
-from app.processes.memory_limit import memory_limit
+from app.processes.os_process import memory_limit
 from app.settings import Settings
 
 logger = logging.getLogger(__name__)

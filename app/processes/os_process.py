@@ -1,4 +1,4 @@
-"""Operating-system attributes of a process: death of the parent, priority, OOM score, load of the machine."""
+"""A process as the operating system sees it: death of the parent, priority, memory, and whether it hangs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import contextlib
 import ctypes
 import os
 import platform
+import resource
 import signal
 import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -23,6 +25,13 @@ _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
 _RESET_ON_FORK: Final = 1
 _SCHED_ATTR: Final = struct.Struct("=IIQiIQQQ")
 """size, policy, flags, niceness, priority, runtime, deadline, period"""
+
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_OWN_CGROUPS: Final = Path("/proc/self/cgroup")
+_BUSY_SHARE: Final = 0.001
+_BUSY_SECONDS: Final = 0.03
+"""Processor time below which a process counts as idle: its own timers use a little, too."""
+_LONGEST_POLL: Final = 1.0
 
 
 def die_with_parent(parent: int) -> None:
@@ -137,3 +146,95 @@ def _poll_parent(parent: int) -> None:
 def _exit_if_orphaned(parent: int) -> None:
     if os.getppid() != parent:
         os._exit(1)
+
+
+def memory_limit(cgroups: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> int:
+    """The smallest memory limit of this process's cgroup and of those above it, in bytes.
+
+    Without a limit, or without cgroups (version 1 or 2), the memory of the machine. cgroups: where they are
+    mounted. own: file that names the process's cgroups.
+    """
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([machine, *_limits(cgroups, own)])
+
+
+def limit_memory(limit: int) -> None:
+    """Limit the memory of this process; an allocation beyond it raises MemoryError.
+
+    Mapped files do not count, because their pages can be dropped. Only Linux has such a limit.
+    """
+    if sys.platform == "linux":
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        wanted = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+
+
+def _limits(cgroups: Path, own: Path) -> Iterator[int]:
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = own.read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if not controllers:
+            root, name = cgroups, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = cgroups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        inside = PurePosixPath(path.lstrip("/"))
+        # Within a container its own cgroup may be mounted as the root, so the path need not exist below it.
+        for folder in (inside, *inside.parents):
+            # Missing files, and "max", which means no limit.
+            with suppress(OSError, ValueError):
+                yield int((root / folder / name).read_text(encoding="ascii"))
+
+
+class StallDetector:
+    """Call `is_stalled` several times a second, and `answered` for every answer of the process.
+
+    limit: seconds without an answer and without processor time; 0 for no limit. Time in which this process
+    itself did not run, such as a freeze of the whole machine, does not count. On systems without /proc no
+    stall is detected.
+    """
+
+    def __init__(self, pid: int, limit: float) -> None:
+        self._pid = pid
+        self._limit = limit
+        self._polled_at = time.monotonic()
+        self._quiet = 0.0
+        self._used: float | None = None
+
+    def answered(self) -> None:
+        """Start again: the process has answered."""
+        self._polled_at = time.monotonic()
+        self._quiet = 0.0
+
+    def is_stalled(self) -> bool:
+        """Whether the process has been silent and idle for longer than the limit."""
+        now = time.monotonic()
+        if self._quiet == 0.0:
+            self._used = cpu_seconds(self._pid)
+        self._quiet += min(now - self._polled_at, _LONGEST_POLL)
+        self._polled_at = now
+        if not self._limit or self._quiet <= self._limit:
+            return False
+        used = cpu_seconds(self._pid)
+        self._quiet = 0.0
+        return used is not None and self._used is not None and used - self._used <= self._allowance
+
+    @property
+    def _allowance(self) -> float:
+        return max(_BUSY_SECONDS, _BUSY_SHARE * self._limit)
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Processor time that all threads of a process have used; None if that is not known."""
+    if sys.platform != "linux":
+        return None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The program's name, in parentheses, may contain spaces.
+    user, system = fields.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -28,9 +28,8 @@ from app.domain.entities import Dataset, Job, JobState, new_id
 from app.domain.training_spec import TrainingSpec
 from app.jobs.engine.config import SCHEMA, serializer
 from app.jobs.engine.step_runner import StepRunner
-from app.jobs.workflow.cancellation import CancellationCheck
 from app.jobs.workflow.finish import finish
-from app.jobs.workflow.job_plans import JobPlans
+from app.jobs.workflow.running_job import CancellationCheck, JobPlans
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.engine import open_database

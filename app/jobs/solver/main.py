@@ -41,8 +41,7 @@ from app.jobs.solver.messages import (
 )
 from app.logs import mask_logs
 from app.plugins import load_plugins
-from app.processes.memory_limit import limit_memory
-from app.processes.os_process import deprioritise, die_with_parent
+from app.processes.os_process import deprioritise, die_with_parent, limit_memory
 
 if TYPE_CHECKING:
     from app.jobs.solver.session import BatchContext, TrainingSession

@@ -34,7 +34,7 @@ from app.jobs.solver.messages import (
     write_message,
 )
 from app.jobs.solver.transfer import Transfer
-from app.processes.stall import StallDetector
+from app.processes.os_process import StallDetector
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,8 @@ from app.jobs.engine.client import RECORDS_LOST, DbosQueue, WorkflowState, why_e
 from app.jobs.engine.step_runner import StepRunner
 from app.jobs.errors import AttemptLost, UnitLost
 from app.jobs.workflow import steps
-from app.jobs.workflow.cancellation import CancellationCheck
 from app.jobs.workflow.finish import finish
-from app.jobs.workflow.job_plans import JobPlan, JobPlans
+from app.jobs.workflow.running_job import CancellationCheck, JobPlan, JobPlans
 from app.jobs.workflow.work_units import PREPARE, Capacity, RunningUnits, WorkUnit, chunk_ranges
 from app.settings import Settings
 

@@ -13,8 +13,7 @@ from app.domain.entities import Job, JobState, Json, StudentRow, StudentState
 from app.jobs.engine.client import RECORDS_LOST
 from app.jobs.engine.step_runner import StepRunner, durable_step
 from app.jobs.errors import AttemptLost
-from app.jobs.workflow.cancellation import CancellationCheck
-from app.jobs.workflow.job_plans import JobPlan
+from app.jobs.workflow.running_job import CancellationCheck, JobPlan
 from app.jobs.workflow.steps import lock_job, settle_cancelled
 from app.services.models import pack_labels, publish
 from app.services.version_metrics import StudentTotals

@@ -30,9 +30,7 @@ from app.jobs.solver.pool import SolverPool
 from app.jobs.solver.process import Solver
 from app.jobs.solver.retry import failed_results, prepare_with_retries, train_with_retries
 from app.jobs.workflow import steps
-from app.jobs.workflow.cancellation import CancellationCheck
-from app.jobs.workflow.job_plans import JobPlans
-from app.jobs.workflow.progress import ProgressReporter
+from app.jobs.workflow.running_job import CancellationCheck, JobPlans, ProgressReporter
 from app.jobs.workflow.work_units import PREPARE, RunningUnit
 from app.settings import Settings
 from app.store.blob_cache import BlobCache

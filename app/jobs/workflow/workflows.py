@@ -20,9 +20,8 @@ from app.jobs.errors import AttemptLost, JobError, JobStopped, WorkflowOver
 from app.jobs.solver.pool import SolverPool
 from app.jobs.solver.process import SOLVER_COMMAND, SolverHandle
 from app.jobs.workflow import steps
-from app.jobs.workflow.cancellation import CancellationCheck, raise_if_stopping
 from app.jobs.workflow.coordinator import Coordinator, Enqueue
-from app.jobs.workflow.job_plans import JobPlans
+from app.jobs.workflow.running_job import CancellationCheck, JobPlans, raise_if_stopping
 from app.jobs.workflow.unit_runner import UnitRunner
 from app.jobs.workflow.work_units import PREPARE, RunningUnits, WorkUnit
 from app.settings import Settings

@@ -18,9 +18,8 @@ from app.jobs.reconciler import Reconciler
 from app.jobs.solver.messages import StudentResult
 from app.jobs.takeover import Takeover, UnstartedWork
 from app.jobs.workflow import steps
-from app.jobs.workflow.cancellation import CancellationCheck
 from app.jobs.workflow.finish import finish_job, total_students
-from app.jobs.workflow.job_plans import JobPlan
+from app.jobs.workflow.running_job import CancellationCheck, JobPlan
 from app.store.unit_of_work import Store
 from benchmarks.safety.simulated.bugs import HeartbeatTakingOverOnce, ReconcilerWithoutEnd
 from benchmarks.safety.simulated.database import Database, Transaction

@@ -14,8 +14,7 @@ from app.jobs.engine.client import DbosQueue, WorkflowState
 from app.jobs.engine.config import SCHEMA, engine_url
 from app.jobs.errors import JobStopped, WorkerStopping
 from app.jobs.reconciler import Reconciler
-from app.jobs.workflow.cancellation import CancellationCheck
-from app.jobs.workflow.progress import ProgressReporter
+from app.jobs.workflow.running_job import CancellationCheck, ProgressReporter
 from app.settings import Settings
 from app.store.unit_of_work import Store
 from tests.app.jobs.conftest import Service, wait_for
@@ -225,7 +224,7 @@ def test_the_check_raises_for_another_attempt_and_a_stopping_worker(service, eng
 
 
 def test_retries_outlast_an_outage_but_not_the_job(service, engine, monkeypatch):
-    monkeypatch.setattr("app.jobs.workflow.cancellation._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("app.jobs.workflow.running_job._RETRY_SECONDS", 0.01)
     job = a_job(service, engine, None, JobState.RUNNING)
     check = CancellationCheck(service.store, threading.Event(), job.id, 0)
     failures = [Unavailable("away"), Unavailable("away")]
@@ -252,7 +251,7 @@ def test_progress_of_another_attempt_is_dropped(service, engine):
 def test_progress_is_stored_at_a_limited_rate(service, engine, monkeypatch):
     job = a_job(service, engine, None, JobState.RUNNING)
     clock = [0.0]
-    monkeypatch.setattr("app.jobs.workflow.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("app.jobs.workflow.running_job.time.monotonic", lambda: clock[0])
     report = ProgressReporter(service.store, job.id, 0)
     for done in range(1000):
         report({"type": "progress", "stage": "teacher", "done": done, "total": 1000, "gap": None})

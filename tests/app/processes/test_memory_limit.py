@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.processes.memory_limit import memory_limit
+from app.processes.os_process import memory_limit
 
 MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 

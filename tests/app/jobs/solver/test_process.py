@@ -197,7 +197,7 @@ def test_metrics_of_many_classes_come_in_several_messages():
 def test_memory_beyond_the_limit_is_an_error_in_the_process_alone():
     code = (
         "import numpy\n"
-        "from app.processes.memory_limit import limit_memory\n"
+        "from app.processes.os_process import limit_memory\n"
         "limit_memory(512 * 2**20)\n"
         "numpy.ones(2**20)\n"
         "try: numpy.ones(2**28)\n"

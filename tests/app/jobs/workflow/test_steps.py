@@ -16,9 +16,8 @@ from app.jobs.solver.messages import PreparationResult, StudentResult
 from app.jobs.solver.transfer import Transfer
 from app.jobs.workflow import finish as finish_module
 from app.jobs.workflow import steps
-from app.jobs.workflow.cancellation import CancellationCheck
 from app.jobs.workflow.finish import finish_job, total_students
-from app.jobs.workflow.job_plans import JobPlans
+from app.jobs.workflow.running_job import CancellationCheck, JobPlans
 from app.jobs.workflow.work_units import Capacity
 from app.services.training import retry_job
 from app.settings import Settings

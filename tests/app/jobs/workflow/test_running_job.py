@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from app.domain.entities import JobState
-from app.jobs.workflow import progress
-from app.jobs.workflow.progress import ProgressReporter
+from app.jobs.workflow import running_job
+from app.jobs.workflow.running_job import ProgressReporter
 
 
 def test_searches_are_reported_within_the_stage_of_students(service, monkeypatch):
-    monkeypatch.setattr(progress, "_MIN_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "_SHARE_OF_STAGE", 0.0)
+    monkeypatch.setattr(running_job, "_MIN_SECONDS", 0.0)
+    monkeypatch.setattr(running_job, "_SHARE_OF_STAGE", 0.0)
     job = service.submit()
     with service.store.begin() as uow:
         uow.jobs.move(job.id, JobState.RUNNING, stage="students")

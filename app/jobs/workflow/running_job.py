@@ -1,0 +1,191 @@
+"""The job as running work sees it: what it trains, whether it must stop, and where its progress goes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, TypeVar
+
+from app.domain.entities import ACTIVE_STATES, Dataset, JobState, Json
+from app.domain.errors import Unavailable
+from app.domain.training_spec import TrainingSpec
+from app.jobs.errors import JobStopped, TimeLimitReached, WorkerStopping
+from app.jobs.solver.messages import StudentKey
+from app.services.training_plan import methods_of, pairs_of, targets_of
+from app.store.unit_of_work import Store
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CHECK_SECONDS: Final = 0.4
+_RETRY_SECONDS: Final = 1.0
+_MIN_SECONDS: Final = 0.5
+_SHARE_OF_STAGE: Final = 0.02
+_STUDENT_STAGES: Final = {
+    "student": "students",
+    "tuning": "tuning",
+    "sizes": "tuning",
+    "compact_rows": "students",
+}
+"""Stages of the solver within the job's stage "students", which `steps.plan_chunk` announces."""
+_CACHED_JOBS: Final = 2
+"""The plan of a million classes takes some 100 MB. Most units of a worker are of one or two jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """A job's specification, its data set, and the ascending positions of the classes to train."""
+
+    spec: TrainingSpec
+    dataset: Dataset
+    targets: Sequence[int]
+
+    @property
+    def students(self) -> int:
+        """Number of students to train."""
+        return len(self.targets) * len(methods_of(self.spec))
+
+    def keys(self, first: int, stop: int) -> list[StudentKey]:
+        """The students of targets ``first`` to ``stop``, class by class."""
+        return pairs_of(self.spec, self.targets[first:stop])
+
+
+class JobPlans:
+    """Reads the plans of jobs; those of the last two are cached.
+
+    Without the cache, decoding the list of a million labels for each unit would take longer than its work.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cached = lru_cache(_CACHED_JOBS)(self._read)
+
+    def of_job(self, job_id: str) -> JobPlan:
+        """The plan of a job. Raises NotFound and Unavailable."""
+        return self._cached(job_id)
+
+    def _read(self, job_id: str) -> JobPlan:
+        with self._store.read() as uow:
+            job = uow.jobs.get(job_id)
+            dataset = uow.datasets.get(job.dataset_id)
+        spec = TrainingSpec.of_stored(job.spec)
+        return JobPlan(spec, dataset, targets_of(spec, dataset.classes))
+
+
+class CancellationCheck:
+    """Call it often: it reads the job's state at most every 0.4 s.
+
+    Raises JobStopped, WorkerStopping, and TimeLimitReached. A database that cannot be reached stops nothing:
+    the solver works on until the state can be read.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        stopping: threading.Event,
+        job_id: str,
+        attempt: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._stopping = stopping
+        self._job_id = job_id
+        self._attempt = attempt
+        self._checked_at = float("-inf")
+
+    def __call__(self) -> None:
+        raise_if_stopping(self._stopping)
+        if self._clock() - self._checked_at >= _CHECK_SECONDS:
+            self.check_now()
+
+    def check_now(self) -> None:
+        """Read the job's state. Raises JobStopped and TimeLimitReached."""
+        self._checked_at = self._clock()
+        try:
+            with self._store.read() as uow:
+                job = uow.jobs.get(self._job_id)
+                now = uow.workers.clock() if job.spec.get("time_limit_seconds") else 0.0
+        except Unavailable as error:
+            logger.warning("job %s: its state cannot be read: %s", self._job_id, error)
+            return
+        if job.state not in ACTIVE_STATES or job.attempt != self._attempt:
+            raise JobStopped(f"it is {job.state}, attempt {job.attempt}")
+        limit = job.spec.get("time_limit_seconds")
+        if limit is not None and job.started_at is not None and now - job.started_at > limit:
+            raise TimeLimitReached("time_limit", f"The job has run for longer than its limit of {limit:g} s.")
+
+    def retry_while_unavailable(self, call: Callable[[], T]) -> T:
+        """The call's result, tried again as long as it raises Unavailable."""
+        while True:
+            try:
+                return call()
+            except Unavailable as error:
+                logger.warning("job %s waits: %s", self._job_id, error)
+                self.pause(_RETRY_SECONDS)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep until the time is over or the work must stop."""
+        self._stopping.wait(seconds)
+        self()
+
+
+def raise_if_stopping(stopping: threading.Event) -> None:
+    """Raise WorkerStopping if the worker shuts down."""
+    if stopping.is_set():
+        raise WorkerStopping
+
+
+class ProgressReporter:
+    """Stores stage_started and stage_progress events of one job.
+
+    It stores at most two a second, and fewer the longer a stage lasts, so that a stage of days stores
+    hundreds. Progress that cannot be stored is dropped with a warning; the work itself goes on.
+
+    stages: whether the solver's stage is the job's. A chunk among others reports progress only: its solver
+    may read the data again while others train.
+    """
+
+    def __init__(self, store: Store, job_id: str, attempt: int, *, stages: bool = True) -> None:
+        self._stages = stages
+        self._store = store
+        self._job_id = job_id
+        self._attempt = attempt
+        self._stage = ""
+        self._stage_began = 0.0
+        self._stored_at = 0.0
+
+    def __call__(self, progress: Json) -> None:
+        """Take the header of one progress message."""
+        now = time.monotonic()
+        stage = shown = str(progress["stage"])
+        if stage in _STUDENT_STAGES:
+            # A job is in one stage, while some of its students are tuned and others fitted.
+            stage, shown = "students", _STUDENT_STAGES[stage]
+        data = {name: value for name, value in progress.items() if name != "type" and value is not None}
+        data["stage"] = shown
+        if stage != self._stage:
+            self._stage, self._stage_began, self._stored_at = stage, now, now
+            if stage != "students" and self._stages:
+                estimate = {name: data[name] for name in ("expected_seconds",) if name in data}
+                self._store_event("stage_started", {"stage": stage, **estimate}, stage)
+        elif now - self._stored_at >= max(_MIN_SECONDS, _SHARE_OF_STAGE * (now - self._stage_began)):
+            self._stored_at = now
+            self._store_event("stage_progress", data, None)
+
+    def _store_event(self, event: str, data: Json, stage: str | None) -> None:
+        try:
+            with self._store.begin() as uow:
+                job = uow.jobs.lock(self._job_id)
+                if job.state is not JobState.RUNNING or job.attempt != self._attempt:
+                    return
+                uow.events.append(self._job_id, event, data)
+                if stage is not None:
+                    uow.jobs.change(self._job_id, stage=stage)
+        except Unavailable as error:
+            logger.warning("job %s: progress not stored: %s", self._job_id, error)
