@@ -22,8 +22,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ def run_all(draws: Sequence[Draw], folder: Path, store: Store, n_threads: int) -
 
 
 Values = dict[str, dict[str, list[float]]]
-"""Mean F in per cent by regime and student: of each set and draw, in one order for all students."""
+"""Mean F in per cent by regime and student: of each set, the mean of its draws, in the order of the sets."""
 
 
 def collect(store: Store, sets: Sequence[str], seeds: int) -> tuple[Values, dict[str, int]]:
@@ -180,21 +181,23 @@ def collect(store: Store, sets: Sequence[str], seeds: int) -> tuple[Values, dict
     values: Values = {}
     sizes: dict[str, int] = {}
     for regime in _regimes():
-        found = [
-            (name, record)
-            for name in sets
-            for seed in range(seeds)
-            if (record := store.read(Run(name, "ablation", seed).key(regime))) is not None
-        ]
+        found = []
+        for name in sets:
+            draws = [store.read(Run(name, "ablation", seed).key(regime)) for seed in range(seeds)]
+            if known := [one for one in draws if one is not None]:
+                found.append(known)
         if not found:
             continue
-        sizes[regime] = len({name for name, _ in found})
-        values[regime] = {TEACHER: [100.0 * one[TEACHER]["f1"] for _, one in found]}
-        for family in FAMILIES:
-            for part in PARTS:
-                own = [100.0 * one[family][part]["f1"] for _, one in found]
-                values[regime][f"{family}, {part}"] = own
+        sizes[regime] = len(found)
+        values[regime] = {TEACHER: [_mean_f1(one[TEACHER] for one in draws) for draws in found]}
+        for family, part in product(FAMILIES, PARTS):
+            own = [_mean_f1(one[family][part] for one in draws) for draws in found]
+            values[regime][f"{family}, {part}"] = own
     return values, sizes
+
+
+def _mean_f1(measures: Iterable[dict[str, float]]) -> float:
+    return 100.0 * float(np.mean([one["f1"] for one in measures]))
 
 
 def _regimes() -> Iterator[str]:
@@ -205,7 +208,7 @@ def _regimes() -> Iterator[str]:
 
 
 def gain(values: dict[str, list[float]], family: str, part: str) -> tuple[float, float]:
-    """Points of mean F over no teacher, and its standard error over sets and draws."""
+    """Points of mean F over no teacher, and its standard error over the sets."""
     ours, base = (np.array(values[f"{family}, {one}"]) for one in (part, PARTS[0]))
     return _mean_and_error(ours - base)
 
@@ -216,22 +219,22 @@ def _mean_and_error(values: FloatArray) -> tuple[float, float]:
     return float(values.mean()), error
 
 
-def _shown(values: FloatArray) -> str:
-    mean, error = _mean_and_error(values)
-    return f"{mean:+.1f} ± {error:.1f}"
+def _shown(mean: float, error: float) -> str:
+    return f"{mean:+.1f}" if np.isnan(error) else f"{mean:+.1f} ± {error:.1f}"
 
 
 _TEXT = """# What does the teacher give?
 
 Made by `python -m experiments.ablation` on thirds of training parts; no test part is read. Mean F in per cent
-over at most {targets} classes of each of {sets}, with {seeds} draws of the labelled rows: means over sets and
-draws, and in brackets points over the student without a teacher ± their standard error over sets and draws.
-Regimes with many labelled rows leave small sets out, so that rows of the table compare with each other only
-where they have the same sets.
+over at most {targets} classes of each of {sets}, means over {seeds} draws of the labelled rows and over the
+sets; in brackets points over the student without a teacher ± their standard error over the sets, where there
+are several. Regimes with many labelled rows leave small sets out: rows of the table compare with each other
+only where they have the same sets. "Helps" and "costs F" mean by more than two standard errors.
 
 `all`: teacher and students learn from all rows. `10`: from 10 labelled rows of each class. `10+`: the same
-teacher, and students learn from the other rows, too, labelled and weighed by its scores alone. `tenth`:
-students learn from a tenth of the rows, and their teacher had all.
+teacher, and students learn from the other rows, too, labelled and weighed by its scores alone; "none" then
+has its answers as labels, but neither gate nor difficulty. `tenth`: students learn from a tenth of the rows,
+and their teacher had all.
 """
 
 
@@ -251,8 +254,7 @@ def markdown(values: Values, sizes: dict[str, int], seeds: int) -> str:
         for family in FAMILIES:
             for part in PARTS:
                 mean = float(np.mean(own[f"{family}, {part}"]))
-                more, error = gain(own, family, part)
-                beside = "" if part == PARTS[0] else f" ({more:+.1f} ± {error:.1f})"
+                beside = "" if part == PARTS[0] else f" ({_shown(*gain(own, family, part))})"
                 cells.append(f"{mean:.1f}{beside}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", *(f"- {one}" for one in findings(values)), ""])
@@ -282,14 +284,15 @@ def findings(values: Values) -> Iterator[str]:
                     np.array(values[f"{m}{plus}"][f"{family}, {PARTS[2]}"]) for plus in ("", "+")
                 )
                 base = np.array(values[f"{m}"][f"{family}, {PARTS[0]}"])
+                over_few, over_base = (_shown(*_mean_and_error(more_rows - one)) for one in (few, base))
                 shown.append(
-                    f"at {m} of a class {_shown(more_rows - few)} points over the same student without them"
-                    f" and {_shown(more_rows - base)} over one without a teacher"
+                    f"at {m} of a class {over_few} points over the same student without them and {over_base}"
+                    " over one without a teacher"
                 )
         yield f"{family} students, rows without labels: {'; '.join(shown)}."
 
 
-def figure(values: Values) -> Figure:
+def figure(values: Values, sizes: dict[str, int]) -> Figure:
     """Mean F by number of labelled rows: students of labelled rows, and of all rows scored by the teacher."""
     drawn = Figure(figsize=(8.0, 3.4))
     colours = dict(zip(PARTS, ("#d8973c", "#5b9bd5", "#1b6b3a"), strict=True))
@@ -304,7 +307,7 @@ def figure(values: Values) -> Figure:
         means = [float(np.mean(values[f"{m}"][TEACHER])) for m in teacher]
         axes.plot(teacher, means, ":", color="#4d4d4d", label="teacher")
         axes.set(title=f"{family} students", xlabel="labelled rows of each class", xscale="log")
-        axes.set_xticks(LABELLED, [str(m) for m in LABELLED])
+        axes.set_xticks(LABELLED, [f"{m}\n({sizes.get(str(m), 0)} sets)" for m in LABELLED])
     drawn.axes[0].set_ylabel("mean F, %")
     drawn.axes[0].legend(fontsize=7)
     return drawn
@@ -339,7 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "ablation.md").write_text(markdown(values, sizes, seeds), encoding="utf-8")
     with mpl.rc_context(STYLE):
-        figure(values).savefig(given.out / "ablation.svg", metadata={"Date": None})
+        figure(values, sizes).savefig(given.out / "ablation.svg", metadata={"Date": None})
     means = {
         regime: {name: round(float(np.mean(own)), 2) for name, own in students.items()}
         for regime, students in values.items()

@@ -11,7 +11,7 @@ import pytest
 
 from experiments import ablation
 from experiments.ablation import PARTS, TEACHER, Ablation, Draw, collect, findings, gain, main
-from experiments.store import Store
+from experiments.store import Run, Store
 from tests.experiments.conftest import clusters
 
 STUDENTS = [f"{family}, {part}" for family in ("full", "compact") for part in PARTS]
@@ -97,6 +97,21 @@ def test_gains_are_paired_and_told_with_their_error(tmp_path: Path):
     assert told[0] == "full students, gate, against no teacher: helps with 10, 10+."
     assert told[1] == "full students, gate and difficulty, against no teacher: costs F with 10, 10+."
     assert "at 10 of a class +0.0 ± 0.0 points over the same student" in told[2]
+    alone = {name: own[:1] for name, own in one.items()}
+    assert next(findings({"10": alone})) == (
+        "full students, gate, against no teacher: makes no clear difference with 10."
+    )
+
+
+def test_draws_of_a_set_count_once(tmp_path: Path):
+    store = Store(tmp_path / "records.jsonl")
+    for name, seed, f1 in (("vowel", 0, 0.1), ("vowel", 1, 0.3), ("yeast", 0, 0.5)):
+        parts = {part: {"f1": f1} for part in PARTS}
+        made = {TEACHER: {"f1": f1}, "full": parts, "compact": parts}
+        store.write(Run(name, "ablation", seed).key("30"), "r", made)
+    values, sizes = collect(store, ["vowel", "yeast"], 2)
+    assert sizes == {"30": 2}
+    assert values["30"][TEACHER] == pytest.approx([20.0, 50.0])
 
 
 def test_a_missing_set_is_named(tmp_path: Path, capsys):
