@@ -28,6 +28,7 @@ from core.training.config import (
     AUTOMATIC_CALIBRATION,
     AUTOMATIC_FOLDS,
     AUTOMATIC_STUDENT,
+    AUTOMATIC_THRESHOLD,
     TrainingConfig,
 )
 
@@ -42,7 +43,14 @@ def _absent(*names: str) -> dict[str, Any]:
     return {"properties": {name: {"type": "null"} for name in names}}
 
 
-Features: TypeAlias = Annotated[FeatureSpec, AsJson(FeatureSpec, model_of(FeatureSpec, "FeatureParameters"))]
+def _declared_to_json(spec: Any) -> dict[str, Any]:
+    spec_class: Any = type(spec)
+    return {one.name: getattr(spec, one.name) for one in parameters_of(spec_class)}
+
+
+Features: TypeAlias = Annotated[
+    FeatureSpec, AsJson(FeatureSpec, model_of(FeatureSpec, "FeatureParameters"), _declared_to_json)
+]
 
 
 def _students_by_name() -> dict[str, type[StudentSpec]]:
@@ -90,13 +98,9 @@ _ONE_BUDGET = _either(
 )
 
 
-def _compact_to_json(spec: CompactSpec) -> dict[str, Any]:
-    return {one.name: getattr(spec, one.name) for one in parameters_of(CompactSpec)}
-
-
 Compact: TypeAlias = Annotated[
     CompactSpec,
-    AsJson(CompactSpec, model_of(CompactSpec, "CompactParameters", config=_ONE_BUDGET), _compact_to_json),
+    AsJson(CompactSpec, model_of(CompactSpec, "CompactParameters", config=_ONE_BUDGET), _declared_to_json),
 ]
 
 
@@ -267,7 +271,7 @@ class TrainingSpec(SpecModel):
         left_open: dict[str, Any] = {
             "student": AUTOMATIC_STUDENT,
             "calibration": CalibrationParameters(kind=AUTOMATIC_CALIBRATION),
-            "threshold": ThresholdParameters(folds=AUTOMATIC_FOLDS),
+            "threshold": ThresholdParameters(rule=AUTOMATIC_THRESHOLD, folds=AUTOMATIC_FOLDS),
         }
         return self._settled({name: value for name, value in left_open.items() if name not in given})
 

@@ -39,7 +39,13 @@ from core.run import Run
 from core.students.gated import GATED, GSVM, GatedSpec, Method, Solver
 from core.teachers.linear import LinearTeacher
 from core.teachers.ssvm import SSVM
-from core.training.config import AUTOMATIC_CALIBRATION, AUTOMATIC_FOLDS, AUTOMATIC_STUDENT, TrainingConfig
+from core.training.config import (
+    AUTOMATIC_CALIBRATION,
+    AUTOMATIC_FOLDS,
+    AUTOMATIC_STUDENT,
+    AUTOMATIC_THRESHOLD,
+    TrainingConfig,
+)
 from core.training.pipeline import prepare, train, train_student
 from core.types import FloatArray
 
@@ -101,13 +107,11 @@ class StructuralSVMClassifier(Estimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The class with the largest score, (n,)."""
-        codes = self._teacher_scores(X).argmax(axis=1)
-        predicted: NDArray[Any] = self.classes_[codes]
+        predicted: NDArray[Any] = self.classes_[self._teacher_scores(X).argmax(axis=1)]
         return predicted
 
     def _teacher_scores(self, X: ArrayLike) -> FloatArray:
-        features = self._mapped(X)
-        return self._teacher.feature_scores(features)
+        return self._teacher.feature_scores(self._mapped(X))
 
 
 _STUDENT = ("C", "margin", "difficulty_floor", "solver", "tolerance", "max_epochs")
@@ -128,7 +132,7 @@ class _StudentEstimator(Estimator):
     max_epochs: int | None
     teacher_C: float | None  # noqa: N815
     tuning: TuningSpec | None
-    threshold: ThresholdRule
+    threshold: ThresholdRule | None
     budget: float
     calibration: CalibrationRule | None
 
@@ -140,7 +144,7 @@ class _StudentEstimator(Estimator):
             teacher=SSVM(**given(C=self.teacher_C)),
             students=(student(**given(**{name: getattr(self, name) for name in _STUDENT})),),
             tuning=self.tuning,
-            threshold=self.threshold,
+            threshold=self.threshold or "zero",
             budget=self.budget,
             calibration=self.calibration or "none",
             seed=self._seed(),
@@ -170,8 +174,8 @@ class GatedSVMClassifier(_StudentEstimator):
     solver: ``"dual_cd"`` or ``"mm_irls"`` (Algorithm 2). tolerance: relative duality gap at which to stop.
     max_epochs: limit of epochs or iterations of the solver. teacher_C: C of the teacher.
     tuning: search for C, margin and difficulty_floor by cross-validation; None uses the values above.
-    threshold: rule by which the decision threshold is chosen: ``"zero"``, ``"accuracy"``, ``"f1"`` or
-        ``"fpr"``. budget: largest false-positive rate of ``"fpr"``.
+    threshold: rule by which the decision threshold is chosen: ``"zero"`` (None), ``"accuracy"``, ``"f1"``,
+        ``"expected_f1"`` or ``"fpr"``. budget: largest false-positive rate of ``"fpr"``.
     calibration: ``"none"``, ``"auto"``, ``"sigmoid"`` or ``"isotonic"``; unless ``"none"``, the estimator has
         ``predict_proba``.
 
@@ -196,7 +200,7 @@ class GatedSVMClassifier(_StudentEstimator):
         gamma: float | None = None,
         scaling: str = "zscore",
         tuning: TuningSpec | None = None,
-        threshold: ThresholdRule = "zero",
+        threshold: ThresholdRule | None = None,
         budget: float = 0.01,
         calibration: CalibrationRule = "none",
         random_state: Any = 0,
@@ -289,7 +293,7 @@ class STMSClassifier(_StudentEstimator):
 
     Parameters are those of GatedSVMClassifier, without ``target_class``; None leaves one open.
     automatic: choose features and C from the training rows as a job does, and take guarded, calibrated
-        students with 8 rejections where their parameters and the calibration are left open. False: the
+        students with 8 rejections where their parameters, calibration and threshold are left open. False: the
         defaults of GatedSVMClassifier. None: True if features, students, teacher_C and tuning are left open.
     n_jobs: number of classes trained concurrently, in threads; None means 1.
 
@@ -314,7 +318,7 @@ class STMSClassifier(_StudentEstimator):
         gamma: float | None = None,
         scaling: str | None = None,
         tuning: TuningSpec | None = None,
-        threshold: ThresholdRule = "zero",
+        threshold: ThresholdRule | None = None,
         budget: float = 0.01,
         calibration: CalibrationRule | None = None,
         n_jobs: int | None = None,
@@ -367,6 +371,7 @@ class STMSClassifier(_StudentEstimator):
             config,
             automatic=True,
             students=config.students if named else (AUTOMATIC_STUDENT,),
+            threshold=self.threshold or AUTOMATIC_THRESHOLD,
             calibration=self.calibration or AUTOMATIC_CALIBRATION,
             folds=AUTOMATIC_FOLDS,
             guard="check" if named else "repair",
@@ -384,8 +389,7 @@ class STMSClassifier(_StudentEstimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The class whose student scores highest, (n,)."""
-        codes = self.student_scores(X).argmax(axis=1)
-        predicted: NDArray[Any] = self.classes_[codes]
+        predicted: NDArray[Any] = self.classes_[self.student_scores(X).argmax(axis=1)]
         return predicted
 
     def student_(self, label: Any) -> PackedStudent:

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from core.data.scaling import Standardisation, column_moments, fit_standardisation
+from core.errors import Fault, InvalidProblem
 from core.features.spec import MAX_GAMMA, FeatureDtype, FeatureKind, FeatureSpec
 from core.packed.codec import Arrays, Header, encode
 from core.packed.maps import PackedMap, frozen_array
@@ -80,12 +81,19 @@ def scale_rule(X: Matrix, standardisation: Standardisation) -> float:
 
 
 def kernel_standardisation(X: Matrix, spec: FeatureSpec) -> tuple[Standardisation, float]:
-    """Standardisation and γ of an RBF kernel; dense columns are centred.
+    """Standardisation and γ of an RBF kernel; dense columns are centred, factors are part of the scale.
 
     A kernel of x − l does not depend on a shift, but ‖x‖² + ‖l‖² − 2x·l loses digits far from the origin.
+    Raises InvalidProblem for another number of factors than columns.
     """
     fitted = fit_standardisation(X, spec.scaling)
-    centred = fitted if sp.issparse(X) else Standardisation(column_moments(X)[0], fitted.scale)
+    scale = fitted.scale
+    if spec.column_factors is not None:
+        if len(spec.column_factors) != len(scale):
+            message = f"there are {len(spec.column_factors)} factors for {len(scale)} columns"
+            raise InvalidProblem(Fault("features.column_factors", "wrong_shape", message))
+        scale = scale * np.array(spec.column_factors)
+    centred = Standardisation(fitted.shift if sp.issparse(X) else column_moments(X)[0], scale)
     return centred, spec.gamma if spec.gamma is not None else scale_rule(X, centred)
 
 

@@ -42,10 +42,14 @@ def choose_features(spec: FeatureSpec, X: Matrix) -> FeatureChoice:
         return FeatureChoice(replace(spec, kind="linear"), "The rows are sparse.")
     if d > WIDE:
         return FeatureChoice(replace(spec, kind="linear"), f"There are {d} columns, more than {WIDE}.")
+    fitted = rbf_features(spec, n)
+    if fitted.kind == "kernel":
+        return FeatureChoice(fitted, f"There are {n} rows, at most {FEW}.")
+    return FeatureChoice(fitted, f"There are {n} dense rows of {d} columns: {fitted.n_components} landmarks.")
+
+
+def rbf_features(spec: FeatureSpec, n: int) -> FeatureSpec:
+    """The RBF map for n rows: the exact kernel, or as many landmarks as suit that many rows."""
     if n <= FEW:
-        return FeatureChoice(replace(spec, kind="kernel"), f"There are {n} rows, at most {FEW}.")
-    size = 1000 if n <= MANY else 500
-    return FeatureChoice(
-        replace(spec, kind="nystroem", n_components=size),
-        f"There are {n} dense rows of {d} columns: {size} landmarks.",
-    )
+        return replace(spec, kind="kernel")
+    return replace(spec, kind="nystroem", n_components=1000 if n <= MANY else 500)

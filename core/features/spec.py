@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, TypeAlias, final
 
 from core.data.scaling_kind import Scaling
+from core.errors import Fault, InvalidProblem
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
 
 FeatureKind: TypeAlias = Literal["linear", "kernel", "nystroem", "fourier", "auto"]
@@ -18,7 +19,11 @@ MAX_KERNEL_ROWS = 5000
 @final
 @dataclass(frozen=True, slots=True)
 class FeatureSpec:
-    """How raw rows become feature vectors φ(x). Raises InvalidProblem naming every wrong field."""
+    """How raw rows become feature vectors φ(x). Raises InvalidProblem naming every wrong field.
+
+    column_factors: of the scaled columns, (d,), positive, for an RBF kernel; a search learns them
+    (``model_selection.column_factors``), a user does not set them. None: all are 1.
+    """
 
     kind: Annotated[
         FeatureKind,
@@ -45,13 +50,28 @@ class FeatureSpec:
     dtype: Annotated[FeatureDtype, Doc("Number format of the features in memory during training.")] = (
         "float64"
     )
+    column_factors: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self, "features")
         object.__setattr__(self, "scaling", Scaling(self.scaling))
+        if self.column_factors is not None:
+            factors = tuple(float(factor) for factor in self.column_factors)
+            if not all(0.0 < factor < float("inf") for factor in factors):
+                message = "the factors of the columns must be positive and finite"
+                raise InvalidProblem(Fault("features.column_factors", "out_of_bounds", message))
+            object.__setattr__(self, "column_factors", factors)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields, JSON-ready; without ``column_factors`` where there are none."""
+        values = asdict(self)
+        factors = values.pop("column_factors")
+        return values if factors is None else values | {"column_factors": list(factors)}
 
     def summary(self) -> dict[str, Any]:
-        """Kind, scaling, and if they apply the width and the number of Nyström landmarks, JSON-ready."""
+        """Kind and scaling, and if they apply width, number of landmarks, learnt factors; JSON-ready."""
         values: dict[str, Any] = {"kind": self.kind, "scaling": str(self.scaling)}
         values |= {} if self.gamma is None else {"gamma": self.gamma}
+        if self.column_factors is not None:
+            values["column_factors"] = [float(f"{factor:.3g}") for factor in self.column_factors]
         return values | ({"n_components": self.n_components} if self.kind == "nystroem" else {})

@@ -35,7 +35,7 @@ def fit_calibration(truth: BoolArray, scores: FloatArray, kind: CalibrationKind 
         message = "a calibration needs examples of the class and of the rest"
         raise InvalidProblem(Fault("truth", "single_class", message))
     if kind == "sigmoid":
-        return _fit_sigmoid(truth, np.asarray(scores, dtype=np.float64))
+        return fit_sigmoid(truth, np.asarray(scores, dtype=np.float64))
     from sklearn.isotonic import IsotonicRegression  # a second of start that most jobs do not need
 
     fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
@@ -43,8 +43,11 @@ def fit_calibration(truth: BoolArray, scores: FloatArray, kind: CalibrationKind 
     return IsotonicCalibration(fit.X_thresholds_, np.clip(fit.y_thresholds_, 0.0, 1.0))
 
 
-def _fit_sigmoid(truth: BoolArray, scores: NDArray[np.float64]) -> SigmoidCalibration:
-    """Logistic regression on one column, each row once as a yes and once as a no, by its target."""
+def fit_sigmoid(truth: BoolArray, scores: FloatArray) -> SigmoidCalibration:
+    """Logistic regression on one column of checked scores (n,) of both classes, with Platt's targets.
+
+    Each row counts once as a yes and once as a no, by its target.
+    """
     positives = int(truth.sum())
     negatives = len(truth) - positives
     target = np.where(truth, (positives + 1.0) / (positives + 2.0), 1.0 / (negatives + 2.0))

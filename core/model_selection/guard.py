@@ -1,10 +1,9 @@
 """Whether a student is clearly worse than its teacher on rows that neither was fitted to.
 
 Both are compared as binary classifiers of the student's class, by F, on the same rows; where the student has
-a false-positive budget, the teacher has it, too. F is N/D with N = 2 TP
-and D = 2 TP + FP + FN, sums over the rows, so to first order the rows contribute (N_i − F D_i)/D to it. The
-standard error of the difference of two F comes from the differences of these contributions (delta method): it
-is paired, so that rows on which both answer alike add little to it.
+a false-positive budget, the teacher has it, too. The standard error of the difference of two F comes from the
+differences of what the rows contribute to them (``metrics.f1_shares``, the delta method): it is paired, so
+that rows on which both answer alike add little to it.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from core.model_selection.folds import Folds
+from core.model_selection.metrics import f1_shares
 from core.model_selection.threshold import choose_threshold
 from core.students.base import StudentSpec
 from core.students.gated import GatedSpec
@@ -86,8 +86,8 @@ def compare(truth: BoolArray, teacher: BoolArray, student: BoolArray) -> Verdict
     positives = int(truth.sum())
     if positives == 0:
         return None
-    teacher_f1, of_teacher = _f1(truth, teacher)
-    student_f1, of_student = _f1(truth, student)
+    teacher_f1, of_teacher = f1_shares(truth, teacher)
+    student_f1, of_student = f1_shares(truth, student)
     error = float(np.sqrt(np.sum((of_teacher - of_student) ** 2)))
     return Verdict(len(truth), positives, teacher_f1, student_f1, error, int(student.sum()))
 
@@ -135,12 +135,3 @@ def alternatives(spec: StudentSpec, n_rivals: int) -> Sequence[StudentSpec]:
         return ()
     sizes = sorted({min(pieces, most) for pieces in (*PIECES, most)})
     return tuple(replace(base, pieces=pieces) for pieces in sizes if pieces > present)
-
-
-def _f1(truth: BoolArray, decision: BoolArray) -> tuple[float, FloatArray]:
-    """F, and what each row contributes to its deviation, (n,)."""
-    numerator = 2.0 * (truth & decision)
-    denominator = truth.astype(np.float64) + decision
-    total = float(denominator.sum())
-    f1 = float(numerator.sum()) / total
-    return f1, (numerator - f1 * denominator) / total

@@ -142,3 +142,16 @@ def _check_lengths(truth: BoolArray, decision: BoolArray, score: FloatArray) -> 
     if not np.isfinite(score).all():
         row = int(np.flatnonzero(~np.isfinite(score))[0])
         raise InvalidProblem(Fault("score", "not_finite", f"score must be finite; row {row} is not", row))
+
+
+def f1_shares(truth: BoolArray, decision: BoolArray) -> tuple[float, FloatArray]:
+    """F in [0, 1] of decisions (n,), and what each row contributes to its deviation, (n,).
+
+    F is N/D with N = 2 TP and D = 2 TP + FP + FN, sums over the rows, so to first order the rows contribute
+    (N_i − F D_i)/D. The truth must hold a positive row.
+    """
+    numerator = 2.0 * (truth & decision)
+    denominator = truth.astype(np.float64) + decision
+    total = float(denominator.sum())
+    f1 = float(numerator.sum()) / total
+    return f1, (numerator - f1 * denominator) / total

@@ -6,7 +6,8 @@ from typing import Literal, TypeAlias
 
 Metric: TypeAlias = Literal["f1", "accuracy", "auc"]
 Strategy: TypeAlias = Literal["halving", "exhaustive"]
-ThresholdRule: TypeAlias = Literal["zero", "accuracy", "f1", "fpr"]
+ThresholdRule: TypeAlias = Literal["zero", "accuracy", "f1", "expected_f1", "fpr"]
+"""``"expected_f1"``: where the F that a fitted sigmoid expects is largest, which few rows do not overfit."""
 CalibrationKind: TypeAlias = Literal["sigmoid", "isotonic"]
 CalibrationRule: TypeAlias = Literal["none", "auto", "sigmoid", "isotonic"]
 """How to calibrate; ``"auto"``: a sigmoid where held-out scores are computed for another reason."""

@@ -8,7 +8,7 @@ kernel matrix K (n, n), targets Y = ±1 (n, K) and G = K + λI,
 so that one eigenvalue decomposition measures a map for every λ. The map and λ with the largest mean F of the
 classes, by the class with the largest prediction, are taken. An SVM bounds the weight of a row by C/n where
 least squares divide its residual by λ, hence C/n = 0.1/λ: residuals are about a tenth of the targets where
-classes are separated. The factor and its bounds were set by hand on thirds of training parts.
+classes are separated. The factor and its least value were set by hand on thirds of training parts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scipy.spatial.distance import cdist
 from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
 from core.features.base import kernel_standardisation
-from core.features.choice import WIDE, choose_features
+from core.features.choice import WIDE, rbf_features
 from core.features.spec import MAX_GAMMA, FeatureSpec
 from core.run import Run
 from core.solvers.threads import one_blas_thread
@@ -43,27 +43,32 @@ _FEATURE_VALUES: Final = 50_000_000
 """Landmarks times rows, at most: 400 MB."""
 WIDTHS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors of γ = 1/(d·variance)."""
-MOST_WIDTHS: Final = 12
-"""At most so many widths of one scaling are tried."""
 RIDGES: Final = tuple(10.0 ** (power / 2) for power in range(-6, 1))
 """λ, in parts of the mean diagonal of the kernel matrix."""
 _C_PER_RIDGE: Final = 0.1
-_C_PER_ROW: Final = (3.0, 100.0)
-"""Bounds of C/n: below, the hinge loss of rare classes is cheapest with "no" for every row."""
+_LEAST_WEIGHT: Final = 2.0
+"""Least C/n, times the mean diagonal of the kernel matrix: a change of the features' unit changes nothing.
+
+Below, the hinge loss of rare classes is cheapest with "no" for every row.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMap:
-    """features: a map. f1: its largest mean leave-one-out F, in [0, 1]. ridge: the λ that gives it."""
+    """features: a map. f1: its largest mean leave-one-out F, in [0, 1]. ridge: the λ that gives it.
+
+    scale: mean diagonal of its kernel matrix.
+    """
 
     features: FeatureSpec
     f1: float
     ridge: float
+    scale: float
 
     @property
     def C_per_row(self) -> float:  # noqa: N802
         """C/n of an SVM that corresponds to λ."""
-        return float(np.clip(_C_PER_RIDGE / self.ridge, *_C_PER_ROW))
+        return max(_C_PER_RIDGE / self.ridge, _LEAST_WEIGHT / self.scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ def choose_quickly(
 ) -> QuickChoice:
     """Kind, scaling and width of the features, and C, for checked rows X (n, d) with class codes (n,).
 
-    spec: gives the number format only. Sparse, wide and very many rows get linear features. Raises Cancelled.
+    spec: gives the number format only. Wide and very many rows get linear features. Raises Cancelled.
     """
     measured, n_rows = measure_maps(spec, X, labels, n_classes, run)
     best = max(measured, key=lambda one: one.f1)
@@ -105,76 +110,61 @@ def choose_quickly(
 
 
 def measure_maps(
-    spec: FeatureSpec, X: Matrix, labels: IntArray, n_classes: int, run: Run = Run(), *, extend: bool = False
+    spec: FeatureSpec, X: Matrix, labels: IntArray, n_classes: int, run: Run = Run()
 ) -> tuple[list[MeasuredMap], int]:
-    """Every map with its leave-one-out F, and the number of rows compared on; see ``choose_quickly``.
-
-    extend: while the best width is an end of those tried with its scaling, the next one is tried, too.
-    """
+    """Every map with its leave-one-out F, and the number of rows compared on; see ``choose_quickly``."""
     rows = comparison_rows(labels, n_classes, run.seed)
     classes, codes = np.unique(labels[rows], return_inverse=True)
     measured: list[MeasuredMap] = []
-
-    def measure(candidate: FeatureSpec, kernel: FloatArray) -> None:
-        run.check_cancel()
-        measured.append(MeasuredMap(candidate, *_best_ridge(kernel, codes, len(classes))))
-
     with one_blas_thread():
         for candidate, kernel in _kernels(replace(spec, gamma=None), X, rows):
-            measure(candidate, kernel)
-        while extend and (further := _beyond_the_end(measured)) is not None:
-            _, distances = _squared_distances(X, further, rows)
-            measure(further, np.exp(-(further.gamma or 0.0) * distances) + 1.0)
+            run.check_cancel()
+            f1, ridge = _best_ridge(kernel, codes, len(classes))
+            measured.append(MeasuredMap(candidate, f1, ridge, float(np.mean(np.diag(kernel)))))
     return measured, len(rows)
 
 
-def sized(spec: FeatureSpec, X: Matrix) -> FeatureSpec:
-    """An RBF map as it is fitted to rows X: exact, or with as many landmarks as suit their number."""
+def sized(spec: FeatureSpec, X: Matrix, *, richer: bool = False) -> FeatureSpec:
+    """An RBF map as it is fitted to rows X: exact, or with as many landmarks as suit their number.
+
+    richer: with twice as many as usual, exact for up to as many rows.
+    """
     if spec.kind == "linear":
         return spec
-    shape = choose_features(replace(spec, kind="auto"), X).spec
-    size = min(shape.n_components, _FEATURE_VALUES // X.shape[0])
-    return replace(spec, kind=shape.kind, n_components=size)
-
-
-def _beyond_the_end(measured: Sequence[MeasuredMap]) -> FeatureSpec | None:
-    """The map one step beyond the best one, if that has the smallest or largest width of its scaling."""
-    best = max(measured, key=lambda one: one.f1).features
-    widths = [
-        one.features.gamma
-        for one in measured
-        if one.features.scaling is best.scaling and one.features.gamma is not None
-    ]
-    if best.gamma is None or len(widths) >= MOST_WIDTHS:
-        return None
-    if best.gamma == max(widths):
-        return replace(best, gamma=2.0 * best.gamma) if 2.0 * best.gamma <= MAX_GAMMA else None
-    return replace(best, gamma=0.5 * best.gamma) if best.gamma == min(widths) else None
+    n = X.shape[0]
+    fitted = rbf_features(spec, n)
+    if richer and fitted.kind == "nystroem":
+        size = 2 * fitted.n_components
+        fitted = replace(fitted, kind="kernel" if n <= size else "nystroem", n_components=size)
+    return replace(fitted, n_components=min(fitted.n_components, _FEATURE_VALUES // n))
 
 
 def _squared_distances(X: Matrix, spec: FeatureSpec, rows: IntArray) -> tuple[float, FloatArray]:
     """γ of the map, and the squared distances between the scaled rows."""
     standardisation, gamma = kernel_standardisation(X, spec)
     scaled = standardisation.apply(X[rows])
-    return gamma, cdist(scaled, scaled, "sqeuclidean")
+    dense = scaled if isinstance(scaled, np.ndarray) else scaled.toarray()
+    return gamma, cdist(dense, dense, "sqeuclidean")
 
 
-def comparison_rows(labels: IntArray, n_classes: int, seed: int) -> IntArray:
-    """Some 800 rows, rising: as many of each class as its share, but at least ten where there are so many.
+def comparison_rows(
+    labels: IntArray, n_classes: int, seed: int | Sequence[int], limit: int | None = None
+) -> IntArray:
+    """Some 800 rows, or ``limit``, rising: of each class its share, but ten where there are so many.
 
     Of 40 to 400 classes the least number is smaller; of more classes 80 drawn at random have ten rows each.
     """
-    n = len(labels)
-    if n <= ROWS:
+    n, limit = len(labels), ROWS if limit is None else limit
+    if n <= limit:
         return np.arange(n)
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(n)
     if n_classes <= MOST_CLASSES:
-        least = min(RAREST, max(2, ROWS // (2 * n_classes)))
-        quotas = np.maximum(least, np.bincount(labels, minlength=n_classes) * ROWS // n)
+        least = min(RAREST, max(2, limit // (2 * n_classes)))
+        quotas = np.maximum(least, np.bincount(labels, minlength=n_classes) * limit // n)
     else:
         quotas = np.zeros(n_classes, dtype=int)
-        quotas[rng.choice(n_classes, ROWS // RAREST, replace=False)] = RAREST
+        quotas[rng.choice(n_classes, limit // RAREST, replace=False)] = RAREST
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     codes = labels[by_class]
     place = np.arange(n) - np.searchsorted(codes, codes)
@@ -191,7 +181,7 @@ def _kernels(spec: FeatureSpec, X: Matrix, rows: IntArray) -> Iterator[tuple[Fea
         product: Any = scaled @ scaled.T
         kernel = product if isinstance(product, np.ndarray) else product.toarray()
         yield replace(spec, kind="linear", scaling=scaling), kernel + 1.0
-    if sparse or X.shape[1] > WIDE or X.shape[0] > MOST_KERNEL_ROWS:
+    if X.shape[1] > WIDE or X.shape[0] > MOST_KERNEL_ROWS:
         return
     for scaling in (Scaling.ZSCORE, Scaling.MINMAX, Scaling.NONE):
         gamma, distances = _squared_distances(X, replace(spec, scaling=scaling), rows)

@@ -95,7 +95,7 @@ def choose_setting(
         report(_line(final))
         chosen_C, trace = best_of(final).teacher_C, trace + final
     return {
-        "features": asdict(specs[0]),
+        "features": specs[0].as_dict(),
         "teacher_C": chosen_C,
         "trace": [asdict(candidate) for candidate in trace],
     }

@@ -1,38 +1,42 @@
 """The search of a job: features, C of the teacher, and one point for the students of all classes.
 
-1. Every map is measured by leave-one-out least squares on some 800 rows (``quick_choice``), which costs one
-   eigenvalue decomposition a map; further widths are tried while an end of them wins.
-2. The best maps are compared by teachers in cross-validation on some 2000 rows, each with C rising until it
-   does not help (``setting``).
-3. The students' point is the one that is best on average over the classes, on the same rows and with the
-   chosen features and teacher (``joint``); further values of C are tried while an end of them wins.
+1. Every map is measured by leave-one-out least squares on some 800 rows, as ``automatic`` does
+   (``quick_choice``). What that takes is the first entry of a contest.
+2. Teachers are compared in cross-validation on some 2000 rows (``contest``): those on the best maps, on the
+   best one with learnt factors of its columns, and with further widths and values of C while they help.
+3. The winner is taken instead of the first entry if it is better on other folds, too, by more than two
+   standard errors of the difference: of many entries the best is partly so by chance.
+4. The students' point is the one that is best on average over the classes, with the chosen features and
+   teacher (``joint``), if it is better than the teacher's C by two standard errors; further values of
+   C are tried while an end of them wins.
 
 The loss of a row weighs C/n. What is compared on a part of the rows, and chosen, is therefore C/n.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from core.data.dataset import LabelledData
-from core.features.examples import Examples
-from core.features.maps import fit_feature_map
-from core.features.spec import FeatureSpec
-from core.model_selection.folds import Folds, fold_assignment, make_folds
-from core.model_selection.joint import JointlyTuned, tune_jointly
+from core.features.spec import MAX_GAMMA, FeatureSpec
+from core.model_selection.contest import FOLDS, Contest, Entry, Rated, is_better
 from core.model_selection.quick_choice import MeasuredMap, measure_maps, sized
-from core.model_selection.setting import Candidate, best_of, judge, some_rows
+from core.model_selection.setting import some_rows
+from core.model_selection.setting_points import (
+    MOST_STEPS,
+    STEP,
+    SharedPoint,
+    StudentPoints,
+    point_of,
+    within,
+)
 from core.parameters import parameters_of
 from core.run import Run
-from core.students.base import MetadataValue, StudentSpec
-from core.students.grid import MAX_C, MIN_C, near_grid
-from core.students.polytope import Polytope
-from core.teachers.base import Task
-from core.teachers.ssvm import SSVM
+from core.students.base import StudentSpec
 
 ROWS: Final = 2000
 """Rows that teachers and students are compared on, about; at least 60 of each class, if it has them."""
@@ -40,39 +44,8 @@ MOST_CLASSES: Final = 40
 """Of more classes than this, so many drawn at random stand for all."""
 FINALISTS: Final = 4
 """Maps that are compared by teachers."""
-FOLDS: Final = 3
-LANDMARKS: Final = 500
-"""Of the RBF maps that are compared; the chosen one has as many as suit all rows."""
-TARGETS: Final = 12
-"""Classes whose students are compared, at most."""
-_C_FACTORS: Final = tuple(10.0 ** (power / 2) for power in range(-2, 6))
-_STEP: Final = 10.0**0.5
-_MOST_STEPS: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class SharedPoint:
-    """The point that the students of all classes share: a ``Report`` of each of them.
-
-    point: its hyper-parameters. score, standard_error: ``overall_score`` in cross-validation, the mean over
-    classes. What was tried stands once in the ``Setting``, not with every student.
-    """
-
-    point: dict[str, Any]
-    score: float
-    standard_error: float
-
-    def summary(self) -> dict[str, Any]:
-        """The point and its score, JSON-ready."""
-        return {**self.point, "score": self.score, "standard_error": self.standard_error, "folds": FOLDS}
-
-    def trace(self) -> list[dict[str, Any]]:
-        """Nothing."""
-        return []
-
-    def metadata(self) -> dict[str, MetadataValue]:
-        """Entries for the metadata of the packed student."""
-        return {"tuning_score": self.score, "tuning_standard_error": self.standard_error}
+_OTHER_FOLDS: Final = 1000
+"""Added to the seed for the folds of the last comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +53,9 @@ class Setting:
     """What a search has chosen for n training rows, and what it tried.
 
     features: the map. teacher_C: of the teacher of all rows. students: hyper-parameters by name of student,
-    none for a student without a grid. points: their scores, see ``SharedPoint``. score: ``overall_score`` of
-    the teacher in cross-validation, in [0, 1]. rows: that teachers and students were compared on.
+    none for a student without a grid. points: their scores, see ``SharedPoint``. score: mean F of the teacher
+    in cross-validation, in [0, 1]. gain: how much that is above what ``automatic`` would take, in [0, 1]; 0
+    if nothing was clearly better. rows: that teachers and students were compared on.
     tried: JSON-ready lists by what was compared, ``maps``, ``teachers`` and the names of the students.
     """
 
@@ -90,16 +64,22 @@ class Setting:
     students: dict[str, dict[str, Any]]
     points: dict[str, dict[str, Any]]
     score: float
+    gain: float
     rows: int
     tried: dict[str, list[dict[str, Any]]]
 
     @property
     def reason(self) -> str:
         """One sentence."""
+        compared = (
+            f"{len(self.tried['teachers'])} teachers on the best of {len(self.tried['maps'])} maps and on"
+            f" variations of them, by {FOLDS} folds of {self.rows} rows"
+        )
+        if not self.gain:
+            return f"None of {compared}, is clearly better than what automatic takes."
         return (
-            f"The best of {len(self.tried['maps'])} maps by leave-one-out least squares and of"
-            f" {len(self.tried['teachers'])} teachers on the best of these by {FOLDS} folds of {self.rows}"
-            f" rows: accuracy, F and AUC give {100 * self.score:.1f} %."
+            f"The best of {compared}: mean F {100 * self.score:.1f} %,"
+            f" {100 * self.gain:.1f} points above that of automatic."
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -116,6 +96,7 @@ class Setting:
             "teacher_C": self.teacher_C,
             "students": {name: SharedPoint(**point).summary() for name, point in self.points.items()},
             "score": self.score,
+            "gain": self.gain,
             "rows": self.rows,
             "folds": FOLDS,
             "tried": self.tried,
@@ -128,54 +109,90 @@ def search_setting(
     """Features, C of the teacher and the point of each student, for checked data.
 
     spec: gives the number format only. students: those with a grid are searched; fields that are not in it
-    keep their values. run: folds are fitted in its threads; reports stages ``"setting"`` (in maps) and
+    keep their values. run: folds are fitted in its threads; reports stages ``"setting"`` (in steps) and
     ``"points"`` (in fits). The same data and seed give the same choice. Raises InvalidProblem, Cancelled.
     """
-    measured, _ = measure_maps(spec, data.X, data.y, data.K, run, extend=True)
-    finalists = sorted(measured, key=lambda one: -one.f1)[:FINALISTS]
-    run.report("setting", 1, len(finalists) + 1)
+    measured, _ = measure_maps(spec, data.X, data.y, data.K, run)
+    run.report("setting", 1, FINALISTS + 3)
     part = comparison_part(data, run.seed)
-    compared = _compared_teachers(part, finalists, run)
-    best = best_of(compared)
-    chosen = sized(
-        next(one for one in finalists if _comparable(one.features) == best.features).features, data.X
-    )
-    share = data.n / part.n
-    compared_on_part = _Points(part, best, data.n, run)
-    found = {one.name: compared_on_part.of(one) for one in students}
-    tuned = {name: one for name, (one, _) in found.items() if one is not None}
+    contest = Contest(part, run)
+    first = hold_contest(contest, measured, run)
+    best, share = contest.best, data.n / part.n
+    if best is not first and not confirmed(part, best.entry, first.entry, run):
+        best = first
+    found = StudentPoints(part, best.entry, run)
+    run.report("setting", FINALISTS + 3, FINALISTS + 3)
+    searched = {one.name: found.of(one, share) for one in students}
+    tuned = {name: one for name, (one, _) in searched.items() if one is not None}
+    chosen = sized(best.entry.with_factors(data, run), data.X, richer=True)
     return Setting(
         features=chosen,
-        teacher_C=_within(best.teacher_C * share),
+        teacher_C=within(best.entry.C_per_row * data.n),
         students={name: _values(one.spec, share) for name, one in tuned.items()},
-        points={name: _point(one, share) for name, one in tuned.items()},
-        score=best.score,
+        points={name: point_of(one, share) for name, one in tuned.items()},
+        score=best.f1,
+        gain=best.f1 - first.f1,
         rows=part.n,
         tried={
             "maps": [_map_as_dict(one) for one in measured],
-            "teachers": [_teacher_as_dict(one, share) for one in compared],
-            **{name: trace for name, (_, trace) in found.items() if trace},
+            "teachers": [one.as_dict() for one in contest.rated],
+            **{name: trace for name, (_, trace) in searched.items() if trace},
         },
     )
 
 
-def _compared_teachers(part: LabelledData, maps: Sequence[MeasuredMap], run: Run) -> list[Candidate]:
-    """Teachers on each map with C rising from a tenth of what its ridge corresponds to.
+def hold_contest(contest: Contest, measured: Sequence[MeasuredMap], run: Run) -> Rated:
+    """Rate the maps that look best, learnt factors, and widths and values of C near the best of these.
 
-    If the best of all has the smallest C, its map gets smaller ones, too, until they do not help.
+    Returns the rating of what ``automatic`` would take, which is the first of all.
     """
-    fold_of = fold_assignment(part.y, FOLDS, run.seed)
-    compared: list[Candidate] = []
-    for done, one in enumerate(maps, 2):
-        run.check_cancel()
-        Cs = [_within(one.C_per_row * factor * part.n) for factor in _C_FACTORS]
-        compared += judge(part, fold_of, _comparable(one.features), sorted(set(Cs)), run.silent())
-        run.report("setting", done, len(maps) + 1)
-    best = best_of(compared)
-    if best.teacher_C == min(one.teacher_C for one in compared if one.features == best.features):
-        Cs = [_within(best.teacher_C / _STEP**step) for step in range(1, _MOST_STEPS + 1)]
-        compared += judge(part, fold_of, best.features, sorted(set(Cs), reverse=True), run.silent())
-    return compared
+    entries = [
+        Entry(one.features, one.C_per_row, one.ridge)
+        for one in sorted(measured, key=lambda one: -one.f1)[:FINALISTS]
+    ]
+    first, *_ = contest.rate(entries[0], (1.0, STEP, STEP**2))
+    for done, entry in enumerate(entries[1:], 2):
+        run.report("setting", done, FINALISTS + 3)
+        contest.rate(entry, (1.0, STEP))
+    run.report("setting", FINALISTS + 1, FINALISTS + 3)
+    maps = [one for one in contest.rated if one.entry.features.kind != "linear"]
+    if maps:
+        entry = max(maps, key=lambda one: one.f1).entry
+        contest.rate(replace(entry, learnt_from=entry.features), (1.0, STEP, STEP**2))
+    _walk(contest, lambda entry: _wider(entry, 2.0))
+    _walk(contest, lambda entry: _wider(entry, 0.5))
+    _walk(contest, lambda entry: _heavier(entry, STEP))
+    _walk(contest, lambda entry: _heavier(entry, 1.0 / STEP))
+    run.report("setting", FINALISTS + 2, FINALISTS + 3)
+    return first
+
+
+def confirmed(part: LabelledData, new: Entry, old: Entry, run: Run) -> bool:
+    """Whether an entry is clearly better than another on folds that chose neither."""
+    again = Contest(part, run.with_seed((run.seed + _OTHER_FOLDS) % 2**32))
+    (better,), (known,) = again.rate(new), again.rate(old)
+    return is_better(better.f1, better.shares, known.f1, known.shares)
+
+
+def _walk(contest: Contest, step: Callable[[Entry], Entry | None]) -> None:
+    """Rate the entry one step from the best one while that is better."""
+    for _ in range(MOST_STEPS):
+        best = contest.best.entry
+        further = step(best)
+        if further is None or any(further.is_like(one.entry) for one in contest.rated):
+            break
+        contest.rate(further)
+        if contest.best.entry is best:
+            break
+
+
+def _wider(entry: Entry, factor: float) -> Entry | None:
+    width = (entry.features.gamma or 0.0) * factor
+    return replace(entry, features=replace(entry.features, gamma=width)) if 0.0 < width <= MAX_GAMMA else None
+
+
+def _heavier(entry: Entry, factor: float) -> Entry | None:
+    return replace(entry, C_per_row=entry.C_per_row * factor)
 
 
 def comparison_part(data: LabelledData, seed: int) -> LabelledData:
@@ -189,101 +206,13 @@ def comparison_part(data: LabelledData, seed: int) -> LabelledData:
     return replace(data, X=data.X[some], y=data.y[some])
 
 
-class _Points:
-    """The students' points, compared on a part of the data with one map and teacher."""
-
-    def __init__(self, part: LabelledData, best: Candidate, n: int, run: Run) -> None:
-        self._part, self._best, self._n, self._run = part, best, n, run
-        self._folds: Folds | None = None
-
-    def of(self, student: StudentSpec) -> tuple[JointlyTuned | None, list[dict[str, Any]]]:
-        """The best point for the part, and all that were tried; None for a student without a grid.
-
-        The values of C in the list are those for all rows.
-        """
-        points: Sequence[Any] = points_near(student, self._best.teacher_C)
-        if not points:
-            return None, []
-        tuned, trace = self._tuned(points)
-        tried = {one.C for one in points}
-        for _ in range(_MOST_STEPS):
-            chosen: Any = tuned.spec
-            steps = {min(tried): 1.0 / _STEP, max(tried): _STEP}
-            further = _within(chosen.C * steps.get(chosen.C, 1.0))
-            if further in tried:
-                break
-            beyond, more = self._tuned([replace(chosen, C=further)])
-            tried.add(further)
-            trace += more
-            if beyond.score <= tuned.score:
-                break
-            tuned = beyond
-        return tuned, trace
-
-    def _tuned(self, points: Sequence[StudentSpec]) -> tuple[JointlyTuned, list[dict[str, Any]]]:
-        folds = self._made_folds()
-        rng = np.random.default_rng(self._run.seed)
-        targets = np.sort(rng.permutation(len(folds.classes))[:TARGETS]).tolist()
-        tuned = tune_jointly(folds, targets, points, self._run.stage("points"))
-        share = self._n / self._part.n
-        trace = [one.as_dict() for one in tuned.trace]
-        return tuned, [_without_time(one) | {"C": _within(one["C"] * share)} for one in trace]
-
-    def _made_folds(self) -> Folds:
-        if self._folds is None:
-            part, best, run = self._part, self._best, self._run.silent()
-            fitted = fit_feature_map(part.X, best.features, run.seed)
-            examples = Examples(part.X, fitted.transform(part.X), fitted, best.features)
-            task = Task(examples, part.y, part.K)
-            self._folds = make_folds(task, part.classes, (SSVM(best.teacher_C),), n_folds=FOLDS, run=run)
-        return self._folds
-
-
-def _comparable(spec: FeatureSpec) -> FeatureSpec:
-    """A map with few landmarks, for a comparison on a part of the rows."""
-    return spec if spec.kind == "linear" else replace(spec, kind="nystroem", n_components=LANDMARKS)
-
-
-def points_near(student: StudentSpec, C: float) -> Sequence[StudentSpec]:
-    """What is tried of a student near a C that is about right; none if it has no grid.
-
-    A student with several rejections keeps their number, which is the cost of a query.
-    """
-    grid = near_grid(C)
-    if not isinstance(student, Polytope):
-        return student.grid(grid)
-    return tuple(dict.fromkeys(replace(one, pieces=student.pieces) for one in student.grid(grid)))
-
-
-def _within(C: float) -> float:
-    return float(min(max(C, MIN_C), MAX_C))
-
-
-def _point(tuned: JointlyTuned, share: float) -> dict[str, Any]:
-    """The fields of a ``SharedPoint``, its C for ``share`` times as many rows."""
-    point = tuned.spec.params()
-    point |= {"C": _within(point["C"] * share)}
-    return {"point": point, "score": tuned.score, "standard_error": tuned.standard_error}
-
-
 def _values(spec: StudentSpec, share: float) -> dict[str, Any]:
     """All hyper-parameters of a student, its C for ``share`` times as many rows."""
     values = {one.name: getattr(spec, one.name) for one in parameters_of(type(spec))}
-    return values | {"C": _within(values["C"] * share)}
+    return values | {"C": within(values["C"] * share)}
 
 
 def _map_as_dict(one: MeasuredMap) -> dict[str, Any]:
     spec = one.features
     width = {} if spec.gamma is None else {"gamma": spec.gamma}
     return {"kind": spec.kind, "scaling": str(spec.scaling), **width, "f1": one.f1}
-
-
-def _teacher_as_dict(one: Candidate, share: float) -> dict[str, Any]:
-    spec = asdict(one.features)
-    shown = {name: spec[name] for name in ("kind", "gamma") if spec[name] is not None}
-    return {**shown, "scaling": str(spec["scaling"]), "C": _within(one.teacher_C * share), "score": one.score}
-
-
-def _without_time(values: dict[str, Any]) -> dict[str, Any]:
-    """A trace without wall times, which no repetition would give again."""
-    return {name: value for name, value in values.items() if name != "seconds"}

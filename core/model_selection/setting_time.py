@@ -12,16 +12,10 @@ from scipy.linalg import eigh
 
 from core.data.dataset import LabelledData
 from core.features.choice import WIDE
+from core.model_selection.contest import FOLDS, LANDMARKS
 from core.model_selection.quick_choice import ROWS as SCREENING_ROWS
-from core.model_selection.setting_search import (
-    FINALISTS,
-    FOLDS,
-    LANDMARKS,
-    MOST_CLASSES,
-    ROWS,
-    TARGETS,
-    points_near,
-)
+from core.model_selection.setting_points import TARGETS, points_near
+from core.model_selection.setting_search import FINALISTS, MOST_CLASSES, ROWS
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.base import StudentSpec

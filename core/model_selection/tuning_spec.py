@@ -21,10 +21,10 @@ class TuningSpec:
     scope: Annotated[
         Scope,
         Doc(
-            "students: search the grid for every class and method by itself. job: search kind, scaling and"
-            " width of the features, C of the teacher, and near it one point for the students of all classes,"
-            " on some 2000 training rows; what is given for these, and the other fields of tuning, are"
-            " ignored."
+            "students: search the grid for every class and method by itself. job: search kind, scaling, width"
+            " and factors of the columns of the features, C of the teacher, and near it one point for the"
+            " students of all classes, on some 2000 training rows; what is given for these, and the other"
+            " fields of tuning, are ignored."
         ),
     ] = "students"
     strategy: Annotated[Strategy, Doc("Drop poor points early, or measure every point on every fold.")] = (

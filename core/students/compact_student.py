@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from core.data.scaling import Standardisation, column_moments, fit_standardisation
 from core.data.validation import row_blocks
 from core.errors import Fault, InvalidProblem
+from core.features.base import kernel_standardisation
 from core.features.examples import Examples
-from core.features.maps import scale_rule
 from core.packed import LinearForm, PackedStudent, RbfBasis
 from core.run import Run
 from core.solvers.solution import Summary
@@ -57,10 +56,7 @@ class KernelRows:
             raise InvalidProblem(Fault("X", "sparse", message))
         n, d = X.shape
         run.report("compact_rows", 0, n)
-        fitted = fit_standardisation(X, spec.scaling)
-        # A kernel does not depend on a shift, but products lose digits far from the origin.
-        centred = Standardisation(column_moments(X)[0], fitted.scale)
-        gamma = spec.gamma if spec.gamma is not None else scale_rule(X, centred)
+        centred, gamma = kernel_standardisation(X, spec)
         scale = np.sqrt(gamma) * centred.scale
         rows = np.empty(X.shape, dtype=np.float32)
         for block in row_blocks(n, d):

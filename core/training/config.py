@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args
 
 from core.errors import Fault, InvalidProblem
@@ -27,6 +27,7 @@ S = TypeVar("S", bound=TeacherSpec | StudentSpec)
 AUTOMATIC_STUDENT: Final = Polytope(pieces=8)
 """The student of a job or estimator whose user names nothing; its C is chosen."""
 AUTOMATIC_CALIBRATION: Final[CalibrationRule] = "sigmoid"
+AUTOMATIC_THRESHOLD: Final[ThresholdRule] = "expected_f1"
 AUTOMATIC_FOLDS: Final = 3
 _LARGEST_C: Final = 1e8
 
@@ -52,7 +53,11 @@ class TrainingConfig:
     ] = False
     tuning: TuningSpec | None = None
     threshold: Annotated[
-        ThresholdRule, Doc("0 as in the paper, or chosen on held-out folds for this metric.")
+        ThresholdRule,
+        Doc(
+            "0 as in the paper, or chosen on held-out folds for this metric. expected_f1: where the F that a"
+            " sigmoid fitted to the folds expects is largest."
+        ),
     ] = "zero"
     budget: Annotated[
         float,
@@ -172,7 +177,7 @@ class TrainingConfig:
     def recipe(self) -> dict[str, Any]:
         """What map and teachers depend on, JSON-ready; equal on equal data for equal preparations."""
         return {
-            "features": asdict(self.features),
+            "features": self.features.as_dict(),
             "teacher": {"name": self.teacher.name, **self.teacher.params()},
             "seed": int(self.seed),
             "folds": int(self.n_folds) if self.needs_all_folds else 0,

@@ -195,6 +195,7 @@ def test_automatic_settles_what_was_left_open_and_keeps_what_was_given() -> None
     spec = TrainingSpec.model_validate({"automatic": True})
     assert (spec.student.name, spec.student.params()["pieces"]) == ("polytope", 8)
     assert (spec.calibration.kind, spec.threshold.folds, spec.guard.kind) == ("sigmoid", 3, "repair")
+    assert spec.threshold.rule == "expected_f1"
     given = {"automatic": True, "student": {"method": "gsvm"}, "threshold": {"rule": "f1"}}
     spec = TrainingSpec.model_validate(given)
     assert (spec.student.name, spec.threshold.rule, spec.threshold.folds) == ("gsvm", "f1", 5)

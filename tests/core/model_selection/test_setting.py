@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 import numpy as np
 
@@ -48,7 +47,7 @@ def test_a_search_without_choices_takes_what_it_has():
     data = three_clusters()
     search = Search(FeatureSpec("nystroem", n_components=5), (10.0,))
     setting = choose_setting(data, search, Run(0, 1), lambda _: None)
-    assert setting == {"features": asdict(search.features), "teacher_C": 10.0, "trace": []}
+    assert setting == {"features": search.features.as_dict(), "teacher_C": 10.0, "trace": []}
     assert candidate_specs(data, search) == [search.features]
 
 

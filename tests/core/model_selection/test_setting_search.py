@@ -12,8 +12,15 @@ from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidPackage, InvalidProblem
 from core.features.spec import FeatureSpec
 from core.model_selection import setting_search, setting_time
-from core.model_selection.quick_choice import measure_maps
-from core.model_selection.setting_search import Setting, comparison_part, search_setting
+from core.model_selection.contest import Contest, Entry, is_better, mean_f1
+from core.model_selection.quick_choice import choose_quickly, measure_maps
+from core.model_selection.setting_search import (
+    Setting,
+    comparison_part,
+    confirmed,
+    hold_contest,
+    search_setting,
+)
 from core.model_selection.setting_time import expected_seconds
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed.codec import decode, encode
@@ -38,6 +45,13 @@ def rings(n: int, seed: int = 0) -> LabelledData:
     return LabelledData.from_arrays(X, labels)
 
 
+def noisy_rings(n: int, seed: int = 0) -> LabelledData:
+    """The rings with six further columns of noise."""
+    data = rings(n, seed)
+    noise = np.random.default_rng(seed + 100).standard_normal((n, 6))
+    return LabelledData.from_arrays(np.c_[data.X, noise], data.y)
+
+
 @pytest.fixture(scope="module")
 def setting() -> Setting:
     return search_setting(rings(150), FeatureSpec(), CONFIG.students, Run(3, 1))
@@ -48,31 +62,97 @@ def preparation() -> Preparation:
     return prepare(rings(150), CONFIG, Run(n_threads=2))
 
 
-def test_the_best_of_what_was_tried_is_chosen(setting):
+def test_the_choice_is_one_of_what_was_tried(setting):
     assert setting.features.kind == "kernel"
-    best = max(setting.tried["teachers"], key=lambda one: one["score"])
-    shown = (best["gamma"], best["scaling"], best["C"], best["score"])
-    assert shown == (setting.features.gamma, setting.features.scaling, setting.teacher_C, setting.score)
-    measured = {(one["scaling"], one.get("gamma")): one["f1"] for one in setting.tried["maps"]}
-    finalists = {measured[one["scaling"], one["gamma"]] for one in setting.tried["teachers"]}
-    assert min(finalists) >= sorted(measured.values())[-setting_search.FINALISTS]
+    entries = setting.tried["teachers"]
+    (chosen,) = [
+        one
+        for one in entries
+        if (one["scaling"], one["gamma"]) == (setting.features.scaling, setting.features.gamma)
+        and one["C_per_row"] * 150 == pytest.approx(setting.teacher_C)
+        and one["learnt_factors"] == (setting.features.column_factors is not None)
+    ]
+    assert (chosen["f1"], chosen["f1"] - entries[0]["f1"]) == (setting.score, setting.gain)
+    assert any(one["learnt_factors"] for one in entries)
     for name in ("gsvm", "svm"):
-        chosen = setting.points[name]
-        (measured_as,) = [
-            one
+        point = setting.points[name]
+        measured = [
+            (one["score"], one["standard_error"])
             for one in setting.tried[name]
-            if {key: one[key] for key in chosen["point"]} == chosen["point"]
+            if {key: one[key] for key in point["point"]} == point["point"]
         ]
-        assert (measured_as["score"], measured_as["standard_error"]) == (
-            chosen["score"],
-            chosen["standard_error"],
-        )
-        assert {key: setting.students[name][key] for key in ("C", "margin")} == {
-            key: chosen["point"][key] for key in ("C", "margin")
-        }
-        tried = sorted({one["C"] for one in setting.tried[name]})
-        assert tried[0] < chosen["point"]["C"] < tried[-1] or len(tried) == 8
+        assert (point["score"], point["standard_error"]) in measured
+        assert setting.students[name]["C"] == point["point"]["C"]
     assert {one["floor"] for one in setting.tried["gsvm"]} == {0.3, 1.0}
+
+
+@pytest.mark.parametrize("better", [False, True])
+def test_what_automatic_takes_is_left_for_what_is_clearly_better_on_other_folds(monkeypatch, better: bool):
+    data, compared = noisy_rings(150), []
+
+    def confirmed(part, new, old, run):
+        compared.append((new, old))
+        return better
+
+    monkeypatch.setattr(setting_search, "confirmed", confirmed)
+    setting = search_setting(data, FeatureSpec(), (GSVM(),), Run(3, 1))
+    quick = choose_quickly(FeatureSpec(), data.X, data.y, data.K, Run(3))
+    ((new, old),) = compared
+    assert replace(old.features, kind="kernel") == quick.features
+    assert new != old
+    if better:
+        assert setting.score == max(one["f1"] for one in setting.tried["teachers"])
+        assert setting.gain > 0.0
+    else:
+        assert (setting.features, setting.gain) == (quick.features, 0.0)
+        assert setting.teacher_C == pytest.approx(quick.C_per_row * data.n)
+        assert "None of" in setting.reason
+
+
+def test_columns_of_noise_are_found_out_and_students_are_better_for_it():
+    data, test = noisy_rings(240), noisy_rings(600, seed=1)
+    automatic = TrainingConfig(students=(Polytope(pieces=2),), automatic=True)
+    plain, ours = (
+        train(data, config, test=test)
+        for config in (automatic, replace(automatic, automatic=False, tuning=TuningSpec(scope="job")))
+    )
+    factors = ours.preparation.config.features.column_factors
+    assert factors is not None
+    assert min(factors[:2]) > 1.5 * max(factors[2:])
+    assert ours.preparation.choice.as_dict()["column_factors"] == pytest.approx(factors, rel=0.01)
+    gain = ours.evaluation.mean("polytope").f1 - plain.evaluation.mean("polytope").f1
+    assert gain > 0.05
+    again = Preparation.from_bytes(
+        ours.preparation.to_bytes(),
+        data,
+        replace(automatic, automatic=False, tuning=TuningSpec(scope="job")),
+    )
+    assert again.config == ours.preparation.config
+
+
+def test_factors_of_noisy_columns_are_confirmed_on_other_folds_and_no_factors_are_not_against_them():
+    data = noisy_rings(240)
+    quick = choose_quickly(FeatureSpec(), data.X, data.y, data.K)
+    old = Entry(quick.features, quick.C_per_row, 0.1)
+    new = replace(old, learnt_from=old.features)
+    assert confirmed(data, new, old, Run(0, 1))
+    assert not confirmed(data, old, new, Run(0, 1))
+    assert not confirmed(data, old, old, Run(0, 1))
+
+
+def test_equal_answers_are_no_gain_and_the_error_of_a_difference_is_paired():
+    labels = np.arange(200) % 2
+    right = labels == np.array([[0], [1]])
+    wrong = right.copy()
+    wrong[:, :30] ^= True
+    (best, shares), (worse, of_worse) = (mean_f1(labels, one, [0, 1]) for one in (right, wrong))
+    assert (best, worse) == (1.0, pytest.approx(0.85))
+    assert is_better(best, shares, worse, of_worse)
+    assert not is_better(best, shares, best, shares)
+    other = right.copy()
+    other[:, 30:60] ^= True
+    third, of_third = mean_f1(labels, other, [0, 1])
+    assert not is_better(third, of_third, worse, of_worse)
 
 
 def test_a_search_is_repeated_by_its_seed_whatever_the_threads(setting):
@@ -82,18 +162,18 @@ def test_a_search_is_repeated_by_its_seed_whatever_the_threads(setting):
     assert Setting(FeatureSpec(**stored.pop("features")), **stored) == setting
 
 
-def test_widths_go_on_while_an_end_of_them_wins():
+def test_widths_go_on_while_they_help():
     rng = np.random.default_rng(0)
-    X = rng.uniform(-4.0, 4.0, (800, 2))
-    board = np.floor(X).sum(axis=1).astype(int) % 2
-    first, further = (measure_maps(FeatureSpec(), X, board, 2, extend=extend)[0] for extend in (False, True))
-    assert further[: len(first)] == first
-    best = max(first, key=lambda one: one.f1)
-    added = [one.features.gamma / best.features.gamma for one in further[len(first) :]]
-    assert added == [2.0 ** (step + 1) for step in range(len(added))]
-    assert len(added) > 1
-    assert further[-1].f1 <= further[-2].f1 or len(added) == 7
-    assert max(one.f1 for one in further) > best.f1 + 0.05
+    X = rng.uniform(-4.0, 4.0, (240, 1))
+    stripes = LabelledData.from_arrays(X, np.floor(2.0 * X[:, 0]).astype(int) % 2)
+    contest, maps = Contest(stripes, Run(0, 1)), measure_maps(FeatureSpec(), X, stripes.y, 2)[0]
+    first = hold_contest(contest, maps, Run())
+    assert first is contest.rated[0]
+    assert contest.best.f1 > first.f1
+    widths = [
+        one.features.gamma for one in maps if one.features.scaling is contest.best.entry.features.scaling
+    ]
+    assert contest.best.entry.features.gamma > max(width for width in widths if width is not None)
 
 
 def test_a_training_run_takes_the_setting_and_does_better_than_planes():
@@ -134,7 +214,7 @@ def test_the_estimate_is_told_before_the_search_and_progress_in_it():
     stages = list(dict.fromkeys(one.stage for one in reports))
     assert stages[:2] == ["setting", "points"]
     done = [one.done for one in reports if one.stage == "setting"]
-    assert done == [0, 1, 2, 3, 4, 5]
+    assert done == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_more_rows_classes_and_students_take_longer(monkeypatch):

@@ -44,6 +44,21 @@ def test_the_budget_is_kept_and_no_cut_within_it_finds_more(budget: float, seed:
     assert (decision & ~truth).sum() == min((o & ~truth).sum() for o in allowed if (o & truth).sum() == most)
 
 
+def test_the_expected_f_is_largest_at_its_threshold():
+    rng = np.random.default_rng(0)
+    scores = 2.0 * rng.normal(size=20_000)
+    truth = rng.random(20_000) < 1.0 / (1.0 + np.exp(2.0 - scores))
+    threshold = choose_threshold(truth, scores, "expected_f1")
+    best = max(f1_score(truth, scores >= cut) for cut in np.linspace(-1.0, 4.0, 51))
+    assert f1_score(truth, scores >= threshold) > best - 0.002
+    assert f1_score(truth, scores >= threshold) > f1_score(truth, scores >= 2.0) + 0.02
+
+
+def test_scores_that_say_nothing_are_cut_at_zero():
+    truth = np.arange(40) % 2 == 0
+    assert choose_threshold(truth, np.where(truth, -1.0, 1.0), "expected_f1") == 0.0
+
+
 def test_the_cut_lies_in_the_middle_of_its_gap():
     truth = np.array([True, True, False, False])
     assert choose_threshold(truth, np.array([3.0, 2.0, -1.0, -4.0]), "f1") == 0.5

@@ -202,8 +202,8 @@ def test_what_a_search_for_everything_found_is_told_and_taken_up_by_the_next_sol
     search, features = prepared.header["search"], prepared.header["features"]
     assert features["teacher_C"] == search["teacher_C"]
     assert set(search["tried"]) == {"maps", "teachers", "gsvm"}
-    best = max(search["tried"]["teachers"], key=lambda one: one["score"])
-    assert (best["score"], best["C"]) == (search["score"], search["teacher_C"])
+    assert search["score"] in [one["f1"] for one in search["tried"]["teachers"]]
+    assert search["gain"] >= 0.0
     with sqlite_store.begin() as uow:
         digest, _ = uow.blobs.put([prepared.blobs[0]])
     later = conversation({"type": "restore", "preparation_digest": digest}, train_one, spec=spec)

@@ -1,0 +1,169 @@
+"""The point of a job's students, one for all classes, and F of the students of a setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from core.data.dataset import LabelledData
+from core.features.examples import Examples
+from core.features.maps import fit_feature_map
+from core.model_selection.contest import FOLDS, LOOSE, LOOSE_EPOCHS, Entry, comparable, is_better, mean_f1
+from core.model_selection.folds import Folds, make_folds
+from core.model_selection.joint import JointlyTuned, tune_jointly
+from core.run import Run
+from core.students.base import MetadataValue, StudentSpec
+from core.students.grid import MAX_C, MIN_C, near_grid
+from core.students.polytope import Polytope
+from core.teachers.base import Task
+from core.teachers.ssvm import SSVM
+from core.types import FloatArray
+
+TARGETS: Final = 12
+"""Classes whose students are compared, at most."""
+STEP: Final = 10.0**0.5
+MOST_STEPS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPoint:
+    """The point that the students of all classes share: a ``Report`` of each of them.
+
+    point: its hyper-parameters. score, standard_error: ``overall_score`` in cross-validation, the mean over
+    classes. What was tried stands once in the ``Setting``, not with every student.
+    """
+
+    point: dict[str, Any]
+    score: float
+    standard_error: float
+
+    def summary(self) -> dict[str, Any]:
+        """The point and its score, JSON-ready."""
+        return {**self.point, "score": self.score, "standard_error": self.standard_error, "folds": FOLDS}
+
+    def trace(self) -> list[dict[str, Any]]:
+        """Nothing."""
+        return []
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """Entries for the metadata of the packed student."""
+        return {"tuning_score": self.score, "tuning_standard_error": self.standard_error}
+
+
+class StudentPoints:
+    """The students' points, compared on a part of the data with one map and teacher."""
+
+    def __init__(self, part: LabelledData, entry: Entry, run: Run) -> None:
+        self._part, self._entry, self._run = part, entry, run
+        self._folds: Folds | None = None
+
+    def of(self, student: StudentSpec, share: float) -> tuple[JointlyTuned | None, list[dict[str, Any]]]:
+        """The best point for the part, and all that were tried; None for a student without a grid.
+
+        It is the student with the teacher's C unless another has a clearly larger mean F. The values of C in
+        the list are those for ``share`` times as many rows.
+        """
+        C = self._entry.C_per_row * self._part.n
+        points: Sequence[Any] = points_near(loose(student), C)
+        if not points:
+            return None, []
+        first = _with_C(loose(student), C)
+        known, trace = self._tuned([first], share)
+        tuned, more = self._tuned(points, share)
+        trace += more
+        tried = {one.C for one in points}
+        for _ in range(MOST_STEPS):
+            chosen: Any = tuned.spec
+            steps = {min(tried): 1.0 / STEP, max(tried): STEP}
+            further = within(chosen.C * steps.get(chosen.C, 1.0))
+            if further in tried:
+                break
+            beyond, more = self._tuned([replace(chosen, C=further)], share)
+            tried.add(further)
+            trace += more
+            if beyond.score <= tuned.score:
+                break
+            tuned = beyond
+        best = tuned if is_better(*self._f1_of(tuned), *self._f1_of(known)) else known
+        return replace(best, spec=_as_exact(best.spec, student)), trace
+
+    def _f1_of(self, tuned: JointlyTuned) -> tuple[float, FloatArray]:
+        return mean_f1(self._part.y, tuned.held_out_scores >= 0.0, tuned.targets)
+
+    def _tuned(
+        self, points: Sequence[StudentSpec], share: float
+    ) -> tuple[JointlyTuned, list[dict[str, Any]]]:
+        folds = self._made_folds()
+        tuned = tune_jointly(
+            folds, some_targets(self._part, self._run.seed), points, self._run.stage("points")
+        )
+        trace = [one.as_dict() for one in tuned.trace]
+        return tuned, [_without_time(one) | {"C": within(one["C"] * share)} for one in trace]
+
+    def _made_folds(self) -> Folds:
+        if self._folds is None:
+            part, run = self._part, self._run.silent()
+            spec = comparable(self._entry.with_factors(part, run))
+            fitted = fit_feature_map(part.X, spec, run.seed)
+            examples = Examples(part.X, fitted.transform(part.X), fitted, spec)
+            teacher = SSVM(within(self._entry.C_per_row * part.n), LOOSE, LOOSE_EPOCHS)
+            task = Task(examples, part.y, part.K)
+            self._folds = make_folds(task, part.classes, (teacher,), n_folds=FOLDS, run=run)
+        return self._folds
+
+
+def some_targets(part: LabelledData, seed: int) -> list[int]:
+    """The classes whose students are compared."""
+    targets: list[int] = np.sort(np.random.default_rng(seed).permutation(part.K)[:TARGETS]).tolist()
+    return targets
+
+
+def points_near(student: StudentSpec, C: float) -> Sequence[StudentSpec]:
+    """What is tried of a student near a C that is about right; none if it has no grid.
+
+    A student with several rejections keeps their number, which is the cost of a query.
+    """
+    grid = near_grid(C)
+    if not isinstance(student, Polytope):
+        return student.grid(grid)
+    return tuple(dict.fromkeys(replace(one, pieces=student.pieces) for one in student.grid(grid)))
+
+
+def within(C: float) -> float:
+    return float(min(max(C, MIN_C), MAX_C))
+
+
+def loose(student: StudentSpec) -> StudentSpec:
+    """The same student, fitted as exactly as a comparison needs; that of a path has a budget of its own."""
+    return (
+        replace(student, tolerance=LOOSE, max_epochs=LOOSE_EPOCHS)
+        if isinstance(student, Polytope)
+        else student
+    )
+
+
+def _as_exact(found: StudentSpec, student: StudentSpec) -> StudentSpec:
+    """The point that was found, fitted as exactly as ``student``."""
+    if not (isinstance(found, Polytope) and isinstance(student, Polytope)):
+        return found
+    return replace(found, tolerance=student.tolerance, max_epochs=student.max_epochs)
+
+
+def _with_C(student: StudentSpec, C: float) -> StudentSpec:  # noqa: N802
+    """A student that has a grid, with this C."""
+    return replace(student, C=within(C))  # type: ignore[type-var]
+
+
+def point_of(tuned: JointlyTuned, share: float) -> dict[str, Any]:
+    """The fields of a ``SharedPoint``, its C for ``share`` times as many rows."""
+    point = tuned.spec.params()
+    point |= {"C": within(point["C"] * share)}
+    return {"point": point, "score": tuned.score, "standard_error": tuned.standard_error}
+
+
+def _without_time(values: dict[str, Any]) -> dict[str, Any]:
+    """A trace without wall times, which no repetition would give again."""
+    return {name: value for name, value in values.items() if name != "seconds"}
