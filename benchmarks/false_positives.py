@@ -49,7 +49,7 @@ from core.model_selection.threshold import Promise, choose_threshold
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.training.config import AUTOMATIC_CALIBRATION, AUTOMATIC_FOLDS, AUTOMATIC_STUDENT, TrainingConfig
-from core.training.pipeline import Preparation, prepare, train_student
+from core.training.pipeline import Evaluator, Preparation, prepare, train_student
 from core.training.student_training import class_batches
 from core.types import BoolArray, FloatArray
 
@@ -129,7 +129,7 @@ def thresholds(
 
 
 def class_figures(
-    preparation: Preparation, folds: Folds, leaking: Folds, test: LabelledData, target: int
+    preparation: Preparation, folds: Folds, leaking: Folds, evaluator: Evaluator, target: int
 ) -> Figures:
     """One class: those thresholds on the rows that were not learnt from; without a promise nothing.
 
@@ -137,10 +137,10 @@ def class_figures(
     that is measured is that of the student that a job would have shipped.
     """
     student = train_student(preparation, target, folds=folds)
-    own, truth = preparation.labels == target, test.y == target
+    own, truth = preparation.labels == target, evaluator.labels == target
     seen = student.fitted.scores(preparation.examples)
     held_out, leaked = (hold_out(some, target, student.spec) for some in (folds, leaking))
-    answers = student.packed.scores(test.X)
+    answers = student.fitted.scores(evaluator.examples)
     found: Figures = {}
     for budget in BUDGETS:
         chosen = thresholds(own, held_out, leaked, seen, budget)
@@ -162,6 +162,7 @@ def measure(split: Split, config: TrainingConfig) -> Json:
     )
     pooled: Figures = {}
     promised = dict.fromkeys(BUDGETS, 0)
+    evaluator = Evaluator.of(preparation, test)
     for batch in class_batches(preparation, range(data.K)):
         folds = preparation.folds(batch)
         leaking = Folds.of(
@@ -174,7 +175,9 @@ def measure(split: Split, config: TrainingConfig) -> Json:
         )
         with one_blas_thread():
             pool = Parallel(n_jobs=cpu_count(), prefer="threads")
-            several = pool(delayed(class_figures)(preparation, folds, leaking, test, one) for one in batch)
+            several = pool(
+                delayed(class_figures)(preparation, folds, leaking, evaluator, one) for one in batch
+            )
         for found in several:
             for budget in BUDGETS:
                 promised[budget] += (budget, PROMISED) in found

@@ -6,13 +6,23 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from benchmarks import false_positives
 from benchmarks.defaults import Split
 from benchmarks.false_positives import Counts, main, measure, summary
 from core.features.spec import FeatureSpec
+from core.students.gated import GSVM
+from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 
+SPARSE = TrainingConfig(
+    features=FeatureSpec("linear", scaling="none"),
+    teacher=SSVM(C=10.0),
+    students=(GSVM(C=10.0),),
+    threshold="fpr",
+    folds=2,
+)
 CONFIG = TrainingConfig(features=FeatureSpec("linear"), threshold="fpr", folds=3)
 
 
@@ -42,6 +52,13 @@ def test_thresholds_from_rows_that_were_seen_flatter(figures):
     assert rate["promised"] <= 0.02
     assert rate["both_saw"] > 0.05
     assert rate["promised"] < rate["gate_saw"] < rate["both_saw"]
+
+
+def test_sparse_rows_are_measured_too():
+    (X, y), (X_test, y_test) = noisy(180, 0), noisy(300, 1)
+    sparse = measure(Split(sp.csr_array(X), y, sp.csr_array(X_test), y_test), SPARSE)
+    assert sparse["0.01"]["promised_for"] == 3
+    assert sparse["0.01"]["promised"]["negatives"] == 600
 
 
 def test_a_rate_is_compared_in_standard_errors_of_its_negatives():
