@@ -6,7 +6,7 @@ measured on the test part at threshold 0; and one query of each, timed in altern
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from core.training.preparation import Preparation, data_digest, prepare
 from core.training.student_training import TrainedStudent, train_student
 from experiments import timing
 from experiments.data import Split
-from experiments.plans import CurvePlan, Effort
+from experiments.plans import CurvePlan, Effort, as_record
 from experiments.stats import bootstrap, interval, over_classes
 from experiments.store import Record, Run, Store, Work, body, recipe_of, short
 
@@ -55,7 +55,7 @@ class CompactCurve(Work):
         self._train = replace(data.train, X=data.train.X[rows], y=data.train.y[rows])
         self._test = data.test
         digests = data_digest(self._train), data_digest(data.test)
-        super().__init__(run, store, recipe_of("compact-curve", asdict(plan), effort.seed, *digests))
+        super().__init__(run, store, recipe_of("compact-curve", as_record(plan), effort.seed, *digests))
 
     def names(self) -> list[str]:
         return [TEACHER, *map(point_name, self._plan.sizes)]
@@ -73,7 +73,7 @@ class CompactCurve(Work):
         evaluator = Evaluator.of(self._preparation, self._test)
         means = mean_metrics(evaluator.teacher(code).metrics for code in range(self._train.K))
         return {
-            "plan": asdict(self._plan),
+            "plan": as_record(self._plan),
             "classes": self._train.K,
             "rows": self._train.n,
             "test_rows": self._test.n,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias, get_args
 
 from core.data.scaling_kind import Scaling
 from core.features.spec import FeatureSpec
@@ -70,6 +70,19 @@ class CurvePlan:
     sizes: tuple[int, ...] = (25, 50, 100, 200)
     steps: int = 3000
     rows: int | None = None
+
+
+def as_record(plan: Plan | CurvePlan) -> dict[str, Any]:
+    """All fields, JSON-ready; those that `core` has got since results were stored only if they are not None.
+
+    Otherwise a further field of a specification would make every stored result that of another plan.
+    """
+    later = {"column_factors"}
+
+    def known(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: value for name, value in items if value is not None or name not in later}
+
+    return asdict(plan, dict_factory=known)
 
 
 @dataclass(frozen=True, slots=True)

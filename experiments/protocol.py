@@ -5,7 +5,6 @@ Everything is chosen on the training part; the test part only measures what was 
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import cached_property
 
 import numpy as np
@@ -29,7 +28,7 @@ from core.training.preparation import Preparation, data_digest, prepare
 from core.types import BoolArray, FloatArray
 from experiments.data import Split
 from experiments.paper import METHODS
-from experiments.plans import Effort, Plan
+from experiments.plans import Effort, Plan, as_record
 from experiments.stats import bootstrap, rounded
 from experiments.store import NeedsProtocol, Record, Run, Store, Work, recipe_of
 from experiments.timing import measure_inference
@@ -58,7 +57,7 @@ class Protocol(Work):
         self, plan: Plan, run: Run, data: Split, store: Store, effort: Effort, report: Report = lambda _: None
     ) -> None:
         digests = data_digest(data.train), data_digest(data.test)
-        super().__init__(run, store, recipe_of(asdict(plan), run.split, effort.seed, *digests))
+        super().__init__(run, store, recipe_of(as_record(plan), run.split, effort.seed, *digests))
         self.plan, self.data, self.effort, self._report = plan, data, effort, report
         self.core_run = CoreRun(effort.seed, effort.n_threads)
         self._groups = data.groups if plan.by_groups else None

@@ -45,6 +45,9 @@ MAX_GROWTH = 50 * 1024**2
 _SLOWER = 2.0
 _SLOWER_SECONDS = 0.002
 """Allowed slowdown of a valid query after the attacks; it covers noise of the machine."""
+_FURTHER_TRIES = 5
+_PAUSE_SECONDS = 2.0
+"""A slow query is measured so many times more, after a pause of so many seconds each."""
 _ROUNDS = 3
 _STUMBLE = "Traceback"
 _SHOWN = 3000
@@ -73,6 +76,11 @@ class Report:
     seconds: float = 0.0
 
     @property
+    def is_slower(self) -> bool:
+        """Whether a valid query takes clearly longer than before."""
+        return self.p50_after > _SLOWER * self.p50_before + _SLOWER_SECONDS
+
+    @property
     def growth(self) -> int:
         """Growth of the server's memory in bytes."""
         assert self.before is not None
@@ -88,7 +96,7 @@ class Report:
             found.append("the answer to a valid query has changed")
         if not self.same_state:
             found.append("a request of another site changed something on the server without keys")
-        if self.p50_after > _SLOWER * self.p50_before + _SLOWER_SECONDS:
+        if self.is_slower:
             found.append(f"a valid query takes {self.p50_after:.6f} s instead of {self.p50_before:.6f} s")
         if self.growth > MAX_GROWTH:
             found.append(f"memory grew by {self.growth / 1e6:.1f} MB")
@@ -154,6 +162,12 @@ def run(folder: Path, only: Set[str] | None = None) -> Report:
         report.seconds = time.monotonic() - began
         report.after = settled(server, report.before)
         again, report.p50_after = measure_query(server)
+        for _ in range(_FURTHER_TRIES):
+            # Other work on the machine ends; what the attacks have left does not.
+            if not report.is_slower:
+                break
+            time.sleep(_PAUSE_SECONDS)
+            report.p50_after = min(report.p50_after, measure_query(server)[1])
         report.same_answer = again == answer
         report.same_state = server.keyless_state() == state
         with server.client("") as client:

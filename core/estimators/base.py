@@ -44,6 +44,11 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
         return self.feature_map_.transform(as_matrix(X))
 
+    def _with_largest(self, scores: FloatArray) -> NDArray[Any]:
+        """The class with the largest of a row's scores (n, K), for each row, (n,)."""
+        predicted: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
+        return predicted
+
     def _feature_spec(self) -> FeatureSpec:
         return FeatureSpec(
             **given(

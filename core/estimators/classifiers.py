@@ -107,11 +107,11 @@ class StructuralSVMClassifier(Estimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The class with the largest score, (n,)."""
-        predicted: NDArray[Any] = self.classes_[self._teacher_scores(X).argmax(axis=1)]
-        return predicted
+        return self._with_largest(self._teacher_scores(X))
 
     def _teacher_scores(self, X: ArrayLike) -> FloatArray:
-        return self._teacher.feature_scores(self._mapped(X))
+        features = self._mapped(X)
+        return self._teacher.feature_scores(features)
 
 
 _STUDENT = ("C", "margin", "difficulty_floor", "solver", "tolerance", "max_epochs")
@@ -389,8 +389,7 @@ class STMSClassifier(_StudentEstimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The class whose student scores highest, (n,)."""
-        predicted: NDArray[Any] = self.classes_[self.student_scores(X).argmax(axis=1)]
-        return predicted
+        return self._with_largest(self.student_scores(X))
 
     def student_(self, label: Any) -> PackedStudent:
         """The packed student of a class. Raises InvalidProblem for an unknown one."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from experiments.compact import summarise_compact
 from experiments.paper import FIGURES, GOAL_SETS, published
-from experiments.plans import CURVES, DATA_SETS, GRIDS, Effort, plan_for
+from experiments.plans import CURVES, DATA_SETS, GRIDS, Effort, as_record, plan_for
 from experiments.probabilities import GRID, summarise_probabilities
 from experiments.report.outcomes import Outcome, summarise_protocol
 from experiments.store import Record, Store, recipe_of
@@ -88,7 +88,7 @@ def read(kept: Store, effort: Effort) -> Results:
 
 def _recipe(basis: Any, effort: Effort) -> str:
     """The recipe of a stored result. basis: its plan, or the recipe of the protocol that it belongs to."""
-    return recipe_of(basis if isinstance(basis, str) else asdict(basis), effort.seed, effort.replicates)
+    return recipe_of(basis if isinstance(basis, str) else as_record(basis), effort.seed, effort.replicates)
 
 
 def goal_cells(results: Results, method: str = "gsvm", grid: str = "open") -> list[Record]:
