@@ -59,6 +59,13 @@ def test_scores_that_say_nothing_are_cut_at_zero():
     assert choose_threshold(truth, np.where(truth, -1.0, 1.0), "expected_f1") == 0.0
 
 
+@pytest.mark.parametrize(("positives", "is_zero"), [(19, True), (20, False)])
+def test_a_sigmoid_of_few_positives_has_no_say(positives: int, is_zero: bool):
+    truth = np.arange(500) < positives
+    scores = np.where(truth, 1.0, -3.0) + np.linspace(-1.0, 1.0, 500)
+    assert (choose_threshold(truth, scores, "expected_f1") == 0.0) is is_zero
+
+
 def test_the_cut_lies_in_the_middle_of_its_gap():
     truth = np.array([True, True, False, False])
     assert choose_threshold(truth, np.array([3.0, 2.0, -1.0, -4.0]), "f1") == 0.5
