@@ -2,13 +2,15 @@
 
 Usage::
 
-    python -m benchmarks.letter_versions BEFORE [AFTER] [--rounds 3] [--rows 15000]
+    python -m benchmarks.letter_versions BEFORE [AFTER] [--rounds 3] [--rows 15000] [--guard]
 
 BEFORE and AFTER are commits or folders, as `benchmarks.digests` takes them; AFTER is the current checkout
 unless given. Each version runs as its own ``stms serve`` on SQLite in a temporary folder and receives
 letter's training part. In every round each of the three jobs of `JOBS` runs on one version while the other is
 idle, then on the other version; the version that begins changes with the round. A small job of each version
 comes first, so that kernels are compiled. Seconds are from ``created_at`` to ``finished_at``.
+Both versions do the same work: where a version compares students with their teacher before it publishes
+them, this is left out, unless ``--guard`` is given.
 
 The data set is read from $STMS_DATA or ../shared/data. The last line is JSON: for each job the seconds of
 both versions and ``ratio``, median after : median before; and ``ratio`` of the sums of these medians.
@@ -70,15 +72,17 @@ _IDLE_CORES = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A running server of one version. pid: of ``stms serve``."""
+    """A running server of one version. pid: of ``stms serve``. extra: hyper-parameters of all its jobs."""
 
     name: str
     http: httpx.Client
     pid: int
     dataset_id: str
+    extra: Json
 
     def seconds(self, hyperparameters: Json) -> float:
         """Duration of a job. Raises RuntimeError if it does not succeed."""
+        hyperparameters = hyperparameters | self.extra
         body = {"dataset_id": self.dataset_id, "model": "letter", "hyperparameters": hyperparameters}
         job = checked(self.http.post("/v1/training-jobs", json=body))
         deadline = time.monotonic() + _JOB_SECONDS
@@ -98,11 +102,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("after", nargs="?", default=str(ROOT), help="commit or folder [this checkout]")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=15_000, help="most training rows")
+    parser.add_argument("--guard", action="store_true", help="leave the comparison with the teacher as it is")
     options = parser.parse_args(arguments)
     rows = _training_part(options.rows)
     with (
-        serving("before", checkout(options.before), rows) as before,
-        serving("after", checkout(options.after), rows) as after,
+        serving("before", checkout(options.before), rows, options.guard) as before,
+        serving("after", checkout(options.after), rows, options.guard) as after,
     ):
         print(json.dumps(measure(before, after, options.rounds)))
     return 0
@@ -131,8 +136,8 @@ def measure(before: Version, after: Version, rounds: int) -> Json:
 
 
 @contextmanager
-def serving(name: str, tree: Path, rows: bytes) -> Iterator[Version]:
-    """A server from ``tree`` that has the data set."""
+def serving(name: str, tree: Path, rows: bytes, guard: bool) -> Iterator[Version]:
+    """A server from ``tree`` that has the data set. guard: students are compared as the version does it."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="stms-letter-") as temporary:
@@ -150,7 +155,9 @@ def serving(name: str, tree: Path, rows: bytes) -> Iterator[Version]:
         ):
             wait_until_it_answers(server, f"{address}/readyz", folder)
             response = http.post("/v1/datasets", params={"format": "npz"}, content=rows)
-            yield Version(name, http, server.pid, checked(response)["id"])
+            comparable = not guard and '"guard"' in http.get("/openapi.json").text
+            extra: Json = {"guard": {"kind": "off"}} if comparable else {}
+            yield Version(name, http, server.pid, checked(response)["id"], extra)
 
 
 def _until_idle(*versions: Version) -> None:
