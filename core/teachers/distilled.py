@@ -1,0 +1,112 @@
+"""Weights in the students' features that stand for a teacher whose scores are not linear in them.
+
+The gate of a gated student is S^y = w_y·φ, which a query evaluates together with the student's own weights.
+Of any other teacher only scores are known: of outside scores, of a kernel interpolation, of a classifier of
+another library. They are distilled:
+
+    min_W  ‖Φ Wᵀ − S‖² + λ ‖W‖²
+
+on the rows that the teacher was fitted to, in a cross-validation on those of the fold.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from core.errors import Fault, InvalidProblem
+from core.run import Run
+from core.solvers.jit import is_sparse
+from core.solvers.products import matvec, rmatvec, row_blocks, rows_of
+from core.types import FloatArray, Matrix
+
+_DIRECT_LIMIT = 4096
+"""Up to this order the normal equations are solved by Cholesky, beyond it by conjugate gradients."""
+_RIDGE = 1e-6
+"""λ as a multiple of the mean eigenvalue of ΦᵀΦ: far below what shapes the fit, above rounding."""
+_ITERATIONS, _TOLERANCE = 300, 1e-8
+
+
+def distilled_weights(features: Matrix, scores: FloatArray, run: Run) -> FloatArray:
+    """W, (K, m), float64, with Φ Wᵀ near S in the sense of least squares with a small ridge.
+
+    features: Φ (n, m), dense or CSR. scores: S (n, K), finite. Cost: n min(n, m)² multiplications up to
+    min(n, m) = 4096; beyond, at most 300 steps of conjugate gradients, each two products with Φ. Each step
+    lowers the objective, so that a fit that ends early is one with a larger ridge.
+
+    Raises InvalidProblem for scores of another shape or that are not finite, Cancelled.
+    """
+    n, m = features.shape
+    if scores.ndim != 2 or len(scores) != n or not np.isfinite(scores).all():
+        message = f"scores to distil must be finite, of shape ({n}, K); their shape is {scores.shape}"
+        raise InvalidProblem(Fault("scores", "wrong_shape", message))
+    order = min(n, m)
+    ridge = max(_RIDGE * _squared_norm(features) / order, np.finfo(np.float64).tiny)
+    if order > _DIRECT_LIMIT:
+        return _by_conjugate_gradients(features, scores, ridge, run)
+    if n < m:
+        return rmatvec(features, _solved(_row_gram(features, run), scores, ridge), run)
+    weights: FloatArray = _solved(_column_gram(features, run), rmatvec(features, scores, run).T, ridge).T
+    return np.ascontiguousarray(weights)
+
+
+def _squared_norm(features: Matrix) -> float:
+    """‖Φ‖², the trace of ΦᵀΦ."""
+    total = 0.0
+    for block in row_blocks(features):
+        rows = rows_of(features, block)
+        total += float(np.square(rows.data if is_sparse(rows) else rows).sum())
+    return total
+
+
+def _column_gram(features: Matrix, run: Run) -> FloatArray:
+    """ΦᵀΦ, (m, m)."""
+    gram = np.zeros((features.shape[1],) * 2)
+    for block in row_blocks(features):
+        run.check_cancel()
+        rows = rows_of(features, block)
+        product = rows.T @ rows
+        gram += product.toarray() if is_sparse(product) else product
+    return gram
+
+
+def _row_gram(features: Matrix, run: Run) -> FloatArray:
+    """ΦΦᵀ, (n, n)."""
+    n = features.shape[0]
+    gram = np.empty((n, n))
+    every = rows_of(features, slice(0, n))
+    for block in row_blocks(features):
+        run.check_cancel()
+        product = every[block] @ every.T
+        gram[block] = product.toarray() if is_sparse(product) else product
+    return gram
+
+
+def _solved(gram: FloatArray, right: FloatArray, ridge: float) -> FloatArray:
+    """(G + λI)⁻¹ R; the gram matrix is overwritten."""
+    gram[np.diag_indices_from(gram)] += ridge
+    factor = scipy.linalg.cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+    solution: FloatArray = scipy.linalg.cho_solve(factor, right, check_finite=False)
+    return solution
+
+
+def _by_conjugate_gradients(features: Matrix, scores: FloatArray, ridge: float, run: Run) -> FloatArray:
+    """The same for all classes at once, each with step lengths of its own, from W = 0."""
+    residual = rmatvec(features, scores, run)
+    weights = np.zeros_like(residual)
+    direction = residual.copy()
+    squares = (residual**2).sum(axis=1)
+    enough = _TOLERANCE**2 * squares
+    for _ in range(_ITERATIONS):
+        going = squares > enough
+        if not going.any():
+            break
+        image = rmatvec(features, matvec(features, direction, run), run) + ridge * direction
+        curvature = (direction * image).sum(axis=1)
+        step = np.divide(squares, curvature, out=np.zeros_like(squares), where=going & (curvature > 0.0))
+        weights += step[:, None] * direction
+        residual -= step[:, None] * image
+        before, squares = squares, (residual**2).sum(axis=1)
+        direction *= np.divide(squares, before, out=np.zeros_like(squares), where=going)[:, None]
+        direction += residual
+    return weights
