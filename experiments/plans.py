@@ -73,14 +73,14 @@ class CurvePlan:
 
 
 def as_record(plan: Plan | CurvePlan) -> dict[str, Any]:
-    """All fields, JSON-ready; those that `core` has got since results were stored only if they are not None.
+    """All fields, JSON-ready; later fields of `core` only if they have an effect.
 
     Otherwise a further field of a specification would make every stored result that of another plan.
     """
-    later = {"column_factors"}
+    without_effect = (("column_factors", None), ("balance", 0.0), ("balances", ()))
 
     def known(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {name: value for name, value in items if value is not None or name not in later}
+        return {name: value for name, value in items if (name, value) not in without_effect}
 
     return asdict(plan, dict_factory=known)
 

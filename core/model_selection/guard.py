@@ -126,7 +126,7 @@ def alternatives(spec: StudentSpec, n_rivals: int) -> Sequence[StudentSpec]:
     if isinstance(spec, Polytope):
         base, present = spec, spec.pieces
     elif isinstance(spec, GatedSpec) and spec.uses_gate:
-        C, margin, floor = spec.point
+        C, margin, floor, _ = spec.point
         base = Polytope(
             C=C, margin=margin, difficulty_floor=floor, tolerance=spec.tolerance, max_epochs=spec.max_epochs
         )

@@ -81,9 +81,12 @@ class GatedHingeProblem:
         return cls(features, signs, margin - signs * gate, C / (n * degrees))
 
     @classmethod
-    def svm(cls, features: Matrix, signs: FloatArray, *, C: float) -> Self:
-        """The plain SVM: S = 0, d = 1, ε = 1. The usual weight vector is then −θ."""
-        return cls.gated(features, signs, np.zeros(features.shape[0]), C=C, margin=1.0)
+    def svm(
+        cls, features: Matrix, signs: FloatArray, *, C: float, difficulty: FloatArray | None = None
+    ) -> Self:
+        """The plain SVM: S = 0, ε = 1, and d = 1 if not given. The usual weight vector is then −θ."""
+        gate = np.zeros(features.shape[0])
+        return cls.gated(features, signs, gate, C=C, margin=1.0, difficulty=difficulty)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -83,6 +83,17 @@ def difficulty_degrees(
     return degrees_of_class(scores[:, target], labels == target, ranks.rival(target), floor)
 
 
+def class_weights(positive: BoolArray, exponent: float) -> FloatArray:
+    """b, (n,): weight of each example's loss, (n₋/n₊)^β for those of the class and 1 for the others.
+
+    positive: truth, (n,). exponent: β in [0, 1]. All weights are 1 if there are no examples of one side.
+    """
+    members = int(positive.sum())
+    others = len(positive) - members
+    weight = (others / members) ** exponent if members and others else 1.0
+    return np.where(positive, weight, 1.0)
+
+
 def degrees_of_class(gate: FloatArray, positive: BoolArray, rival: FloatArray, floor: float) -> FloatArray:
     """``difficulty_degrees`` from the scores of one class S^y (n,), its truth (n,) and r (n,)."""
     truth = np.where(positive, 1.0, -1.0)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
 from core.students.base import MetadataValue, Need, StudentSpec
@@ -22,6 +22,15 @@ Method: TypeAlias = Literal["gsvm", "gsvm0", "svm"]
 Solver: TypeAlias = Literal["dual_cd", "mm_irls"]
 
 
+class Point(NamedTuple):
+    """C; ε of Eq. (6); ϵ of Eq. (11); and β, the exponent of the class balance."""
+
+    C: float
+    margin: float
+    floor: float
+    balance: float
+
+
 @dataclass(frozen=True, slots=True)
 class GatedSpec(StudentSpec):
     """What the gated SVMs and their baseline share. Raises InvalidProblem naming every wrong field."""
@@ -31,6 +40,14 @@ class GatedSpec(StudentSpec):
     difficulty_floor: Annotated[
         float, Gt(0), Le(1), Doc("ϵ of Eq. 11: the difficulty of the easiest examples; gsvm only.")
     ] = 0.3
+    balance: Annotated[
+        float,
+        Ge(0),
+        Le(1),
+        Doc(
+            "β: loss of an example of the class weighs (n₋/n₊)^β as much as that of another; 1 balances both."
+        ),
+    ] = 0.0
     solver: Annotated[Solver, Doc("Dual coordinate descent, or the paper's MM/IRLS (Algorithm 2).")] = (
         "dual_cd"
     )
@@ -46,8 +63,8 @@ class GatedSpec(StudentSpec):
 
     @property
     @abstractmethod
-    def point(self) -> tuple[float, float, float]:
-        """(C, ε, ϵ) as the method uses them: ϵ = 1 makes every difficulty 1."""
+    def point(self) -> Point:
+        """(C, ε, ϵ, β) as the method uses them: ϵ = 1 makes every difficulty 1."""
 
     def fit(self, problem: Problem, run: Run) -> LinearStudent:
         """Fit Eq. (12), see ``core.students.linear.fit_gated``. Raises InvalidProblem, Cancelled."""
@@ -59,8 +76,10 @@ class GatedSpec(StudentSpec):
         """The points of a ``Grid``, or of the one named, that differ for this method, C rising first."""
         grid = grid_of(choice)
         return tuple(
-            replace(self, C=C, margin=margin, difficulty_floor=floor)
-            for C, margin, floor in product(grid.C, self._margins(grid), self._floors(grid))
+            replace(self, C=C, margin=margin, difficulty_floor=floor, balance=balance)
+            for C, margin, floor, balance in product(
+                grid.C, self._margins(grid), self._floors(grid), grid.balances or (self.balance,)
+            )
         )
 
     @classmethod
@@ -71,15 +90,17 @@ class GatedSpec(StudentSpec):
         return FoldPath(fold, run).walk(specs, budget)
 
     def params(self) -> dict[str, Any]:
-        """C, ε and ϵ."""
-        return {"C": self.C, "margin": self.margin, "floor": self.difficulty_floor}
+        """C, ε and ϵ, and β where it is not 0."""
+        balance = {"balance": self.balance} if self.balance else {}
+        return {"C": self.C, "margin": self.margin, "floor": self.difficulty_floor, **balance}
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """All fields, ϵ under the name ``floor``."""
+        """All fields, ϵ under the name ``floor``, β where it is not 0."""
         return {
             "C": float(self.C),
             "margin": float(self.margin),
             "floor": float(self.difficulty_floor),
+            **({"balance": float(self.balance)} if self.balance else {}),
             "solver": self.solver,
             "tolerance": float(self.tolerance),
             "max_epochs": int(self.max_epochs),
@@ -101,9 +122,9 @@ class GSVM(GatedSpec):
     needs: ClassVar[frozenset[Need]] = frozenset({"gate_weights"})
 
     @property
-    def point(self) -> tuple[float, float, float]:
-        """(C, ε, ϵ)."""
-        return self.C, self.margin, self.difficulty_floor
+    def point(self) -> Point:
+        """(C, ε, ϵ, β)."""
+        return Point(self.C, self.margin, self.difficulty_floor, self.balance)
 
     def _floors(self, grid: Grid) -> tuple[float, ...]:
         return grid.floors
@@ -117,9 +138,9 @@ class GSVM0(GatedSpec):
     needs: ClassVar[frozenset[Need]] = frozenset({"gate_weights"})
 
     @property
-    def point(self) -> tuple[float, float, float]:
-        """(C, ε, 1)."""
-        return self.C, self.margin, 1.0
+    def point(self) -> Point:
+        """(C, ε, 1, β)."""
+        return Point(self.C, self.margin, 1.0, self.balance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +151,9 @@ class SVM(GatedSpec):
     uses_gate: ClassVar[bool] = False
 
     @property
-    def point(self) -> tuple[float, float, float]:
-        """(C, 1, 1)."""
-        return self.C, 1.0, 1.0
+    def point(self) -> Point:
+        """(C, 1, 1, β)."""
+        return Point(self.C, 1.0, 1.0, self.balance)
 
     def _margins(self, grid: Grid) -> tuple[float, ...]:
         del grid

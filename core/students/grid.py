@@ -1,4 +1,4 @@
-"""Values of the hyper-parameters C, ε and ϵ to try."""
+"""Values of the hyper-parameters C, ε, ϵ and β to try."""
 
 from __future__ import annotations
 
@@ -30,12 +30,18 @@ class Grid:
         tuple[Annotated[float, Gt(0), Le(1)], ...], MinLen(1), MaxLen(50), Doc("Values of ϵ, Eq. 11.")
     ] = (0.3,)
 
+    balances: Annotated[
+        tuple[Annotated[float, Ge(0), Le(1)], ...],
+        MaxLen(50),
+        Doc("Values of β, the exponent of the class balance; none: that of the student."),
+    ] = ()
+
     def __post_init__(self) -> None:
         check_parameters(self, "grid")
-        for name in ("C", "margins", "floors"):
+        for name in ("C", "margins", "floors", "balances"):
             values = tuple(sorted({float(value) for value in getattr(self, name)}))
             object.__setattr__(self, name, values)
-        points = len(self.C) * len(self.margins) * len(self.floors)
+        points = len(self.C) * len(self.margins) * len(self.floors) * max(1, len(self.balances))
         if points > MAX_POINTS:
             message = f"the grid has {points} points, more than {MAX_POINTS}"
             raise InvalidProblem(Fault("grid", "too_many_points", message))

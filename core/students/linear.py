@@ -16,6 +16,7 @@ from core.solvers.mm_irls import solve_mm_irls
 from core.solvers.products import matvec
 from core.solvers.solution import Solution, Summary
 from core.students.base import Decision, MetadataValue, Problem, Student
+from core.students.difficulty import class_weights
 from core.types import FloatArray, Matrix
 
 if TYPE_CHECKING:
@@ -70,29 +71,36 @@ class LinearStudent(Student):
 def fit_gated(spec: GatedSpec, problem: Problem, run: Run) -> LinearStudent:
     """Fit Eq. (12):
 
-        min_θ ½‖θ‖² + (C/n) Σ_i d_i⁻¹ [ε + z_i θ·φ_i − z_i S_i]_+
+        min_θ ½‖θ‖² + (C/n) Σ_i b_i d_i⁻¹ [ε + z_i θ·φ_i − z_i S_i]_+
 
-    with d = 1 for gSVM-0, Eq. (8), and with S = 0 and ε = 1 for the SVM.
+    with d = 1 for gSVM-0, Eq. (8), and with S = 0 and ε = 1 for the SVM. b is 1 in the paper; here it is
+    (n₋/n₊)^β for examples of the class.
 
     The decision S^y >= θ·φ of Eq. (4) is v·φ >= 0 with v = w_y − θ, as the teacher is linear in the same
     features. Raises InvalidProblem, Cancelled.
     """
-    C, margin, floor = spec.point
+    C, margin, floor, balance = spec.point
     examples = problem.examples
+    weights = class_weights(problem.positive, balance) if balance else None
     if not spec.uses_gate:
-        solution = _solve(GatedHingeProblem.svm(examples.features, problem.signs, C=C), spec, run)
+        difficulty = None if weights is None else 1.0 / weights
+        hinge = GatedHingeProblem.svm(examples.features, problem.signs, C=C, difficulty=difficulty)
+        solution = _solve(hinge, spec, run)
         zeros = np.zeros_like(solution.value)
         return LinearStudent(-solution.value, zeros, solution, examples.feature_map)
     if problem.gate_weights is None:
         message = f"{spec.name} needs a teacher whose scores are linear in the features"
         raise InvalidProblem(Fault("teacher", "no_gate", message))
+    difficulty = None if floor == 1.0 else problem.difficulty(floor)
+    if weights is not None:
+        difficulty = 1.0 / weights if difficulty is None else difficulty / weights
     gated = GatedHingeProblem.gated(
         examples.features,
         problem.signs,
         problem.gate,
         C=C,
         margin=margin,
-        difficulty=None if floor == 1.0 else problem.difficulty(floor),
+        difficulty=difficulty,
     )
     solution = _solve(gated, spec, run)
     return LinearStudent(

@@ -21,8 +21,9 @@ from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.jit import Rows, as_rows, compiled, row_dot
 from core.solvers.products import entries_per_row
+from core.students.difficulty import class_weights
 from core.students.folds import Budget, Fold, FoldResult
-from core.students.gated import GatedSpec
+from core.students.gated import GatedSpec, Point
 from core.types import FloatArray, IntArray
 
 _MAX_EPOCHS_PER_ROUND = 8
@@ -92,31 +93,33 @@ class FoldPath:
             seconds[index], started = now - started, now
         return FoldResult(scores, gaps, seconds)
 
-    def _neighbours(
-        self, points: Sequence[tuple[float, float, float]]
-    ) -> Iterator[tuple[int, _State, _Task]]:
-        """Points (C, ε, ϵ), each with an initial state, which the caller updates to the solution.
+    def _neighbours(self, points: Sequence[Point]) -> Iterator[tuple[int, _State, _Task]]:
+        """Points, each with an initial state, which the caller updates to the solution.
 
-        For each ϵ, C rises, because problems with a small C are solved quickly. For each C, ε falls, because
-        a large ε is easier. The first point of a C starts from the solution of the first of the previous C.
+        For each (ϵ, β), C rises, because problems with a small C are solved quickly. For each C, ε falls,
+        because a large ε is easier. The first point of a C starts from the solution of the first of the
+        previous C.
         """
-        order = sorted(range(len(points)), key=lambda i: (points[i][2], points[i][0], -points[i][1]))
-        for floor, of_floor in groupby(order, key=lambda i: points[i][2]):
-            unit_bounds = self._unit_bounds(floor)
+        order = sorted(range(len(points)), key=lambda i: (*points[i][2:], points[i].C, -points[i].margin))
+        for (floor, balance), alike in groupby(order, key=lambda i: points[i][2:]):
+            unit_bounds = self._unit_bounds(floor, balance)
             head: _State | None = None
-            for C, of_C in groupby(of_floor, key=lambda i: points[i][0]):
+            for C, of_C in groupby(alike, key=lambda i: points[i].C):
                 state = self._zero(C) if head is None else head.at(C)
                 head = None
                 for index in of_C:
-                    targets = points[index][1] - self._signs * self._gate
+                    targets = points[index].margin - self._signs * self._gate
                     yield index, state, _Task(targets, C * unit_bounds)
                     head = state.at(C) if head is None else head
 
-    def _unit_bounds(self, floor: float) -> FloatArray:
-        """U at C = 1: 1 / (n d) for the n training rows, otherwise 0; with a floor of 1 every d is 1."""
+    def _unit_bounds(self, floor: float, balance: float) -> FloatArray:
+        """U at C = 1: b / (n d) for the n training rows, otherwise 0; with a floor of 1 every d is 1."""
         bounds = np.zeros(len(self._signs))
         degrees = self._fold.problem.difficulty(floor)
         bounds[self._taking_part] = 1.0 / (self._n_training * degrees[self._taking_part])
+        if balance:
+            training = self._fold.is_training
+            bounds[training] *= class_weights(self._fold.problem.positive[training], balance)
         return bounds
 
     def _zero(self, C: float) -> _State:

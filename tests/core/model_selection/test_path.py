@@ -35,6 +35,13 @@ def test_every_point_of_a_walk_is_the_student_fitted_alone(folds, small_grid, me
         assert walked.scores[index] == pytest.approx(alone(folds, 1, 0, point), abs=2e-3), point
 
 
+def test_the_class_balance_is_an_axis_of_the_walk(folds):
+    points = GSVM().grid(Grid(C=(1.0, 10.0), balances=(0.0, 1.0)))
+    walked = FoldPath(folds.fold(1, 0), Run()).walk(points, TIGHT)
+    for index, point in enumerate(points):
+        assert walked.scores[index] == pytest.approx(alone(folds, 1, 0, point), abs=2e-3), point
+
+
 def test_the_gap_reported_is_the_solvers(folds):
     """α, θ(α) and the bounds against the problem as the solvers state it."""
     one = FoldPath(folds.fold(0, 2), Run())

@@ -20,9 +20,20 @@ def test_the_open_grid_goes_on_to_a_million():
 
 def test_a_method_gets_only_points_that_differ_for_it():
     grid = Grid(C=(1.0,), margins=(0.0, 1.0), floors=(0.1, 0.3))
-    assert [spec.point for spec in SVM().grid(grid)] == [(1.0, 1.0, 1.0)]
-    assert [spec.point for spec in GSVM0().grid(grid)] == [(1.0, 0.0, 1.0), (1.0, 1.0, 1.0)]
+    assert [spec.point for spec in SVM().grid(grid)] == [(1.0, 1.0, 1.0, 0.0)]
+    assert [spec.point for spec in GSVM0().grid(grid)] == [(1.0, 0.0, 1.0, 0.0), (1.0, 1.0, 1.0, 0.0)]
     assert len(GSVM().grid(grid)) == 4
+
+
+def test_the_class_balance_is_the_students_unless_the_grid_has_values_of_it():
+    assert {spec.balance for spec in GSVM(balance=0.5).grid("open")} == {0.5}
+    balances = Grid(C=(1.0, 10.0), balances=(1.0, 0.0))
+    assert [spec.point[::3] for spec in SVM(balance=0.5).grid(balances)] == [
+        (1.0, 0.0),
+        (1.0, 1.0),
+        (10.0, 0.0),
+        (10.0, 1.0),
+    ]
 
 
 def test_values_are_sorted_and_kept_once():
@@ -36,6 +47,7 @@ def test_values_are_sorted_and_kept_once():
         ({"C": ()}, "grid.C"),
         ({"C": (1.0,), "margins": (-0.1,)}, "grid.margins"),
         ({"C": (1.0,), "floors": (0.0,)}, "grid.floors"),
+        ({"C": (1.0,), "balances": (1.1,)}, "grid.balances"),
         ({"C": tuple(range(1, 300))}, "grid.C"),
     ],
 )

@@ -73,6 +73,40 @@ def test_the_baseline_is_the_hinge_svm_of_scikit_learn():
     assert not student.gate_weights.any()
 
 
+def test_the_balance_of_the_classes_is_a_class_weight_of_scikit_learn():
+    features, case = case_on(n=200)
+    members = int(case.positive.sum())
+    weight = ((200 - members) / members) ** 0.5
+    spec = gated("svm", C=50.0, balance=0.5, tolerance=1e-9, max_epochs=100_000)
+    student = fit_student(features, case, spec)
+    reference = LinearSVC(
+        loss="hinge",
+        C=50.0 / 200,
+        class_weight={True: weight, False: 1.0},
+        fit_intercept=False,
+        tol=1e-10,
+        max_iter=1_000_000,
+    )
+    reference.fit(features, case.positive)
+    assert weight > 1.1
+    np.testing.assert_allclose(student.decision, reference.coef_[0], atol=1e-4)
+
+
+def test_balance_and_difficulty_weigh_together():
+    features, case = case_on()
+    members = int(case.positive.sum())
+    weight = (len(case.gate) - members) / members
+    together = Case(
+        case.positive, case.gate, case.gate_weights, case.difficulty / np.where(case.positive, weight, 1.0)
+    )
+    tight = {"C": 10.0, "tolerance": 1e-9, "max_epochs": 100_000}
+    np.testing.assert_allclose(
+        fit_student(features, case, gated("gsvm", balance=1.0, **tight)).decision,
+        fit_student(features, together, gated("gsvm", **tight)).decision,
+        atol=1e-6,
+    )
+
+
 def test_the_baseline_does_not_listen_to_the_teacher():
     features, case = case_on()
     deaf = Case(case.positive, -case.gate, -case.gate_weights, np.ones(len(case.gate)))
