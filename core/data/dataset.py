@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from core.data.extras import NO_EXTRAS, NO_RAW_EXTRAS, Extras, RawExtras, View
 from core.data.labels import Coded, encode_labels, encode_with
 from core.data.scaling import column_range
 from core.data.validation import (
@@ -24,7 +25,7 @@ from core.data.validation import (
     wrong_columns,
 )
 from core.errors import Fault, InvalidProblem
-from core.types import IntArray, Matrix
+from core.types import FloatArray, IntArray, Matrix
 
 MAX_DESCRIBED = 1000
 """Classes and columns that ``describe`` lists one by one."""
@@ -36,13 +37,14 @@ class LabelledData:
 
     X: (n, d) float32 or float64, C-ordered or CSR, finite. y: (n,) int32 codes 0..K−1.
     classes: K names exactly as given, see ``core.data.labels``: numbers by value, other names by code points.
-    feature_names: d names, or None.
+    feature_names: d names, or None. extras: privileged columns, views and scores of a teacher, if any.
     """
 
     X: Matrix
     y: NDArray[np.int32]
     classes: tuple[str, ...]
     feature_names: tuple[str, ...] | None = None
+    extras: Extras = NO_EXTRAS
 
     @classmethod
     def from_arrays(
@@ -53,6 +55,7 @@ class LabelledData:
         classes: Sequence[str] | None = None,
         *,
         min_per_class: int = 2,
+        extras: RawExtras = NO_RAW_EXTRAS,
     ) -> LabelledData:
         """Training data from raw arrays.
 
@@ -60,6 +63,7 @@ class LabelledData:
         labels: (n,) text, whole numbers or booleans.
         classes: the classes and their order, if they are not to be read from the labels.
         min_per_class: examples that every class must have.
+        extras: privileged columns, views and scores of a teacher, to be checked.
         Raises InvalidProblem with the faults of X, of the labels and of the names together.
         """
 
@@ -68,7 +72,7 @@ class LabelledData:
             _check_counts(y, names, min_per_class)
             return y, names
 
-        return cls._checked(X, coded, feature_names, None)
+        return cls._checked(X, coded, feature_names, None, extras)
 
     @classmethod
     def with_codes(
@@ -79,17 +83,23 @@ class LabelledData:
         feature_names: Sequence[str] | None = None,
         *,
         n_columns: int | None = None,
+        extras: RawExtras = NO_RAW_EXTRAS,
     ) -> LabelledData:
         """A test part: labels coded by the ``classes`` of training, which need not all occur here.
 
         n_columns: d of the training part, if it is to be checked.
         Raises InvalidProblem, with code ``unknown_class`` for a label that training did not have.
         """
-        return cls._checked(X, lambda: encode_with(labels, classes), feature_names, n_columns)
+        return cls._checked(X, lambda: encode_with(labels, classes), feature_names, n_columns, extras)
 
     @classmethod
     def _checked(
-        cls, X: Any, coded: Callable[[], Coded], feature_names: Sequence[str] | None, n_columns: int | None
+        cls,
+        X: Any,
+        coded: Callable[[], Coded],
+        feature_names: Sequence[str] | None,
+        n_columns: int | None,
+        extras: RawExtras,
     ) -> LabelledData:
         faults: list[Fault] = []
         columns = None
@@ -103,7 +113,26 @@ class LabelledData:
             raise InvalidProblem(*faults)
         if len(y) != rows.shape[0]:
             raise _fault("y", "wrong_length", f"X has {rows.shape[0]} rows, but there are {len(y)} labels.")
-        return cls(rows, y, classes, columns)
+        return cls(rows, y, classes, columns, extras.checked(rows.shape[0], rows.shape[1], classes))
+
+    def take(self, rows: IntArray) -> LabelledData:
+        """Some of the rows, given by their numbers, with their extras; the classes stay."""
+        return replace(self, X=self.X[rows], y=self.y[rows], extras=self.extras.take(rows))
+
+    @property
+    def privileged(self) -> FloatArray | None:
+        """Columns that are known in training only, (n, p), or None."""
+        return self.extras.privileged
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """Named ranges of columns of X."""
+        return self.extras.views
+
+    @property
+    def teacher_scores(self) -> FloatArray | None:
+        """S of a teacher from outside, (n, K), or None."""
+        return self.extras.teacher_scores
 
     @property
     def n(self) -> int:

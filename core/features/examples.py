@@ -8,10 +8,12 @@ from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from core.data.extras import NO_EXTRAS, Extras, View
+
 if TYPE_CHECKING:
     from core.features.maps import FeatureMap
     from core.features.spec import FeatureSpec
-    from core.types import IntArray, Matrix
+    from core.types import FloatArray, IntArray, Matrix
 
 T = TypeVar("T")
 
@@ -38,7 +40,7 @@ class Examples:
     all_X: raw rows (N, d), dense or CSR. all_features: Φ of them, (N, m). index: the n rows of these that are
     meant, (n,), None for all. feature_map: φ, fitted as ``feature_spec`` says; both None where there are
     features only, and nothing can be packed.
-    shared: values computed from all N rows.
+    shared: values computed from all N rows. all_extras: privileged columns, views and scores of all N rows.
     """
 
     def __init__(
@@ -50,11 +52,13 @@ class Examples:
         *,
         index: IntArray | None = None,
         shared: SharedValues | None = None,
+        all_extras: Extras = NO_EXTRAS,
     ) -> None:
         self.all_X, self.all_features = all_X, all_features
         self.feature_map, self.feature_spec = feature_map, feature_spec
         self.index = index
         self.shared = SharedValues() if shared is None else shared
+        self.all_extras = all_extras
 
     @classmethod
     def of_features(cls, features: Matrix) -> Examples:
@@ -71,6 +75,21 @@ class Examples:
         """Φ, (n, m)."""
         return self.all_features if self.index is None else self.all_features[self.index]
 
+    @cached_property
+    def extras(self) -> Extras:
+        """Privileged columns, views and scores of a teacher from outside."""
+        return self.all_extras if self.index is None else self.all_extras.take(self.index)
+
+    @property
+    def privileged(self) -> FloatArray | None:
+        """Columns that are known in training only, (n, p); None if the data set has none."""
+        return self.extras.privileged
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """Named ranges of columns of X; none if the data set has none."""
+        return self.all_extras.views
+
     @property
     def n(self) -> int:
         """Number of rows."""
@@ -86,4 +105,5 @@ class Examples:
             self.feature_spec,
             index=index,
             shared=self.shared,
+            all_extras=self.all_extras,
         )

@@ -169,8 +169,7 @@ class Contest:
         key = (entry.learnt_from, entry.ridge, number)
         if key not in self._learnt:
             data, training = self._data, ~self._folds[number]
-            some = replace(data, X=data.X[training], y=data.y[training])
-            fitted = entry.with_factors(some, self._run)
+            fitted = entry.with_factors(data.take(np.flatnonzero(training)), self._run)
             self._learnt[key] = fitted.column_factors or ()
         return replace(entry.features, column_factors=self._learnt[key])
 

@@ -81,7 +81,7 @@ def choose_setting(
     fold_of = folds_of(data.y, groups, search.folds, run.seed)
     if len(specs) > 1:
         rows = some_rows(data.y, search.rows, run.seed)
-        part = replace(data, X=data.X[rows], y=data.y[rows])
+        part = data.take(rows)
         # C/n weighs one example: on a part of the rows the same weight needs a smaller C.
         share = len(rows) / data.n
         for spec in specs:

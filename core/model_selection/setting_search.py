@@ -201,9 +201,10 @@ def comparison_part(data: LabelledData, seed: int) -> LabelledData:
         kept = np.sort(np.random.default_rng(seed).choice(data.K, MOST_CLASSES, replace=False))
         rows = np.flatnonzero(np.isin(data.y, kept))
         codes = np.searchsorted(kept, data.y[rows]).astype(data.y.dtype)
-        data = replace(data, X=data.X[rows], y=codes, classes=tuple(data.classes[code] for code in kept))
-    some = some_rows(data.y, ROWS, seed)
-    return replace(data, X=data.X[some], y=data.y[some])
+        names = tuple(data.classes[code] for code in kept)
+        data = data.take(rows)
+        data = replace(data, y=codes, classes=names, extras=data.extras.of_classes(kept))
+    return data.take(some_rows(data.y, ROWS, seed))
 
 
 def _values(spec: StudentSpec, share: float) -> dict[str, Any]:

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from core.students.folds import Budget, Fold, FoldResult
     from core.types import BoolArray, FloatArray, IntArray
 
-Need: TypeAlias = Literal["gate_weights", "dense"]
-"""``"gate_weights"``: the teacher's score must be linear in φ. ``"dense"``: raw rows must not be sparse."""
+Need: TypeAlias = Literal["gate_weights", "dense", "privileged", "views"]
+"""``"gate_weights"``: the teacher's score must be linear in φ. ``"dense"``: raw rows must not be sparse.
+
+``"privileged"``, ``"views"``: the data set must have privileged columns, or views of its columns, which a fit
+finds as ``problem.examples.privileged`` and ``problem.examples.views``.
+"""
 
 MetadataValue: TypeAlias = str | float | int
 

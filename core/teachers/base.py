@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from core.features.examples import Examples
@@ -77,10 +77,12 @@ class Teacher(ABC):
 class TeacherSpec(ABC):
     """Hyper-parameters of a teacher: the fields of a frozen dataclass.
 
-    name: key in ``core.learners.TEACHERS`` and in the API.
+    name: key in ``core.learners.TEACHERS`` and in the API. needs: what the data set must have, see
+    ``core.training.needs``.
     """
 
     name: ClassVar[str]
+    needs: ClassVar[frozenset[Literal["teacher_scores"]]] = frozenset()
 
     @abstractmethod
     def fit(self, task: Task, run: Run, start: Teacher | None = None) -> Teacher:

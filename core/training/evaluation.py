@@ -97,7 +97,8 @@ class Evaluator:
         with one_blas_thread():
             feature_map = preparation.feature_map
             features = feature_map.transform(test.X)
-            examples = Examples(test.X, features, feature_map, preparation.config.features)
+            spec = preparation.config.features
+            examples = Examples(test.X, features, feature_map, spec, all_extras=test.extras)
             scores = preparation.teacher.scores(examples, Run())
         return cls(examples, test.y, test.classes, scores, ScoreRanks.of(scores))
 

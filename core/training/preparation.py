@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
-import scipy.sparse as sp
 
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidPackage, InvalidProblem
@@ -36,6 +35,7 @@ from core.students.difficulty import ScoreRanks
 from core.teachers.base import Task, Teacher
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
+from core.training.needs import check_needs
 from core.training.stages import Stages
 from core.types import FloatArray, IntArray, Matrix
 
@@ -241,9 +241,7 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
     stages = Stages(run)
     if config.tuning is not None:
         refuse_lone_rows(data.y, data.classes)
-    if sp.issparse(data.X) and any("dense" in spec.needs for spec in config.students):
-        names = ", ".join(spec.name for spec in config.students if "dense" in spec.needs)
-        raise InvalidProblem(Fault("X", "sparse", f"students of kind {names} need dense rows"))
+    check_needs(data, config.teacher, config.students)
     choice: QuickChoice | Setting | None = None
     if config.searches_job:
         if not isinstance(config.teacher, SSVM):
@@ -327,7 +325,8 @@ def _with_scores(
 
 def _task(data: LabelledData, feature_map: FeatureMap, config: TrainingConfig, stages: Stages) -> Task:
     features = _transform(feature_map, data.X, stages)
-    return Task(Examples(data.X, features, feature_map, config.features), data.y, data.K)
+    examples = Examples(data.X, features, feature_map, config.features, all_extras=data.extras)
+    return Task(examples, data.y, data.K)
 
 
 def _transform(feature_map: FeatureMap, X: Matrix, stages: Stages) -> Matrix:
@@ -370,7 +369,7 @@ def _summary(header: Header) -> Summary | None:
 
 
 def data_digest(data: LabelledData) -> str:
-    """SHA-256 of rows, labels and class names, 64 hexadecimal digits."""
+    """SHA-256 of rows, labels, class names and extras, 64 hexadecimal digits."""
     digest = hashlib.sha256()
     X: Any = data.X
     for array in (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr):
@@ -378,4 +377,8 @@ def data_digest(data: LabelledData) -> str:
         digest.update(np.ascontiguousarray(array).data)
     digest.update(np.ascontiguousarray(data.y, dtype=np.int64).data)
     digest.update("\0".join((str(data.d), *data.classes)).encode())
+    for name, array in data.extras.arrays.items():
+        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    digest.update("".join(f"{view.name}\0{view.start}:{view.stop};" for view in data.views).encode())
     return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from core.training.evaluation import ClassResult, Evaluator
 from core.training.pipeline import measure
 from core.training.preparation import Preparation, prepare
 from core.training.student_training import TrainedStudent, class_batches, train_student
-from core.types import IntArray, ProgressCallback
+from core.types import ProgressCallback
 
 
 def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingConfig:
@@ -79,11 +78,7 @@ def _held_out(data: LabelledData, fraction: float, seed: int) -> tuple[LabelledD
     except ValueError as error:
         fault = Fault("evaluation.test_fraction", "cannot_split", f"The rows cannot be split: {error}")
         raise InvalidProblem(fault) from error
-    return _rows(data, np.sort(kept)), _rows(data, np.sort(held_out))
-
-
-def _rows(data: LabelledData, rows: IntArray) -> LabelledData:
-    return dataclasses.replace(data, X=data.X[rows], y=data.y[rows])
+    return data.take(np.sort(kept)), data.take(np.sort(held_out))
 
 
 def load_head(store: Store, files: BlobCache, spec: TrainingSpec, data: LabelledData) -> LinearHead | None:
