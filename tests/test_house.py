@@ -40,6 +40,7 @@ DECLARATIONS = {
     "core.students.compact",
     "core.students.gated",
     "core.students.grid",
+    "core.students.odm",
     "core.teachers",
     "core.teachers.base",
     "core.teachers.ssvm",

@@ -90,7 +90,7 @@ def test_every_hyperparameter_has_a_meaning_and_a_default_that_is_accepted():
     assert len(rows) > 20
     for row in rows:
         assert row["meaning"], row["name"]
-        owner = re.match(r"With method (\w+):", row["meaning"])
+        owner = re.match(r"With method ([\w+-]+):", row["meaning"])
         method = [f"student.method={owner[1]}"] if owner else []
         read_hyperparameters([*method, f"{row['name']}={row['default']}"], None)
 
@@ -98,7 +98,7 @@ def test_every_hyperparameter_has_a_meaning_and_a_default_that_is_accepted():
 def test_bounds_and_choices_are_shown():
     rows = {row["name"]: row["allowed"] for row in describe_fields()}
     assert rows["student.C"] == "≥ 1e-06 and ≤ 100000000"
-    assert rows["student.method"] == "gsvm | gsvm0 | svm | polytope"
+    assert rows["student.method"] == "gsvm | gsvm0 | svm | polytope | odm"
     assert rows["evaluation.test_fraction"] == "> 0 and < 0.9"
 
 
