@@ -19,6 +19,7 @@ from app.api.sse import EventStreams
 from app.auth.audit_writer import AuditWriter
 from app.auth.authenticator import Authenticator, check_binding
 from app.auth.rate_limit import RateLimiter
+from app.auth.sessions import Sessions
 from app.auth.shares import Budgets
 from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
@@ -45,6 +46,7 @@ from app.store.blob_cache import BlobCache
 from app.store.engine import Timeouts, open_database, open_engine
 from app.store.migrate import require_current_schema
 from app.store.unit_of_work import Store
+from app.web.dashboard import Dashboard
 
 _PROBE_SECONDS: Final = 2.0
 """Longest statement, lock wait, pause and network delay of a health check."""
@@ -86,6 +88,9 @@ def create_app(
     limits = {predict: settings.max_query_bytes, datasets: None, teachers: None}
     for part in (datasets, jobs, models, teachers, predict, keys, operation, health, docs):
         app.include_router(part.router, max_body_size=limits.get(part, settings.max_body_bytes))
+    if settings.dashboard:
+        app.state.pages = Dashboard()
+        app.include_router(app.state.pages.router, max_body_size=settings.max_body_bytes)
     return app
 
 
@@ -157,9 +162,8 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     stack.push_async_callback(audit_writer.stop)
     predictor = Predictor(settings)
     stack.callback(predictor.close)
-    event_streams = EventStreams(store, settings.max_streams_per_key, app.stopping, authenticator.is_valid)
-    stack.callback(event_streams.close)
-    metrics.add_gauge("stms_event_streams", "Open event streams of jobs.", event_streams.count)
+    sessions = Sessions(store, authenticator, TrustedProxies(settings.proxies))
+    stack.callback(sessions.close)
     context = AppContext(
         settings,
         store,
@@ -171,10 +175,11 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
         files,
         audit_writer,
         predictor,
-        event_streams,
+        _open_streams(app, store, authenticator, stack),
         budgets,
         probes,
         _open_reader(settings, metrics, stack),
+        sessions,
     )
     app.state.context = context
 
@@ -184,6 +189,15 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     inference_handler = InferenceHandler(pipeline, store, files, audit_writer, is_ready)
     stack.callback(inference_handler.close)
     app.serve_queries(QueryHandler(pipeline), inference_handler)
+
+
+def _open_streams(
+    app: StmsApi, store: Store, authenticator: Authenticator, stack: AsyncExitStack
+) -> EventStreams:
+    streams = EventStreams(store, app.settings.max_streams_per_key, app.stopping, authenticator.is_valid)
+    stack.callback(streams.close)
+    app.metrics.add_gauge("stms_event_streams", "Open event streams of jobs.", streams.count)
+    return streams
 
 
 def _open_probes(

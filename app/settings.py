@@ -37,6 +37,7 @@ class Settings(BaseSettings):
     require_keys: bool = Field(
         True, description="Require API keys; false: accept local requests without one, on loopback only."
     )
+    dashboard: bool = Field(True, description="Serve the dashboard at /; false: only the API.")
 
     max_upload_bytes: int = Field(2 * 1024**3, ge=1024, description="Largest data set file.")
     max_body_bytes: int = Field(1024**2, ge=1024, description="Largest JSON body outside queries.")

@@ -24,8 +24,9 @@ from app.commands.datasets import send_file
 from app.commands.demo.report import METHODS, means
 from app.commands.demo.temporary_server import sigterm_as_exit, temporary_server
 from app.commands.job_progress import follow, job_path, report_end
-from app.commands.output import CommandFailed, percent, print_failure
+from app.commands.output import CommandFailed, print_failure
 from app.commands.remote import RemoteServer, connect
+from app.domain.event_text import percent
 
 # Feature vectors as in the paper; ε = 1 and ϵ = 0.3 are the defaults.
 FEATURES = {

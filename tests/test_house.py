@@ -56,6 +56,7 @@ APP_LAYERS = (
     {"app.auth"},
     {"app.serving", "app.server", "app.jobs"},
     {"app.api"},
+    {"app.web"},
     {"app.main", "app.client"},
     {"app.commands"},
     {"app.cli"},

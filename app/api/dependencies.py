@@ -10,6 +10,7 @@ from fastapi import Depends, Query, Request
 from app.api.sse import EventStreams
 from app.auth.audit_writer import AuditWriter
 from app.auth.authenticator import Authenticator, authorise
+from app.auth.sessions import Sessions
 from app.auth.shares import Budgets
 from app.domain.entities import ApiKey
 from app.domain.names import MODEL_NAME
@@ -43,6 +44,7 @@ class AppContext:
     budgets: Budgets
     probes: Probes
     reader: FileReader
+    sessions: Sessions
 
     def store_of(self, caller: ApiKey) -> Store:
         """The store of the caller's tenant."""

@@ -17,6 +17,7 @@ from starlette.routing import compile_path
 from app.domain.errors import InputFault, ServiceError
 from app.http import responses
 from app.http.body import too_large, truncated
+from app.http.pages import error_response
 from app.http.problem import Problem, method_not_allowed, problem_of
 from app.http.types import Scope
 
@@ -34,7 +35,7 @@ def problem_response(problem: Problem, request: Request) -> Response:
     """The problem as a response to ``request``."""
     request.state.problem = problem
     request_id = request.state.request_id.encode("ascii")
-    encoded = responses.problem_response(problem, request_id, request.scope["raw_path"])
+    encoded = error_response(problem, request.scope, request_id)
     response = Response(encoded.body, encoded.status)
     response.raw_headers = responses.headers_of(encoded, request_id)
     return response

@@ -18,9 +18,10 @@ from app.auth.local_requests import check_local
 from app.auth.shares import Admission, counting
 from app.domain.audit_context import AuditContext, audit_context
 from app.domain.errors import ServiceError, Unavailable
+from app.http.pages import error_response, needs_session
 from app.http.problem import NO_STORE, Problem, internal_problem, problem_of
 from app.http.request_id import HEADER, request_id_for
-from app.http.responses import problem_response, send_response
+from app.http.responses import send_response
 from app.http.types import Message, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
@@ -32,8 +33,8 @@ _NEEDS_KEY: Final = "/v1/"
 """Start of all paths that need an API key."""
 _PROBES: Final = frozenset({"/livez", "/readyz"})
 """Paths that every prober may ask, also on a server without keys."""
-_READ_ONLY: Final = ":predict"
-"""End of the paths whose POST requests change nothing."""
+_READ_ONLY: Final = (":predict", "/ui/ask", "/ui/theme")
+"""Ends of the paths whose POST requests change nothing."""
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _UNCHANGED: Final = "request.unchanged"
 
@@ -77,7 +78,7 @@ class RequestMiddleware:
 
     async def _respond(self, scope: Scope, receive: Receive, responder: _Responder) -> None:
         try:
-            if scope["path"].startswith(_NEEDS_KEY):
+            if scope["path"].startswith(_NEEDS_KEY) or needs_session(scope):
                 await self._respond_to_caller(scope, receive, responder)
             else:
                 await self._respond_without_key(scope, receive, responder)
@@ -97,7 +98,10 @@ class RequestMiddleware:
         context = _app_context(scope)
         if context is None:
             raise Unavailable("The server is starting.")
-        key = context.authenticator.authenticate(scope)
+        if needs_session(scope):
+            key = await context.sessions.authenticate(scope)
+        else:
+            key = context.authenticator.authenticate(scope)
         admission = responder.admission = context.budgets.of_request(key)
         admission.enter()
         if scope["path"] not in self._streamed:
@@ -167,7 +171,7 @@ class _Responder:
     async def send_problem(self, problem: Problem) -> None:
         self._scope["state"]["problem"] = problem
         request_id = self.request_id.encode("ascii")
-        response = problem_response(problem, request_id, self._scope["raw_path"])
+        response = error_response(problem, self._scope, request_id)
         await send_response(self.send, response, request_id)
 
 

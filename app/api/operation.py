@@ -12,7 +12,7 @@ from app.api.dependencies import Administrator, AppContext, Context, Operator, T
 from app.api.paging import After, Limit, Page, link_next
 from app.api.schemas import AuditView, Body, UnitView, View, WorkerView
 from app.domain.entities import ApiKey
-from app.services import audit, quotas
+from app.services import audit, quotas, workers
 
 router = APIRouter(prefix="/v1", tags=["operation"])
 
@@ -63,8 +63,7 @@ def list_audit(
 @router.get("/workers")
 def list_workers(context: Context, _caller: Operator) -> Page[WorkerView]:
     """Worker processes with their last heartbeat and the units of work reported in it."""
-    with context.store.read() as uow:
-        workers, now = uow.workers.all(), uow.workers.clock()
+    listed, now = workers.list_workers(context.store)
     views = [
         WorkerView(
             id=worker.executor_id,
@@ -77,7 +76,7 @@ def list_workers(context: Context, _caller: Operator) -> Page[WorkerView]:
             threads=worker.threads,
             units=[UnitView.model_validate(unit) for unit in worker.units],
         )
-        for worker in workers
+        for worker in listed
     ]
     return Page(data=views, has_more=False)
 

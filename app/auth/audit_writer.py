@@ -37,6 +37,8 @@ _SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 5.0
 _MAX_PATH: Final = 400
 _DENIAL_STATUSES: Final = frozenset({401, 403})
+NO_SESSION: Final = "session_required"
+"""Code of the error of a page without a session: it only leads to the page for signing in."""
 _MAX_SUBJECTS: Final = 256
 """Pairs of network and caller with a row of their own between two writes; the others share one row."""
 _MAX_CODES: Final = 16
@@ -127,7 +129,8 @@ class AuditWriter:
     def record_denial(self, scope: Scope, code: str, request_id: str) -> None:
         """Count a request that was refused with the error ``code``; it is written within a second."""
         context = self.context_of(scope, request_id)
-        context.actor = self._authenticator.actor_of(scope["headers"])
+        caller: ApiKey | None = scope.get("state", {}).get("caller")
+        context.actor = Actor.of(caller) if caller else self._authenticator.actor_of(scope["headers"])
         self._denials.add(context, request_line(scope), code)
 
     def record_action(self, scope: Scope, request_id: str, key: ApiKey, action: str, what: str) -> None:
@@ -199,4 +202,6 @@ def request_line(scope: Scope) -> str:
 
 def is_access_denial(problem: Problem) -> bool:
     """Whether a problem concerns the caller's identity or permissions, and belongs in the audit log."""
-    return problem.status in _DENIAL_STATUSES or problem.code == "too_many_failures"
+    return (
+        problem.status in _DENIAL_STATUSES and problem.code != NO_SESSION
+    ) or problem.code == "too_many_failures"

@@ -11,7 +11,7 @@ from typing import Final
 from app.auth.local_requests import check_local
 from app.auth.rate_limit import Quota, RateLimiter
 from app.domain.audit_context import UNKNOWN, Actor, current_context
-from app.domain.entities import ApiKey
+from app.domain.entities import ApiKey, Session
 from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited, ServiceError, Unavailable
 from app.http.client_address import TrustedProxies
 from app.http.types import HeaderList, Scope
@@ -98,6 +98,24 @@ class Authenticator:
             raise
         current_context().actor = Actor.of(key)
         scope.setdefault("state", {})["caller"] = key
+        return key
+
+    def authenticate_session(self, scope: Scope, session: Session) -> ApiKey:
+        """As `authenticate`, for the key that a session of the dashboard stands for.
+
+        Raises NotAuthenticated if the key is not valid any more or was rotated since, and RateLimited.
+        """
+        key = self._ring.of_session(session)
+        if key is None:
+            raise NotAuthenticated("The key of the session is not valid any more.", code="session_ended")
+        current_context().actor = Actor.of(key)
+        scope.setdefault("state", {})["caller"] = key
+        self._used[key.id] = time.time()
+        quota = self.rate_limiter.of_key(key) if self.rate_limiter.enabled else None
+        wait = 0.0 if quota is None else quota.take()
+        if quota is not None and wait:
+            self.rate_limiter.refused["rate_limited"] += 1
+            raise quota.refusal(wait, "This API key")
         return key
 
     def caller_of(self, headers: HeaderList) -> str | None:

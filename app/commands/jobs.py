@@ -16,13 +16,13 @@ from app.commands.output import (
     clock,
     field,
     moment,
-    percent,
     print_fields,
     print_json,
     print_table,
     say,
 )
 from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, TenantOption, connect
+from app.domain.event_text import percent
 
 commands = typer.Typer(no_args_is_help=True)
 

@@ -14,13 +14,13 @@ from app.commands.output import (
     JsonOption,
     field,
     moment,
-    percent,
     print_json,
     print_table,
     say,
     upload_progress,
 )
 from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect, segment
+from app.domain.event_text import percent
 
 commands = typer.Typer(no_args_is_help=True)
 

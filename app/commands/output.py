@@ -22,6 +22,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from app.domain.event_text import text
+
 Json: TypeAlias = dict[str, Any]
 Column: TypeAlias = tuple[str, Callable[[Mapping[str, Any]], object]]
 
@@ -107,19 +109,6 @@ def _print_wide(table: Table) -> None:
     Console(highlight=False, width=width).print(table)
 
 
-def text(value: object) -> str:
-    """Text of a cell: numbers with four significant digits, missing values as a dash."""
-    if value is None or value == "":
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, list | tuple | set | frozenset):
-        return ", ".join(text(item) for item in value) or "–"
-    return str(value)
-
-
 @contextmanager
 def upload_progress(file: Path) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on standard error during an upload; yields a callback ``(bytes sent, bytes in total)``.
@@ -138,11 +127,6 @@ def upload_progress(file: Path) -> Iterator[Callable[[int, int], None]]:
             progress.update(task, completed=sent, description=description)
 
         yield update
-
-
-def percent(value: float | None) -> str:
-    """A fraction as a percentage with two decimals."""
-    return "–" if value is None else f"{100 * value:.2f}"
 
 
 def clock(moment: str | None) -> str:

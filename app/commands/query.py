@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from app.commands.output import Json, JsonOption, field, print_json, print_table, say, text
+from app.commands.output import Json, JsonOption, field, print_json, print_table, say
 from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect, segment
+from app.domain.event_text import text
 
 _PARTS = ("score", "threshold", "probability", "gate", "rejection", "piece", "rival")
 

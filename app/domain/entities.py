@@ -305,6 +305,20 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Session:
+    """A session of the dashboard: for a short time it does what the API key ``key_id`` may do.
+
+    digest: SHA-256 of its secret.
+    """
+
+    id: str
+    key_id: str
+    digest: str
+    created_at: float
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class AuditRecord:
     """An action or a denied request.
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from app.domain.entities import ApiKey, new_id
+from app.domain.entities import ApiKey, Session, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotAuthenticated, NotAuthorised
 from app.domain.names import DEFAULT_TENANT, is_display_name, is_model_name
 from app.services.quotas import require_one_more
@@ -185,6 +185,15 @@ class KeyRing:
         """Whether the key with this id exists, and is neither revoked nor expired."""
         key = self._keys.get(key_id)
         return key is not None and key.revoked_at is None and not is_over(key.expires_at, time.time())
+
+    def of_session(self, session: Session) -> ApiKey | None:
+        """The key of a session; None if it is not valid any more, or was rotated since the session began."""
+        key = self._keys.get(session.key_id)
+        if key is None or not self.is_valid(key.id):
+            return None
+        was_rotated = key.rotated_at is not None and key.rotated_at > session.created_at
+        overlaps = key.previous_until is not None and not is_over(key.previous_until, time.time())
+        return None if was_rotated and not overlaps else key
 
     def recognise(self, text: str) -> tuple[ApiKey, float]:
         """As `authenticate`, and when this text expires, in seconds since the epoch."""

@@ -46,7 +46,6 @@ from app.store.unit_of_work import Store, UnitOfWork
 logger = logging.getLogger(__name__)
 
 RETRIABLE = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.PARTIALLY_SUCCEEDED})
-"""Seconds without any worker's heartbeat after which a running job is cancelled without waiting for one."""
 
 
 def submit_job(
@@ -192,11 +191,29 @@ def workers_of(store: Store, jobs: Sequence[Job]) -> dict[str, Sequence[str]]:
 
 
 def list_jobs(
-    store: Store, *, limit: int, after: str | None = None, states: Sequence[JobState] = ()
+    store: Store,
+    *,
+    limit: int,
+    after: str | None = None,
+    states: Sequence[JobState] = (),
+    model: str | None = None,
+    created_by: str | None = None,
+    since: float | None = None,
 ) -> tuple[Sequence[Job], bool]:
-    """Jobs older than job ``after``, newest first, optionally only in ``states``; and whether more follow."""
+    """Jobs older than job ``after``, newest first; and whether more follow.
+
+    states, model, created_by: only these. since: earliest submission, seconds since the epoch.
+    """
     with store.read() as uow:
-        return uow.jobs.page(limit=limit, after=after, states=states)
+        return uow.jobs.page(
+            limit=limit, after=after, states=states, since=since, model=model, created_by=created_by
+        )
+
+
+def count_jobs(store: Store) -> dict[JobState, int]:
+    """Number of jobs in each state."""
+    with store.read() as uow:
+        return uow.jobs.count_by_state()
 
 
 def job_events(
@@ -207,6 +224,12 @@ def job_events(
         uow.jobs.get(job_id)
         events = uow.events.after(job_id, after, limit=limit + 1)
     return events[:limit], len(events) > limit
+
+
+def last_events(store: Store, job_id: str, *, limit: int) -> Sequence[Event]:
+    """The newest events of a job, newest first."""
+    with store.read() as uow:
+        return uow.events.last(job_id, limit=limit)
 
 
 def job_students(

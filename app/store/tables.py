@@ -278,6 +278,17 @@ api_keys = Table(
     Index("ix_api_keys_tenant_id", "tenant", "id"),
 )
 
+# Sessions of people who use the dashboard, each begun with an API key.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("key_id", _ID, ForeignKey("api_keys.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("digest", _DIGEST, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False, index=True),
+)
+
 # Quotas that an operator has set; NULL means the default of the settings.
 tenant_quotas = Table(
     "tenant_quotas",

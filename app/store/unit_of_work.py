@@ -24,6 +24,7 @@ from app.store.repositories.models import Models
 from app.store.repositories.quotas import Quotas
 from app.store.repositories.registry import Registry
 from app.store.repositories.retention import Retention
+from app.store.repositories.sessions import Sessions
 from app.store.repositories.students import Students
 from app.store.repositories.units import Units
 from app.store.repositories.workers import Workers
@@ -46,6 +47,7 @@ class UnitOfWork:
         self.events = Events(connection)
         self.models = Models(connection, tenant)
         self.keys = Keys(connection, tenant)
+        self.sessions = Sessions(connection)
         self.registry = Registry(connection)
         self.workers = Workers(connection)
         self.admission = Admission(connection)

@@ -58,6 +58,10 @@ class Client:
     def delete(self, path: str, **options: Any) -> httpx.Response:
         return self.request("DELETE", path, **options)
 
+    def forget_cookies(self) -> None:
+        """Send no cookies of earlier responses."""
+        self._http.cookies.clear()
+
     def close(self) -> None:
         self.run(self._http.aclose())
         self.run(self._lifespan.__aexit__(None, None, None))

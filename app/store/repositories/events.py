@@ -63,3 +63,9 @@ class Events:
             .limit(limit)
         )
         return [Event(**row._mapping) for row in self._connection.execute(query)]
+
+    def last(self, job_id: str, *, limit: int) -> Sequence[Event]:
+        """The newest events, newest first."""
+        query = sa.select(job_events).where(job_events.c.job_id == job_id)
+        query = query.order_by(job_events.c.seq.desc()).limit(limit)
+        return [Event(**row._mapping) for row in self._connection.execute(query)]

@@ -41,12 +41,26 @@ class Jobs(Scoped):
         return self.get(job_id)
 
     def page(
-        self, *, limit: int, after: str | None = None, states: Sequence[JobState] = ()
+        self,
+        *,
+        limit: int,
+        after: str | None = None,
+        states: Sequence[JobState] = (),
+        since: float | None = None,
+        **equal: str | None,
     ) -> tuple[Sequence[Job], bool]:
-        """One page of jobs older than ``after`` in any of ``states``, newest first; and if there are more."""
-        query = sa.select(jobs).where(self._owns(jobs)).order_by(jobs.c.id.desc()).limit(limit + 1)
+        """One page of jobs older than ``after`` in any of ``states``, newest first; and if there are more.
+
+        since: earliest submission, seconds since the epoch. equal: required values of model and created_by.
+        """
+        query = sa.select(jobs).where(
+            self._owns(jobs), *(jobs.c[name] == value for name, value in equal.items() if value is not None)
+        )
+        query = query.order_by(jobs.c.id.desc()).limit(limit + 1)
         if after is not None:
             query = query.where(jobs.c.id < after)
+        if since is not None:
+            query = query.where(jobs.c.created_at >= since)
         if set(states) == _UNFINISHED:
             query = query.where(is_unfinished)
         elif states:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -67,6 +68,55 @@ class Students:
         query = sa.select(job_students).where(*conditions)
         query = query.order_by(job_students.c.class_index, job_students.c.method)
         return [_entity(row) for row in self._connection.execute(query)], beyond is not None
+
+    def sorted_page(
+        self,
+        job_id: str,
+        method: str,
+        *,
+        limit: int,
+        offset: int,
+        order: str,
+        descending: bool = False,
+        search: str = "",
+    ) -> tuple[Sequence[StudentRow], int]:
+        """Rows ``offset`` and following of one method, and how many there are in all.
+
+        order: one of `ORDERS`, after which rows are sorted by class; "failed" puts failed rows first.
+        search: part of the label, in any case.
+        """
+        where = [job_students.c.job_id == job_id, job_students.c.method == method]
+        if search:
+            where.append(job_students.c.label.icontains(search, autoescape=True))
+        key = _order(order)
+        query = sa.select(job_students).where(*where).limit(limit).offset(offset)
+        query = query.order_by(
+            (key.desc() if descending else key.asc()).nulls_last(), job_students.c.class_index
+        )
+        total = self._connection.execute(sa.select(sa.func.count()).where(*where)).scalar_one()
+        return [_entity(row) for row in self._connection.execute(query)], int(total)
+
+    def methods(self, job_id: str) -> Sequence[str]:
+        """The methods of which the job has rows."""
+        query = sa.select(job_students.c.method).where(job_students.c.job_id == job_id).distinct()
+        return sorted(self._connection.execute(query).scalars())
+
+    def state_counts(self, job_id: str, method: str) -> dict[StudentState, int]:
+        """Number of rows of one method in each state that occurs."""
+        query = sa.select(job_students.c.state, sa.func.count()).group_by(job_students.c.state)
+        query = query.where(job_students.c.job_id == job_id, job_students.c.method == method)
+        return {StudentState(row[0]): row[1] for row in self._connection.execute(query)}
+
+    def histogram(self, job_id: str, method: str, metric: str, bins: int) -> list[int]:
+        """Number of rows of one method by ``metric``, a number in [0, 1], in bins of equal width."""
+        scaled = sa.cast(job_students.c.metrics[metric].as_float() * bins, sa.Integer)
+        query = sa.select(scaled, sa.func.count()).group_by(scaled)
+        query = query.where(job_students.c.job_id == job_id, job_students.c.method == method)
+        counts = [0] * bins
+        for number, count in self._connection.execute(query):
+            if number is not None:
+                counts[min(max(number, 0), bins - 1)] += count
+        return counts
 
     def finished(
         self, job_id: str, states: Collection[StudentState], *, first: int = 0, last: int = 2**31 - 1
@@ -140,6 +190,21 @@ class Students:
         )
         row = self._connection.execute(query).first()
         return None if row is None else _entity(row)
+
+
+_COLUMNS = ("label", "objective", "gap", "iterations", "seconds", "threshold")
+_METRICS = ("f1", "auc", "accuracy", "brier")
+ORDERS = ("class", "failed", *_COLUMNS, *_METRICS)
+"""What `Students.sorted_page` can sort by."""
+
+
+def _order(order: str) -> sa.ColumnElement[Any]:
+    key: sa.ColumnElement[Any] = job_students.c["class_index" if order not in _COLUMNS else order]
+    if order in _METRICS:
+        key = job_students.c.metrics[order].as_float()
+    elif order == "failed":
+        key = sa.case((job_students.c.state == StudentState.FAILED.value, 0), else_=1)
+    return key
 
 
 def _entity(row: sa.Row[tuple[object, ...]]) -> StudentRow:

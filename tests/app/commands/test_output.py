@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.commands.output import CommandFailed, clock, percent, print_failure, print_table, size, text
+from app.commands.output import CommandFailed, clock, print_failure, print_table, size
+from app.domain.event_text import percent, text
 
 
 @pytest.mark.parametrize(

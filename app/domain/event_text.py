@@ -1,0 +1,126 @@
+"""Events and choices of a training job as lines of text, for the command line and the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.domain.entities import Json
+
+
+def describe_event(kind: str, data: Json) -> str | None:
+    """An event as one line of text; None for events that only update the bar."""
+    match kind:
+        case "stage_progress":
+            return None
+        case "stage_started":
+            return _stage_started(data)
+        case "teacher_finished":
+            return f"teacher finished: {_certificate(data)}{_chosen_features(data.get('features') or {})}"
+        case "setting_chosen" | "student_tuned":
+            return _setting_chosen(data) if kind == "setting_chosen" else _student_tuned(data)
+        case "student_finished":
+            f1 = f", F {percent(data['f1'])} %" if data.get("f1") is not None else ""
+            return f"student {data.get('method')} of class {data.get('label')}: {_certificate(data)}{f1}"
+        case "student_replaced":
+            return (
+                f"student of class {data.get('label')}: {data.get('replaced')} was clearly worse than its"
+                f" teacher on held-out rows; one with several rejections takes its place, with F"
+                f" {percent(data.get('student_f1'))} % (teacher {percent(data.get('teacher_f1'))} %)"
+            )
+        case "student_warning":
+            return f"warning, class {data.get('label')}: {data.get('message')}"
+        case "student_failed":
+            return f"student {data.get('method')} of class {data.get('label')} failed: {data.get('message')}"
+        case "version_published":
+            alias = f" as {data['alias']}" if data.get("alias") else ""
+            return f"published {data.get('model')} version {data.get('version')}{alias}"
+        case "alias_not_moved":
+            present = data.get("version")
+            now = "was deleted" if present is None else f"points to version {present}"
+            return f"alias {data.get('alias')} {now}: it was changed by hand after the job was submitted"
+        case "job_failed":
+            return f"job failed: {data.get('message')}"
+        case _:
+            return kind.replace("_", " ")
+
+
+def _stage_started(data: Json) -> str:
+    seconds = data.get("expected_seconds")
+    return f"stage {data.get('stage')}" + ("" if seconds is None else f", about {max(1.0, seconds):.0f} s")
+
+
+def _setting_chosen(data: Json) -> str:
+    points = (f"; {name}: {point_text(point, ' ')}" for name, point in data["students"].items())
+    return (
+        f"setting chosen, the best of {data['tried']} candidates: teacher C {text(data['teacher_C'])}"
+        + "".join(points)
+    )
+
+
+def _student_tuned(data: Json) -> str:
+    point = f"{data['n_landmarks']} landmarks" if "n_landmarks" in data else point_text(data, " ")
+    return (
+        f"student {data.get('method')} of class {data.get('label')} is tuned: {point},"
+        f" score {percent(data.get('score'))} %, the best of {data.get('points')} points"
+    )
+
+
+def _certificate(data: Json) -> str:
+    return (
+        f"objective {text(data.get('objective'))}, gap {text(data.get('gap'))},"
+        f" {text(data.get('iterations'))} iterations, {text(data.get('seconds'))} s"
+    )
+
+
+def _chosen_features(features: Json) -> str:
+    """The features of a job and why, if the job chose them."""
+    if not features.get("reason"):
+        return ""
+    values = {name: value for name, value in features.items() if name != "reason"}
+    return f"; features: {point_text(values)}. {features['reason']}"
+
+
+_MEASURES = frozenset(
+    {
+        "score",
+        "standard_error",
+        "full_score",
+        "met",
+        "metric",
+        "strategy",
+        "folds",
+        "points",
+        "gap",
+        "seconds",
+    }
+)
+_EVENT = frozenset({"at", "label", "class_index", "method"})
+
+
+def point_text(chosen: Mapping[str, Any], separator: str = ", ") -> str:
+    """The hyper-parameters of a choice, without its measures and the fields of an event around it."""
+    point = {name: value for name, value in chosen.items() if name not in _MEASURES | _EVENT}
+    texts = {
+        name: f"{value:.4g}" if isinstance(value, int | float) else str(value)
+        for name, value in point.items()
+    }
+    return separator.join(f"{name} {text}" for name, text in texts.items())
+
+
+def percent(value: float | None) -> str:
+    """A fraction as a percentage with two decimals."""
+    return "–" if value is None else f"{100 * value:.2f}"
+
+
+def text(value: object) -> str:
+    """Text of a cell: numbers with four significant digits, missing values as a dash."""
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(text(item) for item in value) or "–"
+    return str(value)

@@ -1,0 +1,14 @@
+"""Use case of workers: list them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.domain.entities import Worker
+from app.store.unit_of_work import Store
+
+
+def list_workers(store: Store) -> tuple[Sequence[Worker], float]:
+    """All workers, and the database's time, to which their heartbeats refer."""
+    with store.read() as uow:
+        return uow.workers.all(), uow.workers.clock()

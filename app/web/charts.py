@@ -1,0 +1,67 @@
+"""The geometry of the pictures, which templates draw as SVG: positions in a picture of `SIDE` units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Final
+
+from app.domain.entities import Json
+
+SIDE: Final = 260.0
+"""Width and height of the area of a square plot."""
+BAR_HEIGHT: Final = 44.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A circle at (x, y) of radius r, and its description."""
+
+    x: float
+    y: float
+    r: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar of a histogram: its position, height and description."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+
+
+def calibration_marks(bins: Sequence[Json]) -> list[Mark]:
+    """The bins of a reliability plot: predicted against observed share, the area by the number of rows."""
+    largest = max((part["count"] for part in bins), default=1)
+    return [
+        Mark(
+            round(SIDE * part["probability"], 1),
+            round(SIDE * (1.0 - part["observed"]), 1),
+            round(3.0 + 7.0 * sqrt(part["count"] / largest), 1),
+            f"predicted {100 * part['probability']:.1f} %, observed {100 * part['observed']:.1f} % "
+            f"of {part['count']} rows",
+        )
+        for part in bins
+    ]
+
+
+def path_of(marks: Sequence[Mark]) -> str:
+    """A line through the marks, as SVG path data."""
+    return " ".join(f"{'L' if number else 'M'}{mark.x} {mark.y}" for number, mark in enumerate(marks))
+
+
+def histogram_bars(counts: Sequence[int], width: float = SIDE) -> list[Bar]:
+    """The bars of a histogram over [0, 1]."""
+    highest, each = max([*counts, 1]), width / max(len(counts), 1)
+    bars = []
+    for number, count in enumerate(counts):
+        height = round(BAR_HEIGHT * count / highest, 1) if count else 0.0
+        low, high = number / len(counts), (number + 1) / len(counts)
+        text = f"{count} between {low:.2f} and {high:.2f}"
+        bars.append(Bar(round(number * each, 1), BAR_HEIGHT - height, round(each - 1.0, 1), height, text))
+    return bars

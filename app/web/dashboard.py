@@ -1,0 +1,85 @@
+"""The dashboard as one part of the API process: its routes, and its errors as pages."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+
+from app.domain.errors import NotFound
+from app.http.problem import Problem, short
+from app.http.responses import Response
+from app.http.types import Scope
+from app.web import (
+    advice,
+    classes,
+    datasets,
+    jobs,
+    keys,
+    models,
+    operation,
+    sign_in,
+    static_files,
+)
+from app.web.rendering import HEADERS, common, environment
+
+_START: Final = "/ui/"
+_WITHOUT_SESSION: Final = (sign_in.PATH, "/ui/static/")
+_PARTS: Final = (sign_in, static_files, jobs, classes, models, datasets, keys, operation)
+
+
+class Dashboard:
+    """The pages. router: their routes."""
+
+    def __init__(self) -> None:
+        self.router = APIRouter(include_in_schema=False)
+        for part in _PARTS:
+            self.router.include_router(part.router)
+        self.router.add_api_route("/ui/{path:path}", _missing, methods=["GET"])
+
+    def has(self, path: str) -> bool:
+        """Whether a path is that of a page."""
+        return path.startswith(_START) or path == _START[:-1]
+
+    def needs_session(self, path: str) -> bool:
+        """Whether a page is only for those who have signed in."""
+        return self.has(path) and not path.startswith(_WITHOUT_SESSION)
+
+    def problem(self, problem: Problem, scope: Scope) -> Response:
+        """An error as a page, with what to do about it. Without a session: to the page for signing in."""
+        request = Request(scope)
+        if problem.status == 401:
+            return _to_sign_in(request)
+        text = (
+            environment()
+            .get_template("problem.html")
+            .render(
+                common(request)
+                | {
+                    "problem": problem,
+                    "detail": short(problem.detail),
+                    "advice": advice.for_error(problem.status, problem.code),
+                }
+            )
+        )
+        headers = [(name.encode(), value.encode("ascii")) for name, value in HEADERS.items()]
+        # The headers of the problem document, such as Retry-After; the page has a type of its own.
+        headers += [header for header in problem.headers() if header[0] != b"content-type"]
+        headers.append((b"content-type", b"text/html; charset=utf-8"))
+        return Response(text.encode("utf-8", "replace"), headers, problem.status)
+
+
+def _to_sign_in(request: Request) -> Response:
+    """The way to the page for signing in, which leads back after a GET."""
+    back = request.url.path
+    if request.url.query:
+        back += f"?{request.url.query}"
+    location = f"{sign_in.PATH}?next={quote(back, safe='')}" if request.method == "GET" else sign_in.PATH
+    headers = [(name.encode(), value.encode("ascii")) for name, value in HEADERS.items()]
+    headers += [(b"location", location.encode("ascii")), (b"cache-control", b"no-store")]
+    return Response(b"", headers, 303)
+
+
+async def _missing(path: str) -> None:
+    raise NotFound(f"There is no page {path!r}.", code="no_such_path")

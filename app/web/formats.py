@@ -1,0 +1,123 @@
+"""Numbers, times and names as pages show them: the filters of the templates."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from datetime import UTC, datetime
+from typing import Any, Final
+
+NOTHING: Final = "–"
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+_STATES: Final = {
+    "succeeded": "good",
+    "partially_succeeded": "warn",
+    "failed": "bad",
+    "running": "busy",
+    "queued": "idle",
+    "pending": "idle",
+    "cancelling": "warn",
+    "cancelled": "idle",
+}
+
+
+def exact_time(seconds: float) -> str:
+    """Seconds since the epoch as RFC 3339, UTC, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def readable_time(seconds: float) -> str:
+    """Seconds since the epoch for people, UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%d %b %Y, %H:%M:%S UTC")
+
+
+def relative_time(seconds: float) -> str:
+    """How long ago a time was, or how far ahead it is, in whole minutes, hours or days."""
+    distance = time.time() - seconds
+    if abs(distance) < 60:
+        return "just now" if distance >= 0 else "in less than a minute"
+    text = duration(60 * round(abs(distance) / 60))
+    return f"{text} ago" if distance > 0 else f"in {text}"
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time in its two largest units."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} days"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number with ``digits`` decimal places, or in powers of ten if it is very small or large."""
+    if value is None or not math.isfinite(value):
+        return NOTHING if value is None else str(value)
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
+        return f"{int(value):,}".replace(",", "\u202f")
+    if 10.0**-digits <= abs(value) < 1e6:
+        return f"{value:.{digits}f}"
+    return f"{value:.2e}"
+
+
+def percent(value: float | None) -> str:
+    """A share in [0, 1]."""
+    return NOTHING if value is None else f"{100 * value:.1f} %"
+
+
+def share(value: float | None) -> str:
+    """A score in [0, 1], always with four decimal places, so that columns line up."""
+    return NOTHING if value is None else f"{value:.4f}"
+
+
+def size(value: float | None) -> str:
+    """A number of bytes."""
+    if value is None:
+        return NOTHING
+    power = min(int(math.log(value, 1000)), len(_UNITS) - 1) if value >= 1 else 0
+    return f"{value / 1000**power:.{0 if power == 0 else 1}f} {_UNITS[power]}"
+
+
+def words(value: str) -> str:
+    """A name of the API as words: ``partially_succeeded`` is "partially succeeded"."""
+    return str(value).replace("_", " ")
+
+
+def tone(state: str) -> str:
+    """The tone of a state's badge, a class of the style sheet."""
+    return _STATES.get(str(state), "idle")
+
+
+def compact_json(value: Any) -> str:
+    """JSON on one line, as it is in a request."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def pretty_json(value: Any) -> str:
+    """JSON on several lines."""
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+FILTERS: Final = {
+    "exact_time": exact_time,
+    "readable_time": readable_time,
+    "relative_time": relative_time,
+    "duration": duration,
+    "number": number,
+    "percent": percent,
+    "share": share,
+    "size": size,
+    "words": words,
+    "tone": tone,
+    "compact_json": compact_json,
+    "pretty_json": pretty_json,
+}

@@ -1,0 +1,227 @@
+"""Pages of training jobs: the list, and one job with its classes while it runs."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from app.api.dependencies import AppContext, Context, Trainer
+from app.api.jobs import JobId
+from app.domain.entities import ApiKey, Job, JobState
+from app.domain.event_text import describe_event
+from app.services import retention, training
+from app.services.class_table import PAGE_ROWS, class_table
+from app.web import advice
+from app.web.charts import histogram_bars
+from app.web.forms import see
+from app.web.rendering import fragment, page
+
+router = APIRouter()
+
+STAGES: Final = ("Waiting", "Teacher", "Students", "Done")
+_UNFINISHED: Final = (JobState.RUNNING, JobState.CANCELLING, JobState.QUEUED)
+_BROKEN: Final = (JobState.FAILED, JobState.PARTIALLY_SUCCEEDED)
+_JOBS: Final = 50
+_FIRST: Final = 100
+_EVENTS: Final = 12
+_DAY: Final = 86400.0
+
+States = Annotated[list[JobState] | None, Query(alias="state")]
+Text = Annotated[str, Query(max_length=400)]
+Name = Annotated[str, Query(max_length=100)]
+Number = Annotated[int, Query(ge=1, le=100_000)]
+
+
+@router.get("/ui/jobs")
+def jobs_page(
+    request: Request,
+    context: Context,
+    caller: Trainer,
+    state: States = None,
+    model: Name = "",
+    by: Name = "",
+    after: Name = "",
+) -> Response:
+    """All jobs: those in progress and those that have failed lately first."""
+    values = _jobs(request, context, caller, state or [], model, by, after)
+    return page(request, "jobs.html", **values)
+
+
+@router.get("/ui/fragments/jobs")
+def jobs_fragment(
+    request: Request,
+    context: Context,
+    caller: Trainer,
+    state: States = None,
+    model: Name = "",
+    by: Name = "",
+    after: Name = "",
+) -> Response:
+    """The part of `jobs_page` that changes."""
+    values = _jobs(request, context, caller, state or [], model, by, after)
+    return fragment(request, "jobs_part.html", **values)
+
+
+@router.get("/ui/jobs/{job_id}")
+def job_page(
+    job_id: JobId,
+    request: Request,
+    context: Context,
+    caller: Trainer,
+    method: Name = "",
+    sort: Name = "failed",
+    down: bool = False,
+    q: Text = "",
+    page_number: Annotated[int, Query(alias="page", ge=1, le=100_000)] = 1,
+) -> Response:
+    """One job: its state, its classes as they arrive, and what happened."""
+    job = training.get_job(context.store_of(caller), job_id)
+    values = _job(context, caller, job)
+    values |= _classes(context, caller, job, method, sort, down, q, page_number)
+    return page(request, "job.html", **values)
+
+
+@router.get("/ui/fragments/jobs/{job_id}")
+def job_fragment(job_id: JobId, request: Request, context: Context, caller: Trainer) -> Response:
+    """State, progress and events of a job."""
+    job = training.get_job(context.store_of(caller), job_id)
+    return fragment(request, "job_part.html", **_job(context, caller, job))
+
+
+@router.get("/ui/fragments/jobs/{job_id}/classes")
+def classes_fragment(
+    job_id: JobId,
+    request: Request,
+    context: Context,
+    caller: Trainer,
+    method: Name = "",
+    sort: Name = "failed",
+    down: bool = False,
+    q: Text = "",
+    page_number: Annotated[int, Query(alias="page", ge=1, le=100_000)] = 1,
+) -> Response:
+    """The table of a job's classes."""
+    job = training.get_job(context.store_of(caller), job_id)
+    values = _classes(context, caller, job, method, sort, down, q, page_number)
+    return fragment(request, "classes_part.html", job=job, **values)
+
+
+@router.post("/ui/jobs/{job_id}/cancel")
+async def cancel(job_id: JobId, context: Context, caller: Trainer, tenant: Name = "") -> Response:
+    """Stop a job."""
+    await run_in_threadpool(training.cancel_job, context.store_of(caller), context.queue, job_id)
+    return see(f"/ui/jobs/{job_id}", tenant=tenant, done="cancel")
+
+
+@router.post("/ui/jobs/{job_id}/retry")
+async def retry(job_id: JobId, context: Context, caller: Trainer, tenant: Name = "") -> Response:
+    """Queue an ended job again."""
+    store, settings = context.store_of(caller), context.settings
+    await run_in_threadpool(training.retry_job, store, context.queue, job_id, settings)
+    return see(f"/ui/jobs/{job_id}", tenant=tenant, done="retry")
+
+
+@router.post("/ui/jobs/{job_id}/delete")
+async def delete(job_id: JobId, context: Context, caller: Trainer, tenant: Name = "") -> Response:
+    """Delete an ended job without a version."""
+    await run_in_threadpool(retention.delete_job, context.store_of(caller), job_id)
+    return see("/ui/jobs", tenant=tenant, done="delete")
+
+
+def _jobs(
+    request: Request,
+    context: AppContext,
+    caller: ApiKey,
+    states: list[JobState],
+    model: str,
+    by: str,
+    after: str,
+) -> dict[str, Any]:
+    store = context.listed_store(request, caller)
+    equal: dict[str, Any] = {"model": model or None, "created_by": by or None}
+    first: list[Job] = []
+    if not states and not after:
+        unfinished, _ = training.list_jobs(store, limit=_FIRST, states=_UNFINISHED, **equal)
+        since = time.time() - _DAY
+        broken, _ = training.list_jobs(store, limit=_FIRST, states=_BROKEN, since=since, **equal)
+        order = {state: rank for rank, state in enumerate((*_BROKEN, *_UNFINISHED))}
+        first = sorted([*broken, *unfinished], key=lambda job: order[job.state])
+    listed, has_more = training.list_jobs(store, limit=_JOBS, after=after or None, states=states, **equal)
+    known = {job.id for job in first}
+    jobs = [*first, *(job for job in listed if job.id not in known)]
+    return {
+        "jobs": jobs,
+        "first": len(first),
+        "workers": training.workers_of(store, jobs),
+        "finish": {job.id: training.estimated_finish(job, time.time()) for job in jobs},
+        "counts": training.count_jobs(store),
+        "next": listed[-1].id if has_more else None,
+        "filters": {"state": [state.value for state in states], "model": model, "by": by},
+        "after": after,
+    }
+
+
+def _job(context: AppContext, caller: ApiKey, job: Job) -> dict[str, Any]:
+    store = context.store_of(caller)
+    events = training.last_events(store, job.id, limit=_EVENTS)
+    lines = [(event, describe_event(event.type, event.data)) for event in events]
+    return {
+        "job": job,
+        "stages": STAGES,
+        "stage": _stage(job),
+        "workers": training.workers_of(store, [job])[job.id],
+        "finish": training.estimated_finish(job, time.time()),
+        "elapsed": _elapsed(job),
+        "events": [(event, line) for event, line in lines if line],
+        "warnings": job.provenance.get("warnings", []),
+        "job_advice": advice.for_job(job.error_code),
+        "retriable": job.state in training.RETRIABLE,
+    }
+
+
+def _stage(job: Job) -> int:
+    """The number of the stage in `STAGES` that the job has reached."""
+    if job.state is JobState.QUEUED:
+        return 0
+    if job.state.ended:
+        return len(STAGES) - 1
+    return 2 if job.stage == "students" else 1
+
+
+def _elapsed(job: Job) -> float | None:
+    if job.started_at is None:
+        return None
+    ends = job.finished_at or 60.0 * (time.time() // 60.0)
+    return max(0.0, ends - job.started_at)
+
+
+def _classes(
+    context: AppContext,
+    caller: ApiKey,
+    job: Job,
+    method: str,
+    sort: str,
+    down: bool,
+    search: str,
+    number: int,
+) -> dict[str, Any]:
+    table = class_table(
+        context.store_of(caller),
+        job,
+        method=method or None,
+        order=sort,
+        descending=down,
+        search=search,
+        offset=(number - 1) * PAGE_ROWS,
+    )
+    return {
+        "table": table,
+        "bars": histogram_bars(table.histogram),
+        "measured": sum(table.histogram),
+        "pages": max(1, -(-table.total // PAGE_ROWS)),
+        "page_number": number,
+        "view": {"method": method, "sort": sort, "down": "true" if down else None, "q": search},
+    }

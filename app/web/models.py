@@ -1,0 +1,180 @@
+"""Pages of models: versions, aliases, and moving an alias with the differences in view."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from app.api.dependencies import Context, Reader, Trainer
+from app.api.models import AliasText, ModelName, VersionName
+from app.auth.authenticator import authorise
+from app.domain.entities import Alias, ModelVersion
+from app.domain.errors import NotFound
+from app.domain.names import check_alias, qualified
+from app.services import models
+from app.web.forms import read_form, see
+from app.web.rendering import page, segment
+
+router = APIRouter()
+
+_MODELS: Final = 100
+_VERSIONS: Final = 50
+_CLASSES: Final = 100
+MEASURES: Final = (("f1", "F"), ("auc", "AUC"), ("accuracy", "Accuracy"), ("brier", "Brier"))
+
+After = Annotated[str, Query(max_length=201)]
+Name = Annotated[str, Query(max_length=100)]
+VersionNumber = Annotated[int, Path(ge=1, le=2**31 - 1)]
+
+
+@router.get("/ui/models")
+def models_page(request: Request, context: Context, caller: Reader, after: After = "") -> Response:
+    """All models that the caller may see."""
+    tenant, slash, name = after.rpartition("/")
+    start = (tenant if slash else caller.tenant, name) if after else None
+    store = context.listed_store(request, caller)
+    listed, has_more = models.list_models(store, limit=_MODELS, after=start, among=caller.models)
+    following = qualified(listed[-1].tenant, listed[-1].model) if has_more else None
+    return page(request, "models.html", models=listed, next=following)
+
+
+@router.get("/ui/models/{model}")
+def model_page(
+    model: ModelName,
+    request: Request,
+    context: Context,
+    caller: Reader,
+    before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+) -> Response:
+    """One model: its versions, newest first, and its aliases."""
+    authorise(caller, "query", model)
+    found = models.get_model(context.store_of(caller), model, limit=_VERSIONS, before=before)
+    return page(
+        request,
+        "model.html",
+        model=model,
+        versions=found.versions,
+        aliases=found.aliases,
+        next=found.versions[-1].version if found.has_more else None,
+        measures=MEASURES,
+        means={version.version: means_of(version) for version in found.versions},
+    )
+
+
+@router.get("/ui/models/{model}/versions/{version}")
+def version_page(
+    model: ModelName,
+    version: VersionName,
+    request: Request,
+    context: Context,
+    caller: Reader,
+    after: Annotated[int, Query(ge=-1, le=2**31 - 1)] = -1,
+) -> Response:
+    """One version: metrics, classes and the aliases that point to it."""
+    authorise(caller, "query", model)
+    store = context.store_of(caller)
+    row = models.get_version(store, model, version)
+    classes, has_more = models.list_classes(store, context.files, row, limit=_CLASSES, after=after)
+    aliases = models.get_model(store, model, limit=1).aliases
+    return page(
+        request,
+        "version.html",
+        version=row,
+        classes=classes,
+        next=classes[-1][0] if has_more else None,
+        aliases=[alias for alias in aliases if alias.version == row.version],
+        measures=MEASURES,
+        means=row.metrics.get("means", {}),
+        warnings=row.metrics.get("warnings", []),
+    )
+
+
+@router.get("/ui/models/{model}/move")
+def move_page(
+    model: ModelName,
+    request: Request,
+    context: Context,
+    caller: Trainer,
+    version: Annotated[int, Query(ge=1, le=2**31 - 1)],
+    alias: Name = models.DEFAULT_ALIAS,
+) -> Response:
+    """What moving an alias would change, with the form that does it."""
+    check_alias(alias)
+    store = context.store_of(caller)
+    target = models.get_version(store, model, version)
+    present = _alias(context, caller, model, alias)
+    source = None if present is None else models.get_version(store, model, present.version)
+    return page(
+        request,
+        "move.html",
+        model=model,
+        alias=alias,
+        revision=0 if present is None else present.revision,
+        source=source,
+        target=target,
+        differences=differences(source, target),
+    )
+
+
+@router.post("/ui/models/{model}/aliases/{alias}")
+async def move(
+    model: ModelName, alias: AliasText, request: Request, context: Context, caller: Trainer, tenant: Name = ""
+) -> Response:
+    """Move an alias, unless another has moved it since the page was shown."""
+    form = await read_form(request)
+    version, revision = form.whole("version") or 0, form.whole("revision")
+    store = context.store_of(caller)
+    await run_in_threadpool(models.point_alias, store, model, alias, version, revision)
+    await context.refresher.refresh(qualified(caller.tenant, model))
+    return see(f"/ui/models/{segment(model)}", tenant=tenant, done="move")
+
+
+@router.post("/ui/models/{model}/aliases/{alias}/delete")
+async def delete_alias(
+    model: ModelName, alias: AliasText, request: Request, context: Context, caller: Trainer, tenant: Name = ""
+) -> Response:
+    """Delete an alias; its version stays."""
+    form = await read_form(request)
+    store = context.store_of(caller)
+    await run_in_threadpool(models.delete_alias, store, model, alias, form.whole("revision"))
+    await context.refresher.refresh(qualified(caller.tenant, model))
+    return see(f"/ui/models/{segment(model)}", tenant=tenant, done="alias-delete")
+
+
+@router.post("/ui/models/{model}/versions/{version}/delete")
+async def delete_version(
+    model: ModelName, version: VersionNumber, context: Context, caller: Trainer, tenant: Name = ""
+) -> Response:
+    """Delete a version to which no alias points."""
+    await run_in_threadpool(models.delete_version, context.store_of(caller), model, version)
+    await context.refresher.refresh(qualified(caller.tenant, model))
+    return see("/ui/models", tenant=tenant, done="delete")
+
+
+def means_of(version: ModelVersion) -> dict[str, Any]:
+    """Mean metrics of the students that answer queries; empty without a test part."""
+    means: dict[str, Any] = version.metrics.get("means", {}).get(version.method, {})
+    return means
+
+
+def differences(source: ModelVersion | None, target: ModelVersion) -> list[dict[str, Any]]:
+    """Each measure of two versions. better: whether the target's is better; None if equal or unknown."""
+    old, new = {} if source is None else means_of(source), means_of(target)
+    rows = []
+    for name, title in MEASURES:
+        before, after = old.get(name), new.get(name)
+        if before is None and after is None:
+            continue
+        change = None if before is None or after is None else after - before
+        better = None if not change else (change < 0) == (name == "brier")
+        rows.append({"title": title, "before": before, "after": after, "change": change, "better": better})
+    return rows
+
+
+def _alias(context: Context, caller: Reader, model: str, alias: str) -> Alias | None:
+    try:
+        return models.get_alias(context.store_of(caller), model, alias)
+    except NotFound:
+        return None

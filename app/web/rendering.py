@@ -1,0 +1,147 @@
+"""Renders templates to responses, with the headers of every page and what every page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+from fastapi import Request, Response
+
+from app.api.etags import etag, not_modified
+from app.auth.authenticator import authorise
+from app.domain.entities import ApiKey
+from app.domain.errors import NotAuthorised
+from app.web import static_files
+from app.web.formats import FILTERS
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+"""Headers of every page."""
+THEMES: Final = ("auto", "light", "dark")
+THEME_COOKIE: Final = "stms_theme"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """An entry of the navigation. scope: which a key needs to see it. shortcut: pressed after g."""
+
+    path: str
+    name: str
+    scope: str
+    shortcut: str
+
+
+SECTIONS: Final = (
+    Section("/ui/jobs", "Jobs", "train", "j"),
+    Section("/ui/models", "Models", "query", "m"),
+    Section("/ui/datasets", "Data sets", "train", "d"),
+    Section("/ui/keys", "Keys", "admin", "k"),
+    Section("/ui/audit", "Audit log", "admin", "a"),
+    Section("/ui/workers", "Workers", "operator", "w"),
+    Section("/ui/health", "Health", "query", "h"),
+)
+
+
+NOTICES: Final = {
+    "cancel": "The job is being cancelled. Its finished students are kept.",
+    "retry": "The job is queued again; only what is missing is trained.",
+    "delete": "Deleted.",
+    "move": "The alias was moved. This server answers with the new version already.",
+    "alias-delete": "The alias was deleted.",
+    "revoke": "The key was revoked.",
+}
+"""What a page says after a form has done its work, by the query parameter ``done``."""
+
+
+@cache
+def environment() -> Environment:
+    """The templates. Undefined names are errors, and all text is escaped."""
+    # Loaded with the first page: a process that only answers queries does not need it.
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(
+        loader=PackageLoader("app.web"),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.do"],
+    )
+    templates.filters |= FILTERS
+    templates.globals |= {"static": static_files.address_of, "segment": segment}
+    return templates
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    """A complete page. values: what the template shows."""
+    text = environment().get_template(template).render(common(request) | values)
+    return Response(text, status, headers=HEADERS, media_type="text/html")
+
+
+def fragment(request: Request, template: str, **values: Any) -> Response:
+    """Part of a page, which a script asks for again and again; 304 if it has not changed."""
+    text = environment().get_template(template).render(common(request) | values)
+    tag = etag(blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest())
+    headers = HEADERS | {"etag": tag, "cache-control": "private, no-cache"}
+    if not_modified(request, tag):
+        return Response(status_code=304, headers=headers)
+    return Response(text, headers=headers, media_type="text/html")
+
+
+def common(request: Request) -> dict[str, Any]:
+    """What every page shows: the caller, the sections that it may see, and the theme."""
+    caller: ApiKey | None = getattr(request.state, "caller", None)
+    theme = request.cookies.get(THEME_COOKIE, "auto")
+    tenant = request.query_params.get("tenant")
+    return {
+        "caller": caller,
+        "sections": [] if caller is None else [part for part in SECTIONS if may(caller, part.scope)],
+        "current_path": request.url.path,
+        "theme": theme if theme in THEMES else "auto",
+        "tenant": tenant,
+        "url": lambda path, **parameters: link(path, {"tenant": tenant} | parameters),
+        "done": request.query_params.get("done", ""),
+        "notices": NOTICES,
+        "version": metadata.version("stms"),
+        "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        "request_id": getattr(request.state, "request_id", ""),
+        "can": lambda scope: caller is not None and may(caller, scope),
+    }
+
+
+def may(caller: ApiKey, scope: str) -> bool:
+    """Whether a key has a scope."""
+    try:
+        authorise(caller, scope)
+    except NotAuthorised:
+        return False
+    return True
+
+
+def link(path: str, parameters: Mapping[str, Any] | None = None, **more: Any) -> str:
+    """A path with query parameters; those that are None or empty are left out."""
+    given = dict(parameters or {}) | more
+    values = {name: value for name, value in given.items() if value is not None and value != ""}
+    return f"{path}?{urlencode(values, doseq=True)}" if values else path
+
+
+def segment(text: object) -> str:
+    """Text as one segment of a path."""
+    return quote(str(text), safe="")

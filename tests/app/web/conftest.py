@@ -1,0 +1,148 @@
+"""Servers with keys, people who have signed in to the dashboard, and things for the pages to show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from app.domain.entities import Job, JobState, StudentRow, StudentState, Worker
+from app.services.keys import create_key
+from app.store.unit_of_work import Store
+from tests.app.api.conftest import make_client, make_settings, publish_pets, queue
+
+__all__ = ["make_client", "make_settings", "queue"]
+
+SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
+HOSTILE = "<script>alert('x')</script>\"'&{{7*7}}\u202eright to left " + "w" * 300
+
+
+@dataclass
+class Person:
+    """A caller with a session: sends requests as a browser on a page of the server does."""
+
+    client: Any
+    cookie: str = ""
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self.client.get(path, headers={"cookie": self.cookie} | headers)
+
+    def post(self, path: str, headers: dict[str, str] | None = None, **fields: Any) -> Any:
+        sent = {"cookie": self.cookie} | (SAME_ORIGIN if headers is None else headers)
+        return self.client.post(path, headers=sent, data=fields)
+
+
+class Page(HTMLParser):
+    """What a page holds: its elements, links and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def values(self, tag: str, attribute: str) -> list[str]:
+        return [known[attribute] or "" for name, known in self.elements if name == tag and attribute in known]
+
+
+@pytest.fixture
+def client(make_client: Any) -> Any:
+    """A server that requires keys, on SQLite."""
+    return make_client(require_keys=True)
+
+
+@pytest.fixture
+def database_address(sqlite_address: str) -> str:
+    """Pages add no SQL of their own: one database is enough."""
+    return sqlite_address
+
+
+@pytest.fixture
+def sign_in(client: Any, store: Store) -> Callable[..., Person]:
+    """``sign_in("train")``: a person with a new key of this scope."""
+
+    def enter(*scopes: str, tenant: str = "default", **options: Any) -> Person:
+        text = create_key(store.of_tenant(tenant), "Ada", set(scopes), **options)[1]
+        client.refresh()
+        answer = client.post("/ui/sign-in", headers=SAME_ORIGIN, data={"key": text, "next": "/ui/"})
+        assert answer.status_code == 303, answer.text
+        client.forget_cookies()
+        return Person(client, answer.headers["set-cookie"].partition(";")[0])
+
+    return enter
+
+
+@dataclass
+class Things:
+    """What there is to show."""
+
+    job: Job
+    dataset_id: str
+    key_id: str
+
+
+@pytest.fixture
+def things(store: Store, add_job: Any, add_dataset: Any) -> Things:
+    """Jobs in every state, one with hostile classes, a data set, models, keys, a worker and audit records."""
+    publish_pets(store)
+    publish_pets(store, alias="production", sign=-1.0)
+    key, _ = create_key(store, HOSTILE[:60].replace("\u202e", ""), {"query"}, ["pets"])
+    with store.begin() as uow:
+        dataset = add_dataset(
+            uow,
+            name=HOSTILE[:200],
+            classes=(HOSTILE, "b"),
+            summary={
+                "class_counts": {HOSTILE: 7, "b": 3},
+                "warnings": [{"code": "x", "message": HOSTILE}],
+                "label_column": HOSTILE,
+            },
+        )
+        job = add_job(
+            uow,
+            dataset_id=dataset.id,
+            created_at=time.time(),
+            provenance={"warnings": [{"label": HOSTILE, "class_index": 0, "message": HOSTILE, "code": "x"}]},
+        )
+        for state in JobState:
+            add_job(
+                uow,
+                state=state,
+                created_at=time.time(),
+                error_code="internal_error" if state is JobState.FAILED else None,
+                error_message=HOSTILE if state is JobState.FAILED else None,
+            )
+        metrics = {
+            "f1": 0.75, "auc": 0.9, "accuracy": 0.8, "tp": 3, "fp": 1, "tn": 5, "fn": 1, "reason": None,
+            "brier": 0.1, "base_brier": 0.2, "calibration_error": 0.05, "classes_evaluated": 1.0,
+            "reliability": {"bins": [
+                {"low": 0.0, "high": 0.1, "count": 6, "probability": 0.05, "observed": 0.1},
+                {"low": 0.9, "high": 1.0, "count": 4, "probability": 0.95, "observed": 0.8},
+            ]},
+        }  # fmt: skip
+        good = StudentRow(
+            job.id, 0, HOSTILE, "svm", StudentState.SUCCEEDED, 1.5, 1e-5, 20, 0.3, "optimal", 0.1, metrics,
+            chosen={"C": 1.0, "score": 0.5},
+        )  # fmt: skip
+        uow.students.save(good)
+        uow.students.save(StudentRow(job.id, 1, "b", "svm", StudentState.FAILED, error=HOSTILE))
+        uow.students.save(StudentRow(job.id, 0, HOSTILE, "teacher", StudentState.SUCCEEDED, metrics=metrics))
+        uow.events.append(job.id, "student_failed", {"label": HOSTILE, "method": "svm", "message": HOSTILE})
+        uow.events.append(job.id, "something_new", {})
+        uow.audit.append("dataset.create", dataset.id, details={"name": HOSTILE})
+        units = ({"job_id": job.id, "kind": "chunk", "classes": 3, "since": time.time(), "unit": 1},)
+        uow.workers.beat(Worker("worker-1", HOSTILE[:200], 7, time.time(), time.time(), 2, 1, units))
+        uow.workers.beat(Worker("worker-2", "old", 8, 1.0, 1.0))
+    return Things(job, dataset.id, key.id)

@@ -1,0 +1,139 @@
+"""Forms of the pages: aliases, jobs, data sets and keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from app.domain.entities import JobState
+from app.services.models import get_alias
+from app.store.unit_of_work import Store
+from tests.app.web.conftest import Page, Person, Things
+
+Enter = Callable[..., Person]
+
+
+def fields(html: str, action: str) -> dict[str, str]:
+    """The hidden fields of the form with an action."""
+    form = html[html.index(f'action="{action}"') :].partition("</form>")[0]
+    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
+
+
+def test_an_alias_is_moved_with_the_differences_in_view_and_rolled_back(
+    sign_in: Enter, things: Things, store: Store
+) -> None:
+    person = sign_in("train")
+    with store.begin() as uow:
+        for version, f1 in ((1, 0.5), (2, 0.75)):
+            from app.store.tables import model_versions
+
+            means = {"means": {"svm": {"f1": f1, "brier": f1 / 10}}}
+            change = model_versions.update().where(model_versions.c.version == version).values(metrics=means)
+            uow.connection.execute(change)
+    shown = person.get("/ui/models/pets/move?version=2&alias=latest").text
+    text = " ".join(Page(shown).text.split())
+    assert "+0.2500 (better)" in text
+    assert "+0.0250 (worse)" in text
+    form = fields(shown, "/ui/models/pets/aliases/latest")
+    answer = person.post("/ui/models/pets/aliases/latest", **form)
+    assert answer.headers["location"] == "/ui/models/pets?done=move"
+    assert get_alias(store, "pets", "latest").version == 2
+    assert "was moved" in person.get(answer.headers["location"]).text
+    # The same form again, after the alias was moved.
+    again = person.post("/ui/models/pets/aliases/latest", **form)
+    assert again.status_code == 412
+    assert "What to do" in again.text
+    back = person.get("/ui/models/pets/move?version=1&alias=latest").text
+    assert "Roll back to version 1" in back
+    person.post("/ui/models/pets/aliases/latest", **fields(back, "/ui/models/pets/aliases/latest"))
+    assert get_alias(store, "pets", "latest").version == 1
+
+
+def test_aliases_and_versions_are_made_and_deleted(sign_in: Enter, things: Things, store: Store) -> None:
+    person = sign_in("train")
+    shown = person.get("/ui/models/pets/move?version=1&alias=canary").text
+    person.post("/ui/models/pets/aliases/canary", **fields(shown, "/ui/models/pets/aliases/canary"))
+    assert get_alias(store, "pets", "canary").version == 1
+    assert person.post("/ui/models/pets/aliases/canary", version="1").status_code == 428
+    page = person.get("/ui/models/pets").text
+    action = "/ui/models/pets/aliases/production/delete"
+    assert person.post(action, **fields(page, action)).status_code == 303
+    assert person.post("/ui/models/pets/versions/2/delete").status_code == 303
+    assert person.post("/ui/models/pets/versions/1/delete").status_code == 409
+
+
+def test_jobs_are_cancelled_retried_and_deleted(sign_in: Enter, things: Things, store: Store) -> None:
+    person = sign_in("train")
+    path = f"/ui/jobs/{things.job.id}"
+    assert "Retry" not in person.get(path).text
+    person.post(f"{path}/cancel")
+    page = person.get(f"{path}?done=cancel").text
+    assert "Retry" in page
+    assert "finished students are kept" in page
+    assert person.post(f"{path}/retry").status_code == 303
+    with store.read() as uow:
+        assert uow.jobs.get(things.job.id).state is JobState.QUEUED
+    assert person.post(f"{path}/delete").status_code == 409
+    person.post(f"{path}/cancel")
+    assert person.post(f"{path}/delete").headers["location"] == "/ui/jobs?done=delete"
+    assert person.get(path).status_code == 404
+
+
+def test_a_data_set_is_deleted_when_no_job_needs_it(sign_in: Enter, things: Things) -> None:
+    person = sign_in("train")
+    path = f"/ui/datasets/{things.dataset_id}"
+    refused = person.post(f"{path}/delete")
+    assert refused.status_code == 409
+    assert "cancel it first" in refused.text
+    person.post(f"/ui/jobs/{things.job.id}/cancel")
+    assert person.post(f"{path}/delete").status_code == 303
+    assert person.get(path).status_code == 404
+
+
+def test_a_key_is_made_shown_once_rotated_and_revoked(client: Any, sign_in: Enter) -> None:
+    person = sign_in("admin")
+    made = person.post(
+        "/ui/keys", name="robot", scope=["query"], models="pets, door", days="2", rate_limit="5"
+    )
+    assert made.status_code == 200, made.text
+    assert made.headers["cache-control"] == "no-store"
+    [text] = re.findall(r'id="secret">(stms_\S+)</code>', made.text)
+    assert client.get("/v1/models", headers={"x-api-key": text}).status_code == 200
+    key_id = re.match(r"stms_(key_[0-9a-f]+)_", text)[1]
+    assert text not in person.get("/ui/keys").text
+    rotated = person.post(f"/ui/keys/{key_id}/rotate", hours="1")
+    [new] = re.findall(r'id="secret">(stms_\S+)</code>', rotated.text)
+    for known in (text, new):
+        assert client.get("/v1/models", headers={"x-api-key": known}).status_code == 200
+    assert person.post(f"/ui/keys/{key_id}/revoke").headers["location"] == "/ui/keys?done=revoke"
+    for known in (text, new):
+        assert client.get("/v1/models", headers={"x-api-key": known}).status_code == 401
+
+
+def test_wrong_fields_of_a_key_are_named(sign_in: Enter) -> None:
+    person = sign_in("admin")
+    assert person.post("/ui/keys", name="robot", scope=["operator"]).status_code == 403
+    faulty = person.post("/ui/keys", name="", scope=["train"], models="pets")
+    assert faulty.status_code == 400
+    assert "1 to 100 printable characters" in faulty.text
+    assert "single scope is query" in faulty.text
+    assert "days must be a number" in person.post("/ui/keys", name="a", scope=["query"], days="x").text
+
+
+def test_forms_need_the_scope_of_what_they_do(sign_in: Enter, things: Things) -> None:
+    person = sign_in("query")
+    for path in (
+        f"/ui/jobs/{things.job.id}/cancel",
+        f"/ui/jobs/{things.job.id}/retry",
+        f"/ui/jobs/{things.job.id}/delete",
+        f"/ui/datasets/{things.dataset_id}/delete",
+        "/ui/models/pets/aliases/latest",
+        "/ui/models/pets/aliases/latest/delete",
+        "/ui/models/pets/versions/1/delete",
+        "/ui/keys",
+        f"/ui/keys/{things.key_id}/rotate",
+        f"/ui/keys/{things.key_id}/revoke",
+    ):
+        answer = person.post(path, name="x", scope="query", version="1", revision="1")
+        assert answer.status_code == 403, path
