@@ -9,10 +9,11 @@ from core.registry import Registry
 from core.students.base import StudentSpec
 from core.students.compact import Compact
 from core.students.gated import GSVM, GSVM0, SVM
+from core.students.gaussian import GPC, GPCPlus
 from core.students.odm import ODM
 from core.students.polytope import Polytope
 from core.teachers.base import TeacherSpec
 from core.teachers.ssvm import SSVM
 
 TEACHERS: Registry[TeacherSpec] = Registry("teacher", SSVM)
-STUDENTS: Registry[StudentSpec] = Registry("student", GSVM, GSVM0, SVM, Compact, Polytope, ODM)
+STUDENTS: Registry[StudentSpec] = Registry("student", GSVM, GSVM0, SVM, Compact, Polytope, ODM, GPC, GPCPlus)

@@ -39,6 +39,7 @@ DECLARATIONS = {
     "core.students.base",
     "core.students.compact",
     "core.students.gated",
+    "core.students.gaussian",
     "core.students.grid",
     "core.students.odm",
     "core.teachers",

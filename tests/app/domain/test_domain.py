@@ -147,7 +147,7 @@ class Toy(StudentSpec):
 
 
 def test_a_student_that_is_registered_later_is_read_written_and_described() -> None:
-    with pytest.raises(ValidationError, match=r"Input should be 'gsvm', .* or 'odm'"):
+    with pytest.raises(ValidationError, match=r"Input should be 'gsvm', .* or "):
         TrainingSpec.model_validate({"student": {"method": "toy"}})
     with STUDENTS.registered(Toy):
         spec = TrainingSpec.model_validate({"student": {"method": "toy", "depth": 5}})

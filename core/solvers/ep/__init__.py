@@ -1,0 +1,1 @@
+"""Expectation propagation for probit classifiers with Gaussian process priors."""

@@ -1,0 +1,127 @@
+"""Hyper-parameters of Gaussian process students; ``core.students.gaussian_fit`` has the fit."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias
+
+import numpy as np
+
+from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
+from core.students.base import Need, StudentSpec
+
+if TYPE_CHECKING:
+    from core.run import Run
+    from core.students.base import Problem
+    from core.students.gaussian_fit import GaussianStudent
+    from core.types import FloatArray
+
+Privileged: TypeAlias = Literal["auto", "columns", "teacher"]
+
+_DENSE: Final[frozenset[Need]] = frozenset({"dense"})
+_FLOOR: Final = 0.5
+"""ϵ of Eq. 11: any value gives the same columns once these are standardised."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianSpec(StudentSpec):
+    """What GPC and GPC+ share. Raises InvalidProblem naming every wrong field.
+
+    Widths, mean and noise are chosen by type-II maximum likelihood, so that there is no grid. A query costs
+    the kernel values of the landmarks and a product with a square matrix, for the variance.
+    """
+
+    needs: ClassVar[frozenset[Need]] = _DENSE
+
+    n_landmarks: Annotated[
+        int,
+        Ge(2),
+        Le(1000),
+        Doc(
+            "Landmarks at most: the rows themselves where these are no more, otherwise k-means centres, up to"
+            " half of them of rows of the class."
+        ),
+    ] = 100
+    max_rows: Annotated[
+        int,
+        Ge(10),
+        Le(100_000),
+        Doc("Rows that the posterior learns from, at most; drawn at random, the class by its share."),
+    ] = 5000
+    evidence_rows: Annotated[
+        int,
+        Ge(10),
+        Le(10_000),
+        Doc("Rows of these by whose evidence widths, mean and noise are chosen, at most; drawn likewise."),
+    ] = 500
+    max_iterations: Annotated[
+        int, Ge(0), Le(1000), Doc("Iterations of L-BFGS on the evidence at most; 0 keeps the first values.")
+    ] = 30
+    tolerance: Annotated[
+        float,
+        Gt(0),
+        Lt(1),
+        Doc("Expectation propagation stops when no site moves by more posterior standard deviations."),
+    ] = 1e-5
+
+    def __post_init__(self) -> None:
+        check_parameters(self, "student")
+
+    def fit(self, problem: Problem, run: Run) -> GaussianStudent:
+        """Fit it. run: reports stage ``"evidence"`` in iterations. Raises InvalidProblem, Cancelled."""
+        from core.students.gaussian_fit import fit_gaussian
+
+        return fit_gaussian(self, problem, run)
+
+    @abstractmethod
+    def privileged_columns(self, problem: Problem) -> tuple[str, FloatArray] | None:
+        """What the noise depends on: its name and the columns (n, p); None for constant noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class GPC(GaussianSpec):
+    """A Gaussian process classifier: a probability by itself, without a teacher, from dense rows.
+
+    Probit likelihood, squared exponential kernel, expectation propagation (Rasmussen and Williams 2006,
+    Chapter 3). The teacher has no part in it.
+    """
+
+    name: ClassVar[str] = "gpc"
+
+    def privileged_columns(self, problem: Problem) -> tuple[str, FloatArray] | None:
+        """None."""
+        del problem
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class GPCPlus(GaussianSpec):
+    """GPC+, Gaussian process classification with privileged noise (Hernández-Lobato et al., NIPS 2014).
+
+    Columns that are known in training only say how noisy the label of each row is; a query needs x alone. The
+    teacher's scores are no gate here but such columns: a row that the teacher finds difficult counts less.
+    """
+
+    name: ClassVar[str] = "gpc+"
+
+    privileged: Annotated[
+        Privileged,
+        Doc(
+            "columns: the privileged columns of the data set. teacher: the teacher's score of the class, its"
+            " largest score of another class, and the difficulty. auto: the columns if there are any."
+        ),
+    ] = "auto"
+
+    @property
+    def needs(self) -> frozenset[Need]:  # type: ignore[override]
+        """Dense rows, and privileged columns where they are asked for by name."""
+        return _DENSE | {"privileged"} if self.privileged == "columns" else _DENSE
+
+    def privileged_columns(self, problem: Problem) -> tuple[str, FloatArray] | None:
+        """The columns of the data set, or (S^y, r, d) of the teacher."""
+        columns = problem.examples.privileged
+        if columns is not None and self.privileged != "teacher":
+            return "columns", np.asarray(columns, dtype=np.float64)
+        scores = (problem.gate, problem.rival, problem.difficulty(_FLOOR))
+        return "teacher", np.column_stack(scores).astype(np.float64)

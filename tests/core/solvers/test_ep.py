@@ -1,0 +1,313 @@
+"""Expectation propagation against Algorithm 3.5, brute force, dense formulas and finite differences."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from core.errors import Cancelled
+from core.run import Run
+from core.solvers.ep.evidence import (
+    Fitted,
+    Hyperparameters,
+    NoiseKernel,
+    Rows,
+    maximise,
+    query_noise,
+    with_noise,
+)
+from core.solvers.ep.landmark_prior import JITTER, Distances, LandmarkPrior
+from core.solvers.ep.probit import ProbitModel, propagate
+from core.solvers.ep.process import Prior, Sites
+from core.solvers.ep.tilted import uncertain_noise
+from core.solvers.solution import Status
+
+PROBLEMS = 40
+
+
+def covariance(rows, amplitude, gamma=0.5):
+    squares = ((rows[:, None] - rows) ** 2).sum(axis=2)
+    return amplitude * np.exp(-gamma * squares) + 1e-8 * amplitude * np.eye(len(rows))
+
+
+def random_signs(rng, n):
+    return np.where(rng.random(n) < 0.5, -1.0, 1.0)
+
+
+def algorithm_3_5(K, y, sweeps=2000):
+    """Sequential expectation propagation as Rasmussen and Williams print it; log Z by their Eq. 3.65."""
+    n = len(y)
+    precision, shift = np.zeros(n), np.zeros(n)
+    Sigma, mu = K.copy(), np.zeros(n)
+    for _ in range(sweeps):
+        before = precision.copy(), shift.copy()
+        for i in range(n):
+            tau = 1.0 / Sigma[i, i] - precision[i]
+            nu = mu[i] / Sigma[i, i] - shift[i]
+            m, v = nu / tau, 1.0 / tau
+            z = y[i] * m / np.sqrt(1.0 + v)
+            ratio = np.exp(norm.logpdf(z) - norm.logcdf(z))
+            mean = m + y[i] * v * ratio / np.sqrt(1.0 + v)
+            variance = v - v**2 * ratio / (1.0 + v) * (z + ratio)
+            change = 1.0 / variance - tau - precision[i]
+            precision[i] += change
+            shift[i] = mean / variance - nu
+            column = Sigma[:, i].copy()
+            Sigma -= np.outer(column, column) * change / (1.0 + change * column[i])
+            mu = Sigma @ shift
+        root = np.sqrt(precision)
+        V = np.linalg.solve(np.linalg.cholesky(np.eye(n) + root[:, None] * K * root), root[:, None] * K)
+        Sigma = K - V.T @ V
+        mu = Sigma @ shift
+        if np.abs(precision - before[0]).max() + np.abs(shift - before[1]).max() < 1e-13:
+            break
+    tau = 1.0 / np.diag(Sigma) - precision
+    m, v = (mu / np.diag(Sigma) - shift) / tau, 1.0 / tau
+    site_mean, site_variance = shift / precision, 1.0 / precision
+    total = K + np.diag(site_variance)
+    log_z = (
+        -0.5 * np.linalg.slogdet(total)[1]
+        - 0.5 * site_mean @ np.linalg.solve(total, site_mean)
+        + norm.logcdf(y * m / np.sqrt(1.0 + v)).sum()
+        + 0.5 * np.log(v + site_variance).sum()
+        + ((m - site_mean) ** 2 / (2.0 * (v + site_variance))).sum()
+    )
+    return mu, np.diag(Sigma), log_z
+
+
+@pytest.mark.parametrize("seed", range(PROBLEMS))
+def test_with_known_noise_it_is_algorithm_3_5(seed: int):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 16))
+    K = covariance(rng.normal(size=(n, 2)), float(np.exp(rng.uniform(-1, 2))))
+    y = random_signs(rng, n)
+    mean, variance, log_z = algorithm_3_5(K, y)
+    found = propagate(ProbitModel(y, Prior.exact(K), 0.0, 0.0), tolerance=1e-13)
+    assert found.status is Status.CONVERGED
+    np.testing.assert_allclose(found.latent.mean, mean, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found.latent.variance, variance, rtol=1e-8)
+    assert found.log_evidence == pytest.approx(log_z, rel=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(PROBLEMS))
+def test_a_process_of_the_noise_that_hardly_varies_is_a_known_noise(seed: int):
+    """Also any noise and mean: Φ((f + c)/σ) is the model of f/σ with mean c/σ and noise 1."""
+    rng = np.random.default_rng(seed)
+    n, sigma, c = int(rng.integers(2, 16)), float(np.exp(rng.uniform(-1, 1))), float(rng.normal())
+    K, y = covariance(rng.normal(size=(n, 2)), 1.0), random_signs(rng, n)
+    plain = propagate(ProbitModel(y, Prior.exact(K), c, 2.0 * np.log(sigma)), tolerance=1e-12)
+    scaled = propagate(ProbitModel(y, Prior.exact(K / sigma**2), c / sigma, 0.0), tolerance=1e-12)
+    np.testing.assert_allclose(plain.latent.mean, sigma * scaled.latent.mean, rtol=1e-8, atol=1e-9)
+    assert plain.log_evidence == pytest.approx(scaled.log_evidence, rel=1e-9)
+    calm = Prior.exact(covariance(rng.normal(size=(n, 1)), 1e-10))
+    noisy = propagate(ProbitModel(y, Prior.exact(K), c, 2.0 * np.log(sigma), calm), tolerance=1e-10)
+    np.testing.assert_allclose(noisy.latent.mean, plain.latent.mean, rtol=1e-6, atol=1e-8)
+    assert noisy.log_evidence == pytest.approx(plain.log_evidence, rel=1e-7)
+
+
+def brute_force(model: ProbitModel, nodes: int):
+    """Evidence, and mean and variance of f and g, by Gauss–Hermite quadrature over both processes."""
+    n = len(model.signs)
+    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    weights = weights / weights.sum()
+    grid = np.array(list(product(points, repeat=n)))
+    mass = np.prod(np.array(list(product(weights, repeat=n))), axis=1)
+    f = model.mean + grid @ model.latent.root.T
+    g = np.full((1, n), model.noise_mean)
+    mass_g = np.ones(1)
+    if model.noise is not None:
+        g, mass_g = model.noise_mean + grid @ model.noise.root.T, mass
+    likelihood = np.ones((len(f), len(g)))
+    for i in range(n):
+        likelihood *= norm.cdf(model.signs[i] * f[:, i, None] / np.exp(0.5 * g[:, i]))
+    joint = mass[:, None] * likelihood * mass_g
+    total = joint.sum()
+    moments = []
+    for values, weight in ((f, joint.sum(axis=1) / total), (g, joint.sum(axis=0) / total)):
+        mean = weight @ values
+        moments += [mean, weight @ (values - mean) ** 2]
+    return total, moments
+
+
+@pytest.mark.parametrize("seed", range(PROBLEMS))
+@pytest.mark.parametrize(
+    ("latent", "noise", "tolerance"),
+    [(0.6, 0.0, 1e-3), (1.0, 0.0, 2e-3), (0.4, 0.1, 1e-3), (1.0, 0.3, 1e-2)],
+    ids=["gpc", "gpc-wide", "gpc+", "gpc+-wide"],
+)
+def test_up_to_three_rows_it_is_the_posterior_by_brute_force(
+    seed: int, latent: float, noise: float, tolerance: float
+):
+    """Up to the error of the approximation itself, which grows with the prior variances of f and g."""
+    rng = np.random.default_rng(seed)
+    n = 1 + seed % 3
+    model = ProbitModel(
+        random_signs(rng, n),
+        Prior.exact(covariance(rng.normal(size=(n, 2)), float(rng.uniform(0.2, 1.0)) * latent)),
+        float(rng.uniform(-0.3, 0.3)),
+        float(rng.uniform(-0.5, 0.7)),
+        Prior.exact(covariance(rng.normal(size=(n, 2)), float(rng.uniform(0.2, 1.0)) * noise))
+        if noise
+        else None,
+    )
+    evidence, (f_mean, f_variance, g_mean, g_variance) = brute_force(model, {1: 40, 2: 24, 3: 10}[n])
+    found = propagate(model, tolerance=1e-10)
+    assert found.status is Status.CONVERGED
+    assert np.exp(found.log_evidence) == pytest.approx(evidence, rel=3 * tolerance)
+    np.testing.assert_allclose(found.latent.mean + model.mean, f_mean, atol=tolerance)
+    np.testing.assert_allclose(found.latent.variance, f_variance, atol=tolerance)
+    if found.noise is not None:
+        np.testing.assert_allclose(found.noise.mean + model.noise_mean, g_mean, atol=tolerance)
+        np.testing.assert_allclose(found.noise.variance, g_variance, atol=tolerance)
+
+
+@pytest.mark.parametrize("seed", range(PROBLEMS))
+def test_one_row_is_exact_for_any_prior(seed: int):
+    """With a single site nothing is approximated but the integral over g, by 32 nodes."""
+    rng = np.random.default_rng(seed)
+    a, b = float(np.exp(rng.uniform(-2, 2))), float(np.exp(rng.uniform(-3, 0.5)))
+    m, c = float(rng.normal()), float(rng.normal())
+    model = ProbitModel(
+        random_signs(rng, 1), Prior.exact(np.array([[a]])), c, m, Prior.exact(np.array([[b]]))
+    )
+
+    def integral(power: int) -> float:
+        def density(g: float) -> float:
+            z = model.signs[0] * c / np.sqrt(a + np.exp(g))
+            return float(g**power * norm.cdf(z) * norm.pdf(g, m, np.sqrt(b)))
+
+        return quad(density, m - 12 * np.sqrt(b), m + 12 * np.sqrt(b), epsabs=1e-13)[0]
+
+    Z, first, second = (integral(power) for power in range(3))
+    found = propagate(model, tolerance=1e-12)
+    assert found.noise is not None
+    assert found.log_evidence == pytest.approx(np.log(Z), abs=1e-6)
+    assert found.noise.mean[0] + m == pytest.approx(first / Z, abs=1e-5)
+    assert found.noise.variance[0] == pytest.approx(second / Z - (first / Z) ** 2, abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(PROBLEMS))
+def test_the_slopes_of_the_tilted_distribution_are_its_derivatives(seed: int):
+    rng = np.random.default_rng(seed)
+    point = np.array([rng.normal(), np.exp(rng.normal()), rng.normal(), np.exp(rng.normal())])
+    found = uncertain_noise(*point[:, None])
+    slopes = [found.mean[0], found.variance[0], found.noise_mean[0], found.noise_variance[0]]
+    for axis, slope in enumerate(slopes):
+        step = 1e-5 * np.eye(4)[axis]
+        high, low = (uncertain_noise(*(point + way * step)[:, None]).log_z[0] for way in (1, -1))
+        assert slope == pytest.approx((high - low) / 2e-5, rel=1e-5, abs=1e-8)
+
+
+def rows_of(seed: int, n: int = 25, landmarks: int = 9) -> Rows:
+    """Rows with a curved boundary, and x* that says which labels are noisy."""
+    rng = np.random.default_rng(seed)
+    X, star = rng.normal(size=(n, 2)), rng.normal(size=(n, 1))
+    f = X[:, 0] + 0.5 * X[:, 1] ** 2 - 0.5 + np.exp(star[:, 0]) * rng.normal(size=n)
+    return Rows(
+        np.where(f > 0.0, 1.0, -1.0), Distances.of(X, X[:landmarks]), Distances.of(star, star[:landmarks])
+    )
+
+
+@pytest.mark.parametrize("seed", range(PROBLEMS))
+@pytest.mark.parametrize("with_process", [False, True], ids=["gpc", "gpc+"])
+def test_the_gradient_of_the_evidence_is_that_of_finite_differences(seed: int, with_process: bool):
+    rng = np.random.default_rng(seed)
+    rows = rows_of(seed)
+    noise = NoiseKernel(float(rng.uniform(-1, 1)), float(rng.uniform(-2, 0.5))) if with_process else None
+    values = Hyperparameters(
+        float(rng.uniform(-2, 0.5)), float(rng.normal()) / 2, float(rng.uniform(-2, 1)), noise
+    )
+    gradient = Fitted.at(rows, values, tolerance=1e-11).gradient()
+    point, step = values.vector(), 1e-4
+    for axis in range(len(point)):
+        high, low = (
+            Fitted.at(
+                rows, Hyperparameters.of(point + way * step * np.eye(len(point))[axis]), tolerance=1e-11
+            ).posterior.log_evidence
+            for way in (1, -1)
+        )
+        assert gradient[axis] == pytest.approx((high - low) / (2 * step), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(PROBLEMS))
+def test_posterior_and_predictions_through_landmarks_are_those_of_the_dense_formulas(seed: int):
+    rng = np.random.default_rng(seed)
+    X, L, query = rng.normal(size=(12, 2)), rng.normal(size=(5, 2)), rng.normal(size=(7, 2))
+    a, gamma = 1.7, 0.6
+    kernel = LandmarkPrior(Distances.of(X, L), np.log(gamma), np.log(a))
+    # One precision is negative, as expectation propagation of the noise makes them.
+    sites = Sites(rng.uniform(0.1, 3.0, size=12), rng.normal(size=12))
+    sites.precision[0] = -0.05
+    posterior = kernel.prior.condition(sites)
+
+    def k(A, B):
+        return a * np.exp(-gamma * ((A[:, None] - B) ** 2).sum(axis=2))
+
+    inner = np.linalg.inv(k(L, L) + JITTER * a * np.eye(5))
+    K = k(X, L) @ inner @ k(L, X)
+    K[np.diag_indices(12)] = a
+    Sigma = np.linalg.inv(np.linalg.inv(K) + np.diag(sites.precision))
+    np.testing.assert_allclose(posterior.variance, np.diag(Sigma), rtol=1e-7)
+    np.testing.assert_allclose(posterior.mean, Sigma @ sites.shift, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(posterior.pull, np.linalg.solve(K, posterior.mean), rtol=1e-5, atol=1e-7)
+    log_integral = 0.5 * (
+        sites.shift @ Sigma @ sites.shift - np.linalg.slogdet(np.eye(12) + K * sites.precision)[1]
+    )
+    assert posterior.log_integral == pytest.approx(log_integral, rel=1e-8)
+
+    positive = Sites(np.abs(sites.precision), sites.shift)
+    coef, factor = kernel.predictor(kernel.prior.condition(positive))
+    cross = k(query, L) @ inner @ k(L, X)
+    outer = np.linalg.inv(K + np.diag(1.0 / positive.precision))
+    np.testing.assert_allclose(
+        k(query, L) @ coef, cross @ outer @ (positive.shift / positive.precision), rtol=1e-6
+    )
+    variance = a - ((k(query, L) @ factor.T) ** 2).sum(axis=1)
+    np.testing.assert_allclose(variance, a - np.einsum("ij,jk,ik->i", cross, outer, cross), rtol=1e-6)
+
+
+def test_the_search_ends_where_the_gradient_does_and_never_below_its_start():
+    rows = rows_of(3, n=120, landmarks=40)
+    start = Hyperparameters(np.log(0.5))
+    reports = []
+    plain = maximise(rows.without_noise(), start, max_iterations=100, run=Run(progress=reports.append))
+    assert plain.converged
+    assert plain.gradient < 1e-4
+    assert plain.log_evidence >= Fitted.at(rows.without_noise(), start).posterior.log_evidence
+    assert [report.done for report in reports] == list(range(1, len(reports) + 1))
+    assert {report.stage for report in reports} == {"evidence"}
+    begin = with_noise(plain.values, np.log(0.5))
+    noisy = maximise(rows, begin, max_iterations=100)
+    assert noisy.log_evidence >= Fitted.at(rows, begin).posterior.log_evidence
+    assert noisy.gradient < 1e-4
+
+
+def test_the_process_of_the_noise_learns_which_labels_are_noisy():
+    """x* is the logarithm of the standard deviation of the noise."""
+    rows = rows_of(0, n=300, landmarks=60)
+    plain = maximise(rows.without_noise(), Hyperparameters(np.log(0.5)), max_iterations=50)
+    noisy = maximise(rows, with_noise(plain.values, np.log(0.5)), max_iterations=50)
+    assert noisy.log_evidence > plain.log_evidence + 2.0
+    fitted = Fitted.at(rows, noisy.values)
+    assert fitted.posterior.noise is not None
+    star = np.random.default_rng(0)
+    star.normal(size=(300, 2))
+    assert np.corrcoef(fitted.posterior.noise.mean, star.normal(size=(300, 1))[:, 0])[0, 1] > 0.7
+    assert np.exp(noisy.values.noise_mean) / 100 < query_noise(fitted) < 100 * np.exp(noisy.values.noise_mean)
+
+
+def test_it_can_be_cancelled_and_says_where_it_stopped():
+    rows = rows_of(1)
+    values = Hyperparameters(0.0, noise=NoiseKernel(0.0, 0.0))
+    with pytest.raises(Cancelled):
+        Fitted.at(rows, values, run=Run(should_cancel=lambda: True))
+    fitted = Fitted.at(rows, values)
+    short = propagate(fitted.model, max_sweeps=2)
+    assert (short.status, short.sweeps) == (Status.MAX_ITERATIONS, 2)
+    assert short.change > 1e-6 >= fitted.posterior.change
+    again = propagate(fitted.model, start=fitted.posterior.factors)
+    assert again.sweeps == 0
