@@ -25,9 +25,11 @@ from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
 from app.http.client_address import TrustedProxies
 from app.logs import mask_logs
+from app.processes.database_metrics import DatabaseMetrics
 from app.processes.file_reader import FileReader
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
+from app.processes.os_process import memory_limit
 from app.processes.scoreboard import Scoreboard, State
 from app.processes.tuning import favour_event_loop, keep_freed_memory, limit_blas_threads
 from app.server.server import Server
@@ -157,6 +159,7 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     pipeline = QueryPipeline(settings, authenticator, cache, metrics, audit_writer, budgets)
     stack.callback(pipeline.close)
     _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)
+    _register_operation(metrics, audit_writer)
     await refresher.start()
     audit_writer.start()
     stack.push_async_callback(audit_writer.stop)
@@ -210,7 +213,7 @@ def _open_probes(
     queue = queue or _open_queue(settings, stack)
     probes = Probes(lambda: database_health(store, queue, settings.takeover_seconds), metrics.render)
     stack.callback(probes.close)
-    metrics.add_job_states(lambda: probes.jobs)
+    metrics.add_collector(DatabaseMetrics(probes.metrics))
     return probes
 
 
@@ -244,9 +247,25 @@ def _register_metrics(
         lambda: refresher.lag_seconds,
         combine=max,
     )
+    metrics.add_gauge(
+        "stms_registry_failing_seconds",
+        "For how long the registry could not be read: the largest of all processes.",
+        lambda: refresher.failing_seconds,
+        combine=max,
+    )
     metrics.add_labelled_counter("stms_refused", "Requests refused by reason.", limiter.refused)
     metrics.add_labelled_counter(
         "stms_shed", "Requests refused for lack of capacity, by budget.", budgets.refused
+    )
+
+
+def _register_operation(metrics: Metrics, audit_writer: AuditWriter) -> None:
+    metrics.add_counter(
+        "stms_audit_failures", "Attempts to write the audit log that failed.", lambda: audit_writer.failures
+    )
+    limit = memory_limit()
+    metrics.add_gauge(
+        "stms_memory_limit_bytes", "Memory that all processes together may use.", lambda: limit, combine=max
     )
 
 

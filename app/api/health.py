@@ -84,7 +84,7 @@ async def version() -> Version:
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def get_metrics(context: Context) -> Response:
     """Prometheus metrics of all server processes together, at most a second old."""
-    await context.probes.refresh_jobs()
+    await context.probes.refresh()
     text = await context.probes.metrics_text.get()
     if text is None:
         raise Unavailable("The metrics could not be rendered in time.", code="metrics_unavailable")

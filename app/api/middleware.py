@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
+from time import perf_counter
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -23,6 +24,7 @@ from app.http.problem import NO_STORE, Problem, internal_problem, problem_of
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import send_response
 from app.http.types import Message, Receive, Scope, Send
+from app.processes.metrics import OVERFLOW_LABEL
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,8 @@ _NEEDS_KEY: Final = "/v1/"
 """Start of all paths that need an API key."""
 _PROBES: Final = frozenset({"/livez", "/readyz"})
 """Paths that every prober may ask, also on a server without keys."""
+_REPEATED_PATHS: Final = frozenset({*_PROBES, "/metrics"})
+"""Paths whose answers may be sent again without the endpoint."""
 _READ_ONLY: Final = (":predict", "/ui/ask", "/ui/theme")
 """Ends of the paths whose POST requests change nothing."""
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -139,6 +143,7 @@ class _Responder:
         self._send = send
         self.request_id = request_id
         self._replaced = False
+        self._arrived = perf_counter()
         self.status = 0
         self.admission: Admission | None = None
 
@@ -165,8 +170,18 @@ class _Responder:
         if content_type.startswith(b"text/html"):
             added += [header for header in _HTML_HEADERS if header[0] not in headers]
         message["headers"] = [*message.get("headers", ()), *added]
+        self._count()
         if self.admission is not None and content_type.startswith(b"text/event-stream"):
             self.admission.leave()
+
+    def _count(self) -> None:
+        context, problem = _app_context(self._scope), self._scope["state"].get("problem")
+        if context is None:
+            return
+        method, route = _route_of(self._scope)
+        context.metrics.responded(method, route, self.status, perf_counter() - self._arrived)
+        if problem is not None:
+            context.metrics.failed(problem.code)
 
     async def send_problem(self, problem: Problem) -> None:
         self._scope["state"]["problem"] = problem
@@ -199,6 +214,14 @@ async def _record(scope: Scope, context: AuditContext) -> None:
         await run_in_threadpool(
             app.audit_writer.write_now, _UNCHANGED, request_line(scope), "unchanged", context
         )
+
+
+def _route_of(scope: Scope) -> tuple[str, str]:
+    """Method and path template of a request, or `OVERFLOW_LABEL` for both if it has reached no endpoint."""
+    template = getattr(scope.get("route"), "path", None)
+    if template is None:
+        template = scope["path"] if scope["path"] in _REPEATED_PATHS else None
+    return (OVERFLOW_LABEL, OVERFLOW_LABEL) if template is None else (scope["method"], template)
 
 
 def _app_context(scope: Scope) -> AppContext | None:

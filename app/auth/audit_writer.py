@@ -110,7 +110,10 @@ def write_denials(store: Store, counts: Mapping[Subject, Denials]) -> None:
 
 
 class AuditWriter:
-    """Collects records in the event loop and writes them in a background thread."""
+    """Collects records in the event loop and writes them in a background thread.
+
+    failures: attempts to write that failed.
+    """
 
     def __init__(self, store: Store, authenticator: Authenticator) -> None:
         self._store = store
@@ -119,6 +122,7 @@ class AuditWriter:
         self._usage: dict[str, float] = {}
         self._usage_written = time.monotonic()
         self._failing = False
+        self.failures = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-audit")
         self._task: asyncio.Task[None] | None = None
 
@@ -145,6 +149,7 @@ class AuditWriter:
             with self._store.begin() as uow:
                 uow.audit.append(action, what, outcome=outcome, context=context, tenant=context.actor.tenant)
         except Unavailable as error:
+            self.failures += 1
             logger.error("%s of %s is not in the audit log: %s", action, what, error)
 
     def start(self) -> None:
@@ -190,6 +195,7 @@ class AuditWriter:
             if not self._failing:
                 logger.error("the audit log cannot be written at the moment: %s", error)
             self._failing = True
+            self.failures += 1
             return False
         self._failing = False
         return True

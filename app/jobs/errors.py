@@ -56,13 +56,14 @@ class SolverDied(SolverInterrupted):
     """The solver process ended in the middle of its work.
 
     how: the end of the sentence "The solver process …". in_flight: (class index, method) of the students that
-    it was training.
+    it was training. hung: whether it did nothing any more and was killed for that.
     """
 
-    def __init__(self, how: str, in_flight: frozenset[tuple[int, str]]) -> None:
+    def __init__(self, how: str, in_flight: frozenset[tuple[int, str]], *, hung: bool = False) -> None:
         super().__init__(f"The solver process {how}.")
         self.how = how
         self.in_flight = in_flight
+        self.hung = hung
 
 
 class SolverBlocked(SolverInterrupted):

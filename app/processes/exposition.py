@@ -1,4 +1,4 @@
-"""The counters of models in the Prometheus text format."""
+"""The counters of models and routes in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _LIMITS: Final = [*map(repr, BUCKETS), "+Inf"]
 
 @dataclass(frozen=True, slots=True)
 class ModelCounts:
-    """Counters of one model, summed over all processes.
+    """Counters of one model or one route, summed over all processes.
 
-    statuses: queries by HTTP status, without statuses that never occurred. rows: rows decided.
-    predictions: answers of the full teacher. seconds: total time of successful queries.
-    buckets: successful queries by time, not cumulative; one more entry than `BUCKETS` for slower ones.
+    statuses: requests by HTTP status, without statuses that never occurred. rows: rows decided.
+    predictions: answers of the full teacher. seconds: total time of the requests in ``buckets``.
+    buckets: requests by time, not cumulative; one more entry than `BUCKETS` for slower ones. Of a model they
+    are the successful queries, of a route all requests. Rows and predictions of a route are 0.
     """
 
     statuses: dict[str, float]
@@ -44,20 +45,47 @@ def model_text(counts: Mapping[str, ModelCounts]) -> str:
         "histogram",
     )
     for name, model_counts in counts.items():
-        model = 'model="' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+        model = f'model="{_escaped(name)}"'
         for status, number in model_counts.statuses.items():
             queries.append(f'stms_queries_total{{{model},status="{status}"}} {number!r}')
         if any(model_counts.buckets):
             rows.append(f"stms_query_rows_total{{{model}}} {model_counts.rows!r}")
-            seconds += [
-                f'stms_query_seconds_bucket{{le="{limit}",{model}}} {total!r}'
-                for limit, total in zip(_LIMITS, accumulate(model_counts.buckets), strict=True)
-            ]
-            seconds.append(f"stms_query_seconds_count{{{model}}} {sum(model_counts.buckets)!r}")
-            seconds.append(f"stms_query_seconds_sum{{{model}}} {model_counts.seconds!r}")
+            seconds += _histogram("stms_query_seconds", model, model_counts)
         if model_counts.predictions:
             predictions.append(f"stms_predictions_total{{{model}}} {model_counts.predictions!r}")
     return "\n".join([*queries, *rows, *predictions, *seconds, ""])
+
+
+def route_text(counts: Mapping[tuple[str, str], ModelCounts]) -> str:
+    """The series of all routes, by (method, path template), as text."""
+    requests = _head("stms_requests_total", "Requests answered that are no queries.", "counter")
+    seconds = _head(
+        "stms_request_seconds",
+        "Time from the arrival of a request that is no query to the start of its response.",
+        "histogram",
+    )
+    for (method, path), route_counts in counts.items():
+        route = f'method="{_escaped(method)}",route="{_escaped(path)}"'
+        for status, number in route_counts.statuses.items():
+            requests.append(f'stms_requests_total{{{route},status="{status}"}} {number!r}')
+        if any(route_counts.buckets):
+            seconds += _histogram("stms_request_seconds", route, route_counts)
+    return "\n".join([*requests, *seconds, ""])
+
+
+def _histogram(name: str, labels: str, counts: ModelCounts) -> list[str]:
+    return [
+        *(
+            f'{name}_bucket{{le="{limit}",{labels}}} {total!r}'
+            for limit, total in zip(_LIMITS, accumulate(counts.buckets), strict=True)
+        ),
+        f"{name}_count{{{labels}}} {sum(counts.buckets)!r}",
+        f"{name}_sum{{{labels}}} {counts.seconds!r}",
+    ]
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _head(name: str, text: str, kind: str) -> list[str]:

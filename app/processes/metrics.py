@@ -11,9 +11,10 @@ import threading
 import time
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import metadata
 from typing import Final
 
 import numpy as np
@@ -23,12 +24,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from app.processes.exposition import BUCKETS, ModelCounts, model_text
+from app.processes.exposition import BUCKETS, ModelCounts, model_text, route_text
 from app.processes.scoreboard import Scoreboard, Slot, State
 
 # fmt: off
-STATUSES: Final = (200, 304, 400, 401, 403, 404, 405, 406, 408, 409, 411, 412, 413, 415, 422, 428, 429, 431,
-                   499, 500, 501, 503, 504)
+STATUSES: Final = (200, 201, 202, 204, 302, 303, 304, 400, 401, 403, 404, 405, 406, 408, 409, 411, 412, 413,
+                   415, 422, 428, 429, 431, 499, 500, 501, 503, 504)
 # fmt: on
 
 MAX_MODELS: Final = 1000
@@ -36,9 +37,35 @@ MAX_MODELS: Final = 1000
 OVERFLOW_LABEL: Final = "_others"
 """The model label beyond `MAX_MODELS`, and of all models while names are hidden; no model has this name."""
 
+MAX_ROUTES: Final = 140
+"""Pairs of method and route with their own series; all others share `OVERFLOW_LABEL`."""
+ERROR_CODES: Final = (
+    "blob_damaged",
+    "blob_incomplete",
+    "cache_full",
+    "cache_unusable",
+    "database_busy",
+    "database_damaged",
+    "database_read_only",
+    "database_slow",
+    "file_needs_too_much_memory",
+    "internal_error",
+    "not_enough_memory",
+    "quota_datasets",
+    "quota_keys",
+    "quota_stored_bytes",
+    "quota_unfinished_jobs",
+    "quota_versions",
+    "reader_killed",
+    "registry_unavailable",
+    "schema_outdated",
+    "storage_full",
+)
+"""Codes of errors that an operator should learn of; each is counted."""
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-# Layout of a record: the model's name, then its values.
+# Layout of a record: the name of a model, or method and route with a space between; then the values.
 _NAME: Final = 26
 _ROWS: Final = len(STATUSES) + 1
 _PREDICTIONS, _SECONDS, _BUCKETS = _ROWS + 1, _ROWS + 2, _ROWS + 3
@@ -47,7 +74,7 @@ _STATUS_AT: Final = {status: index for index, status in enumerate(STATUSES)}
 _OTHER_STATUS: Final = len(STATUSES)
 
 # Layout of a slot: number of records; (checksum of name, value) of each registered metric; the records.
-_MAX_REGISTERED: Final = 64
+_MAX_REGISTERED: Final = 128
 _FIRST_RECORD: Final = 1 + 2 * _MAX_REGISTERED
 _LAYOUT: Final = float(zlib.crc32(repr((STATUSES, BUCKETS, _NAME, _MAX_REGISTERED)).encode()))
 _PROCESS_GAUGES: Final = {"process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds"}
@@ -100,6 +127,7 @@ class Metrics:
         self._values = self._slot.values
         self._lock = threading.Lock()
         self.shows_models: Callable[[], bool] = lambda: True
+        self._errors = dict.fromkeys(ERROR_CODES, 0)
         self._registered: list[_Registered] = []
         self._records = {
             name: _FIRST_RECORD + index * _RECORD + _NAME for index, name in enumerate(_names(self._slot))
@@ -109,8 +137,10 @@ class Metrics:
         self._process = ProcessCollector(registry=None)
         self._process_indices = {name: self._index(name) for name in sorted(_PROCESS_GAUGES)}
         self.add_counter("process_cpu_seconds", "User and system CPU time.", time.process_time)
+        self.add_labelled_counter("stms_errors", "Responses with certain errors, by code.", self._errors)
         self.record("")
         self.record(OVERFLOW_LABEL)
+        self.record(_route_name(OVERFLOW_LABEL, OVERFLOW_LABEL))
 
     def answered(self, model: str, rows: int, seconds: float) -> None:
         """Count a query that succeeded."""
@@ -134,18 +164,38 @@ class Metrics:
         with self._lock:
             self._values[record + _PREDICTIONS] += 1.0
 
-    def record(self, model: str) -> int:
-        """Index of a model's values, created if needed; that of `OVERFLOW_LABEL` once there are too many."""
-        encoded = model.encode()
+    def responded(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request that is no query. route: the path's template; callers cannot invent one."""
+        name = _route_name(method, route)
+        record = self._records.get(name) or self.record(name)
+        values = self._values
         with self._lock:
-            if model in self._records:
-                return self._records[model]
-            count = len(self._records)
-            if count >= MAX_MODELS or len(encoded) > 8 * _NAME - 1:
-                return self._records[OVERFLOW_LABEL]
+            values[record + _STATUS_AT.get(status, _OTHER_STATUS)] += 1.0
+            values[record + _SECONDS] += seconds
+            values[record + _BUCKETS + bisect_left(BUCKETS, seconds)] += 1.0
+
+    def failed(self, code: str) -> None:
+        """Count a response with an error, if its code is one of `ERROR_CODES`."""
+        if code in self._errors:
+            with self._lock:
+                self._errors[code] += 1
+
+    def record(self, name: str) -> int:
+        """Index of the values of a model or route, created if needed; of all others if there are too many."""
+        encoded = name.encode()
+        is_route = _is_route(name)
+        with self._lock:
+            if name in self._records:
+                return self._records[name]
+            routes, count = sum(map(_is_route, self._records)), len(self._records)
+            is_full = routes >= MAX_ROUTES if is_route else count - routes >= MAX_MODELS
+            if is_full or len(encoded) > 8 * _NAME - 1:
+                return self._records[
+                    _route_name(OVERFLOW_LABEL, OVERFLOW_LABEL) if is_route else OVERFLOW_LABEL
+                ]
             start = _FIRST_RECORD + count * _RECORD
             self._slot.memory[8 * start : 8 * start + 1 + len(encoded)] = bytes([len(encoded)]) + encoded
-            self._records[model] = start + _NAME
+            self._records[name] = start + _NAME
             # Last, since it makes the record visible to other processes.
             self._values[0] = count + 1
             return start + _NAME
@@ -175,9 +225,9 @@ class Metrics:
             index = self._index(metric.key)
             self._registered.append(replace(metric, index=index, base=self._values[index]))
 
-    def add_job_states(self, count: Callable[[], Mapping[str, int] | None]) -> None:
-        """Register the gauge of jobs by state; ``count`` returns None while the database is unreachable."""
-        self._registry.register(_Jobs(count))
+    def add_collector(self, collector: Collector) -> None:
+        """Register metrics that are the same in every process, such as those of the database."""
+        self._registry.register(collector)
 
     def publish(self) -> None:
         """Write the registered values to the slot for other processes; called a few times a second."""
@@ -197,13 +247,27 @@ class Metrics:
         """Counters by model over all processes; "" stands for queries of models that were not loaded."""
         shows_models = self.shows_models()
         sums: dict[str, NDArray[np.float64]] = {}
-        for slot in self._slots():
-            names = _names(slot)
-            table = np.frombuffer(slot.memory, np.float64, len(names) * _RECORD, 8 * _FIRST_RECORD)
-            for name, row in zip(names, table.reshape(-1, _RECORD)[:, _NAME:].copy(), strict=True):
+        for name, row in self._rows():
+            if not _is_route(name):
                 label = name if shows_models or not name else OVERFLOW_LABEL
                 sums[label] = sums[label] + row if label in sums else row
         return {name: _counts(row.tolist()) for name, row in sums.items()}
+
+    def route_counts(self) -> dict[tuple[str, str], ModelCounts]:
+        """Counters by method and route over all processes."""
+        sums: dict[str, NDArray[np.float64]] = {}
+        for name, row in self._rows():
+            if _is_route(name):
+                sums[name] = sums[name] + row if name in sums else row
+        splits = {name: name.partition(" ") for name in sums}
+        return {(splits[name][0], splits[name][2]): _counts(row.tolist()) for name, row in sums.items()}
+
+    def _rows(self) -> Iterator[tuple[str, NDArray[np.float64]]]:
+        """Name and values of every record of all processes."""
+        for slot in self._slots():
+            names = _names(slot)
+            table = np.frombuffer(slot.memory, np.float64, len(names) * _RECORD, 8 * _FIRST_RECORD)
+            yield from zip(names, table.reshape(-1, _RECORD)[:, _NAME:].copy(), strict=True)
 
     def families(self) -> Iterable[Metric]:
         """All metrics without a model label, except jobs."""
@@ -222,6 +286,11 @@ class Metrics:
         for name in self._process_indices:
             total = sum(self._published(name, counter=False))
             yield GaugeMetricFamily(name, "Sum over all server processes.", total)
+        build = GaugeMetricFamily(
+            "stms_build_info", "1, with the version of the program.", labels=["version"]
+        )
+        build.add_metric([metadata.version("stms")], 1.0)
+        yield build
         alive = [slot for slot in self._scoreboard.slots if slot.state is not State.FREE]
         yield GaugeMetricFamily("stms_processes", "Running server processes.", len(alive))
         yield CounterMetricFamily(
@@ -230,7 +299,8 @@ class Metrics:
 
     def render(self) -> bytes:
         """All metrics in the Prometheus text format."""
-        return model_text(self.counts()).encode() + generate_latest(self._registry)
+        text = model_text(self.counts()) + route_text(self.route_counts())
+        return text.encode() + generate_latest(self._registry)
 
     def _published(self, name: str, *, counter: bool) -> list[float]:
         """The values of all slots, or 0; of a gauge only those of running processes."""
@@ -269,24 +339,13 @@ class _Collector(Collector):
         return []
 
 
-class _Jobs(Collector):
-    def __init__(self, count: Callable[[], Mapping[str, int] | None]) -> None:
-        self._count = count
+def _route_name(method: str, route: str) -> str:
+    """Name of the record of a route; no name of a model has a space."""
+    return f"{method} {route}"
 
-    def collect(self) -> Iterable[Metric]:
-        counts = self._count()
-        up = GaugeMetricFamily("stms_database_up", "1 while the database answers.")
-        up.add_metric([], 0.0 if counts is None else 1.0)
-        yield up
-        if counts is not None:
-            jobs = GaugeMetricFamily("stms_jobs", "Training jobs by state.", labels=["state"])
-            for state, number in counts.items():
-                jobs.add_metric([state], number)
-            yield jobs
 
-    def describe(self) -> Iterable[Metric]:
-        # The names alone, since registration must not query the database.
-        return [GaugeMetricFamily("stms_database_up", ""), GaugeMetricFamily("stms_jobs", "")]
+def _is_route(name: str) -> bool:
+    return " " in name
 
 
 def _counts(values: list[float]) -> ModelCounts:

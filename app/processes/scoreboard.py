@@ -16,7 +16,7 @@ import time
 from enum import IntEnum
 from typing import Final
 
-_VERSION: Final = 20261121.1
+_VERSION: Final = 20261123.1
 """To be changed with the layout of the scoreboard or of a slot."""
 
 _HEAD: Final = 8
@@ -24,7 +24,7 @@ _SALT: Final = 3
 RATE_LIMIT_CELLS: Final = 1 << 18
 """Float64 cells of `app.auth.rate_limit`; they belong to no slot, and all processes write them."""
 _SLOT_HEAD: Final = 8
-SLOT_VALUES: Final = 80_000
+SLOT_VALUES: Final = 96_000
 """Float64 values in a slot after its head; a page uses memory only once it was written."""
 
 _STATE, _PID, _HEARTBEAT, _CONNECTIONS, _LAYOUT = range(5)

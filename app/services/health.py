@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -18,6 +18,7 @@ from typing import Final, Generic, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.domain.errors import ServiceError, Unavailable
+from app.domain.figures import DatabaseFigures
 from app.domain.ports import JobQueue
 from app.store.migrate import schema_is_current
 from app.store.unit_of_work import Store
@@ -48,10 +49,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseHealth:
-    """What depends on the database. jobs: numbers by state; None while they cannot be read."""
+    """What depends on the database. figures: None while they cannot be read."""
 
     checks: tuple[Check, ...]
-    jobs: Mapping[str, int] | None
+    figures: DatabaseFigures | None
 
 
 class ComputedOncePerSecond(Generic[Value]):
@@ -118,7 +119,7 @@ def database_health(store: Store, queue: JobQueue, takeover_seconds: float) -> D
         check("job_engine", lambda: _job_engine(queue), needed=False),
         check("workers", lambda: _workers(store, takeover_seconds), needed=False),
     )
-    return DatabaseHealth(checks, _count_jobs(store))
+    return DatabaseHealth(checks, _figures(store, takeover_seconds))
 
 
 def _database(store: Store) -> str:
@@ -150,12 +151,26 @@ def _workers(store: Store, takeover_seconds: float) -> str:
     return f"{alive} alive"
 
 
-def _count_jobs(store: Store) -> Mapping[str, int] | None:
+def _figures(store: Store, takeover_seconds: float) -> DatabaseFigures | None:
     try:
-        with store.read() as uow:
-            return {state.value: count for state, count in uow.jobs.count_by_state().items()}
+        with store.of_all_tenants().read() as uow:
+            jobs = {state.value: count for state, count in uow.jobs.count_by_state().items()}
+            oldest, (done, total) = uow.jobs.oldest_queued_seconds(), uow.jobs.unfinished_progress()
+            workers, now, tallies = uow.workers.all(), uow.workers.clock(), uow.tallies.all()
     except Unavailable:
         return None
+    alive = [worker for worker in workers if worker.is_alive(now, takeover_seconds)]
+    lost = sum(worker.lost_at is not None for worker in workers)
+    return DatabaseFigures(
+        jobs,
+        oldest,
+        done,
+        total,
+        {"alive": len(alive), "silent": len(workers) - len(alive) - lost, "lost": lost},
+        sum(worker.slots for worker in alive),
+        sum(len(worker.units) for worker in alive),
+        tallies,
+    )
 
 
 class Probes:
@@ -164,12 +179,17 @@ class Probes:
     def __init__(self, inspect: Callable[[], DatabaseHealth], render: Callable[[], bytes]) -> None:
         self.database = ComputedOncePerSecond(inspect, "health")
         self.metrics_text = ComputedOncePerSecond(render, "metrics")
-        self.jobs: Mapping[str, int] | None = None
+        self.newest: DatabaseHealth | None = None
 
-    async def refresh_jobs(self) -> None:
-        """Take the numbers of jobs of the newest health of the database as `jobs`."""
-        found = await self.database.get()
-        self.jobs = None if found is None else found.jobs
+    async def refresh(self) -> None:
+        """Take the newest health of the database as `newest`; None if it has not answered in time."""
+        self.newest = await self.database.get()
+
+    def metrics(self) -> tuple[dict[str, bool], DatabaseFigures | None]:
+        """What metrics say about `newest`: whether each check succeeded, and the figures."""
+        if self.newest is None:
+            return {"database": False}, None
+        return {each.name: each.ok for each in self.newest.checks}, self.newest.figures
 
     def close(self) -> None:
         """Compute no more."""

@@ -176,6 +176,7 @@ class QueryPipeline:
         self, exchange: Exchange, problem: Problem, *, is_query: bool = True, changes: bool = False
     ) -> None:
         """Count a failed request, and audit it if access was denied or ``changes`` is true."""
+        self.metrics.failed(problem.code)
         if is_query:
             self.metrics.refused(exchange.model, problem.status)
         if changes or is_access_denial(problem):

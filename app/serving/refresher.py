@@ -63,6 +63,12 @@ class Refresher:
         """
         return max(0.0, time.monotonic() - min(self._current_at, self._cache.moving_since))
 
+    @property
+    def failing_seconds(self) -> float:
+        """For how long the registry could not be read; 0 while it can."""
+        since = self.failing_since
+        return 0.0 if since is None else max(0.0, time.time() - since)
+
     async def start(self) -> None:
         """Poll once, then start the background task."""
         await self._poll()

@@ -122,6 +122,8 @@ jobs = Table(
     Column("alias_revision", Integer, nullable=False, server_default="0"),
     # Size of the packed students that the job stored.
     Column("student_bytes", BigInteger, nullable=False, server_default="0"),
+    # When the attempt was queued; of jobs from before this column the time of their submission holds.
+    Column("queued_at", Double),
     Index("ix_jobs_tenant_id", "tenant", "id"),
     # Few of many jobs are unfinished, and they are looked at all the time.
     Index("ix_jobs_unfinished", "id", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
@@ -321,6 +323,15 @@ audit_log = Table(
     Index("ix_audit_log_actor_id", "actor", "id"),
     Index("ix_audit_log_action_id", "action", "id"),
     Index("ix_audit_log_object_id", "object", "id"),
+)
+
+# Counters that must not decrease when what they count is deleted, see `app.domain.figures`.
+tallies = Table(
+    "tallies",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("label", _NAME, primary_key=True),
+    Column("value", Double, nullable=False),
 )
 
 workers = Table(

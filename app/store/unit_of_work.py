@@ -26,6 +26,7 @@ from app.store.repositories.registry import Registry
 from app.store.repositories.retention import Retention
 from app.store.repositories.sessions import Sessions
 from app.store.repositories.students import Students
+from app.store.repositories.tallies import Tallies
 from app.store.repositories.units import Units
 from app.store.repositories.workers import Workers
 
@@ -50,6 +51,7 @@ class UnitOfWork:
         self.sessions = Sessions(connection)
         self.registry = Registry(connection)
         self.workers = Workers(connection)
+        self.tallies = Tallies(connection)
         self.admission = Admission(connection)
         self.quotas = Quotas(connection)
         self.audit = Audit(connection, tenant)

@@ -12,6 +12,7 @@ from container.engines import ROOT
 from container.image import base_images, project_version
 
 SERVICES = ("db", "migrate", "api", "worker")
+MONITORING = ("prometheus", "grafana")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,16 @@ def test_only_what_the_image_is_made_of_goes_to_the_builder():
     assert not any(re.search(r"\.env|secret|\.git", name) for name in named)
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", MONITORING)
+def test_monitoring_starts_on_demand_only_and_mounts_files_that_exist(compose, service):
+    described = compose["services"][service]
+    assert described["profiles"] == ["monitoring"]
+    mounted = [mount.split(":")[0] for mount in described["volumes"] if mount.startswith("./")]
+    assert mounted
+    assert all((ROOT / path).exists() for path in mounted)
+
+
+@pytest.mark.parametrize("service", [*SERVICES, *MONITORING])
 def test_every_service_has_limits_and_rotated_logs(compose, service):
     described = compose["services"][service]
     assert {"mem_limit", "cpus", "pids_limit", "restart"} <= described.keys()
@@ -101,5 +111,6 @@ def test_every_volume_that_is_used_is_declared(compose):
         mount.split(":")[0]
         for service in compose["services"].values()
         for mount in service.get("volumes", [])
+        if not mount.startswith("./")
     }
     assert used == set(compose["volumes"])

@@ -286,7 +286,7 @@ class Solver:
         how = f"hung: it neither answered nor computed for {self._settings.stall_seconds:.0f} s"
         logger.warning("a solver process %s, while training %s", how, sorted(in_flight) or "nothing")
         self.close()
-        raise SolverDied(how, frozenset(in_flight))
+        raise SolverDied(how, frozenset(in_flight), hung=True)
 
     def _death(self, in_flight: frozenset[StudentKey]) -> SolverDied:
         """Describe how the process ended. It has closed its pipe, so it is gone or about to be."""

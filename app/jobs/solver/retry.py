@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from app.domain.entities import Json
 from app.jobs.errors import AttemptLost, SolverBlocked, SolverDied, SolverFailed
 from app.jobs.solver.messages import PreparationResult, StudentKey, StudentResult
 from app.jobs.solver.process import Report, Solver
@@ -32,6 +33,7 @@ def prepare_with_retries(solver: Solver, targets: Sequence[int], report: Report)
         except SolverBlocked as blocked:
             blocks.wait(blocked)
         except SolverDied as death:
+            report(_report_of(death))
             deaths += 1
             if deaths == _MAX_DEATHS:
                 raise _died_twice(death) from death
@@ -63,6 +65,7 @@ def train_with_retries(
                     del remaining[result.key]
                 yield results
         except SolverDied as death:
+            report(_report_of(death))
             deaths.update(death.in_flight)
             idle_deaths += not death.in_flight
             if idle_deaths == _MAX_DEATHS:
@@ -101,6 +104,16 @@ def failed_results(
 ) -> list[StudentResult]:
     row = {"code": failure.code, "message": failure.message}
     return [StudentResult(key, label_of(key[0]), row, None) for key in keys]
+
+
+def _report_of(death: SolverDied) -> Json:
+    """The message that an event of the job is made of; at most ten of the students in training."""
+    kind = "solver_hung" if death.hung else "solver_died"
+    return {
+        "type": kind,
+        "message": str(death),
+        "training": [list(key) for key in sorted(death.in_flight)][:10],
+    }
 
 
 def _died_twice(death: SolverDied) -> SolverFailed:

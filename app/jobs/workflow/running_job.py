@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from app.domain.entities import ACTIVE_STATES, Dataset, JobState, Json
 from app.domain.errors import Unavailable
+from app.domain.figures import COUNTED_EVENTS
 from app.domain.training_spec import TrainingSpec
 from app.jobs.errors import JobStopped, TimeLimitReached, WorkerStopping
 from app.jobs.solver.messages import StudentKey
@@ -161,7 +162,11 @@ class ProgressReporter:
         self._stored_at = 0.0
 
     def __call__(self, progress: Json) -> None:
-        """Take the header of one progress message."""
+        """Take the header of one progress message, or the report of a solver that died or hung."""
+        if progress.get("type") in COUNTED_EVENTS:
+            data = {name: value for name, value in progress.items() if name != "type"}
+            self._store_event(progress["type"], data, None)
+            return
         now = time.monotonic()
         stage = shown = str(progress["stage"])
         if stage in _STUDENT_STAGES:

@@ -10,7 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.entities import Event, JobState, Json
+from app.domain.figures import COUNTED_EVENTS, JOB_EVENTS
 from app.store.dialect import on_postgresql
+from app.store.repositories.tallies import Tallies
 from app.store.tables import job_events, jobs
 
 
@@ -40,6 +42,9 @@ class Events:
             for seq, (event_type, data) in enumerate(events, last + 1)
         ]
         self._connection.execute(sa.insert(job_events), [dataclasses.asdict(event) for event in stored])
+        for event in stored:
+            if event.type in COUNTED_EVENTS:
+                Tallies(self._connection).add(JOB_EVENTS, event.type)
         return stored
 
     def newest(self, job_ids: Sequence[str]) -> dict[str, tuple[bool, int]]:

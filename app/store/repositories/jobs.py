@@ -11,8 +11,10 @@ import sqlalchemy as sa
 
 from app.domain.entities import TRANSITIONS, Job, JobState, Priority
 from app.domain.errors import Conflict, NotFound
+from app.domain.figures import JOB_ERRORS, JOB_SECONDS_BUCKET, JOB_SECONDS_SUM, bucket_label
 from app.store.dialect import clock_expression, on_postgresql
 from app.store.repositories.scoped import Scoped
+from app.store.repositories.tallies import Tallies
 from app.store.tables import idempotency_keys, is_unfinished, jobs
 
 _UNFINISHED = {state for state in JobState if not state.ended}
@@ -91,6 +93,8 @@ class Jobs(Scoped):
     def move(self, job_id: str, state: JobState, **values: Any) -> Job:
         """Change the state atomically. Raises Conflict if the current state cannot become ``state``."""
         allowed = [source.value for source, targets in TRANSITIONS.items() if state in targets]
+        if state is JobState.QUEUED:
+            values.setdefault("queued_at", clock_expression(self._connection))
         if state is JobState.RUNNING:
             values.setdefault("started_at", clock_expression(self._connection))
         if state.ended:
@@ -103,7 +107,36 @@ class Jobs(Scoped):
         job = self.get(job_id)
         if result.rowcount == 0:
             raise Conflict(f"Job {job_id} is {job.state}; it cannot become {state}.", code="job_state")
+        if state.ended:
+            self._count_ended(job)
         return job
+
+    def _count_ended(self, job: Job) -> None:
+        seconds = 0.0
+        if job.started_at is not None and job.finished_at is not None:
+            seconds = max(0.0, job.finished_at - job.started_at)
+        tallies = Tallies(self._connection)
+        tallies.add(JOB_SECONDS_SUM, job.state.value, seconds)
+        tallies.add(JOB_SECONDS_BUCKET, bucket_label(job.state.value, seconds))
+        if job.error_code is not None:
+            tallies.add(JOB_ERRORS, job.error_code)
+
+    def oldest_queued_seconds(self) -> float:
+        """How long the oldest queued job has waited, by the database's clock; 0 without one."""
+        since = sa.func.min(sa.func.coalesce(jobs.c.queued_at, jobs.c.created_at))
+        query = sa.select(since, clock_expression(self._connection)).where(is_unfinished, self._owns(jobs))
+        oldest, now = self._connection.execute(query.where(jobs.c.state == JobState.QUEUED.value)).one()
+        return 0.0 if oldest is None else max(0.0, now - oldest)
+
+    def unfinished_progress(self) -> tuple[int, int]:
+        """Sums of finished and of all units of the unfinished jobs."""
+        sums = [
+            sa.func.coalesce(sa.func.sum(column), 0)
+            for column in (jobs.c.progress_done, jobs.c.progress_total)
+        ]
+        query = sa.select(*sums).where(is_unfinished, self._owns(jobs))
+        done, total = self._connection.execute(query).one()
+        return int(done), int(total)
 
     def unfinished_for_dataset(self, dataset_id: str) -> bool:
         """Whether an unfinished job trains or tests on the data set."""

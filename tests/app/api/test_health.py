@@ -80,6 +80,7 @@ def test_metrics_count_queries_jobs_and_loaded_models(client, store: Store, pets
         client.post("/v1/models/pets/classes/cat:query", json=body)
     client.post("/v1/models/nothing/classes/cat:query", json={"x": [1]})
     client.post("/v1/models/pets:predict", json={"x": [1, 2, 3]})
+    client.get("/no/such/path")
     lines = client.get("/metrics").text.splitlines()
     for line in (
         'stms_queries_total{model="pets",status="200"} 2.0',
@@ -94,6 +95,14 @@ def test_metrics_count_queries_jobs_and_loaded_models(client, store: Store, pets
         "stms_cache_misses_total 3.0",
         "stms_cache_hits_total 2.0",
         "stms_database_up 1.0",
+        'stms_check_ok{check="workers"} 0.0',
+        "stms_worker_slots 0.0",
+        'stms_requests_total{method="POST",route="/v1/training-jobs",status="202"} 1.0',
+        'stms_request_seconds_count{method="POST",route="/v1/training-jobs"} 1.0',
+        'stms_requests_total{method="POST",route="/v1/models/{model}:predict",status="200"} 1.0',
+        'stms_requests_total{method="_others",route="_others",status="404"} 1.0',
+        "stms_registry_failing_seconds 0.0",
+        "stms_audit_failures_total 0.0",
     ):
         assert line in lines, line
     assert any(line.startswith('stms_query_seconds_bucket{le="5e-05",model="pets"}') for line in lines)

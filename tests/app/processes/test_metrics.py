@@ -5,14 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from importlib import metadata
 from itertools import pairwise
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.domain.figures import (
+    JOB_ERRORS,
+    JOB_EVENTS,
+    JOB_SECONDS_BUCKET,
+    JOB_SECONDS_SUM,
+    DatabaseFigures,
+    bucket_label,
+)
 from app.processes import metrics as module
+from app.processes.database_metrics import DatabaseMetrics
 from app.processes.exposition import BUCKETS
-from app.processes.metrics import MAX_MODELS, OVERFLOW_LABEL, Metrics
+from app.processes.metrics import ERROR_CODES, MAX_MODELS, MAX_ROUTES, OVERFLOW_LABEL, Metrics
 from app.processes.scoreboard import Scoreboard, State
 
 COUNTING = """
@@ -54,7 +64,10 @@ def test_all_counters_and_gauges_are_rendered():
     metrics.refused("", 418)
     metrics.predicted("pets")
     metrics.add_gauge("stms_loaded", "Loaded.", lambda: 7)
-    metrics.add_job_states(lambda: {"queued": 2})
+    metrics.responded("GET", "/v1/jobs/{id}", 200, 0.002)
+    metrics.responded("GET", "/v1/jobs/{id}", 404, 0.2)
+    metrics.failed("cache_full")
+    metrics.failed("not_found")
     shown = samples(metrics)
     assert shown["stms_queries_total{model=pets,status=200}"] == 3
     assert shown["stms_queries_total{model=pets,status=400}"] == 1
@@ -69,8 +82,16 @@ def test_all_counters_and_gauges_are_rendered():
     assert shown["stms_query_seconds_bucket{le=10.0,model=pets}"] == 2
     assert shown["stms_query_seconds_bucket{le=+Inf,model=pets}"] == 3
     assert shown["stms_loaded"] == 7
-    assert shown["stms_jobs{state=queued}"] == 2
-    assert shown["stms_database_up"] == 1
+    route = "method=GET,route=/v1/jobs/{id}"
+    assert shown[f"stms_requests_total{{{route},status=200}}"] == 1
+    assert shown[f"stms_requests_total{{{route},status=404}}"] == 1
+    assert shown[f"stms_request_seconds_bucket{{le=0.002,{route}}}"] == 1
+    assert shown[f"stms_request_seconds_count{{{route}}}"] == 2
+    assert shown[f"stms_request_seconds_sum{{{route}}}"] == pytest.approx(0.202)
+    assert "GET /v1/jobs/{id}" not in metrics.counts()
+    assert shown["stms_errors_total{reason=cache_full}"] == 1
+    assert not any("not_found" in name for name in shown)
+    assert shown[f"stms_build_info{{version={metadata.version('stms')}}}"] == 1
     assert shown["stms_processes"] == 1
     assert shown["process_cpu_seconds_total"] > 0
     assert shown["process_resident_memory_bytes"] > 1e6
@@ -167,17 +188,67 @@ def test_the_longest_name_of_a_model_is_a_label():
 def test_the_number_of_registered_values_is_bounded():
     metrics = Metrics()
     # Four are taken by the process itself.
-    for number in range(60):
+    for number in range(124 - len(ERROR_CODES)):
         metrics.add_gauge(f"value_{number}", "", float)
-    with pytest.raises(ValueError, match="At most 64"):
+    with pytest.raises(ValueError, match="At most 128"):
         metrics.add_gauge("one_more", "", float)
+
+
+def test_the_number_of_routes_is_bounded():
+    metrics = Metrics()
+    for number in range(MAX_ROUTES + 50):
+        metrics.responded("GET", f"/{number}", 200, 0.001)
+    counted = metrics.route_counts()
+    assert len(counted) == MAX_ROUTES
+    assert counted[OVERFLOW_LABEL, OVERFLOW_LABEL].statuses["200"] == 51
+    for number in range(MAX_MODELS):
+        metrics.answered(f"model-{number}", 1, 0.001)
+    assert len(metrics.counts()) == MAX_MODELS, "routes take no place of models"
+
+
+def test_the_figures_of_the_database_are_rendered():
+    figures = DatabaseFigures(
+        {"queued": 2},
+        12.5,
+        3,
+        9,
+        {"alive": 2, "silent": 1},
+        4,
+        1,
+        {
+            (JOB_SECONDS_SUM, "failed"): 70.0,
+            (JOB_SECONDS_BUCKET, bucket_label("failed", 70.0)): 1.0,
+            (JOB_ERRORS, "solver_died"): 1.0,
+            (JOB_EVENTS, "solver_died"): 2.0,
+        },
+    )
+    metrics = Metrics()
+    metrics.add_collector(DatabaseMetrics(lambda: ({"schema": False}, figures)))
+    shown = samples(metrics)
+    assert shown["stms_database_up"] == 1
+    assert shown["stms_check_ok{check=schema}"] == 0
+    assert shown["stms_jobs{state=queued}"] == 2
+    assert shown["stms_jobs_oldest_queued_seconds"] == 12.5
+    assert shown["stms_unfinished_students{state=total}"] == 9
+    assert shown["stms_workers{state=silent}"] == 1
+    assert (shown["stms_worker_slots"], shown["stms_worker_slots_busy"]) == (4, 1)
+    assert shown["stms_job_seconds_bucket{le=60.0,outcome=failed}"] == 0
+    assert shown["stms_job_seconds_bucket{le=120.0,outcome=failed}"] == 1
+    assert shown["stms_job_seconds_count{outcome=failed}"] == 1
+    assert shown["stms_job_seconds_sum{outcome=failed}"] == 70
+    assert shown["stms_job_errors_total{code=solver_died}"] == 1
+    assert shown["stms_job_events_total{type=solver_died}"] == 2
+    assert shown["stms_job_events_total{type=job_restarted}"] == 0, (
+        "a counter that appears late hides its start"
+    )
 
 
 def test_an_unreachable_database_shows_no_jobs():
     metrics = Metrics()
-    metrics.add_job_states(lambda: None)
+    metrics.add_collector(DatabaseMetrics(lambda: ({"database": False}, None)))
     shown = samples(metrics)
     assert shown["stms_database_up"] == 0
+    assert shown["stms_check_ok{check=database}"] == 0
     assert not any(name.startswith("stms_jobs") for name in shown)
 
 

@@ -84,8 +84,9 @@ class _Queue:
 def test_a_database_that_does_not_answer_is_asked_once(sqlite_store: Store):
     healthy = database_health(sqlite_store, _Queue(), 4.0)
     assert [each.name for each in healthy.checks if each.ok] == ["database", "schema", "job_engine"]
-    assert healthy.jobs is not None
-    assert set(healthy.jobs.values()) == {0}
+    assert healthy.figures is not None
+    assert set(healthy.figures.jobs.values()) == {0}
+    assert healthy.figures.workers == {"alive": 0, "silent": 0, "lost": 0}
     asked: list[str] = []
 
     class Lost(Store):
@@ -97,13 +98,15 @@ def test_a_database_that_does_not_answer_is_asked_once(sqlite_store: Store):
     assert asked == ["read"]
     assert not any(each.ok for each in lost.checks)
     assert [each.name for each in lost.checks if each.needed] == ["database", "schema"]
-    assert lost.jobs is None
+    assert lost.figures is None
 
     async def scenario() -> None:
         probes = Probes(lambda: lost, lambda: b"")
-        probes.jobs = {"queued": 1}
-        await probes.refresh_jobs()
-        assert probes.jobs is None
+        assert probes.metrics() == ({"database": False}, None)
+        await probes.refresh()
+        checks, figures = probes.metrics()
+        assert not any(checks.values())
+        assert figures is None
         probes.close()
 
     asyncio.run(scenario())

@@ -1,0 +1,62 @@
+"""Figures about the whole installation, which every server process reads from the database."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+JOB_SECONDS: Final = (
+    1.0,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+    600.0,
+    1800.0,
+    3600.0,
+    7200.0,
+    21600.0,
+    86400.0,
+)
+"""Upper bounds of the histogram of the times of jobs."""
+
+JOB_SECONDS_SUM: Final = "job_seconds_sum"
+JOB_SECONDS_BUCKET: Final = "job_seconds_bucket"
+JOB_ERRORS: Final = "job_errors"
+JOB_EVENTS: Final = "job_events"
+"""Names of tallies: of jobs by outcome, of failed jobs by error code, and of `COUNTED_EVENTS` by type."""
+
+COUNTED_EVENTS: Final = frozenset({"worker_took_over", "job_restarted", "solver_died", "solver_hung"})
+"""Types of events that are rare, and that an operator should learn of."""
+
+COUNTED_ERRORS: Final = frozenset({"step_too_slow", "too_many_restarts"})
+"""Error codes of jobs whose counters are shown before they occur, so that a first one is seen as a rise."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFigures:
+    """What metrics say about the database.
+
+    jobs: numbers by state. oldest_queued_seconds: how long the oldest queued job has waited; 0 without one.
+    units_done, units_total: finished and all students of unfinished jobs, a teacher counted as one more.
+    workers: numbers of those that are alive, silent (no recent heartbeat) and lost (their work goes on
+    elsewhere). slots, busy: of the workers that are alive. tallies: counters by name and label.
+    """
+
+    jobs: Mapping[str, int]
+    oldest_queued_seconds: float
+    units_done: int
+    units_total: int
+    workers: Mapping[str, int]
+    slots: int
+    busy: int
+    tallies: Mapping[tuple[str, str], float]
+
+
+def bucket_label(outcome: str, seconds: float) -> str:
+    """Label of the tally `JOB_SECONDS_BUCKET` of a job: its outcome, and the number of its bucket."""
+    return f"{outcome} {bisect_left(JOB_SECONDS, seconds)}"

@@ -1,0 +1,99 @@
+"""Metrics of the whole installation from the database, the same at every server process.
+
+Sums over several servers would count them as many times: queries use ``max by (state)`` and the like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
+from typing import TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from app.domain.figures import (
+    COUNTED_ERRORS,
+    COUNTED_EVENTS,
+    JOB_ERRORS,
+    JOB_EVENTS,
+    JOB_SECONDS,
+    JOB_SECONDS_BUCKET,
+    JOB_SECONDS_SUM,
+    DatabaseFigures,
+)
+
+Health: TypeAlias = tuple[Mapping[str, bool], DatabaseFigures | None]
+"""Whether each check of the database succeeded, by name; and the figures, None while it cannot be read."""
+
+
+class DatabaseMetrics(Collector):
+    """Renders what ``read`` returns, which must not block."""
+
+    def __init__(self, read: Callable[[], Health]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics; of the figures none while the database cannot be read."""
+        checks, figures = self._read()
+        up = figures is not None
+        yield GaugeMetricFamily("stms_database_up", "1 while the database answers.", float(up))
+        yield _gauges("stms_check_ok", "1 while a check of /readyz succeeds.", "check", checks)
+        if figures is not None:
+            yield from _gauges_of(figures)
+            yield from _counters_of(figures.tallies)
+
+    def describe(self) -> Iterable[Metric]:
+        """No names: registration must not read the database."""
+        return []
+
+
+def _gauges_of(figures: DatabaseFigures) -> Iterable[Metric]:
+    yield _gauges("stms_jobs", "Training jobs by state.", "state", figures.jobs)
+    yield GaugeMetricFamily(
+        "stms_jobs_oldest_queued_seconds",
+        "How long the oldest queued job has waited; 0 without one.",
+        figures.oldest_queued_seconds,
+    )
+    units = {"done": figures.units_done, "total": figures.units_total}
+    yield _gauges("stms_unfinished_students", "Students of unfinished jobs.", "state", units)
+    yield _gauges("stms_workers", "Worker processes by state.", "state", figures.workers)
+    yield GaugeMetricFamily(
+        "stms_worker_slots", "Units that live workers can run at a time.", float(figures.slots)
+    )
+    yield GaugeMetricFamily("stms_worker_slots_busy", "Units that live workers run.", float(figures.busy))
+
+
+def _counters_of(tallies: Mapping[tuple[str, str], float]) -> Iterable[Metric]:
+    events = CounterMetricFamily(
+        "stms_job_events", "Events of jobs that an operator should learn of.", labels=["type"]
+    )
+    for kind in sorted(COUNTED_EVENTS):
+        events.add_metric([kind], tallies.get((JOB_EVENTS, kind), 0.0))
+    yield events
+    errors = CounterMetricFamily("stms_job_errors", "Failed jobs by error code.", labels=["code"])
+    seconds = HistogramMetricFamily(
+        "stms_job_seconds", "Time from the start of a job to its end.", labels=["outcome"]
+    )
+    codes = COUNTED_ERRORS | {label for name, label in tallies if name == JOB_ERRORS}
+    for code in sorted(codes):
+        errors.add_metric([code], tallies.get((JOB_ERRORS, code), 0.0))
+    for (name, label), value in sorted(tallies.items()):
+        if name == JOB_SECONDS_SUM:
+            seconds.add_metric([label], _buckets(tallies, label), value)
+    yield errors
+    yield seconds
+
+
+def _buckets(tallies: Mapping[tuple[str, str], float], outcome: str) -> list[tuple[str, float]]:
+    """Cumulative counts of a histogram, each with its upper bound."""
+    limits = [*map(repr, JOB_SECONDS), "+Inf"]
+    counts = [tallies.get((JOB_SECONDS_BUCKET, f"{outcome} {index}"), 0.0) for index in range(len(limits))]
+    return list(zip(limits, accumulate(counts), strict=True))
+
+
+def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for value, number in values.items():
+        family.add_metric([value], float(number))
+    return family
