@@ -12,8 +12,11 @@ from core.students.gated import GSVM, GSVM0, SVM
 from core.students.gaussian import GPC, GPCPlus
 from core.students.odm import ODM
 from core.students.polytope import Polytope
+from core.students.svm_plus import SVMPlus
 from core.teachers.base import TeacherSpec
 from core.teachers.ssvm import SSVM
 
 TEACHERS: Registry[TeacherSpec] = Registry("teacher", SSVM)
-STUDENTS: Registry[StudentSpec] = Registry("student", GSVM, GSVM0, SVM, Compact, Polytope, ODM, GPC, GPCPlus)
+STUDENTS: Registry[StudentSpec] = Registry(
+    "student", GSVM, GSVM0, SVM, Compact, Polytope, ODM, GPC, GPCPlus, SVMPlus
+)

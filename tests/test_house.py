@@ -42,6 +42,8 @@ DECLARATIONS = {
     "core.students.gaussian",
     "core.students.grid",
     "core.students.odm",
+    "core.students.privileged",
+    "core.students.svm_plus",
     "core.teachers",
     "core.teachers.base",
     "core.teachers.ssvm",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
 from core.students.base import Need, StudentSpec
+from core.students.privileged import Source, privileged_columns, privileged_needs
 
 if TYPE_CHECKING:
     from core.run import Run
@@ -17,11 +16,7 @@ if TYPE_CHECKING:
     from core.students.gaussian_fit import GaussianStudent
     from core.types import FloatArray
 
-Privileged: TypeAlias = Literal["auto", "columns", "teacher"]
-
 _DENSE: Final[frozenset[Need]] = frozenset({"dense"})
-_FLOOR: Final = 0.5
-"""ϵ of Eq. 11: any value gives the same columns once these are standardised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +100,13 @@ class GPCPlus(GaussianSpec):
 
     name: ClassVar[str] = "gpc+"
 
-    privileged: Annotated[
-        Privileged,
-        Doc(
-            "columns: the privileged columns of the data set. teacher: the teacher's score of the class, its"
-            " largest score of another class, and the difficulty. auto: the columns if there are any."
-        ),
-    ] = "auto"
+    privileged: Source = "auto"
 
     @property
     def needs(self) -> frozenset[Need]:  # type: ignore[override]
         """Dense rows, and privileged columns where they are asked for by name."""
-        return _DENSE | {"privileged"} if self.privileged == "columns" else _DENSE
+        return privileged_needs(self.privileged)
 
     def privileged_columns(self, problem: Problem) -> tuple[str, FloatArray] | None:
         """The columns of the data set, or (S^y, r, d) of the teacher."""
-        columns = problem.examples.privileged
-        if columns is not None and self.privileged != "teacher":
-            return "columns", np.asarray(columns, dtype=np.float64)
-        scores = (problem.gate, problem.rival, problem.difficulty(_FLOOR))
-        return "teacher", np.column_stack(scores).astype(np.float64)
+        return privileged_columns(problem, self.privileged)
