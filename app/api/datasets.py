@@ -34,12 +34,20 @@ FormatName = Annotated[
     Query(
         alias="format",
         max_length=20,
-        description="csv, svmlight, npz, npy or parquet; detected by default.",
+        description="csv, svmlight, npz, npy, safetensors or parquet; detected by default.",
         json_schema_extra=uploads.FORMAT,
     ),
 ]
 LabelColumn = Annotated[
     str | None, Query(max_length=400, description="Name or number of the label column; by default the last.")
+]
+Unlabelled = Annotated[
+    str | None,
+    Query(
+        max_length=20,
+        description="accept: keep training rows whose label is missing; refuse, the default: name them.",
+        json_schema_extra=uploads.UNLABELLED,
+    ),
 ]
 
 
@@ -58,13 +66,20 @@ async def upload(
     filename: FileName = None,
     file_format: FormatName = None,
     label_column: LabelColumn = None,
+    unlabelled: Unlabelled = None,
 ) -> DatasetView:
-    """Upload a data set: CSV, svmlight, .npz or Parquet, as the body or as the file of a form.
+    """Upload a data set: CSV, svmlight, .npz, safetensors or Parquet, as the body or as the file of a form.
 
     The digest of its bytes identifies it, so uploading the same file again changes nothing. The whole file is
     validated before it is stored; errors name row and column.
     """
-    parameters = {"name": name, "filename": filename, "format": file_format, "label_column": label_column}
+    parameters = {
+        "name": name,
+        "filename": filename,
+        "format": file_format,
+        "label_column": label_column,
+        "unlabelled": unlabelled,
+    }
     context.reader.check_queue()
     limit = context.settings.max_upload_bytes
     async with uploads.receive_upload(request, context, caller, "datasets", limit) as sent:
@@ -132,4 +147,5 @@ def _options(sent: uploads.Upload, parameters: dict[str, str | None]) -> dict[st
         "filename": filename,
         "file_format": values["format"] or uploads.MEDIA_TYPES.get(sent.content_type),
         "label_column": values["label_column"] or None,
+        "unlabelled": values["unlabelled"] or None,
     }

@@ -147,6 +147,7 @@ MEDIA_TYPES: Final = {
     "text/tab-separated-values": "csv",
     "application/x-svmlight": "svmlight",
     "application/x-npz": "npz",
+    "application/x-safetensors": "safetensors",
     "application/vnd.apache.parquet": "parquet",
 }
 """Formats of data sets by content type."""
@@ -156,8 +157,9 @@ _FILE: Final[Json] = {"type": "string", "format": "binary"}
 
 NAME_OR_EMPTY: Final[Json] = {"pattern": f"^$|{DISPLAY_NAME}", "maxLength": MAX_DISPLAY_NAME}
 """The name of a data set; an empty one means the name of its file."""
-FORMAT: Final[Json] = {"pattern": "^(csv|svmlight|npz|npy|parquet)?$"}
+FORMAT: Final[Json] = {"pattern": "^(csv|svmlight|npz|npy|safetensors|parquet)?$"}
 LABEL_COLUMN: Final[Json] = {"maxLength": 400}
+UNLABELLED: Final[Json] = {"pattern": "^(refuse|accept)?$"}
 
 _CSV_EXAMPLE: Final = (
     "sepal,petal,species\n5.1,1.4,setosa\n7.0,4.7,versicolor\n4.9,1.4,setosa\n6.4,4.5,versicolor\n"
@@ -193,6 +195,7 @@ DATASET_BODY: Final = _body(
         "name": {"type": "string", **NAME_OR_EMPTY},
         "format": {"type": "string", **FORMAT},
         "label_column": {"type": "string", **LABEL_COLUMN},
+        "unlabelled": {"type": "string", **UNLABELLED},
     },
 )
 HEAD_BODY: Final = _body(["application/x-safetensors", "application/x-npz"], {})

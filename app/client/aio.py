@@ -97,10 +97,15 @@ class AsyncClient:
         name: str | None = None,
         file_format: str | None = None,
         label_column: str | None = None,
+        unlabelled: str | None = None,
         progress: Progress | None = None,
     ) -> Json:
-        """Upload a file as a data set. progress: called with the bytes sent so far and in total."""
-        return await self.do(calls.upload(Path(file), name, file_format, label_column), progress)
+        """Upload a file as a data set. progress: called with the bytes sent so far and in total.
+
+        unlabelled: ``"accept"`` keeps training rows whose label is missing.
+        """
+        call = calls.upload(Path(file), name, file_format, label_column, unlabelled)
+        return await self.do(call, progress)
 
     def datasets(self) -> AsyncIterator[Json]:
         """All data sets, newest first."""

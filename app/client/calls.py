@@ -33,6 +33,7 @@ CONTENT_TYPES = {
     ".svmlight": "application/x-svmlight",
     ".libsvm": "application/x-svmlight",
     ".npz": "application/x-npz",
+    ".safetensors": "application/x-safetensors",
     ".parquet": "application/vnd.apache.parquet",
 }
 """Content types of data sets by file ending."""
@@ -123,13 +124,20 @@ def predict(model: str, x: Row) -> Call[str]:
     )
 
 
-def upload(file: Path, name: str | None, file_format: str | None, label_column: str | None) -> Call[Json]:
+def upload(
+    file: Path,
+    name: str | None,
+    file_format: str | None,
+    label_column: str | None,
+    unlabelled: str | None = None,
+) -> Call[Json]:
     """Upload of a data set. Uploading the same bytes again has no effect."""
     params = {
         "name": name or file.stem,
         "filename": file.name,
         "format": file_format,
         "label_column": label_column,
+        "unlabelled": unlabelled,
     }
     headers = {"Content-Type": CONTENT_TYPES.get(file.suffix.lower(), _BINARY)}
     return Call("POST", "/v1/datasets", _document, _without_none(params), headers, file=file)

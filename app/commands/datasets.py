@@ -33,17 +33,25 @@ from app.commands.remote import (
 commands = typer.Typer(no_args_is_help=True)
 
 FileArgument = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="CSV, svmlight, .npz or Parquet.")
+    Path,
+    typer.Argument(
+        exists=True, dir_okay=False, readable=True, help="CSV, svmlight, .npz, safetensors or Parquet."
+    ),
 ]
 NameOption = Annotated[
     str | None, typer.Option("--name", help="Name on the server. [default: the file's name]")
 ]
 FormatOption = Annotated[
     str | None,
-    typer.Option("--format", help="csv, svmlight, npz or parquet. [default: from the file name]"),
+    typer.Option(
+        "--format", help="csv, svmlight, npz, safetensors or parquet. [default: from the file name]"
+    ),
 ]
 LabelOption = Annotated[
     str | None, typer.Option("--label-column", help="Column of the labels. [default: the last one]")
+]
+UnlabelledOption = Annotated[
+    str | None, typer.Option("--unlabelled", help="accept: keep rows without a label. [default: refuse]")
 ]
 
 
@@ -53,6 +61,7 @@ def upload(
     name: NameOption = None,
     file_format: FormatOption = None,
     label_column: LabelOption = None,
+    unlabelled: UnlabelledOption = None,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
@@ -63,7 +72,14 @@ def upload(
     Example:  stms datasets upload letters.csv --label-column letter
     """
     with connect(server, api_key, tenant) as client:
-        dataset = send_file(client, file, name=name, file_format=file_format, label_column=label_column)
+        dataset = send_file(
+            client,
+            file,
+            name=name,
+            file_format=file_format,
+            label_column=label_column,
+            unlabelled=unlabelled,
+        )
     if as_json:
         print_json(dataset)
     else:
@@ -127,17 +143,13 @@ def delete(
     say(f"Data set {dataset_id} is deleted.")
 
 
-def send_file(
-    client: RemoteServer,
-    file: Path,
-    *,
-    name: str | None = None,
-    file_format: str | None = None,
-    label_column: str | None = None,
-) -> Json:
-    """Upload a file with a progress bar on standard error; returns the data set's JSON."""
+def send_file(client: RemoteServer, file: Path, **options: str | None) -> Json:
+    """Upload a file with a progress bar on standard error; returns the data set's JSON.
+
+    options: as in `app.client.sync.Client.upload_dataset`.
+    """
     with upload_progress(file) as progress:
-        return client.upload(file, progress, name=name, file_format=file_format, label_column=label_column)
+        return client.upload(file, progress, **options)
 
 
 def _show(dataset: Json) -> None:
@@ -155,6 +167,20 @@ def _show(dataset: Json) -> None:
         "format, size": f"{dataset['source_format']}, {size(dataset['size_bytes'])}",
         "created": clock(dataset["created_at"]),
     }
-    print_fields(fields)
+    print_fields(fields | _extras(summary))
     for warning in summary.get("warnings", []):
         say(f"[yellow]Note:[/] {warning['message'] if isinstance(warning, dict) else warning}")
+
+
+def _extras(summary: Json) -> Json:
+    """What the data set holds beside rows and labels, by its title; nothing of what is absent."""
+    shown: Json = {}
+    if summary.get("unlabelled_rows"):
+        shown["without label"] = f"{summary['unlabelled_rows']} rows"
+    if privileged := summary.get("privileged"):
+        shown["privileged"] = privileged["names"] or f"{privileged['columns']} columns"
+    if views := summary.get("views"):
+        shown["views"] = [f"{view['name']} ({view['stop'] - view['start']} columns)" for view in views]
+    if scores := summary.get("teacher_scores"):
+        shown["teacher scores"] = f"right in {100 * scores['accuracy']:.1f} % of the rows"
+    return shown

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.commands.datasets import FormatOption, LabelOption, send_file
+from app.commands.datasets import FormatOption, LabelOption, UnlabelledOption, send_file
 from app.commands.hyperparameters import ParamsOption, SetOption, TuneOption, read_hyperparameters
 from app.commands.job_progress import follow, report_end
 from app.commands.output import JsonOption, error_console, print_json, say
@@ -26,6 +26,7 @@ def train(
     ] = "normal",
     file_format: FormatOption = None,
     label_column: LabelOption = None,
+    unlabelled: UnlabelledOption = None,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
@@ -50,7 +51,13 @@ def train(
     with connect(server, api_key, tenant) as client:
         dataset_id = dataset
         if Path(dataset).is_file():
-            uploaded = send_file(client, Path(dataset), file_format=file_format, label_column=label_column)
+            uploaded = send_file(
+                client,
+                Path(dataset),
+                file_format=file_format,
+                label_column=label_column,
+                unlabelled=unlabelled,
+            )
             dataset_id = uploaded["id"]
             error_console().print(
                 f"Data set {dataset_id}: {uploaded['rows']} rows, {len(uploaded['classes'])} classes."

@@ -1,7 +1,8 @@
 """The file format of stored data sets: one safetensors file with both parts, written and read without copies.
 
-Arrays ``train.X`` (or ``train.X.data``, ``.indices``, ``.indptr``) and ``train.y``, the same for ``test`` if
-there is a test part, and ``names``: UTF-8 JSON of classes, feature names and the number of columns.
+Arrays ``train.X`` (or ``train.X.data``, ``.indices``, ``.indptr``) and ``train.y``, ``train.privileged`` and
+``train.teacher_scores`` if there are any, the same for ``test`` if there is a test part, and ``names``: UTF-8
+JSON of classes, feature names, the number of columns, and ``extras``, names and views of each part.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from core.data.dataset import LabelledData
+from core.data.extras import Extras, View
 from core.packed.codec import safetensors_header
 from core.types import Matrix
 
@@ -26,7 +28,7 @@ _DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 def encode(train: LabelledData, test: LabelledData | None) -> Iterator[bytes]:
     """Yield the file in chunks of at most 1 MiB. Equal data give equal bytes."""
     arrays = dict(_arrays("train", train)) | dict(() if test is None else _arrays("test", test))
-    arrays["names"] = np.frombuffer(_names(train), dtype=np.uint8)
+    arrays["names"] = np.frombuffer(_names(train, test), dtype=np.uint8)
     # The widest items come first, so that every array begins at a multiple of its item size.
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     header, _ = safetensors_header(
@@ -68,11 +70,26 @@ def _arrays(part: str, data: LabelledData) -> Iterator[tuple[str, NDArray[Any]]]
             yield f"{part}.X.{name}", np.ascontiguousarray(getattr(data.X, name))
     else:
         yield f"{part}.X", np.ascontiguousarray(data.X)
+    for name, array in data.extras.arrays.items():
+        yield f"{part}.{name}", np.ascontiguousarray(array)
 
 
-def _names(train: LabelledData) -> bytes:
-    names = {"classes": train.classes, "feature_names": train.feature_names, "columns": train.d}
+def _names(train: LabelledData, test: LabelledData | None) -> bytes:
+    names: dict[str, Any] = {
+        "classes": train.classes,
+        "feature_names": train.feature_names,
+        "columns": train.d,
+    }
+    parts = {"train": train} if test is None else {"train": train, "test": test}
+    extras = {part: _named(data.extras) for part, data in parts.items() if data.extras.offers}
+    if extras:
+        names["extras"] = extras
     return json.dumps(names, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _named(extras: Extras) -> dict[str, Any]:
+    views = [(view.name, view.start, view.stop) for view in extras.views]
+    return {"privileged_names": extras.privileged_names, "views": views}
 
 
 def _part(part: str, arrays: dict[str, NDArray[Any]], names: dict[str, Any]) -> LabelledData:
@@ -85,4 +102,13 @@ def _part(part: str, arrays: dict[str, NDArray[Any]], names: dict[str, Any]) -> 
         # The stored matrix was canonical; setting the flag saves SciPy a check of all entries.
         X.has_canonical_format = True
     features = None if names["feature_names"] is None else tuple(names["feature_names"])
-    return LabelledData(X, y, tuple(names["classes"]), features)
+    named = names.get("extras", {}).get(part)
+    if named is None:
+        return LabelledData(X, y, tuple(names["classes"]), features)
+    extras = Extras(
+        privileged=arrays.get(f"{part}.privileged"),
+        privileged_names=None if named["privileged_names"] is None else tuple(named["privileged_names"]),
+        views=tuple(View(*view) for view in named["views"]),
+        teacher_scores=arrays.get(f"{part}.teacher_scores"),
+    )
+    return LabelledData(X, y, tuple(names["classes"]), features, extras)

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 
 from app.domain.errors import UnsupportedFormat
 from app.ingest.raw import DatasetLimits, RawData
+from app.ingest.safetensors import is_safetensors
 
 
 class FileFormat(StrEnum):
@@ -16,6 +17,7 @@ class FileFormat(StrEnum):
     SVMLIGHT = "svmlight"
     NPZ = "npz"
     NPY = "npy"
+    SAFETENSORS = "safetensors"
     PARQUET = "parquet"
 
 
@@ -27,6 +29,7 @@ _EXTENSIONS: Mapping[str, FileFormat] = {
     ".libsvm": FileFormat.SVMLIGHT,
     ".npz": FileFormat.NPZ,
     ".npy": FileFormat.NPY,
+    ".safetensors": FileFormat.SAFETENSORS,
     ".parquet": FileFormat.PARQUET,
     ".pq": FileFormat.PARQUET,
 }
@@ -63,7 +66,7 @@ def detect(path: Path, *, declared: str | None, filename: str | None) -> FileFor
     with path.open("rb") as file:
         beginning = file.read(_SAMPLE_BYTES)
     expected = _expected(declared, filename)
-    detected = by_magic(beginning)
+    detected = FileFormat.SAFETENSORS if is_safetensors(beginning) else by_magic(beginning)
     if detected is None:
         return expected if expected in (FileFormat.CSV, FileFormat.SVMLIGHT) else _text(beginning, expected)
     if expected not in (None, detected):
@@ -73,14 +76,24 @@ def detect(path: Path, *, declared: str | None, filename: str | None) -> FileFor
     return detected
 
 
-def read(path: Path, file_format: FileFormat, limits: DatasetLimits, label_column: str | None) -> RawData:
-    """Read a file of a known format. Raises InvalidRequest, TooLarge, UnsupportedFormat."""
+def read(
+    path: Path,
+    file_format: FileFormat,
+    limits: DatasetLimits,
+    label_column: str | None,
+    *,
+    unlabelled: bool = False,
+) -> RawData:
+    """Read a file of a known format. unlabelled: whether labels may be missing.
+
+    Raises InvalidRequest, TooLarge, UnsupportedFormat.
+    """
     # Imported here because a process that only loads stored data sets needs none of the readers.
     match file_format:
         case FileFormat.CSV:
             from app.ingest.csv.reader import read_csv
 
-            return read_csv(path, limits, label_column)
+            return read_csv(path, limits, label_column, unlabelled=unlabelled)
         case FileFormat.SVMLIGHT:
             from app.ingest.svmlight import read_svmlight
 
@@ -93,10 +106,14 @@ def read(path: Path, file_format: FileFormat, limits: DatasetLimits, label_colum
             from app.ingest.npz import read_npy
 
             return read_npy(path, limits, label_column)
+        case FileFormat.SAFETENSORS:
+            from app.ingest.named_arrays import read_safetensors
+
+            return read_safetensors(path, limits)
         case FileFormat.PARQUET:
             from app.ingest.parquet import read_parquet
 
-            return read_parquet(path, limits, label_column)
+            return read_parquet(path, limits, label_column, unlabelled=unlabelled)
 
 
 def named(declared: str | None) -> FileFormat | None:

@@ -1,4 +1,4 @@
-"""Parquet files: numeric feature columns and one label column."""
+"""Parquet files: numeric columns and one label column."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from app.domain.errors import InputFault
+from app.ingest.columns import Columns
 from app.ingest.raw import (
     MAX_FAULTS,
+    UNLABELLED_HINT,
     DatasetLimits,
     RawData,
     RawPart,
-    choose_label_column,
     invalid_file,
     invalid_rows,
 )
@@ -28,10 +29,13 @@ _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 """What Arrow raises for damaged Parquet files."""
 
 
-def read_parquet(path: Path, limits: DatasetLimits, label_column: str | None) -> RawData:
-    """Read a Parquet file: as float32 if every feature column is float32, otherwise as float64.
+def read_parquet(
+    path: Path, limits: DatasetLimits, label_column: str | None, *, unlabelled: bool = False
+) -> RawData:
+    """Read a Parquet file: a table is float32 if all of its columns are, otherwise float64.
 
-    Raises TooLarge, and InvalidRequest that names non-numeric columns and rows with missing values.
+    unlabelled: whether labels may be missing. Raises TooLarge, and InvalidRequest that names non-numeric
+    columns and rows with missing values.
     """
     try:
         metadata = parquet.read_metadata(path)
@@ -42,26 +46,25 @@ def read_parquet(path: Path, limits: DatasetLimits, label_column: str | None) ->
         raise invalid_file(
             f"The Parquet file is cut off or damaged: {error}", code="truncated_upload"
         ) from error
-    names = tuple(schema.names)
-    label = choose_label_column(names, len(names), label_column)
-    rows = metadata.num_rows
     _check_sizes(metadata, limits)
-    _check_types(schema, label)
+    names = tuple(schema.names)
+    columns = Columns.of(names, len(names), label_column)
+    label = columns.label
+    _check_types(schema, columns)
     # Text labels stay dictionary-encoded: decoding a huge text that repeats would take unbounded memory.
     coded = [names[label]] if _is_text(schema.field(label).type) else []
     try:
         with parquet.ParquetFile(path, read_dictionary=coded) as file:
-            X, labels = _read(file, label, rows)
+            tables, labels = _read(file, columns, metadata.num_rows, unlabelled)
     except pa.ArrowMemoryError:
         raise
     except _DAMAGE as error:
         raise invalid_file(f"The Parquet file is damaged: {error}", code="unreadable_file") from error
-    features = names[:label] + names[label + 1 :]
     return RawData(
-        RawPart(X, labels),
-        feature_names=features,
-        label_column=names[label],
-        label_is_default=label == len(names) - 1,
+        RawPart(tables["X"], labels, columns.extras(tables)),
+        feature_names=columns.feature_names,
+        label_column=columns.label_name,
+        label_is_default=columns.label_is_default,
     )
 
 
@@ -72,18 +75,21 @@ def _check_sizes(metadata: parquet.FileMetaData, limits: DatasetLimits) -> None:
     limits.check_bytes(sum(metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups)))
 
 
-def _check_types(schema: pa.Schema, label: int) -> None:
+def _check_types(schema: pa.Schema, columns: Columns) -> None:
     faults = []
     for position, column in enumerate(schema):
-        if position == label:
+        if position == columns.label:
             if not (_is_text(column.type) or _is_number(column.type)):
                 text = f"The label column {column.name!r:.80} is of type {column.type}."
                 faults.append(InputFault("y", "bad_label_type", text))
         elif not _is_number(column.type):
             text = f"Column {column.name!r:.80} is of type {column.type}, not a number."
-            faults.append(InputFault("X", "not_numeric", text, column=position - (position > label)))
+            field, place = columns.place(position)
+            faults.append(InputFault(field, "not_numeric", text, column=place))
+            if len(faults) == MAX_FAULTS:
+                break
     if faults:
-        raise invalid_rows(faults[:MAX_FAULTS])
+        raise invalid_rows(faults)
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -95,13 +101,14 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner))
 
 
-def _read(file: parquet.ParquetFile, label: int, rows: int) -> tuple[NDArray[Any], list[Any]]:
-    schema = file.schema_arrow
-    # `Schema.names` makes a new list each time.
-    names = schema.names
-    features = [k for k in range(len(schema)) if k != label]
-    single = all(pa.types.is_float32(schema.field(k).type) for k in features)
-    X = np.empty((rows, len(features)), dtype=np.float32 if single else np.float64)
+def _read(
+    file: parquet.ParquetFile, columns: Columns, rows: int, unlabelled: bool
+) -> tuple[dict[str, NDArray[Any]], list[Any]]:
+    schema, names = file.schema_arrow, columns.names or ()
+    tables = {}
+    for field, positions in columns.tables.items():
+        single = all(pa.types.is_float32(schema.field(k).type) for k in positions)
+        tables[field] = np.empty((rows, len(positions)), dtype=np.float32 if single else np.float64)
     labels: list[Any] = []
     faults: list[InputFault] = []
     for batch in file.iter_batches(batch_size=_BATCH_ROWS):
@@ -109,17 +116,21 @@ def _read(file: parquet.ParquetFile, label: int, rows: int) -> tuple[NDArray[Any
         stop = start + len(batch)
         if stop > rows:
             raise pa.ArrowInvalid("it has more rows than it declares")
-        for column, position in enumerate(features):
-            values = batch.column(position)
-            faults += _nulls(values, "X", names[position], start, column)
-            X[start:stop, column] = pc.cast(values, X.dtype.name, safe=False).to_numpy(zero_copy_only=False)
-        faults += _nulls(batch.column(label), "y", names[label], start, None)
-        labels += _labels(batch.column(label))
+        for field, table in tables.items():
+            for column, position in enumerate(columns.tables[field]):
+                values = batch.column(position)
+                faults += _nulls(values, field, names[position], start, column)
+                numbers = pc.cast(values, table.dtype.name, safe=False)
+                table[start:stop, column] = numbers.to_numpy(zero_copy_only=False)
+        values = batch.column(columns.label)
+        if not unlabelled:
+            faults += _nulls(values, "y", columns.label_name, start, None)
+        labels += _labels(values)
         if len(faults) >= MAX_FAULTS:
             break
     if faults:
         raise invalid_rows(sorted(faults, key=lambda fault: fault.row or 0)[:MAX_FAULTS])
-    return X[: len(labels)], labels
+    return {field: table[: len(labels)] for field, table in tables.items()}, labels
 
 
 def _labels(values: pa.Array) -> list[Any]:
@@ -137,12 +148,14 @@ def _labels(values: pa.Array) -> list[Any]:
 def _nulls(values: pa.Array, field: str, name: str, start: int, column: int | None) -> list[InputFault]:
     if values.null_count == 0:
         return []
-    code, what = ("missing_label", "label") if column is None else ("missing_value", "value")
+    code, what, hint = ("missing_value", "value", "")
+    if field == "y":
+        code, what, hint = ("missing_label", "label", f" {UNLABELLED_HINT}")
     return [
         InputFault(
             field,
             code,
-            f"Row {start + row} (counted from 0) has no {what} in column {name!r:.80}.",
+            f"Row {start + row} (counted from 0) has no {what} in column {name!r:.80}.{hint}",
             row=start + int(row),
             column=column,
         )

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, Unavailable
+from core.data.extras import NO_RAW_EXTRAS, RawExtras
 
 MAX_FAULTS = 10
 """Most faults reported for one file."""
+UNLABELLED_HINT = "To keep training rows without a label, send unlabelled=accept."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,11 @@ class DatasetLimits:
 
 @dataclass(frozen=True, slots=True)
 class RawPart:
-    """Rows (n, d) and their labels (n,), not yet validated."""
+    """Rows (n, d), their labels (n,) and extras, not yet validated."""
 
     X: Any
     labels: Any
+    extras: RawExtras = NO_RAW_EXTRAS
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
 
     declared, filename: what the sender said of the format, see `app.ingest.formats.detect`. label_column:
     name or zero-based index; None means the last column. max_bytes: of the arrays in memory. temp_folder:
-    for large arrays.
+    for large arrays. unlabelled: whether training rows may have no label.
     """
 
     source: str
@@ -39,6 +39,7 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
     max_columns: int
     max_bytes: int
     temp_folder: str
+    unlabelled: bool = False
 
 
 class DatasetContent(msgspec.Struct, frozen=True, tag="dataset"):
@@ -106,8 +107,8 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
     source = Path(order.source)
     limits = DatasetLimits(order.max_rows, order.max_columns, order.max_bytes, Path(order.temp_folder))
     kind = detect(source, declared=order.declared, filename=order.filename)
-    raw = read(source, kind, limits, order.label_column)
-    train, test = validate(raw)
+    raw = read(source, kind, limits, order.label_column, unlabelled=order.unlabelled)
+    train, test = validate(raw, unlabelled=order.unlabelled)
     _check_names(train.classes)
     summary = summarise(raw, train, test)
     with disk_full_as_unavailable(), Path(order.rows).open("wb") as output:

@@ -19,6 +19,8 @@ from app.ingest.raw import MAX_FAULTS, DatasetLimits, RawData, RawPart, invalid_
 
 # The repetition is possessive: backtracking states of a long line would take a hundred times its bytes.
 _LINE = re.compile(rb"(\S+)((?:[ \t]+[0-9]{1,15}:[^\s:#]+)*+)[ \t]*(?:#.*)?")
+_ENTRY = re.compile(r"[0-9]{1,15}:[^\s:]+")
+_EXTRA = re.compile(rb"(?:^|\s)(?:privileged|view|score|qid):")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?")
 _Line: TypeAlias = tuple[int, bytes]
 _ENTRY_BYTES = 16
@@ -44,7 +46,7 @@ def read_svmlight(path: Path, limits: DatasetLimits) -> RawData:
 
     Indices count from 1, or from 0 if any index is 0. If all labels are whole numbers they become integers
     ("+1" is 1), otherwise they stay text. Raises TooLarge, and InvalidRequest that names the first invalid
-    lines.
+    lines. The format has no place for extras and for rows without a label; both are refused.
     """
     rows = _Rows()
     for block in _blocks(path):
@@ -56,6 +58,7 @@ def read_svmlight(path: Path, limits: DatasetLimits) -> RawData:
         raise invalid_rows(rows.faults[:MAX_FAULTS])
     if not rows.labels:
         raise invalid_file("The file has no rows of data.", code="no_rows")
+    _check_labels(rows.labels)
     return RawData(RawPart(_matrix(rows, limits), _as_integers(rows.labels)))
 
 
@@ -130,8 +133,32 @@ def _cast(tokens: Sequence[bytes], kind: pa.DataType) -> NDArray[Any]:
 def _line_fault(number: int, line: bytes, row: int) -> InputFault:
     if not line:
         return InputFault("X", "empty_row", f"Line {number} is empty.", row=row)
+    if _EXTRA.search(line):
+        text = (
+            f"Line {number}: an svmlight file cannot carry privileged columns, views or scores of a teacher;"
+            f" send .npz, safetensors, CSV or Parquet: {_shown(line)}."
+        )
+        return InputFault("X", "cannot_carry", text, row=row)
     text = f"Line {number} does not have the form 'label index:value …': {_shown(line)}."
     return InputFault("X", "unreadable_row", text, row=row)
+
+
+def _check_labels(labels: list[str]) -> None:
+    """Raise InvalidRequest for rows that begin with ``index:value`` where a label is expected."""
+    entries = {label for label in set(labels) if _ENTRY.fullmatch(label)}
+    faults = [
+        InputFault(
+            "y",
+            "missing_label",
+            f"Row {row} (counted from 0) begins with {label!r:.40}, not with a label; an svmlight file cannot"
+            " carry rows without one.",
+            row=row,
+        )
+        for row, label in enumerate(labels)
+        if label in entries
+    ]
+    if faults:
+        raise invalid_rows(faults[:MAX_FAULTS])
 
 
 def _value_faults(lines: Sequence[_Line], first_row: int) -> Iterator[InputFault]:

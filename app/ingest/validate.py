@@ -10,51 +10,61 @@ import numpy as np
 
 from app.domain.entities import Json
 from app.domain.errors import InputFault
-from app.ingest.raw import RawData, RawPart, invalid_rows
-from core.data.dataset import LabelledData, describe
-from core.errors import InvalidProblem
+from app.ingest.raw import UNLABELLED_HINT, RawData, RawPart, invalid_rows
+from core.data.dataset import LabelledData
+from core.data.description import describe
+from core.errors import Fault, InvalidProblem
 
+_OF_A_PART = frozenset({"X", "y", "privileged", "teacher_scores"})
 MIN_PER_CLASS = 2
 """Fewest training examples of a class: with one, it could neither be split into folds nor evaluated."""
 
 T = TypeVar("T")
 
 
-def validate(raw: RawData) -> tuple[LabelledData, LabelledData | None]:
-    """Training part and test part, checked by core.
+def validate(raw: RawData, *, unlabelled: bool = False) -> tuple[LabelledData, LabelledData | None]:
+    """Training part and test part, checked by core. unlabelled: whether training rows may have no label.
 
     Raises InvalidRequest that names field, row and column of the first faults.
     """
-    train_labels, order = _named_labels(raw, raw.train)
+    train_labels, order = _named_labels(raw, raw.train, unlabelled)
     train = _checked(
         lambda: LabelledData.from_arrays(
-            raw.train.X, train_labels, raw.feature_names, order, min_per_class=MIN_PER_CLASS
+            raw.train.X,
+            train_labels,
+            raw.feature_names,
+            order,
+            min_per_class=MIN_PER_CLASS,
+            extras=raw.train.extras,
+            unlabelled=unlabelled,
         ),
         part="",
     )
     if raw.test is None:
         return train, None
-    test, (test_labels, _) = raw.test, _named_labels(raw, raw.test)
+    test, (test_labels, _) = raw.test, _named_labels(raw, raw.test, False)
     return train, _checked(
         lambda: LabelledData.with_codes(
-            test.X, test_labels, train.classes, raw.feature_names, n_columns=train.d
+            test.X, test_labels, train.classes, raw.feature_names, n_columns=train.d, extras=test.extras
         ),
         part="_test",
     )
 
 
 def summarise(raw: RawData, train: LabelledData, test: LabelledData | None) -> Json:
-    """`core.data.dataset.describe` of the training part, with the size of the test part and ``warnings``."""
+    """What `core.data.description` says of the training part, the size of the test part and ``warnings``."""
     summary = describe(train)
     summary["label_column"] = raw.label_column
     summary["test"] = None if test is None else {"rows": test.n, "classes": len(np.unique(test.y))}
     summary["warnings"] = [
-        {"code": code, "message": message} for code, message in _warnings(raw, summary, test)
+        {"code": code, "message": message} for code, message in _warnings(raw, summary, train, test)
     ]
     return summary
 
 
-def _warnings(raw: RawData, summary: Json, test: LabelledData | None) -> Sequence[tuple[str, str]]:
+def _warnings(
+    raw: RawData, summary: Json, train: LabelledData, test: LabelledData | None
+) -> Sequence[tuple[str, str]]:
     warnings = []
     constant, duplicate = summary["constant_columns"], summary["duplicate_columns"]
     if constant:
@@ -64,6 +74,9 @@ def _warnings(raw: RawData, summary: Json, test: LabelledData | None) -> Sequenc
     if summary["more_features_than_rows"]:
         text = f"There are more columns ({summary['columns']}) than rows ({summary['rows']})."
         warnings.append(("more_features_than_rows", text))
+    if train.unlabelled:
+        text = f"{train.unlabelled} rows have no label: students learn the teacher's answers on them."
+        warnings.append(("unlabelled_rows", text))
     if raw.ignored:
         warnings.append(("ignored_arrays", f"These arrays are not used: {', '.join(raw.ignored)[:1000]}."))
     if test is not None and summary["test"]["classes"] < test.K:
@@ -76,8 +89,11 @@ def _columns(count: int) -> str:
     return f"{count} column{' has' if count == 1 else 's have'}"
 
 
-def _named_labels(raw: RawData, part: RawPart) -> tuple[Any, tuple[str, ...] | None]:
-    """Labels of a part and the order of the classes; codes become names if the file has class_names."""
+def _named_labels(raw: RawData, part: RawPart, unlabelled: bool) -> tuple[Any, tuple[str, ...] | None]:
+    """Labels of a part and the order of the classes; codes become names if the file has class_names.
+
+    unlabelled: whether the code −1 means that a label is missing.
+    """
     if raw.class_names is None:
         return part.labels, None
     names = raw.class_names
@@ -85,12 +101,16 @@ def _named_labels(raw: RawData, part: RawPart) -> tuple[Any, tuple[str, ...] | N
     if labels.ndim != 1 or labels.dtype.kind not in "biu":
         # The labels are names already, so class_names only gives their order.
         return part.labels, tuple(name for name in names if name in set(known.tolist())) or names
+    missing = np.zeros(len(labels), dtype=bool)
+    if unlabelled:
+        missing, known = labels == -1, known[known != -1]
     if len(known) == len(names):
         index = np.searchsorted(known, labels)
         valid = (index < len(known)) & (known[np.minimum(index, len(known) - 1)] == labels)
     else:
         index, valid = labels, (labels >= 0) & (labels < len(names))
         known = known[(known >= 0) & (known < len(names))]
+    valid |= missing
     if not valid.all():
         row = int(np.argmin(valid))
         text = f"The label {labels[row]} in row {row} (counted from 0) has no name in class_names."
@@ -98,7 +118,9 @@ def _named_labels(raw: RawData, part: RawPart) -> tuple[Any, tuple[str, ...] | N
             [InputFault("y" if part is raw.train else "y_test", "unknown_class", text, row=row)]
         )
     order = names if len(known) == len(names) else tuple(names[code] for code in known)
-    return np.asarray(names, dtype=object)[index], order
+    named = np.asarray(names, dtype=object)[np.where(missing, 0, index)]
+    named[missing] = None
+    return named, order
 
 
 def _checked(make: Callable[[], T], *, part: str) -> T:
@@ -106,7 +128,7 @@ def _checked(make: Callable[[], T], *, part: str) -> T:
         return make()
     except InvalidProblem as error:
         faults = [
-            InputFault(fault.field + part if fault.field in {"X", "y"} else fault.field, *_rest(fault))
+            InputFault(fault.field + part if fault.field in _OF_A_PART else fault.field, *_rest(fault))
             for fault in error.faults
         ]
         if part:
@@ -114,5 +136,8 @@ def _checked(make: Callable[[], T], *, part: str) -> T:
         raise invalid_rows(faults) from error
 
 
-def _rest(fault: Any) -> tuple[str, str, int | None, int | None]:
-    return fault.code, fault.message, fault.row, fault.column
+def _rest(fault: Fault) -> tuple[str, str, int | None, int | None]:
+    text = fault.message
+    if fault.code in {"missing_label", "empty_label"}:
+        text += f" {UNLABELLED_HINT}"
+    return fault.code, text, fault.row, fault.column

@@ -38,6 +38,7 @@ def register_dataset(
     filename: str | None = None,
     file_format: str | None = None,
     label_column: str | None = None,
+    unlabelled: str | None = None,
     read: Callable[[DatasetOrder], DatasetContent] = read_dataset,
 ) -> tuple[Dataset, bool]:
     """Validate an uploaded file and store its rows; returns the data set and whether it is new.
@@ -45,9 +46,10 @@ def register_dataset(
     In one tenant the same bytes are the same data set under any name, unless the label column differs.
 
     file: the complete upload, on disk and hashed while it arrived (see `BlobCache.writing`).
-    file_format: csv, svmlight, npz, npy or parquet; by default the ending of ``filename`` and the content
-    decide. label_column: name or zero-based index; by default the last column. read: carries out the reading,
-    by default in this process.
+    file_format: csv, svmlight, npz, npy, safetensors or parquet; by default the ending of ``filename`` and
+    the content decide. label_column: name or zero-based index; by default the last column that is no extra,
+    see `app.ingest.columns`. unlabelled: ``"accept"`` keeps training rows without a label. read: carries out
+    the reading, by default in this process.
 
     The rows pass through a file of the local cache into the database, in transactions of a few MiB each.
     Readers see nothing before the last of them; garbage collection removes what a crash leaves behind.
@@ -58,6 +60,7 @@ def register_dataset(
     title = _title(name, filename)
     # The parameters are checked even when the bytes are known and are not parsed again.
     named(file_format)
+    keeps_unlabelled = _accepts(unlabelled)
     _check_size(file, limits.max_upload_bytes)
     if label_column is None and (known := _known(store, file.digest)) is not None:
         return known, False
@@ -72,6 +75,7 @@ def register_dataset(
             max_columns=limits.max_columns,
             max_bytes=limits.max_dataset_bytes,
             temp_folder=str(files.folder),
+            unlabelled=keeps_unlabelled,
         )
         content = read(order)
         identity = _identity(file.digest, content)
@@ -199,6 +203,13 @@ def _identity(digest: str, content: DatasetContent) -> str:
     if content.label_is_default:
         return digest
     return hashlib.sha256(f"{digest} label_column={content.label_column}".encode()).hexdigest()
+
+
+def _accepts(unlabelled: str | None) -> bool:
+    if unlabelled not in (None, "refuse", "accept"):
+        text = f"unlabelled must be refuse or accept, got {unlabelled!r:.40}."
+        raise InvalidRequest(text, faults=[InputFault("unlabelled", "unknown_choice", text)])
+    return unlabelled == "accept"
 
 
 def _title(name: str | None, filename: str | None) -> str:

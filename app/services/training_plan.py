@@ -8,6 +8,9 @@ from app.domain.entities import WORKER_ALIVE_SECONDS, Dataset
 from app.domain.errors import InputFault, InvalidRequest, Unprocessable
 from app.domain.training_spec import TrainingSpec
 from app.store.unit_of_work import UnitOfWork
+from core.data.extras import EXTRAS
+from core.students.base import StudentSpec
+from core.teachers.base import TeacherSpec
 
 
 def methods_of(spec: TrainingSpec) -> tuple[str, ...]:
@@ -103,6 +106,7 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
             )
     if dataset.summary.get("sparse"):
         _check_sparse(spec)
+    _check_extras(dataset, spec)
     rows = int(dataset.rows * (1.0 - (fraction or 0.0)))
     if spec.tuning is not None and spec.tuning.folds > rows:
         raise _unfit(
@@ -125,6 +129,20 @@ def _check_sparse(spec: TrainingSpec) -> None:
     if dense:
         message = f"Students of method {', '.join(dense)} need dense rows, and the data set is sparse."
         raise _unfit("hyperparameters.student.method", "dense_rows_needed", message)
+
+
+def _check_extras(dataset: Dataset, spec: TrainingSpec) -> None:
+    """Reject learners that need extras which the data set does not have."""
+    learners: list[tuple[str, TeacherSpec | StudentSpec]] = [
+        *(("hyperparameters.student.method", student) for student in spec.students),
+    ]
+    if spec.teacher.model is None:
+        learners.append(("hyperparameters.teacher.method", spec.teacher.spec))
+    for field, learner in learners:
+        missing = sorted(need for need in learner.needs if need in EXTRAS and need not in dataset.summary)
+        if missing:
+            message = f"{learner.name} needs {EXTRAS[missing[0]]}, and the data set has none."
+            raise _unfit(field, f"no_{missing[0]}", message)
 
 
 def _check_test_data(test: Dataset, train: Dataset) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,13 +12,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from core.data.extras import NO_EXTRAS, NO_RAW_EXTRAS, Extras, RawExtras, View
-from core.data.labels import Coded, encode_labels, encode_with
-from core.data.scaling import column_range
+from core.data.labels import Coded, encode_labels, encode_with, missing_labels
 from core.data.validation import (
     MAX_FAULTS,
     as_dense,
     largest_value,
-    row_blocks,
     value_fault,
     value_faults,
     wrong_columns,
@@ -27,15 +24,13 @@ from core.data.validation import (
 from core.errors import Fault, InvalidProblem
 from core.types import FloatArray, IntArray, Matrix
 
-MAX_DESCRIBED = 1000
-"""Classes and columns that ``describe`` lists one by one."""
-
 
 @dataclass(frozen=True, eq=False)
 class LabelledData:
     """n examples of d columns, each of one of K classes.
 
-    X: (n, d) float32 or float64, C-ordered or CSR, finite. y: (n,) int32 codes 0..K−1.
+    X: (n, d) float32 or float64, C-ordered or CSR, finite. y: (n,) int32 codes 0..K−1, −1 for a row without
+    a label.
     classes: K names exactly as given, see ``core.data.labels``: numbers by value, other names by code points.
     feature_names: d names, or None. extras: privileged columns, views and scores of a teacher, if any.
     """
@@ -56,6 +51,7 @@ class LabelledData:
         *,
         min_per_class: int = 2,
         extras: RawExtras = NO_RAW_EXTRAS,
+        unlabelled: bool = False,
     ) -> LabelledData:
         """Training data from raw arrays.
 
@@ -64,12 +60,13 @@ class LabelledData:
         classes: the classes and their order, if they are not to be read from the labels.
         min_per_class: examples that every class must have.
         extras: privileged columns, views and scores of a teacher, to be checked.
+        unlabelled: whether labels may be missing: None, NaN or blank text.
         Raises InvalidProblem with the faults of X, of the labels and of the names together.
         """
 
         def coded() -> Coded:
-            y, names = encode_labels(labels) if classes is None else encode_with(labels, classes)
-            _check_counts(y, names, min_per_class)
+            y, names = _encoded(labels, classes, missing_labels(labels) if unlabelled else None)
+            _check_counts(y[y >= 0], names, min_per_class)
             return y, names
 
         return cls._checked(X, coded, feature_names, None, extras)
@@ -151,8 +148,17 @@ class LabelledData:
 
     @property
     def class_counts(self) -> IntArray:
-        """Examples of each class, (K,)."""
-        return np.bincount(self.y, minlength=self.K)
+        """Examples of each class, (K,), without rows that have no label."""
+        return np.bincount(self.y[self.y >= 0], minlength=self.K)
+
+    @property
+    def unlabelled(self) -> int:
+        """Rows without a label."""
+        return int(np.count_nonzero(self.y < 0))
+
+    def labelled(self) -> LabelledData:
+        """The rows with a label; the same data if all have one."""
+        return self.take(np.flatnonzero(self.y >= 0)) if self.unlabelled else self
 
 
 def validate_rows(
@@ -229,6 +235,31 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _encoded(labels: Any, classes: Sequence[str] | None, missing: NDArray[np.bool_] | None) -> Coded:
+    """Codes and names; −1 where a label is missing. Raises InvalidProblem that names rows of all labels."""
+    if missing is None or not missing.any():
+        return encode_labels(labels) if classes is None else encode_with(labels, classes)
+    known = np.flatnonzero(~missing)
+    if len(known) == 0:
+        raise _fault("y", "no_labels", "No row has a label; some are needed.")
+    given = [labels[row] for row in known] if isinstance(labels, list | tuple) else np.asarray(labels)[known]
+    try:
+        codes, names = encode_labels(given) if classes is None else encode_with(given, classes)
+    except InvalidProblem as error:
+        raise InvalidProblem(*(_at_row(fault, known) for fault in error.faults)) from error
+    y = np.full(len(missing), -1, dtype=np.int32)
+    y[known] = codes
+    return y, names
+
+
+def _at_row(fault: Fault, rows: IntArray) -> Fault:
+    """A fault of some rows as one of all; what its message says of a row counts labelled ones."""
+    if fault.row is None:
+        return fault
+    row = int(rows[fault.row])
+    return replace(fault, row=row, message=f"{fault.message} Of all rows it is row {row}.")
+
+
 def _check_counts(y: NDArray[np.int32], classes: Sequence[str], min_per_class: int) -> None:
     if len(classes) < 2:
         raise _fault("y", "single_class", f"All rows are of the class {classes[0]!r}; two are needed.")
@@ -262,52 +293,3 @@ def _gathering(faults: list[Fault]) -> Iterator[None]:
 
 def _fault(field: str, code: str, message: str) -> InvalidProblem:
     return InvalidProblem(Fault(field, code, message))
-
-
-def describe(data: LabelledData) -> dict[str, Any]:
-    """Summary of a data set for its user before training, ready for JSON.
-
-    Classes and columns are listed up to ``MAX_DESCRIBED`` each, in order; the numbers count all of them.
-    ``duplicate_columns`` counts the columns that equal an earlier one.
-    """
-    low, high = column_range(data.X)
-    constant = np.flatnonzero(low == high)
-    counts = data.class_counts
-    names = data.feature_names or [None] * min(data.d, MAX_DESCRIBED)
-    return {
-        "rows": data.n,
-        "columns": data.d,
-        "sparse": bool(sp.issparse(data.X)),
-        "stored_values": int(data.X.size),
-        "classes": data.K,
-        "class_counts": {
-            name: int(count) for name, count in zip(data.classes[:MAX_DESCRIBED], counts, strict=False)
-        },
-        "smallest_class": int(counts.min()),
-        "largest_class": int(counts.max()),
-        "features": [
-            {"name": name, "min": float(least), "max": float(most)}
-            for name, least, most in zip(names[:MAX_DESCRIBED], low, high, strict=False)
-        ],
-        "constant_columns": len(constant),
-        "first_constant_columns": constant[:MAX_DESCRIBED].tolist(),
-        "duplicate_columns": _count_duplicate_columns(data.X),
-        "more_features_than_rows": data.d > data.n,
-    }
-
-
-def _count_duplicate_columns(X: Matrix) -> int:
-    """Columns that equal an earlier one, by digests of their contents: one pass however many there are."""
-    hashes = [hashlib.sha256() for _ in range(X.shape[1])]
-    if isinstance(X, np.ndarray):
-        for rows in row_blocks(*X.shape):
-            # Adding 0.0 makes −0.0 the 0.0 that it equals.
-            for digest, column in zip(hashes, np.ascontiguousarray(X[rows].T) + 0.0, strict=True):
-                digest.update(column)
-    else:
-        columns = X.tocsc()
-        columns.eliminate_zeros()
-        for digest, start, stop in zip(hashes, columns.indptr[:-1], columns.indptr[1:], strict=True):
-            digest.update(columns.indices[start:stop])
-            digest.update(columns.data[start:stop])
-    return len(hashes) - len({digest.digest() for digest in hashes})

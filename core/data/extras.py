@@ -13,6 +13,12 @@ from core.data.validation import MAX_FAULTS, as_dense, not_whole, value_faults
 from core.errors import Fault, InvalidProblem
 from core.types import FloatArray, IntArray
 
+EXTRAS: Final = {
+    "privileged": "privileged columns",
+    "views": "named views of the columns",
+    "teacher_scores": "scores of a teacher (teacher_scores)",
+}
+"""What learners may name in ``needs``, and what messages call it."""
 MAX_VIEWS: Final = 256
 MAX_NAME_LENGTH: Final = 256
 """Longest name of a privileged column or view, in characters."""

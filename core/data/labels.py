@@ -65,6 +65,23 @@ def encode_with(labels: Any, classes: Sequence[str], field: str = "y") -> Coded:
     return table[codes], known
 
 
+def missing_labels(labels: Any) -> NDArray[np.bool_]:
+    """Where labels (n,) are None, NaN or blank text, (n,)."""
+    array = _as_list_or_array(labels, "y")
+    if array.dtype.kind == "f":
+        missing: NDArray[np.bool_] = np.isnan(array)
+        return missing
+    if array.dtype.kind == "U":
+        array = array.astype(object)
+    if array.dtype.kind != "O":
+        return np.zeros(len(array), dtype=bool)
+    blank = (
+        item is None or (isinstance(item, str) and not item.strip()) or (item != item) is True
+        for item in array
+    )
+    return np.fromiter(blank, dtype=bool, count=len(array))
+
+
 def check_class_names(
     names: Sequence[str], field: str, rows: Sequence[int] | NDArray[np.intp] | None
 ) -> None:

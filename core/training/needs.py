@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import scipy.sparse as sp
 
 from core.data.dataset import LabelledData
+from core.data.extras import EXTRAS
 from core.errors import Fault, InvalidProblem
 from core.students.base import StudentSpec
 from core.teachers.base import TeacherSpec
-
-_MISSING: Final = {
-    "privileged": "privileged columns",
-    "views": "named views of the columns",
-    "teacher_scores": "scores of a teacher (teacher_scores)",
-}
 
 
 def check_needs(data: LabelledData, teacher: TeacherSpec, students: Sequence[StudentSpec]) -> None:
     """Raise InvalidProblem, with field and learners, for everything that data without it lack."""
     faults = []
     learners: tuple[TeacherSpec | StudentSpec, ...] = (teacher, *students)
-    for need, what in _MISSING.items():
+    for need, what in EXTRAS.items():
         names = [spec.name for spec in learners if need in spec.needs]
         if names and need not in data.extras.offers:
             message = f"{', '.join(names)} needs {what}, and the data set has none"
             faults.append(Fault(need, "missing", message))
+    if data.unlabelled:
+        message = f"{data.unlabelled} rows have no label; leave them out"
+        faults.append(Fault("y", "missing_label", message))
     dense = [spec.name for spec in students if "dense" in spec.needs]
     if dense and sp.issparse(data.X):
         faults.append(Fault("X", "sparse", f"students of kind {', '.join(dense)} need dense rows"))

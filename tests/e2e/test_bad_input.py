@@ -216,6 +216,40 @@ def test_a_file_without_rows_or_without_labels_is_refused(refused, npz, iris):
 # Wrong shape, ragged or empty rows, NaN and infinities: in queries
 
 
+@pytest.mark.parametrize(
+    ("header", "cell", "field", "column", "code"),
+    [
+        ("privileged:depth", "nan", "privileged", 0, "not_finite"),
+        ("privileged:depth", "deep", "privileged", 0, "not_a_number"),
+        ("score:tulip", "1e999", "teacher_scores", 0, "not_finite"),
+    ],
+)
+def test_a_bad_value_of_an_extra_is_named_by_field_row_and_column(refused, header, cell, field, column, code):
+    text = f"a,{header},label\n1,2,x\n2,3,y\n3,{cell},x\n4,5,y\n"
+    assert places(refused(text, "csv", 400, "invalid_dataset")) == [(field, 2, column, code)]
+
+
+def test_extras_that_do_not_fit_the_rows_are_named(refused, npz, iris):
+    X, y = iris
+    views = {"views": np.array([[0, 2], [1, 4]]), "view_names": ["petal", "sepal"]}
+    for field, code, arrays in [
+        ("privileged", "wrong_length", {"privileged": X[1:]}),
+        ("teacher_scores", "wrong_columns", {"teacher_scores": X[:, :2]}),
+        ("views", "overlapping", views),
+    ]:
+        document = refused(npz(X=X, y=y, **arrays), "npz", 400, "invalid_dataset")
+        assert [(error["field"], error["code"]) for error in document["errors"]] == [(field, code)]
+    scores = "a,score:x,score:z,label\n1,2,0,x\n2,3,0,y\n3,1,0,x\n4,5,0,y\n"
+    document = refused(scores, "csv", 400, "invalid_dataset")
+    assert [error["code"] for error in document["errors"]] == ["unknown_class", "missing_class"]
+
+
+def test_a_missing_label_is_named_and_the_answer_says_how_to_keep_the_row(refused):
+    document = refused("a,b,label\n1,2,x\n2,3,\n3,4,y\n1,1,x\n2,2,y\n", "csv", 400, "invalid_dataset")
+    assert places(document) == [("y", 1, None, "empty_label")]
+    assert "unlabelled=accept" in document["errors"][0]["message"]
+
+
 @pytest.mark.parametrize("path", [QUERY, PREDICT])
 @pytest.mark.parametrize(
     ("body", "code", "place"),

@@ -12,21 +12,23 @@ from app.ingest.csv.layout import CsvLayout, is_number, is_utf8
 from app.ingest.raw import MAX_FAULTS
 
 
-def find_faults(text: bytes, layout: CsvLayout) -> list[InputFault]:
+def find_faults(text: bytes, layout: CsvLayout, *, unlabelled: bool = False) -> list[InputFault]:
     """The first faults of a file, at most `MAX_FAULTS`.
 
     Messages name the column and the line of the file, counted from 1 as editors do. In the fault itself
-    ``row`` counts data rows and ``column`` feature columns, both from 0.
+    ``row`` counts data rows and ``column`` the columns of its field, both from 0.
+    unlabelled: whether labels may be missing.
     """
     # Bytes that are not UTF-8 become surrogates, which `_cell_fault` reports with their position.
     lines = io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", errors="surrogateescape", newline="")
     reader = csv.reader(lines, delimiter=layout.separator)
     faults: list[InputFault] = []
-    row = -(layout.names is not None)
+    row = -(layout.columns.names is not None)
     try:
         for cells in reader:
             if row >= 0 and not _is_clean(cells, layout):
-                faults += _row_faults(cells, row, reader.line_num, layout)
+                found = _row_faults(cells, row, reader.line_num, layout)
+                faults += (fault for fault in found if not (unlabelled and fault.code == "empty_label"))
             row += 1
             if len(faults) >= MAX_FAULTS:
                 break
@@ -38,10 +40,11 @@ def find_faults(text: bytes, layout: CsvLayout) -> list[InputFault]:
 
 def _is_clean(cells: Sequence[str], layout: CsvLayout) -> bool:
     """Whether a row certainly has no fault. Fast, because most rows of an invalid file are valid."""
-    if len(cells) != layout.columns:
+    position = layout.columns.label
+    if len(cells) != layout.columns.count:
         return False
-    label = cells[layout.label]
-    numbers = [*cells[: layout.label], *cells[layout.label + 1 :]]
+    label = cells[position]
+    numbers = [*cells[:position], *cells[position + 1 :]]
     text = "".join(numbers)
     if not text.isascii() or "_" in text or not label.isprintable() or not label.strip():
         return False
@@ -55,23 +58,21 @@ def _row_faults(cells: Sequence[str], row: int, line: int, layout: CsvLayout) ->
     if not any(cell.strip() for cell in cells):
         yield InputFault("X", "empty_row", f"Line {line} is empty.", row=row)
         return
-    if len(cells) != layout.columns:
+    columns = layout.columns
+    if len(cells) != columns.count:
         count = f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
         yield InputFault(
-            "X", "ragged_row", f"Line {line} has {count}; {layout.columns} are expected.", row=row
+            "X", "ragged_row", f"Line {line} has {count}; {columns.count} are expected.", row=row
         )
         return
     for position, cell in enumerate(cells):
-        fault = _cell_fault(cell.strip(), is_label=position == layout.label)
+        fault = _cell_fault(cell.strip(), is_label=position == columns.label)
         if fault is None:
             continue
         code, text = fault
-        name = f"column {position + 1}" if layout.names is None else f"column {layout.names[position]!r:.80}"
-        message = f"Line {line}, {name}: {text}"
-        if position == layout.label:
-            yield InputFault("y", code, message, row=row)
-        else:
-            yield InputFault("X", code, message, row=row, column=position - (position > layout.label))
+        shown = position + 1 if columns.names is None else repr(columns.names[position])[:80]
+        field, column = columns.place(position)
+        yield InputFault(field, code, f"Line {line}, column {shown}: {text}", row=row, column=column)
 
 
 def _cell_fault(cell: str, *, is_label: bool) -> tuple[str, str] | None:

@@ -6,7 +6,8 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.ingest.raw import choose_label_column, invalid_file
+from app.ingest.columns import Columns
+from app.ingest.raw import invalid_file
 
 SEPARATORS = (",", ";", "\t")
 
@@ -16,22 +17,10 @@ _LABEL_NAMES = frozenset({"label", "labels", "class", "target", "y"})
 
 @dataclass(frozen=True, slots=True)
 class CsvLayout:
-    """Layout of a file. names: of all columns, None without a header. label: index of the label column."""
+    """Layout of a file; its columns have names if it has a header."""
 
     separator: str
-    names: tuple[str, ...] | None
-    columns: int
-    label: int
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        if self.names is None:
-            return None
-        return self.names[: self.label] + self.names[self.label + 1 :]
-
-    @property
-    def label_name(self) -> str:
-        return str(self.label) if self.names is None else self.names[self.label]
+    columns: Columns
 
 
 def sniff(beginning: bytes, label_column: str | None, *, whole: bool) -> CsvLayout:
@@ -50,11 +39,10 @@ def sniff(beginning: bytes, label_column: str | None, *, whole: bool) -> CsvLayo
     label = _likely_label(first, label_column)
     features = first[:label] + first[label + 1 :]
     if not _is_header(features, first[label]):
-        return CsvLayout(separator, None, len(first), choose_label_column(None, len(first), label_column))
+        return CsvLayout(separator, Columns.of(None, len(first), label_column))
     if not all(map(is_utf8, first)):
         raise invalid_file("The header of the file is not UTF-8 text.", code="bad_encoding")
-    names = tuple(first)
-    return CsvLayout(separator, names, len(first), choose_label_column(names, len(first), label_column))
+    return CsvLayout(separator, Columns.of(first, len(first), label_column))
 
 
 def is_number(cell: str) -> bool:

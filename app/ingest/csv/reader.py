@@ -25,33 +25,36 @@ _LONGEST_FIRST_LINE = 64 * 1024**2
 _BOM = b"\xef\xbb\xbf"
 
 
-def read_csv(path: Path, limits: DatasetLimits, label_column: str | None) -> RawData:
+def read_csv(
+    path: Path, limits: DatasetLimits, label_column: str | None, *, unlabelled: bool = False
+) -> RawData:
     """Read a CSV file in UTF-8.
 
-    Features are float64, labels are text without surrounding whitespace. Raises TooLarge, and InvalidRequest
-    that names line, row and column of the first faults.
+    Numbers are float64, labels are text without surrounding whitespace. unlabelled: whether labels may be
+    missing. Raises TooLarge, and InvalidRequest that names line, row and column of the first faults.
     """
     with _mapped(path) as (text, start, end):
         layout = _layout(text, start, end, label_column)
-        limits.check_shape(0, layout.columns)
+        columns = layout.columns
+        limits.check_shape(0, columns.count)
         lines = _count_lines(text, start, end)
-        rows = lines - (layout.names is not None)
+        rows = lines - (columns.names is not None)
         if rows < 1:
             raise invalid_file("The file has no rows of data.", code="no_rows")
-        limits.check(rows, layout.columns)
+        limits.check(rows, columns.count)
         block = _block_bytes(text, start, end)
         try:
-            X, labels = _read_fast(path, start, end, layout, rows, block)
+            tables, labels = _read_fast(path, start, end, layout, rows, block)
         except pa.ArrowInvalid as error:
-            faults = find_faults(text[start:end], layout)
+            faults = find_faults(text[start:end], layout, unlabelled=unlabelled)
             if faults:
                 raise invalid_rows(faults) from error
             raise invalid_file(f"The CSV file cannot be read: {error}", code="unreadable_file") from error
     return RawData(
-        RawPart(X, labels),
-        feature_names=layout.feature_names,
-        label_column=layout.label_name,
-        label_is_default=layout.label == layout.columns - 1,
+        RawPart(tables["X"], labels, columns.extras(tables)),
+        feature_names=columns.feature_names,
+        label_column=columns.label_name,
+        label_is_default=columns.label_is_default,
     )
 
 
@@ -95,27 +98,30 @@ def _block_bytes(text: mmap.mmap, start: int, end: int) -> int:
 
 def _read_fast(
     path: Path, start: int, end: int, layout: CsvLayout, rows: int, block_bytes: int
-) -> tuple[NDArray[np.float64], list[str]]:
-    """Features (n, d) and labels (n,). Raises ArrowInvalid, whose message does not locate the fault."""
-    names = [str(position) for position in range(layout.columns)]
-    types = {name: pa.string() if k == layout.label else pa.float64() for k, name in enumerate(names)}
+) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
+    """Tables of numbers by field and labels (n,). Raises ArrowInvalid, which does not locate the fault."""
+    label = layout.columns.label
+    names = [str(position) for position in range(layout.columns.count)]
+    types = {name: pa.string() if k == label else pa.float64() for k, name in enumerate(names)}
     reader = arrow_csv.open_csv(
         pa.BufferReader(pa.memory_map(str(path)).read_buffer().slice(start, end - start)),
         read_options=arrow_csv.ReadOptions(
-            column_names=names, skip_rows=int(layout.names is not None), block_size=block_bytes
+            column_names=names, skip_rows=int(layout.columns.names is not None), block_size=block_bytes
         ),
         parse_options=arrow_csv.ParseOptions(delimiter=layout.separator, ignore_empty_lines=False),
         convert_options=arrow_csv.ConvertOptions(
             column_types=types, null_values=[], strings_can_be_null=False
         ),
     )
-    X = np.empty((rows, layout.columns - 1))
+    positions = layout.columns.tables
+    tables = {field: np.empty((rows, len(columns))) for field, columns in positions.items()}
     labels: list[str] = []
     for batch in reader:
         stop = len(labels) + len(batch)
         if stop > rows:
             raise pa.ArrowInvalid("the file mixes different line endings")
-        columns = [batch.column(k).to_numpy() for k in range(layout.columns) if k != layout.label]
-        np.stack(columns, axis=1, out=X[len(labels) : stop])
-        labels += pc.utf8_trim_whitespace(batch.column(layout.label)).to_pylist()
-    return X[: len(labels)], labels
+        for field, columns in positions.items():
+            values = [batch.column(k).to_numpy() for k in columns]
+            np.stack(values, axis=1, out=tables[field][len(labels) : stop])
+        labels += pc.utf8_trim_whitespace(batch.column(label)).to_pylist()
+    return {field: table[: len(labels)] for field, table in tables.items()}, labels

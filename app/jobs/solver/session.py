@@ -61,6 +61,7 @@ def load_parts(
     train, test = load_dataset(store, files, dataset_id)
     if spec.evaluation.dataset_id is not None:
         other, _ = load_dataset(store, files, spec.evaluation.dataset_id)
+        other = other.labelled()
         labels = np.asarray(other.classes)[other.y]
         test = LabelledData.with_codes(other.X, labels, train.classes, n_columns=train.d)
     elif spec.evaluation.test_fraction is not None:

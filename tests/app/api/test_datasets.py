@@ -57,6 +57,36 @@ def test_an_npz_file_with_a_test_part_is_accepted(client):
     assert (view["rows"], view["test_rows"], view["columns"], view["classes"]) == (30, 9, 4, ["0", "1", "2"])
 
 
+def test_extras_of_a_data_set_are_shown(client):
+    header = "privileged:depth,view:colour:red,view:colour:green,score:no,score:yes,answer\n"
+    rows = "".join(f"{k},{k % 5},{k % 3},{k % 2},{1 - k % 2},{'no' if k % 2 else 'yes'}\n" for k in range(20))
+    view = client.post("/v1/datasets", content=(header + rows).encode(), headers=HEADERS).json()
+    summary = client.get(f"/v1/datasets/{view['id']}").json()["summary"]
+
+    assert (view["rows"], view["columns"], view["classes"]) == (20, 2, ["no", "yes"])
+    assert summary["privileged"] == {"columns": 1, "names": ["depth"]}
+    assert summary["views"] == [{"name": "colour", "start": 0, "stop": 2}]
+    assert summary["teacher_scores"] == {"accuracy": 1.0}
+
+
+@pytest.mark.parametrize("place", ["query", "form"])
+def test_rows_without_a_label_are_kept_where_that_is_asked_for(client, place):
+    content = b"a,b,answer\n1,2,no\n2,3,yes\n3,4,\n4,5,no\n5,6,yes\n"
+    refused = client.post("/v1/datasets", content=content, headers=HEADERS)
+    wrong = client.post("/v1/datasets", params={"unlabelled": "yes"}, content=content, headers=HEADERS)
+    options = {"unlabelled": "accept"}
+    if place == "query":
+        kept = client.post("/v1/datasets", params=options, content=content, headers=HEADERS)
+    else:
+        kept = client.post("/v1/datasets", files={"file": ("a.csv", content)}, data=options)
+
+    assert (refused.status_code, wrong.status_code, kept.status_code) == (400, 400, 201)
+    assert refused.json()["errors"][0]["row"] == 2
+    assert wrong.json()["errors"][0]["field"] == "unlabelled"
+    assert kept.json()["summary"]["unlabelled_rows"] == 1
+    assert kept.json()["summary"]["class_counts"] == {"no": 2, "yes": 2}
+
+
 def test_an_unchanged_data_set_is_304(client, dataset_id: str):
     first = client.get(f"/v1/datasets/{dataset_id}")
     again = client.get(f"/v1/datasets/{dataset_id}", headers={"if-none-match": first.headers["etag"]})

@@ -27,11 +27,13 @@ def ingest(tmp_path: Path) -> Ingest:
         filename: str | None = None,
         label_column: str | None = None,
         limits: DatasetLimits = LIMITS,
+        unlabelled: bool = False,
     ) -> tuple[LabelledData, LabelledData | None, dict[str, object]]:
         path = tmp_path / "upload"
         path.write_bytes(content)
-        raw = read(path, detect(path, declared=declared, filename=filename), limits, label_column)
-        train, test = validate(raw)
+        kind = detect(path, declared=declared, filename=filename)
+        raw = read(path, kind, limits, label_column, unlabelled=unlabelled)
+        train, test = validate(raw, unlabelled=unlabelled)
         return train, test, summarise(raw, train, test)
 
     return run

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from safetensors.numpy import save
 
 from app.domain.errors import ServiceError
 
@@ -22,6 +23,8 @@ def saved(kind: str) -> bytes:
     out = io.BytesIO()
     if kind == "npz":
         np.savez(out, X=X, y=Y, class_names=["a", "b"])
+    elif kind == "safetensors":
+        out.write(save({"X": X, "y": Y, "privileged": X}, {"class_names": '["a", "b"]'}))
     elif kind == "npy":
         np.save(out, np.column_stack([X, Y]))
     elif kind == "parquet":
@@ -50,7 +53,7 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("kind", ["csv", "svmlight", "npz", "npy", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "svmlight", "npz", "npy", "safetensors", "parquet"])
 def test_a_damaged_file_gives_checked_data_or_a_clear_error(ingest: Any, kind: str) -> None:
     content, chance = saved(kind), random.Random(0)
     outcomes = [outcome(ingest, damaged(content, chance), kind) for _ in range(300)]

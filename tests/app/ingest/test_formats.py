@@ -11,6 +11,7 @@ from app.domain.errors import UnsupportedFormat
 from app.ingest.formats import FileFormat, detect
 
 CSV, SVMLIGHT = b"1,2,x\n3,4,y\n", b"# comment\n\n+1 1:2 3:4\n"
+SAFETENSORS = (2).to_bytes(8, "little") + b"{}"
 NPZ, NPY, PARQUET = b"PK\x03\x04...", b"\x93NUMPY...", b"PAR1..."
 
 
@@ -24,6 +25,7 @@ NPZ, NPY, PARQUET = b"PK\x03\x04...", b"\x93NUMPY...", b"PAR1..."
         (CSV, None, "data.TSV", FileFormat.CSV),
         (CSV, None, "data.txt", FileFormat.CSV),
         (NPZ, None, None, FileFormat.NPZ),
+        (SAFETENSORS, None, None, FileFormat.SAFETENSORS),
         (NPY, None, "a.npy", FileFormat.NPY),
         (PARQUET, "parquet", None, FileFormat.PARQUET),
         (PARQUET, None, "upload.bin", FileFormat.PARQUET),
@@ -40,8 +42,9 @@ def test_a_format_is_what_is_said_then_the_name_then_the_content(
     ("content", "declared", "message"),
     [
         (NPZ, "csv", "declared as csv, but its content is npz"),
+        (SAFETENSORS, "npz", "declared as npz, but its content is safetensors"),
         (CSV, "parquet", "declared as parquet, but its content is text"),
-        (CSV, "xlsx", "'xlsx' is not supported; use one of csv, svmlight, npz, npy, parquet"),
+        (CSV, "xlsx", "'xlsx' is not supported; use one of csv, svmlight, npz, npy, safetensors, parquet"),
         (gzip.compress(CSV, mtime=0), "csv", "gzip"),
         (pickle.dumps({"X": 1}), None, "pickle"),
         ("a,b\n".encode("utf-16"), None, "UTF-16"),

@@ -13,7 +13,7 @@ import pytest
 from app.domain.entities import Dataset, Job, JobState, StudentRow, StudentState, Worker, new_id
 from app.domain.errors import Conflict, InvalidRequest, NotFound, Overloaded, Unavailable, Unprocessable
 from app.domain.ports import JobQueue
-from app.domain.training_spec import TrainingSpec
+from app.domain.training_spec import TeacherChoice, TrainingSpec
 from app.services.training import (
     cancel_job,
     estimated_finish,
@@ -28,6 +28,9 @@ from app.services.training import (
 from app.settings import Settings
 from app.store.repositories.jobs import Jobs
 from app.store.unit_of_work import Store
+from core.learners import STUDENTS, TEACHERS
+from core.students.gated import SVM
+from core.teachers.ssvm import SSVM
 
 
 class RememberingQueue(JobQueue):
@@ -445,6 +448,23 @@ def test_hyperparameters_that_do_not_suit_the_data_set_are_rejected(store, queue
         submit(store, queue, odd, spec=wanted)
     assert refused.value.reason == code
     assert [fault.field for fault in refused.value.faults] == [field]
+
+
+@pytest.mark.parametrize(("place", "registry"), [("student", STUDENTS), ("teacher", TEACHERS)])
+@pytest.mark.parametrize("need", ["privileged", "views", "teacher_scores"])
+def test_a_learner_that_needs_extras_is_rejected_without(store, queue, place, registry, need):
+    kind = {"student": SVM, "teacher": SSVM}[place]
+    demanding = type("Demanding", (kind,), {"name": "demanding", "needs": frozenset({need})})
+    with registry.registered(demanding):
+        spec = TrainingSpec(automatic=False)
+        chosen = demanding() if place == "student" else TeacherChoice(spec=demanding())
+        spec = spec.model_copy(update={place: chosen})
+        with pytest.raises(Unprocessable) as refused:
+            submit(store, queue, add_dataset(store), spec=spec)
+        assert refused.value.reason == f"no_{need}"
+        assert [fault.field for fault in refused.value.faults] == [f"hyperparameters.{place}.method"]
+        rich = add_dataset(store, summary={need: {"columns": 1}})
+        assert submit(store, queue, rich, spec=spec)[1]
 
 
 def test_a_job_that_changes_state_during_cancellation_is_checked_again(store, queue, dataset, monkeypatch):

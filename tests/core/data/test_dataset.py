@@ -8,7 +8,8 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.data.dataset import LabelledData, describe, validate_rows
+from core.data.dataset import LabelledData, validate_rows
+from core.data.description import describe
 from core.errors import InvalidProblem
 
 X4 = np.arange(8.0).reshape(4, 2)

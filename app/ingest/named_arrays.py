@@ -1,0 +1,280 @@
+"""Data sets of named arrays, as .npz archives and safetensors files hold them.
+
+X, y                                rows and labels; or X_train, y_train, and optionally X_test, y_test
+X_data, X_indices, X_indptr, X_shape   instead of X: a table as CSR
+class_names, feature_names          names, optional
+privileged, privileged_names        columns known in training only (n, p), and their names; optional
+views, view_names                   first column and end of each view (v, 2), and its name; optional
+teacher_scores                      scores of a teacher (n, K), optional; columns in the order of the classes,
+teacher_score_classes               or of these names
+privileged and teacher_scores take the suffix of X, if it has one. Labels that are missing are NaN or empty
+text; −1 where class_names names whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.errors import InputFault, InvalidRequest
+from app.domain.npy_header import ArrayHeader
+from app.ingest.mapped_arrays import as_floats
+from app.ingest.npy import read_array
+from app.ingest.raw import DatasetLimits, RawData, RawPart, invalid_file, invalid_rows
+from app.ingest.safetensors import safetensors_file
+from core.data.extras import MAX_VIEWS, RawExtras
+
+_CSR: Final = ("data", "indices", "indptr")
+_NAME_LISTS: Final = (
+    "class_names",
+    "feature_names",
+    "privileged_names",
+    "view_names",
+    "teacher_score_classes",
+)
+_EXTRAS: Final = ("privileged", "teacher_scores")
+_SUFFIXES: Final = ("", "_train", "_test")
+_NAMES: Final = (
+    *(f"{name}{suffix}" for name in ("X", "y", *_EXTRAS) for suffix in _SUFFIXES),
+    *(f"X{suffix}_{part}" for suffix in _SUFFIXES for part in (*_CSR, "shape")),
+    "views",
+)
+"""Arrays of numbers."""
+_MAX_UNUSED_NAMES: Final = 100_000
+"""Class names that a file may list although it has fewer rows."""
+_LONGEST_TEXT: Final = 10_000
+"""Most characters for which a text of an array may have room; a class name has at most 256."""
+_STR_BYTES: Final = 64
+"""Memory of a short text as a Python object, and of the reference to it."""
+_TEXT: Final = msgspec.json.Decoder(str)
+_LIST: Final = msgspec.json.Decoder(list[str])
+
+
+class _Arrays(Protocol):
+    """Interface of both container formats."""
+
+    @property
+    def entries(self) -> Collection[str]: ...
+
+    def open(self, name: str) -> AbstractContextManager[tuple[ArrayHeader, IO[bytes]]]: ...
+
+
+def read_safetensors(path: Path, limits: DatasetLimits) -> RawData:
+    """Read a data set from a safetensors file; lists of names are JSON lists of text in its metadata.
+
+    Labels are numbers, which class_names may name. Raises InvalidRequest, TooLarge.
+    """
+    with safetensors_file(path, _NAMES, _NAME_LISTS) as file:
+        sizes = {name: header.size for name, (header, _) in file.entries.items()}
+        names = {name: _list_of(name, value) for name, value in file.metadata.items()}
+        return read_arrays(file, limits, sizes, names)
+
+
+def read_arrays(
+    arrays: _Arrays,
+    limits: DatasetLimits,
+    sizes: Mapping[str, int],
+    names: Mapping[str, list[str]] | None = None,
+) -> RawData:
+    """Read the arrays of a data set. sizes: bytes of each. names: lists that are not arrays of the file.
+
+    Raises InvalidRequest and TooLarge.
+    """
+    return _DatasetReader(arrays, limits, sizes, names or {}, set()).read()
+
+
+@dataclass(frozen=True, slots=True)
+class _DatasetReader:
+    """Reads the arrays of a data set one at a time. used: names of the arrays read so far."""
+
+    arrays: _Arrays
+    limits: DatasetLimits
+    sizes: Mapping[str, int]
+    lists: Mapping[str, list[str]]
+    used: set[str]
+
+    @property
+    def entries(self) -> Collection[str]:
+        return self.arrays.entries
+
+    def read(self) -> RawData:
+        suffix = "_train" if self._has_table("X_train") else ""
+        self._check_sizes()
+        views = self._views()
+        train = self._part(suffix, views)
+        test = self._part("_test", views) if self._has_table("X_test") else None
+        if test is None and "y_test" in self.entries:
+            raise self._missing("X_test")
+        rows, columns = train.X.shape
+        class_names = self._names("class_names", max(rows, _MAX_UNUSED_NAMES))
+        feature_names = self._names("feature_names", columns)
+        ignored = tuple(sorted(set(self.entries) - self.used))
+        return RawData(train, test, feature_names, class_names, ignored=ignored)
+
+    def _has_table(self, name: str) -> bool:
+        return name in self.entries or f"{name}_data" in self.entries
+
+    def _check_sizes(self) -> None:
+        """Raise TooLarge if the arrays exceed the limit, before any of them is decompressed."""
+        self.limits.check_bytes(
+            sum(
+                size
+                for name, size in self.sizes.items()
+                if name.startswith(("X", "y", *_EXTRAS)) or name in _NAME_LISTS
+            )
+        )
+
+    def _part(self, suffix: str, views: list[tuple[str, int, int]]) -> RawPart:
+        labels, rows, _ = self._header(f"y{suffix}"), *self._shape(f"X{suffix}")
+        # Compared before either is decompressed: a long array of equal labels takes a thousandth in the file.
+        if len(labels.shape) == 1 and labels.shape[0] != rows:
+            text = f"X{suffix} has {rows} rows, but there are {labels.shape[0]} labels."
+            raise _dataset_error(labels.name, "wrong_length", text)
+        if len(labels.shape) != 1:
+            text = f"{labels.name} must be one list of labels; it has {len(labels.shape)} axes."
+            raise _dataset_error(labels.name, "wrong_shape", text)
+        extras = RawExtras(
+            privileged=(privileged := self._extra(f"privileged{suffix}", rows)),
+            privileged_names=None
+            if privileged is None
+            else self._names("privileged_names", self.limits.max_columns),
+            views=views,
+            teacher_scores=(scores := self._extra(f"teacher_scores{suffix}", rows)),
+            score_classes=None
+            if scores is None
+            else self._names("teacher_score_classes", self.limits.max_columns),
+        )
+        return RawPart(self._table(f"X{suffix}"), self._texts(labels), extras)
+
+    def _extra(self, name: str, rows: int) -> Any:
+        """A table of numbers with one row for each row of X, or None. Raises InvalidRequest, TooLarge."""
+        if name not in self.entries:
+            return None
+        if self._shape(name)[0] != rows:
+            text = f"{name} has {self._shape(name)[0]} rows; X has {rows}."
+            raise _dataset_error(name, "wrong_length", text)
+        return self._table(name)
+
+    def _views(self) -> list[tuple[str, int, int]]:
+        """Name, first column and end of each view, not yet compared with X."""
+        if "views" not in self.entries:
+            return []
+        header = self._header("views")
+        if len(header.shape) != 2 or header.shape[1] != 2 or header.dtype.kind not in "iu":
+            text = "views must hold two whole numbers for each view: its first column and its end."
+            raise _dataset_error("views", "wrong_shape", text)
+        if header.shape[0] > MAX_VIEWS:
+            text = f"There are {header.shape[0]} views; the limit is {MAX_VIEWS}."
+            raise _dataset_error("views", "too_many", text)
+        names = self._names("view_names", header.shape[0])
+        if names is None or len(names) != header.shape[0]:
+            text = f"view_names must hold the names of the {header.shape[0]} views."
+            raise _dataset_error("view_names", "wrong_length", text)
+        ranges = self._array("views").tolist()
+        return [(name, start, stop) for name, (start, stop) in zip(names, ranges, strict=True)]
+
+    def _shape(self, name: str) -> tuple[int, int]:
+        """Rows and columns of a table, from its header or from ``X_shape``, checked against the limits."""
+        if name in self.entries:
+            header = self._header(name)
+            if len(header.shape) != 2:
+                text = f"{name} must be a table with one row for each example."
+                raise _dataset_error(name, "wrong_shape", text)
+            rows, columns = header.shape
+        else:
+            header = self._header(f"{name}_shape")
+            shape = self._array(header.name) if header.shape == (2,) else None
+            if shape is None or shape.dtype.kind not in "iu" or shape.min() < 0:
+                text = f"{name}_shape must hold two whole numbers: rows and columns."
+                raise _array_error(name, "bad_sparse", text)
+            rows, columns = int(shape[0]), int(shape[1])
+        self.limits.check_shape(rows, columns)
+        return rows, columns
+
+    def _table(self, name: str) -> Any:
+        shape = self._shape(name)
+        if name in self.entries:
+            self.limits.check(*shape)
+            X = self._array(name)
+            return as_floats(X, self.limits.temp_folder) if X.dtype.kind in "biuf" else X
+        # Imported here because heads are read from this format without SciPy.
+        from scipy.sparse import csr_array
+
+        data, indices, indptr = (self._array(f"{name}_{part}") for part in _CSR)
+        try:
+            return csr_array((data, indices, indptr), shape=shape)
+        except (ValueError, TypeError, IndexError) as error:
+            raise _array_error(
+                name, "bad_sparse", f"{name} is not a well-formed CSR table: {error}."
+            ) from error
+
+    def _names(self, name: str, most: int) -> tuple[str, ...] | None:
+        if name in self.lists:
+            return tuple(self.lists[name])
+        if name not in self.entries:
+            return None
+        header = self._header(name)
+        if len(header.shape) != 1 or header.dtype.kind not in "US":
+            raise _array_error(name, "bad_names", f"{name} must be a one-dimensional array of text.")
+        if header.shape[0] > most:
+            text = f"{name} has {header.shape[0]} names; at most {most} can be used."
+            raise _dataset_error(name, "wrong_length", text)
+        return tuple(self._texts(header).tolist())
+
+    def _texts(self, header: ArrayHeader) -> NDArray[Any]:
+        """A list of labels or names; text is decoded, other types stay as they are."""
+        if header.dtype.kind not in "US":
+            return self._array(header.name)
+        # NumPy stores every text of an array with the width of the longest, and four bytes a character.
+        letters = header.dtype.itemsize // (1 if header.dtype.kind == "S" else 4)
+        if letters > _LONGEST_TEXT:
+            text = f"{header.name} has room for {letters} characters a text; the limit is {_LONGEST_TEXT}."
+            raise _dataset_error(header.name, "label_too_long", text)
+        self.limits.check_bytes(header.shape[0] * (4 * letters + _STR_BYTES))
+        values = self._array(header.name)
+        try:
+            return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+        except UnicodeDecodeError as error:
+            raise _array_error(header.name, "bad_encoding", f"{header.name} is not UTF-8 text.") from error
+
+    def _header(self, name: str) -> ArrayHeader:
+        if name not in self.entries:
+            raise self._missing(name)
+        with self.arrays.open(name) as (header, _):
+            return header
+
+    def _array(self, name: str) -> NDArray[Any]:
+        if name not in self.entries:
+            raise self._missing(name)
+        self.used.add(name)
+        with self.arrays.open(name) as (header, stream):
+            self.limits.check_bytes(header.size)
+            return read_array(header, stream, self.limits.temp_folder)
+
+    def _missing(self, name: str) -> InvalidRequest:
+        names = ", ".join(sorted(self.entries)[:20])
+        return _array_error(name, "missing_array", f"The file has no array {name!r}. It has {names[:400]}.")
+
+
+def _array_error(name: str, code: str, message: str) -> InvalidRequest:
+    return invalid_file(message, code=code, faults=[InputFault(name, code, message)])
+
+
+def _dataset_error(name: str, code: str, message: str) -> InvalidRequest:
+    """The error for arrays that do not make a data set together, with the code that all such errors have."""
+    return invalid_rows([InputFault(name, code, message)])
+
+
+def _list_of(name: str, value: bytes) -> list[str]:
+    """Decode a metadata value: a JSON string that contains a JSON list of text. Raises InvalidRequest."""
+    try:
+        return _LIST.decode(_TEXT.decode(value))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise _array_error(name, "bad_json", f"The metadata {name} are not a JSON list of text.") from error

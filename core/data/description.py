@@ -1,0 +1,92 @@
+"""What a data set shows of itself before training."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import numpy as np
+import scipy.sparse as sp
+
+from core.data.dataset import LabelledData
+from core.data.scaling import column_range
+from core.data.validation import row_blocks
+from core.types import Matrix
+
+MAX_DESCRIBED: Final = 1000
+"""Classes and columns that ``describe`` lists one by one."""
+
+
+def describe(data: LabelledData) -> dict[str, Any]:
+    """Summary of a data set for its user before training, ready for JSON.
+
+    Classes and columns are listed up to ``MAX_DESCRIBED`` each, in order; the numbers count all of them.
+    ``duplicate_columns`` counts the columns that equal an earlier one.
+    """
+    low, high = column_range(data.X)
+    constant = np.flatnonzero(low == high)
+    counts = data.class_counts
+    names = data.feature_names or [None] * min(data.d, MAX_DESCRIBED)
+    return {
+        "rows": data.n,
+        "columns": data.d,
+        "sparse": bool(sp.issparse(data.X)),
+        "stored_values": int(data.X.size),
+        "classes": data.K,
+        "class_counts": {
+            name: int(count) for name, count in zip(data.classes[:MAX_DESCRIBED], counts, strict=False)
+        },
+        "unlabelled_rows": data.unlabelled,
+        "smallest_class": int(counts.min()),
+        "largest_class": int(counts.max()),
+        "features": [
+            {"name": name, "min": float(least), "max": float(most)}
+            for name, least, most in zip(names[:MAX_DESCRIBED], low, high, strict=False)
+        ],
+        "constant_columns": len(constant),
+        "first_constant_columns": constant[:MAX_DESCRIBED].tolist(),
+        "duplicate_columns": _count_duplicate_columns(data.X),
+        "more_features_than_rows": data.d > data.n,
+        **_extras_of(data),
+    }
+
+
+def _extras_of(data: LabelledData) -> dict[str, Any]:
+    """What ``describe`` says of extras; nothing of those that are absent.
+
+    The accuracy of a teacher's scores on the rows shows whether their columns are in the right order.
+    """
+    extras = data.extras
+    described: dict[str, Any] = {}
+    if extras.privileged is not None:
+        names = extras.privileged_names
+        described["privileged"] = {
+            "columns": extras.privileged.shape[1],
+            "names": None if names is None else list(names[:MAX_DESCRIBED]),
+        }
+    if extras.views:
+        described["views"] = [
+            {"name": view.name, "start": view.start, "stop": view.stop} for view in extras.views
+        ]
+    if data.teacher_scores is not None:
+        rows = np.flatnonzero(data.y >= 0)
+        answers = data.teacher_scores[rows].argmax(axis=1)
+        described["teacher_scores"] = {"accuracy": float(np.mean(answers == data.y[rows]))}
+    return described
+
+
+def _count_duplicate_columns(X: Matrix) -> int:
+    """Columns that equal an earlier one, by digests of their contents: one pass however many there are."""
+    hashes = [hashlib.sha256() for _ in range(X.shape[1])]
+    if isinstance(X, np.ndarray):
+        for rows in row_blocks(*X.shape):
+            # Adding 0.0 makes −0.0 the 0.0 that it equals.
+            for digest, column in zip(hashes, np.ascontiguousarray(X[rows].T) + 0.0, strict=True):
+                digest.update(column)
+    else:
+        columns = X.tocsc()
+        columns.eliminate_zeros()
+        for digest, start, stop in zip(hashes, columns.indptr[:-1], columns.indptr[1:], strict=True):
+            digest.update(columns.indices[start:stop])
+            digest.update(columns.data[start:stop])
+    return len(hashes) - len({digest.digest() for digest in hashes})
