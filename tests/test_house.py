@@ -46,6 +46,7 @@ DECLARATIONS = {
     "core.students.svm_plus",
     "core.teachers",
     "core.teachers.base",
+    "core.teachers.interpolation",
     "core.teachers.ssvm",
     "core.training",
     "core.training.config",

@@ -23,6 +23,7 @@ from core.students.base import Problem
 from core.students.difficulty import ScoreRanks
 from core.students.folds import Fold
 from core.teachers.base import Task, Teacher, TeacherSpec
+from core.teachers.distilled import scores_and_weights
 from core.types import FloatArray, IntArray, Matrix
 
 
@@ -53,6 +54,7 @@ class Folds:
     teacher: the teachers, one per fold, each fitted to the rows of the other folds.
     scores: S of all rows by each of them, (folds, n, K), or of the classes ``targets`` only,
         (folds, n, len(targets)).
+    weights: W of each of them, (K, m), distilled from its scores of the training rows if they are not linear.
     ranks: the two largest scores of each row among all classes, one ScoreRanks per fold.
     single: Φ in float32, (n, m): half the memory traffic, and sums stay float64. norms: ‖φ_i‖², (n,).
     teacher_cost: multiplications of a query to the packed teacher.
@@ -63,6 +65,7 @@ class Folds:
     fold_of: IntArray
     teacher: TunedTeacher
     scores: FloatArray
+    weights: tuple[FloatArray, ...]
     ranks: tuple[ScoreRanks, ...]
     single: Matrix
     norms: FloatArray
@@ -88,10 +91,12 @@ class Folds:
         kept = None if targets is None else sorted(set(targets))
         width = len(classes) if kept is None else len(kept)
         scores = np.empty((len(teacher.teachers), len(task.labels), width))
-        ranks = []
+        weights, ranks = [], []
         with one_blas_thread():
             for fold, one in enumerate(teacher.teachers):
-                of_all = one.scores(task.examples, run)
+                training = np.flatnonzero(fold_of != fold)
+                of_all, linear = scores_and_weights(one, task.examples, run, training)
+                weights.append(linear)
                 ranks.append(ScoreRanks.of(of_all))
                 scores[fold] = of_all if kept is None else of_all[:, kept]
         single = task.examples.features.astype(np.float32, copy=False)
@@ -101,6 +106,7 @@ class Folds:
             fold_of=fold_of,
             teacher=teacher,
             scores=scores,
+            weights=tuple(weights),
             ranks=tuple(ranks),
             single=single,
             norms=row_norms2(as_rows(single), len(task.labels)),
@@ -124,11 +130,12 @@ class Folds:
             positive=self.labels == target,
             examples=self.task.examples,
             gate=self.class_scores(number, target),
-            gate_weights=self.teacher.teachers[number].gate_weights(target),
+            gate_weights=self.weights[number][target],
             rival=self.ranks[number].rival(target),
             codes=self.labels,
-            class_weights=self.teacher.teachers[number].class_weights,
+            class_weights=self.weights[number],
             teacher_cost=self.teacher_cost,
+            is_distilled=self.teacher.teachers[number].class_weights is None,
         )
         return Fold(number, target, problem, self.fold_of != number, self.single, self.norms)
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from core.types import BoolArray, FloatArray, IntArray
 
 Need: TypeAlias = Literal["gate_weights", "dense", "privileged", "views"]
-"""``"gate_weights"``: the teacher's score must be linear in φ. ``"dense"``: raw rows must not be sparse.
+"""``"gate_weights"``: the teacher's score as a linear function of φ, distilled where it is none, so that
+every teacher has it. ``"dense"``: raw rows must not be sparse.
 
 ``"privileged"``, ``"views"``: the data set must have privileged columns, or views of its columns, which a fit
 finds as ``problem.examples.privileged`` and ``problem.examples.views``.
@@ -38,10 +39,12 @@ class Problem:
     """What one student learns from: the truth about its class, and the teacher's scores.
 
     positive: true where the example is of the class, (n,). gate: the teacher's score S^y, (n,).
-    gate_weights: w_y with S^y = Φ w_y, (m,); None for a teacher that is not linear in φ.
+    gate_weights: w_y with S^y = Φ w_y, (m,); where S^y is not linear in φ, distilled from it. None if the
+        caller has none.
     rival: r, the largest score of another class, (n,).
-    codes: class codes of the examples, (n,). class_weights: W with S = Φ Wᵀ, (K, m), of such a teacher.
+    codes: class codes of the examples, (n,). class_weights: W with S = Φ Wᵀ, (K, m), likewise.
     teacher_cost: multiplications of a query to the packed teacher.
+    is_distilled: whether Φ w_y is only near S^y.
     """
 
     positive: BoolArray
@@ -52,6 +55,17 @@ class Problem:
     codes: IntArray
     class_weights: FloatArray | None
     teacher_cost: int = 0
+    is_distilled: bool = False
+
+    @property
+    def linear_gate(self) -> FloatArray:
+        """The gate as a query evaluates it, (n,): S^y, or Φ w_y where that is not the same."""
+        if not self.is_distilled or self.gate_weights is None:
+            return self.gate
+        from core.run import Run
+        from core.solvers.products import matvec
+
+        return matvec(self.examples.features, self.gate_weights, Run())
 
     @property
     def signs(self) -> FloatArray:
@@ -75,6 +89,7 @@ class Problem:
             self.codes[rows],
             self.class_weights,
             self.teacher_cost,
+            self.is_distilled,
         )
 
 

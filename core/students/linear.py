@@ -97,7 +97,7 @@ def fit_gated(spec: GatedSpec, problem: Problem, run: Run) -> LinearStudent:
     gated = GatedHingeProblem.gated(
         examples.features,
         problem.signs,
-        problem.gate,
+        problem.linear_gate,
         C=C,
         margin=margin,
         difficulty=difficulty,

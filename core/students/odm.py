@@ -74,7 +74,7 @@ class ODM(StudentSpec):
         if weights is None:
             message = "odm with a gate needs a teacher whose scores are linear in the features"
             raise InvalidProblem(Fault("teacher", "no_gate", message))
-        gate = problem.gate if self.gate == "teacher" else np.zeros_like(problem.gate)
+        gate = problem.linear_gate if self.gate == "teacher" else np.zeros_like(problem.gate)
         stated = MarginDistributionProblem(
             features, problem.signs, gate, C=self.C, band=self.band, excess=self.excess
         )

@@ -85,7 +85,7 @@ class FoldPath:
         gaps, seconds = np.empty(len(specs)), np.empty(len(specs))
         started = time.perf_counter()
         if specs[0].uses_gate:
-            self._gate = self._fold.problem.gate
+            self._gate = self._fold.problem.linear_gate
         for index, state, task in self._neighbours([spec.point for spec in specs]):
             products, gaps[index] = self._fit(state, task, budget)
             scores[index] = (self._gate - products)[self.held_out]

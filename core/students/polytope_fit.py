@@ -89,7 +89,7 @@ def fit_polytope(spec: Polytope, problem: Problem, run: Run) -> PolytopeStudent:
         raise InvalidProblem(Fault("teacher", "no_gate", message))
     centres, piece_of = initial_pieces(problem, weights, all_weights, spec.pieces, run)
     features = problem.examples.features
-    gates = problem.gate[:, None] if len(centres) == 1 else matvec(features, centres, run)
+    gates = problem.linear_gate[:, None] if len(centres) == 1 else matvec(features, centres, run)
     pieces = _Pieces(spec, problem, gates)
     for rounds in range(1, spec.rounds + 1):
         solutions = [pieces.solve(piece, piece_of == piece, run) for piece in range(len(centres))]

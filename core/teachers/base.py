@@ -54,16 +54,22 @@ class Teacher(ABC):
         """W with S = Φ Wᵀ, (K, m); None if the scores are not linear in φ."""
         return None
 
-    def gate_weights(self, target: int) -> FloatArray | None:
-        """w_y with S^y = w_y·φ, (m,), of class code ``target``; None if S^y is not linear in φ."""
-        weights = self.class_weights
-        return None if weights is None else weights[target]
+    @property
+    def own_scores(self) -> FloatArray | None:
+        """S of the rows of the fit, (n, K), where students shall learn from others than ``scores`` gives.
+
+        A teacher that repeats the labels of its rows tells students nothing of them.
+        """
+        return None
 
     @abstractmethod
     def pack(
         self, examples: Examples, classes: tuple[str, ...], metadata: Mapping[str, Any]
-    ) -> PackedTeacher:
-        """The teacher for queries. examples: for their feature map. classes: K names."""
+    ) -> PackedTeacher | None:
+        """The teacher for queries. examples: for their feature map. classes: K names.
+
+        None for a teacher that only its own library can evaluate: its distilled weights are packed instead.
+        """
 
     @abstractmethod
     def arrays(self) -> Arrays:

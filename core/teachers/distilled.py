@@ -11,6 +11,8 @@ on the rows that the teacher was fitted to, in a cross-validation on those of th
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import scipy.linalg
 
@@ -18,13 +20,41 @@ from core.errors import Fault, InvalidProblem
 from core.run import Run
 from core.solvers.jit import is_sparse
 from core.solvers.products import matvec, rmatvec, row_blocks, rows_of
-from core.types import FloatArray, Matrix
+from core.types import FloatArray, IntArray, Matrix
+
+if TYPE_CHECKING:
+    from core.features.examples import Examples
+    from core.teachers.base import Teacher
 
 _DIRECT_LIMIT = 4096
 """Up to this order the normal equations are solved by Cholesky, beyond it by conjugate gradients."""
 _RIDGE = 1e-6
 """λ as a multiple of the mean eigenvalue of ΦᵀΦ: far below what shapes the fit, above rounding."""
 _ITERATIONS, _TOLERANCE = 300, 1e-8
+
+
+def scores_and_weights(
+    teacher: Teacher, examples: Examples, run: Run, fitted: IntArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """S of all rows, (n, K), and W with S = Φ Wᵀ, (K, m), or as near to it as on the rows of the fit.
+
+    fitted: numbers of the rows that the teacher was fitted to; None for all.
+    Raises InvalidProblem, Cancelled.
+    """
+    own, rows = teacher.own_scores, np.arange(examples.n) if fitted is None else fitted
+    if own is None:
+        scores = teacher.scores(examples, run)
+    else:
+        scores = np.empty((examples.n, own.shape[1]))
+        scores[rows] = own
+        others = np.setdiff1d(np.arange(examples.n), rows, assume_unique=True)
+        if len(others):
+            scores[others] = teacher.scores(examples.take(others), run)
+    known = teacher.class_weights
+    if known is not None:
+        return scores, known
+    features = examples.features if fitted is None else examples.take(rows).features
+    return scores, distilled_weights(features, scores[rows], run)
 
 
 def distilled_weights(features: Matrix, scores: FloatArray, run: Run) -> FloatArray:

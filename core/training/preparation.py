@@ -33,6 +33,8 @@ from core.students.base import Problem
 from core.students.cost import query_cost
 from core.students.difficulty import ScoreRanks
 from core.teachers.base import Task, Teacher
+from core.teachers.distilled import scores_and_weights
+from core.teachers.linear import LinearTeacher
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.needs import check_needs
@@ -52,7 +54,8 @@ class Preparation:
     """The common part of all students.
 
     task: the training rows, raw and mapped, with their class codes. classes: K names. teacher: of all rows.
-    scores: S, (n, K). ranks: the two largest of each row. config: what it was made with.
+    scores: S, (n, K). class_weights: W with S = Φ Wᵀ, (K, m); distilled from S for a teacher that is not
+    linear in φ. ranks: the two largest of each row. config: what it was made with.
     data_digest: SHA-256 of the data. seconds: wall time by stage.
     choice: features and C, where the configuration left them open or searched for them; ``config`` has them
         already.
@@ -64,6 +67,7 @@ class Preparation:
     classes: tuple[str, ...]
     teacher: Teacher
     scores: FloatArray
+    class_weights: FloatArray
     ranks: ScoreRanks
     config: TrainingConfig
     data_digest: str
@@ -111,11 +115,12 @@ class Preparation:
             positive=positive,
             examples=self.examples,
             gate=np.ascontiguousarray(self.scores[:, target]),
-            gate_weights=self.teacher.gate_weights(target),
+            gate_weights=self.class_weights[target],
             rival=self.ranks.rival(target),
             codes=self.labels,
-            class_weights=self.teacher.class_weights,
+            class_weights=self.class_weights,
             teacher_cost=self.teacher_cost,
+            is_distilled=self.teacher.class_weights is None,
         )
 
     @property
@@ -129,13 +134,20 @@ class Preparation:
         return query_cost(self.packed_teacher().map, len(self.classes))
 
     def packed_teacher(self) -> PackedTeacher:
-        """The teacher with its map, ready for queries."""
+        """The teacher with its map, ready for queries; its distilled weights if it cannot be packed.
+
+        The metadata of the latter have ``stand_in: distilled``.
+        """
         metadata = {
             **self.config.teacher.metadata(),
             "seed": int(self.config.seed),
             "data_digest": self.data_digest,
         }
-        return self.teacher.pack(self.examples, self.classes, metadata)
+        packed = self.teacher.pack(self.examples, self.classes, metadata)
+        if packed is not None:
+            return packed
+        stand_in = LinearTeacher(self.class_weights)
+        return stand_in.pack(self.examples, self.classes, {**metadata, "stand_in": "distilled"})
 
     def folds(self, targets: Sequence[int] | None = None, run: Run = Run()) -> Folds:
         """The folds with their teachers, for searches and held-out scores of several students.
@@ -261,11 +273,6 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
         task = _task(data, fit_feature_map(data.X, config.features, config.seed), config, stages)
         stages.begin("teacher", 1)
         teacher = config.teacher.fit(task, run.stage("teacher"))
-        if teacher.gate_weights(0) is None and any("gate_weights" in spec.needs for spec in config.students):
-            message = (
-                f"the teacher {config.teacher.name} is not linear in the features, as a student needs it"
-            )
-            raise InvalidProblem(Fault("teacher", "no_gate", message))
         made = _with_scores(task, data.classes, teacher, config, data_digest(data), stages)
         made = replace(made, choice=choice)
         if not config.needs_folds:
@@ -316,11 +323,11 @@ def _with_scores(
 ) -> Preparation:
     n = len(task.labels)
     stages.begin("scores", n)
-    scores = teacher.scores(task.examples, stages.run)
+    scores, weights = scores_and_weights(teacher, task.examples, stages.run)
     ranks = ScoreRanks.of(scores)
     stages.run.report("scores", n, n)
     seconds = stages.end()
-    return Preparation(task, classes, teacher, scores, ranks, config, digest, seconds)
+    return Preparation(task, classes, teacher, scores, weights, ranks, config, digest, seconds)
 
 
 def _task(data: LabelledData, feature_map: FeatureMap, config: TrainingConfig, stages: Stages) -> Task:

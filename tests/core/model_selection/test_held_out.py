@@ -100,7 +100,7 @@ def test_a_budget_is_kept_where_few_rows_and_many_columns_change_the_scale_of_st
         problem = replace(
             folds.fold(0, 0).problem,
             gate=np.ascontiguousarray(scores[:, 0]),
-            gate_weights=teacher.gate_weights(0),
+            gate_weights=teacher.class_weights[0],
             rival=ScoreRanks.of(scores).rival(0),
         )
         student, held_out = SPEC.fit(problem, Run()), hold_out(folds, 0, SPEC)

@@ -74,7 +74,7 @@ def test_scores_are_linear_in_the_features_with_the_gates_weights():
     teacher = fit_ssvm(features, labels, 4, C=50.0)
     scores = teacher.feature_scores(features)
     np.testing.assert_allclose(scores, features @ teacher.weights.T, atol=1e-12)
-    np.testing.assert_array_equal(teacher.gate_weights(2), teacher.weights[2])
+    np.testing.assert_array_equal(teacher.class_weights[2], teacher.weights[2])
 
 
 @pytest.mark.parametrize("C", [40.0, 400.0])

@@ -1,0 +1,1 @@
+"""Linear systems with kernel matrices."""
