@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import time
@@ -14,11 +15,11 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.etags import etag, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
-from app.api.schemas import EventView, JobView, StudentView, SubmitJob, TraceView
+from app.api.schemas import EventView, JobView, StudentView, SubmitJob, TraceView, View
 from app.api.sse import last_event_id
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey, Job, JobState, Priority
-from app.services import retention, training
+from app.services import curves, retention, training
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"])
 
@@ -167,6 +168,37 @@ def trace(
 ) -> TraceView:
     """The search for the hyper-parameters of a student, or for the size of a compact student."""
     return TraceView.of(training.student_trace(context.store_of(caller), job_id, class_index, method))
+
+
+class CurveView(View):
+    """What a student would answer at other thresholds, on the test part, by descending threshold.
+
+    At ``thresholds[i]`` it accepts ``tp[i]`` of the ``positives`` rows of its class and ``fp[i]`` of the
+    ``negatives`` others. The points are exact, at most 201 of the ROC curve; the threshold in use is one.
+    """
+
+    job_id: str
+    class_index: int
+    method: str
+    positives: int
+    negatives: int
+    thresholds: list[float]
+    tp: list[int]
+    fp: list[int]
+
+
+@router.get("/{job_id}/students/{class_index}/{method}/curve")
+def curve(
+    job_id: JobId,
+    class_index: Annotated[int, Path(ge=0, le=2**31 - 1, description="Number of the class.")],
+    method: Annotated[str, Path(max_length=16, pattern=_METHOD)],
+    context: Context,
+    caller: Trainer,
+) -> CurveView:
+    """The ROC curve of a student, or of the teacher, on the test part."""
+    found = curves.student_curve(context.store_of(caller), job_id, class_index, method)
+    about = {"job_id": job_id, "class_index": class_index, "method": method}
+    return CurveView.model_validate(dataclasses.asdict(found) | about)
 
 
 @router.delete("/{job_id}", status_code=204)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
+from pydantic import Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from app.api.dependencies import Context, Reader, Trainer
 from app.api.etags import CONDITIONS, etag, expected_revision, not_modified
 from app.api.paging import AfterModel, AfterNumber, Limit, Page, link_next, next_page
-from app.api.schemas import AliasView, ClassView, ModelSummaryView, ModelView, PointAlias, VersionView
+from app.api.schemas import AliasView, Body, ClassView, ModelSummaryView, ModelView, PointAlias, VersionView
 from app.auth.authenticator import authorise
-from app.domain.names import ALIAS, MODEL_NAME, qualified
-from app.services import models
+from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, qualified
+from app.services import curves, models
+from app.services.models import DEFAULT_ALIAS
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
@@ -77,6 +79,43 @@ def get(
         versions=[VersionView.of(version) for version in page.versions],
         aliases=[AliasView.of(alias) for alias in page.aliases],
     )
+
+
+class DeriveVersion(Body):
+    """A version to publish: an earlier one with other thresholds.
+
+    base: number of the version, or an alias. thresholds: by label of the class; the others stay as they are.
+    """
+
+    base: Annotated[str, StringConstraints(pattern=MODEL_NAME)] = DEFAULT_ALIAS
+    thresholds: dict[
+        Annotated[str, StringConstraints(min_length=1, max_length=MAX_CLASS_NAME)],
+        Annotated[float, Field(allow_inf_nan=False)],
+    ] = Field(min_length=1, max_length=curves.MAX_THRESHOLDS)
+
+
+@router.post("/{model}/versions", status_code=201)
+async def derive_version(
+    model: ModelName, body: DeriveVersion, response: Response, context: Context, caller: Trainer
+) -> VersionView:
+    """Publish an earlier version with other thresholds as a new version. No alias is moved.
+
+    Nothing is trained: the students are those of the earlier version. Metrics that depend on a threshold are
+    those of the curve at this point, and null between its points.
+    """
+    version = await run_in_threadpool(
+        curves.publish_thresholds,
+        context.store_of(caller),
+        context.files,
+        context.settings,
+        model,
+        body.base,
+        body.thresholds,
+        caller.id,
+    )
+    await context.refresher.refresh(version.qualified_model)
+    response.headers["location"] = f"/v1/models/{model}/versions/{version.version}"
+    return VersionView.of(version)
 
 
 @router.get("/{model}/versions/{version}", response_model=VersionView)

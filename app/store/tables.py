@@ -191,6 +191,17 @@ student_traces = Table(
     Column("trace", LargeBinary, nullable=False),
 )
 
+# Points of the ROC curves, of students and teachers that were measured.
+student_curves = Table(
+    "student_curves",
+    metadata,
+    Column("job_id", _ID, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("class_index", Integer, primary_key=True),
+    Column("method", String(16), primary_key=True),
+    # JSON, compressed with zlib: see `app.domain.curves`.
+    Column("curve", LargeBinary, nullable=False),
+)
+
 job_events = Table(
     "job_events",
     metadata,

@@ -10,12 +10,15 @@ from app.api.dependencies import Context, Trainer
 from app.api.jobs import JobId
 from app.services import training
 from app.services.class_table import served_method, students_of_class
+from app.services.curves import find_curve
 from app.web.charts import SIDE, calibration_marks, path_of
+from app.web.curves import MAX_RATIO, drawn
 from app.web.rendering import page
 
 router = APIRouter()
 
 ClassIndex = Annotated[int, Path(ge=0, le=2**31 - 1)]
+Number = Annotated[float | None, Query(allow_inf_nan=False)]
 Method = Annotated[str, Query(max_length=16)]
 
 
@@ -27,8 +30,13 @@ def class_page(
     context: Context,
     caller: Trainer,
     method: Method = "",
+    t: Number = None,
+    cost: Annotated[float, Query(gt=0, le=MAX_RATIO, allow_inf_nan=False)] = 1.0,
 ) -> Response:
-    """Metrics, certificate and calibration of the students of one class."""
+    """Metrics, curves, certificate and calibration of the students of one class.
+
+    t: threshold to look at; by default the one in use. cost: of a missed row, in false positives.
+    """
     store = context.store_of(caller)
     job = training.get_job(store, job_id)
     rows = {row.method: row for row in students_of_class(store, job_id, class_index)}
@@ -36,9 +44,13 @@ def class_page(
     row = rows.get(method) or rows.get(default) or next(iter(rows.values()))
     bins = (row.metrics.get("reliability") or {}).get("bins", [])
     marks = calibration_marks(bins)
+    curve = find_curve(store, job_id, class_index, row.method)
+    threshold = (row.threshold or 0.0) if t is None else t
     return page(
         request,
         "class.html",
+        plots=None if curve is None else drawn(curve, threshold, cost),
+        other_methods=[name for name in rows if name != row.method],
         job=job,
         row=row,
         rows=rows,

@@ -24,6 +24,10 @@ class Form:
         """The last value of a field without surrounding blanks; empty without the field."""
         return next((value.strip() for key, value in reversed(self._fields) if key == name), "")
 
+    def exact(self, name: str) -> str:
+        """The last value of a field as it was sent: blanks may belong to a label."""
+        return next((value for key, value in reversed(self._fields) if key == name), "")
+
     def all(self, name: str) -> list[str]:
         """All values of a field that are not empty."""
         return [value.strip() for key, value in self._fields if key == name and value.strip()]

@@ -65,6 +65,7 @@ NOTICES: Final = {
     "delete": "Deleted.",
     "move": "The alias was moved. This server answers with the new version already.",
     "alias-delete": "The alias was deleted.",
+    "publish": "Published as a new version. Point an alias here to serve it.",
     "revoke": "The key was revoked.",
 }
 """What a page says after a form has done its work, by the query parameter ``done``."""

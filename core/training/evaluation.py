@@ -11,6 +11,7 @@ from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.features.examples import Examples
 from core.model_selection.calibration import Reliability, reliability
+from core.model_selection.curves import ScoreCurve, score_curve
 from core.model_selection.metrics import BinaryMetrics, MeanMetrics, binary_metrics, mean_metrics
 from core.packed.calibration import Calibration
 from core.run import Run
@@ -19,7 +20,7 @@ from core.students.base import Student
 from core.students.difficulty import ScoreRanks
 from core.teachers.linear import classes_evaluated
 from core.training.preparation import Preparation
-from core.types import FloatArray, IntArray, Matrix
+from core.types import BoolArray, FloatArray, IntArray, Matrix
 
 TEACHER = "teacher"
 
@@ -32,6 +33,8 @@ class ClassResult:
     classes_evaluated: mean number of class scores for one answer, by Remark 2 for the teacher, 1 for a
         student.
     reliability: of a calibrated student's probabilities.
+    curve: answers at other thresholds, if the evaluator draws curves.
+    beside_teacher: of a student, rows by truth and by who says yes, see `Evaluator.student`.
     """
 
     label: str
@@ -39,6 +42,8 @@ class ClassResult:
     metrics: BinaryMetrics
     classes_evaluated: float
     reliability: Reliability | None = None
+    curve: ScoreCurve | None = None
+    beside_teacher: dict[str, dict[str, int]] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; ``reliability`` where there is one."""
@@ -80,6 +85,7 @@ class Evaluator:
     """A test part, mapped and scored by the teacher once for all students.
 
     examples: the test rows, raw and mapped. labels: true codes, (n,). scores: the teacher's S, (n, K).
+    draws_curves: whether results have a curve, which takes a few kilobytes each.
     """
 
     examples: Examples
@@ -87,9 +93,10 @@ class Evaluator:
     classes: tuple[str, ...]
     scores: FloatArray
     ranks: ScoreRanks
+    draws_curves: bool = False
 
     @classmethod
-    def of(cls, preparation: Preparation, test: LabelledData) -> Evaluator:
+    def of(cls, preparation: Preparation, test: LabelledData, *, draws_curves: bool = False) -> Evaluator:
         """Map and score ``test``. Raises InvalidProblem unless it has the classes and columns of training."""
         if test.classes != preparation.classes:
             message = "the test part must be coded with the classes of the training part"
@@ -100,7 +107,7 @@ class Evaluator:
             spec = preparation.config.features
             examples = Examples(test.X, features, feature_map, spec, all_extras=test.extras)
             scores = preparation.teacher.scores(examples, Run())
-        return cls(examples, test.y, test.classes, scores, ScoreRanks.of(scores))
+        return cls(examples, test.y, test.classes, scores, ScoreRanks.of(scores), draws_curves)
 
     @property
     def features(self) -> Matrix:
@@ -113,13 +120,11 @@ class Evaluator:
         It says yes where the class has the largest score; its score for the ROC curve is the margin over the
         best other class, S^y − max_{k≠y} S^k.
         """
-        metrics = binary_metrics(
-            truth=self.labels == target,
-            decision=self.ranks.predicted == target,
-            score=self.scores[:, target] - self.ranks.rival(target),
-        )
+        truth, score = self.labels == target, self.scores[:, target] - self.ranks.rival(target)
+        metrics = binary_metrics(truth=truth, decision=self.ranks.predicted == target, score=score)
         cost = float(np.mean(classes_evaluated(self.scores, target)))
-        return ClassResult(self.classes[target], TEACHER, metrics, cost)
+        curve = score_curve(truth, score, 0.0) if self.draws_curves else None
+        return ClassResult(self.classes[target], TEACHER, metrics, cost, curve=curve)
 
     def student(
         self,
@@ -129,10 +134,30 @@ class Evaluator:
         threshold: float,
         calibration: Calibration | None = None,
     ) -> ClassResult:
-        """A student of class code ``target``, which answers yes where its score reaches the threshold."""
+        """A student of class code ``target``, which answers yes where its score reaches the threshold.
+
+        ``beside_teacher`` counts the rows of the class, ``positive``, and all others, ``negative``, by who
+        answers yes: ``both``, only the ``student``, only the ``teacher``, ``neither``.
+        """
         with one_blas_thread():
             score = fitted.scores(self.examples)
         truth = self.labels == target
-        metrics = binary_metrics(truth=truth, decision=score >= threshold, score=score)
+        decision, teacher = score >= threshold, self.ranks.predicted == target
+        metrics = binary_metrics(truth=truth, decision=decision, score=score)
+        curve = score_curve(truth, score, threshold) if self.draws_curves else None
+        beside = {
+            name: _agreement(decision[rows], teacher[rows])
+            for name, rows in (("positive", truth), ("negative", ~truth))
+        }
         trust = None if calibration is None else reliability(truth, calibration.probabilities(score))
-        return ClassResult(self.classes[target], method, metrics, 1.0, trust)
+        return ClassResult(self.classes[target], method, metrics, 1.0, trust, curve, beside)
+
+
+def _agreement(student: BoolArray, teacher: BoolArray) -> dict[str, int]:
+    """Numbers of rows by who answers yes."""
+    return {
+        "both": int(np.count_nonzero(student & teacher)),
+        "student": int(np.count_nonzero(student & ~teacher)),
+        "teacher": int(np.count_nonzero(~student & teacher)),
+        "neither": int(np.count_nonzero(~student & ~teacher)),
+    }

@@ -29,6 +29,9 @@ from core.training.preparation import Preparation, prepare
 from core.training.student_training import TrainedStudent, class_batches, train_student
 from core.types import ProgressCallback
 
+MAX_CURVES = 20_000
+"""Students of jobs with more classes have no curves, which take some kilobytes each."""
+
 
 def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingConfig:
     """The configuration of core for a TrainingSpec. Raises InvalidProblem.
@@ -158,7 +161,8 @@ class TrainingSession:
         preparation: Preparation,
     ) -> TrainingSession:
         data, test = parts
-        evaluator = None if test is None else Evaluator.of(preparation, test)
+        draws_curves = len(preparation.classes) <= MAX_CURVES
+        evaluator = None if test is None else Evaluator.of(preparation, test, draws_curves=draws_curves)
         return cls(preparation.config, data, preparation, evaluator)
 
     def teacher_report(self, targets: Sequence[int]) -> Json:
@@ -172,7 +176,7 @@ class TrainingSession:
             "seconds": self.preparation.seconds,
             "features": self.preparation.feature_choice.as_dict(),
             "metrics": [
-                {"class_index": target, "label": result.label, "metrics": _metrics(result)}
+                {"class_index": target, "label": result.label, "metrics": _metrics(result)} | _curve(result)
                 for target, result in zip(targets, measured, strict=False)
             ],
         }
@@ -235,7 +239,9 @@ class TrainingSession:
         calibration = {} if packed.calibration is None else {"calibration": packed.calibration.kind}
         checked = {} if trained.verdict is None else {"guard": trained.verdict.as_dict()}
         checked |= {} if trained.promise is None else {"false_positives": trained.promise.as_dict()}
-        measured = {} if self.evaluator is None else _metrics(measure(self.evaluator, trained))
+        result = None if self.evaluator is None else measure(self.evaluator, trained)
+        measured = {} if result is None else _metrics(result)
+        row |= {} if result is None else _curve(result)
         row |= {
             "seconds": trained.seconds,
             "threshold": packed.threshold,
@@ -252,4 +258,10 @@ def _metrics(result: ClassResult) -> Json:
         trust = result.reliability.as_dict()
         metrics |= {"brier": trust["brier"], "base_brier": trust["base_brier"]}
         metrics |= {"calibration_error": trust["error"], "reliability": trust["bins"]}
+    if result.beside_teacher is not None:
+        metrics["beside_teacher"] = result.beside_teacher
     return metrics
+
+
+def _curve(result: ClassResult) -> Json:
+    return {} if result.curve is None else {"curve": result.curve.as_dict()}

@@ -17,6 +17,7 @@ from functools import cache
 from importlib import metadata
 from typing import Final
 
+from app.domain.curves import pack
 from app.domain.entities import ACTIVE_STATES, Job, JobState, Json, StudentRow, StudentState
 from app.jobs.engine.step_runner import durable_step
 from app.jobs.errors import JobStopped
@@ -135,6 +136,12 @@ def store_teacher_metrics(uow: UnitOfWork, job_id: str, attempt: int, metrics: S
             for measured in metrics
         ]
     )
+    curves = [
+        ((measured["class_index"], "teacher"), pack(measured["curve"]))
+        for measured in metrics
+        if "curve" in measured
+    ]
+    uow.students.keep_curves(curves, job_id)
 
 
 @durable_step("plan_chunk")
@@ -172,6 +179,12 @@ def store_students(
             if result.trace is not None:
                 uow.students.keep_trace(job_id, *result.key, result.trace)
             events += _student_events(result, row)
+    curves = [
+        (result.key, pack(result.row["curve"]))
+        for result in results
+        if result.key in stored and "curve" in result.row
+    ]
+    uow.students.keep_curves(curves, job_id)
     uow.events.append_all(job_id, events)
     if stored:
         size = sum(len(result.packed or b"") for result in results if result.key in stored)

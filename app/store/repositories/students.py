@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.entities import StudentRow, StudentState
 from app.store.dialect import insert_once, upsert
-from app.store.tables import job_students, student_traces
+from app.store.tables import job_students, student_curves, student_traces
 
+StudentKey: TypeAlias = tuple[int, str]
+"""(class index, method)."""
 _KEYS = ["job_id", "class_index", "method"]
 _ROWS_PER_STATEMENT = 200
 
@@ -179,6 +181,45 @@ class Students:
             student_traces.c.method == method,
         )
         return self._connection.execute(query).scalar()
+
+    def keep_curves(self, curves: Sequence[tuple[StudentKey, bytes]], job_id: str) -> None:
+        """Store the curves of students, by (class index, method), in place of earlier ones."""
+        for start in range(0, len(curves), _ROWS_PER_STATEMENT):
+            values = [
+                {"job_id": job_id, "class_index": key[0], "method": key[1], "curve": curve}
+                for key, curve in curves[start : start + _ROWS_PER_STATEMENT]
+            ]
+            statement = upsert(self._connection, student_curves).values(values)
+            changed = {"curve": statement.excluded.curve}
+            self._connection.execute(statement.on_conflict_do_update(index_elements=_KEYS, set_=changed))
+
+    def curve(self, job_id: str, class_index: int, method: str) -> bytes | None:
+        """The stored curve of a student, or None."""
+        query = sa.select(student_curves.c.curve).where(
+            student_curves.c.job_id == job_id,
+            student_curves.c.class_index == class_index,
+            student_curves.c.method == method,
+        )
+        return self._connection.execute(query).scalar()
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy all students of a job to another one, with their curves and traces."""
+        for table in (job_students, student_curves, student_traces):
+            columns = [
+                sa.literal(target, table.c.job_id.type) if column.name == "job_id" else column
+                for column in table.c
+            ]
+            rows = sa.select(*columns).where(table.c.job_id == source)
+            self._connection.execute(sa.insert(table).from_select(list(table.c), rows))
+
+    def change(self, job_id: str, class_index: int, method: str, **values: Any) -> None:
+        """Set columns of a student."""
+        where = sa.and_(
+            job_students.c.job_id == job_id,
+            job_students.c.class_index == class_index,
+            job_students.c.method == method,
+        )
+        self._connection.execute(sa.update(job_students).where(where).values(**values))
 
     def served(self, job_id: str, label: str, method: str) -> StudentRow | None:
         """The student of one class if it succeeded, or None."""

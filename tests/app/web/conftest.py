@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.curves import pack
 from app.domain.entities import Job, JobState, StudentRow, StudentState, Worker
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
@@ -139,6 +140,8 @@ def things(store: Store, add_job: Any, add_dataset: Any) -> Things:
         uow.students.save(good)
         uow.students.save(StudentRow(job.id, 1, "b", "svm", StudentState.FAILED, error=HOSTILE))
         uow.students.save(StudentRow(job.id, 0, HOSTILE, "teacher", StudentState.SUCCEEDED, metrics=metrics))
+        curve = {"positives": 4, "negatives": 6, "thresholds": [0.5, 0.1], "tp": [1, 3], "fp": [0, 1]}
+        uow.students.keep_curves([((0, "svm"), pack(curve))], job.id)
         uow.events.append(job.id, "student_failed", {"label": HOSTILE, "method": "svm", "message": HOSTILE})
         uow.events.append(job.id, "something_new", {})
         uow.audit.append("dataset.create", dataset.id, details={"name": HOSTILE})

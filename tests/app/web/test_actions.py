@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from app.domain.curves import pack
 from app.domain.entities import JobState
 from app.services.models import get_alias
 from app.store.unit_of_work import Store
@@ -17,7 +18,7 @@ Enter = Callable[..., Person]
 def fields(html: str, action: str) -> dict[str, str]:
     """The hidden fields of the form with an action."""
     form = html[html.index(f'action="{action}"') :].partition("</form>")[0]
-    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
+    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"[^>]*>', form))
 
 
 def test_an_alias_is_moved_with_the_differences_in_view_and_rolled_back(
@@ -137,3 +138,32 @@ def test_forms_need_the_scope_of_what_they_do(sign_in: Enter, things: Things) ->
     ):
         answer = person.post(path, name="x", scope="query", version="1", revision="1")
         assert answer.status_code == 403, path
+
+
+def test_a_threshold_is_moved_and_published(
+    client: Any, sign_in: Enter, things: Things, store: Store
+) -> None:
+    with store.read() as uow:
+        version = uow.models.version("pets", 1)
+    curve = {"positives": 10, "negatives": 90, "thresholds": [2.0, 1.0, -1.0]}
+    curve |= {"tp": [4, 8, 10], "fp": [0, 3, 50]}
+    with store.begin() as uow:
+        uow.students.keep_curves([((0, "svm"), pack(curve))], str(version.job_id))
+    person = sign_in("train")
+    path = f"/ui/jobs/{version.job_id}/classes/0"
+    text = " ".join(Page(person.get(f"{path}?t=1.0&cost=5").text).text.split())
+    assert "0.7273" in text, "precision"
+    assert "Cost13" in text
+    shown = person.get(f"{path}?t=1.5").text
+    assert re.search(r'data-value="tp">4<', shown), "the next stricter point"
+    action = "/ui/models/pets/thresholds"
+    made = person.post(action, **fields(person.get(f"{path}?t=1.0").text, action))
+    assert made.headers["location"] == "/ui/models/pets/versions/3?done=publish"
+    assert "Published as a new version" in person.get(made.headers["location"]).text
+    with store.read() as uow:
+        again = uow.models.version("pets", 3)
+        row = uow.students.served(str(again.job_id), "cat", "svm")
+    assert row is not None
+    assert row.threshold == 1.0
+    assert person.get(f"/ui/jobs/{again.job_id}/classes/0").status_code == 200
+    assert sign_in("query").post(action, base="1", label="cat", threshold="1").status_code == 403

@@ -1,0 +1,99 @@
+"""What a student would answer at other thresholds, by the points of its curve on the test part."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any
+
+from app.domain.entities import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """Rows of the test part by truth and answer. Shares are None where nothing is divided."""
+
+    tp: int
+    fp: int
+    tn: int
+    fn: int
+
+    @property
+    def precision(self) -> float | None:
+        """Share of the yes answers that are right."""
+        return _ratio(self.tp, self.tp + self.fp)
+
+    @property
+    def recall(self) -> float | None:
+        """Share of the rows of the class that are found: the true-positive rate."""
+        return _ratio(self.tp, self.tp + self.fn)
+
+    @property
+    def false_positive_rate(self) -> float | None:
+        """Share of the other rows that are accepted."""
+        return _ratio(self.fp, self.fp + self.tn)
+
+    @property
+    def f1(self) -> float | None:
+        """Harmonic mean of precision and recall; None without a row of the class."""
+        return _ratio(2 * self.tp, 2 * self.tp + self.fp + self.fn) if self.tp + self.fn else None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of right answers."""
+        return _ratio(self.tp + self.tn, self.tp + self.fp + self.tn + self.fn)
+
+    def cost(self, ratio: float) -> float:
+        """False positives, and ``ratio`` for each row of the class that is missed."""
+        return self.fp + ratio * self.fn
+
+    def metrics(self) -> Json:
+        """The metrics of a student that depend on its threshold."""
+        counts = {"tp": self.tp, "fp": self.fp, "tn": self.tn, "fn": self.fn}
+        return counts | {"f1": self.f1, "accuracy": self.accuracy}
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points of an exact ROC curve by descending threshold, see `core.model_selection.curves.ScoreCurve`."""
+
+    positives: int
+    negatives: int
+    thresholds: tuple[float, ...]
+    tp: tuple[int, ...]
+    fp: tuple[int, ...]
+
+    @classmethod
+    def unpack(cls, stored: bytes) -> Curve:
+        """The curve that `pack` has packed."""
+        fields: dict[str, Any] = json.loads(zlib.decompress(stored))
+        points = {name: tuple(fields[name]) for name in ("thresholds", "tp", "fp")}
+        return cls(fields["positives"], fields["negatives"], **points)
+
+    def point_at(self, threshold: float) -> int:
+        """The number of the point with the smallest threshold that is not below ``threshold``, or the first.
+
+        Its counts are those of a threshold that is at least as strict.
+        """
+        at = bisect_right(self.thresholds, -threshold, key=lambda value: -value)
+        return max(at - 1, 0)
+
+    def is_point(self, threshold: float) -> bool:
+        """Whether the counts at a threshold are known."""
+        return threshold in self.thresholds
+
+    def confusion(self, point: int) -> Confusion:
+        """The counts of a point, by its number."""
+        tp, fp = self.tp[point], self.fp[point]
+        return Confusion(tp, fp, self.negatives - fp, self.positives - tp)
+
+
+def pack(curve: Json) -> bytes:
+    """A curve from the solver as it is stored: JSON, compressed by zlib."""
+    return zlib.compress(json.dumps(curve, separators=(",", ":")).encode("ascii"))
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

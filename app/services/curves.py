@@ -1,0 +1,192 @@
+"""Use cases of thresholds: read the curve of a student, and publish a version with other thresholds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from app.domain.curves import Curve
+from app.domain.entities import Job, JobState, Json, ModelVersion, StudentRow, StudentState, new_id
+from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound
+from app.services.models import get_version, list_classes, publish
+from app.services.quotas import require_room
+from app.services.version_metrics import StudentTotals
+from app.settings import Settings
+from app.store.blob_cache import BlobCache, open_blob
+from app.store.unit_of_work import Store, UnitOfWork
+from core.packed import PackedStudent
+
+MAX_THRESHOLDS: Final = 1000
+"""Most thresholds that one publication changes."""
+_CLASSES_PER_PAGE: Final = 2000
+_BY_THRESHOLD: Final = ("guard", "false_positives")
+"""Metrics that were found at another threshold and are not known at a new one."""
+_UNKNOWN: Final = "It was not measured at this threshold, which is not a point of the curve."
+
+
+def student_curve(store: Store, job_id: str, class_index: int, method: str) -> Curve:
+    """What a student, or the teacher, would answer at other thresholds.
+
+    Raises NotFound if the job does not exist or has no curve of this student: it may have no test part, or be
+    older than curves.
+    """
+    curve = find_curve(store, job_id, class_index, method)
+    if curve is None:
+        message = f"Job {job_id} has no curve of {method!r} for class number {class_index}."
+        raise NotFound(message, code="curve_not_found")
+    return curve
+
+
+def find_curve(store: Store, job_id: str, class_index: int, method: str) -> Curve | None:
+    """As `student_curve`; None without a curve."""
+    with store.read() as uow:
+        uow.jobs.get(job_id)
+        stored = uow.students.curve(job_id, class_index, method)
+    return None if stored is None else Curve.unpack(stored)
+
+
+def publish_thresholds(
+    store: Store,
+    files: BlobCache,
+    settings: Settings,
+    model: str,
+    base: int | str,
+    thresholds: Mapping[str, float],
+    created_by: str,
+) -> ModelVersion:
+    """Publish the next version of a model: ``base`` with other thresholds, by class. No alias is moved.
+
+    A succeeded job is stored as the record of the new version, with copies of the students of ``base``.
+    Metrics that depend on the threshold are those of the curve, and undefined between its points.
+
+    Raises NotFound, InvalidRequest for an unknown class or a threshold that is not finite, and Conflict for
+    an imported version or beyond the quota of versions.
+    """
+    version = get_version(store, model, base)
+    if version.job_id is None:
+        text = f"Version {version.version} of model {model!r} was imported; its thresholds cannot be changed."
+        raise Conflict(text, code="imported_version")
+    changed = _changed_students(store, files, version, thresholds)
+    totals = _totals(store, version, changed)
+    labels = [label for _, label in list_classes(store, files, version, limit=version.class_count)[0]]
+    with store.begin() as uow:
+        uow.quotas.lock(store.tenant)
+        require_room(uow, settings, store.tenant, "versions", sum(len(packed) for _, packed in changed))
+        source = uow.jobs.get(version.job_id)
+        job = _record(source, version, thresholds, created_by, sum(len(packed) for _, packed in changed))
+        uow.jobs.add(job)
+        uow.students.copy(source.id, job.id)
+        _store_students(uow, job.id, changed)
+        facts = {"base": version.version, "thresholds": dict(thresholds)}
+        uow.events.append(job.id, "thresholds_changed", facts)
+        uow.audit.append("model.derive", f"{model}@{version.version}", details=facts)
+        return publish(
+            uow,
+            job,
+            dataset_digest=version.dataset_digest or "",
+            method=version.method,
+            classes=labels,
+            columns=version.columns,
+            teacher_digest=version.teacher_digest,
+            metrics=totals.metrics(),
+            alias=None,
+        )
+
+
+def _changed_students(
+    store: Store, files: BlobCache, version: ModelVersion, thresholds: Mapping[str, float]
+) -> list[tuple[StudentRow, bytes]]:
+    """The rows of the students whose thresholds change, with their new packages."""
+    if not 0 < len(thresholds) <= MAX_THRESHOLDS:
+        message = f"Give 1 to {MAX_THRESHOLDS} thresholds, by class."
+        raise InvalidRequest(message, faults=[InputFault("thresholds", "wrong_number", message)])
+    job_id, faults, changed = str(version.job_id), [], []
+    for label, threshold in thresholds.items():
+        with store.read() as uow:
+            row = uow.students.served(job_id, label, version.method)
+        if not math.isfinite(threshold):
+            faults.append(InputFault(label, "not_finite", f"The threshold of class {label!r} is not finite."))
+        elif row is None or row.digest is None:
+            text = f"Version {version.version} has no trained student of class {label!r}."
+            faults.append(InputFault(label, "student_not_found", text))
+        else:
+            changed.append(_with_threshold(store, files, row, threshold))
+    if faults:
+        raise InvalidRequest("These thresholds cannot be published.", faults=faults)
+    return changed
+
+
+def _with_threshold(
+    store: Store, files: BlobCache, row: StudentRow, threshold: float
+) -> tuple[StudentRow, bytes]:
+    digest = str(row.digest)
+    data = files.with_refetch(lambda: bytes(open_blob(store, files, digest).whole()), digest)
+    packed = dataclasses.replace(PackedStudent.from_bytes(data), threshold=threshold).to_bytes()
+    metrics = {name: value for name, value in row.metrics.items() if name not in _BY_THRESHOLD}
+    curve = find_curve(store, row.job_id, row.class_index, row.method)
+    if curve is not None and curve.is_point(threshold):
+        metrics |= curve.confusion(curve.point_at(threshold)).metrics()
+    elif "tp" in metrics:
+        unknown = dict.fromkeys(("tp", "fp", "tn", "fn", "f1", "accuracy"))
+        metrics |= unknown | {"reason": _UNKNOWN}
+    metrics.pop("beside_teacher", None)
+    return dataclasses.replace(row, threshold=threshold, metrics=metrics), packed
+
+
+def _totals(
+    store: Store, version: ModelVersion, changed: Sequence[tuple[StudentRow, bytes]]
+) -> StudentTotals:
+    """Totals of the students of ``version``, some of them changed."""
+    new = {(row.class_index, row.method): row for row, _ in changed}
+    totals = StudentTotals(version.method)
+    for rows in _pages(store, str(version.job_id), version.class_count):
+        totals.add([new.get((row.class_index, row.method), row) for row in rows])
+    return totals
+
+
+def _pages(store: Store, job_id: str, count: int) -> Iterator[Sequence[StudentRow]]:
+    ended = (StudentState.SUCCEEDED, StudentState.FAILED)
+    for first in range(0, count, _CLASSES_PER_PAGE):
+        with store.read() as uow:
+            yield uow.students.results(job_id, first, first + _CLASSES_PER_PAGE - 1, ended)
+
+
+def _record(
+    source: Job, version: ModelVersion, thresholds: Mapping[str, float], created_by: str, size: int
+) -> Job:
+    """The job that stands for a version with other thresholds."""
+    now = time.time()
+    provenance: Json = {name: value for name, value in source.provenance.items() if name != "warnings"}
+    base: Json = {"model": version.model, "version": version.version, "job_id": source.id}
+    return dataclasses.replace(
+        source,
+        id=new_id("job"),
+        state=JobState.SUCCEEDED,
+        attempt=0,
+        created_at=now,
+        created_by=created_by,
+        started_at=now,
+        finished_at=now,
+        error_code=None,
+        error_message=None,
+        provenance=provenance | {"base": base, "thresholds": dict(thresholds)},
+        version=None,
+        revision=0,
+        student_bytes=size,
+    )
+
+
+def _store_students(uow: UnitOfWork, job_id: str, changed: Sequence[tuple[StudentRow, bytes]]) -> None:
+    for row, packed in changed:
+        digest, _ = uow.blobs.put([packed])
+        uow.students.change(
+            job_id,
+            row.class_index,
+            row.method,
+            digest=digest,
+            threshold=row.threshold,
+            metrics=row.metrics,
+        )

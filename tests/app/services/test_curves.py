@@ -1,0 +1,143 @@
+"""Curves of students, and versions with other thresholds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.domain.curves import Curve, pack
+from app.domain.entities import JobState, ModelVersion, StudentRow, StudentState
+from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.services.curves import publish_thresholds, student_curve
+from app.services.models import get_alias, get_version, student_digest
+from app.settings import Settings
+from app.store.blob_cache import BlobCache, open_blob
+from app.store.unit_of_work import Store
+from core.packed import PackedStudent
+from tests.app.api.conftest import publish_pets
+
+CURVE = {"positives": 10, "negatives": 90, "thresholds": [2.0, 1.0, -1.0], "tp": [4, 8, 10], "fp": [0, 3, 50]}
+
+
+@pytest.fixture
+def version(store: Store) -> ModelVersion:
+    """Version 1 of "pets", whose class "cat" has a curve and metrics."""
+    version = publish_pets(store)
+    metrics = {"f1": 0.75, "auc": 0.9, "accuracy": 0.9, "tp": 10, "fp": 50, "tn": 40, "fn": 0, "reason": None}
+    metrics |= {"guard": {"warning": "worse", "message": "It is worse."}, "beside_teacher": {}}
+    with store.begin() as uow:
+        for index in range(2):
+            uow.students.change(str(version.job_id), index, "svm", metrics=metrics, threshold=-1.0)
+        uow.students.keep_curves([((0, "svm"), pack(CURVE))], str(version.job_id))
+    return version
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path)
+
+
+@pytest.fixture
+def files(settings: Settings) -> BlobCache:
+    return BlobCache.of(settings)
+
+
+def test_a_curve_gives_the_counts_of_the_next_stricter_point():
+    curve = Curve.unpack(pack(CURVE))
+    points = {threshold: curve.point_at(threshold) for threshold in (3.0, 2.0, 1.5, 1.0, 0.0, -1.0, -9.0)}
+    assert points == {3.0: 0, 2.0: 0, 1.5: 0, 1.0: 1, 0.0: 1, -1.0: 2, -9.0: 2}
+    at = curve.confusion(1)
+    assert (at.tp, at.fp, at.tn, at.fn) == (8, 3, 87, 2)
+    assert (at.precision, at.recall, at.f1) == (8 / 11, 0.8, 16 / 21)
+    assert (at.accuracy, at.false_positive_rate, at.cost(5.0)) == (0.95, 3 / 90, 13.0)
+    assert curve.confusion(0).precision == 1.0
+
+
+def test_a_curve_is_that_of_one_student(store: Store, version: ModelVersion):
+    assert student_curve(store, str(version.job_id), 0, "svm") == Curve.unpack(pack(CURVE))
+    with pytest.raises(NotFound) as missing:
+        student_curve(store, str(version.job_id), 1, "svm")
+    assert missing.value.reason == "curve_not_found"
+    with pytest.raises(NotFound):
+        student_curve(store.of_tenant("rival"), str(version.job_id), 0, "svm")
+
+
+def test_a_version_with_another_threshold_has_the_same_students_otherwise(
+    store: Store, version: ModelVersion, files: BlobCache, settings: Settings
+):
+    made = publish_thresholds(store, files, settings, "pets", "latest", {"cat": 1.0}, "key_1")
+    assert made.version == 2
+    assert made.classes == version.classes
+    assert get_alias(store, "pets", "latest").version == 1, "no alias is moved"
+    cat = PackedStudent.from_bytes(
+        bytes(open_blob(store, files, student_digest(store, files, made, "cat")).whole())
+    )
+    old = PackedStudent.from_bytes(
+        bytes(open_blob(store, files, student_digest(store, files, version, "cat")).whole())
+    )
+    assert (old.threshold, cat.threshold) == (0.0, 1.0)
+    assert cat.scores([[1.0, 2.0, 3.0]]).tolist() == old.scores([[1.0, 2.0, 3.0]]).tolist()
+    assert student_digest(store, files, made, "dog") == student_digest(store, files, version, "dog")
+    with store.read() as uow:
+        job = uow.jobs.get(str(made.job_id))
+        row, other = (uow.students.served(job.id, label, "svm") for label in ("cat", "dog"))
+        [derived] = uow.audit.page(limit=5, action="model.derive")[0]
+        event = uow.events.last(job.id, limit=1)[0] if uow.events.last(job.id, limit=1) else None
+        assert uow.students.curve(job.id, 0, "svm") is not None, "curves are copied"
+    assert row is not None
+    assert other is not None
+    assert (row.threshold, row.metrics["tp"], row.metrics["fp"]) == (1.0, 8, 3)
+    assert row.metrics["f1"] == pytest.approx(16 / 21)
+    assert row.metrics["auc"] == 0.9, "it does not depend on the threshold"
+    assert not {"guard", "beside_teacher"} & set(row.metrics), "they were found at the other threshold"
+    assert other.metrics["guard"]
+    assert made.metrics["means"]["svm"]["f1"] == pytest.approx((16 / 21 + 0.75) / 2)
+    assert (job.state, job.version, job.created_by) == (JobState.SUCCEEDED, 2, "key_1")
+    assert job.provenance["base"] == {"model": "pets", "version": 1, "job_id": version.job_id}
+    assert job.provenance["thresholds"] == {"cat": 1.0}
+    assert derived.details["thresholds"] == {"cat": 1.0}
+    assert event is not None
+
+
+def test_between_the_points_of_a_curve_metrics_are_unknown(
+    store: Store, version: ModelVersion, files: BlobCache, settings: Settings
+):
+    made = publish_thresholds(store, files, settings, "pets", 1, {"cat": 0.5, "dog": 0.5}, "key_1")
+    with store.read() as uow:
+        for label in ("cat", "dog"):
+            row = uow.students.served(str(made.job_id), label, "svm")
+            assert row is not None
+            assert (row.threshold, row.metrics["f1"], row.metrics["tp"]) == (0.5, None, None)
+            assert "not measured" in row.metrics["reason"]
+
+
+def test_what_cannot_be_published_is_named(
+    store: Store, version: ModelVersion, files: BlobCache, settings: Settings
+):
+    with pytest.raises(InvalidRequest) as wrong:
+        publish_thresholds(store, files, settings, "pets", 1, {"cow": 0.0, "cat": float("nan")}, "key_1")
+    assert [(fault.field, fault.code) for fault in wrong.value.faults] == [
+        ("cow", "student_not_found"),
+        ("cat", "not_finite"),
+    ]
+    with pytest.raises(InvalidRequest, match="1 to 1000"):
+        publish_thresholds(store, files, settings, "pets", 1, {}, "key_1")
+    with pytest.raises(NotFound):
+        publish_thresholds(store.of_tenant("rival"), files, settings, "pets", 1, {"cat": 0.0}, "key_1")
+    few = settings.model_copy(update={"quota_versions": 1})
+    with pytest.raises(Conflict) as full:
+        publish_thresholds(store, files, few, "pets", 1, {"cat": 0.0}, "key_1")
+    assert full.value.reason == "quota_versions"
+    assert get_version(store, "pets", 1)
+    with store.read() as uow:
+        assert uow.models.newest("pets") == 1, "nothing was published"
+
+
+def test_a_curve_of_a_student_that_is_trained_again_is_replaced(store: Store, version: ModelVersion):
+    job_id = str(version.job_id)
+    with store.begin() as uow:
+        uow.students.save(StudentRow(job_id, 9, "new", "svm", StudentState.SUCCEEDED))
+        uow.students.keep_curves([((9, "svm"), pack(CURVE))], job_id)
+        uow.students.keep_curves([((9, "svm"), pack(CURVE | {"positives": 11}))], job_id)
+    assert student_curve(store, job_id, 9, "svm").positives == 11
