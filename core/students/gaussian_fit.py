@@ -24,12 +24,13 @@ from core.features.spec import FeatureSpec
 from core.packed import GaussianForm, PackedStudent, RbfBasis
 from core.run import Run
 from core.solvers.ep.evidence import (
+    AMPLITUDES,
     Choice,
     Fitted,
     Hyperparameters,
+    Query,
     Rows,
     maximise,
-    query_noise,
     with_noise,
 )
 from core.solvers.ep.landmark_prior import Distances
@@ -144,8 +145,8 @@ def fit_gaussian(spec: GaussianSpec, problem: Problem, run: Run) -> GaussianStud
 def _choose(spec: GaussianSpec, rows: Rows, log_width: float, noise_width: float, run: Run) -> Choice:
     """Hyper-parameters of GPC, and where there are privileged columns those of GPC+ if they are better."""
     steps = spec.max_iterations
-    total = steps if rows.noise is None else 2 * steps
-    plain = maximise(
+    total = steps if rows.noise is None else steps * (1 + len(AMPLITUDES))
+    found = maximise(
         rows.without_noise(),
         Hyperparameters(log_width),
         max_iterations=steps,
@@ -154,23 +155,34 @@ def _choose(spec: GaussianSpec, rows: Rows, log_width: float, noise_width: float
         run=run,
     )
     if rows.noise is None:
-        return plain
-    start = with_noise(plain.values, noise_width)
-    better = maximise(
-        rows,
-        start,
-        max_iterations=steps,
-        finished=steps,
-        total=total,
-        tolerance=spec.tolerance,
-        run=run,
-    )
-    return better if better.log_evidence > plain.log_evidence else plain
+        return found
+    start, least = with_noise(found.values, noise_width), _loss(spec, rows.without_noise(), found, run)
+    for number, amplitude in enumerate(AMPLITUDES, 1):
+        other = maximise(
+            rows,
+            start,
+            max_iterations=steps,
+            largest_amplitude=amplitude,
+            finished=number * steps,
+            total=total,
+            tolerance=spec.tolerance,
+            run=run,
+        )
+        loss = _loss(spec, rows, other, run)
+        if loss >= least:
+            break
+        found, least = other, loss
+    return found
+
+
+def _loss(spec: GaussianSpec, rows: Rows, choice: Choice, run: Run) -> float:
+    """The loss of queries that ``Query`` expects."""
+    return Query.of(Fitted.at(rows, choice.values, tolerance=spec.tolerance, run=run)).loss
 
 
 def _decision(kernel: _Kernel, landmarks: FloatArray, fitted: Fitted) -> Decision:
     """The Gaussian form on the kernel values of the landmarks, from raw rows."""
-    variance = query_noise(fitted)
+    variance = Query.of(fitted).noise
     spread, root = sqrt(variance), np.exp(0.5 * fitted.values.log_width)
     coef, factor = fitted.latent.predictor(fitted.posterior.latent)
     standardisation = kernel.standardisation
@@ -181,18 +193,19 @@ def _decision(kernel: _Kernel, landmarks: FloatArray, fitted: Fitted) -> Decisio
 
 def _found(choice: Choice, fitted: Fitted) -> dict[str, MetadataValue]:
     """The values chosen, and the measures of optimality of both levels."""
-    values = choice.values
+    values, query = choice.values, Query.of(fitted)
     found: dict[str, MetadataValue] = {
         "width": float(np.exp(values.log_width)),
         "mean": values.mean,
         "noise": float(np.exp(values.noise_mean)),
-        "query_noise": query_noise(fitted),
+        "query_noise": query.noise,
     }
     if values.noise is not None:
         found["noise_width"] = float(np.exp(values.noise.log_width))
         found["noise_amplitude"] = float(np.exp(values.noise.log_amplitude))
     return found | {
         "log_evidence": fitted.posterior.log_evidence,
+        "left_out_loss": query.loss,
         "site_change": fitted.posterior.change,
         "evidence_gradient": choice.gradient,
         "evaluations": choice.evaluations,

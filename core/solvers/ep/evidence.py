@@ -1,13 +1,18 @@
 """Type-II maximum likelihood: widths, mean and noise of GPC and GPC+ by L-BFGS on the evidence.
 
 The amplitude of the latent process is 1: another one is the same model with other noise and mean. So GPC has
-(log γ, c, m_g), and GPC+ also (log γ_g, log a_g) of the process of the noise. The evidence is not convex:
-GPC+ starts from the optimum of GPC, and where it does not rise above that the noise stays constant.
+(log γ, c, m_g), and GPC+ also (log γ_g, log a_g) of the process of the noise. The evidence is not convex;
+GPC+ starts from the optimum of GPC.
+
+The evidence of GPC+ is that of the labels given x and x*, and a query has x alone. Where x* tells the class,
+a model that takes every row of a rare class for noise has much evidence and is of no use. So GPC+ replaces
+GPC only if it gives the labels more probability by x alone, each row's by the posterior without its own site.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import log
 from typing import Final
 
 import numpy as np
@@ -23,8 +28,10 @@ _FACTOR: Final = np.log(1e3)
 """Widths stay within this factor of the first ones."""
 _MEANS: Final = (-5.0, 5.0)
 _NOISES: Final = (np.log(1e-3), np.log(1e3))
-_AMPLITUDES: Final = (np.log(1e-3), np.log(10.0))
+_LEAST_AMPLITUDE: Final = np.log(1e-3)
 _FIRST_AMPLITUDE: Final = 0.5
+AMPLITUDES: Final = (1.0, 10.0)
+"""Upper bounds of a_g: noise of similar size everywhere, and if that helps of very different size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +64,11 @@ class Hyperparameters:
         width, mean, noise_mean, *noise = (float(value) for value in vector)
         return cls(width, mean, noise_mean, NoiseKernel(*noise) if noise else None)
 
-    def bounds(self) -> list[tuple[float, float]]:
+    def bounds(self, largest_amplitude: float) -> list[tuple[float, float]]:
         """Of each number, around this start."""
         found = [_around(self.log_width), _MEANS, _NOISES]
         if self.noise is not None:
-            found += [_around(self.noise.log_width), _AMPLITUDES]
+            found += [_around(self.noise.log_width), (_LEAST_AMPLITUDE, log(largest_amplitude))]
         return found
 
 
@@ -143,6 +150,7 @@ def maximise(
     start: Hyperparameters,
     *,
     max_iterations: int,
+    largest_amplitude: float = AMPLITUDES[-1],
     tolerance: float = 1e-5,
     finished: int = 0,
     total: int | None = None,
@@ -156,7 +164,7 @@ def maximise(
     """
     steps = _Steps(run, finished, max_iterations if total is None else total)
     search = _Search(rows, tolerance, steps)
-    bounds = start.bounds()
+    bounds = start.bounds(largest_amplitude)
     found = minimize(
         search,
         start.vector(),
@@ -231,25 +239,35 @@ class _Search:
 
 def with_noise(values: Hyperparameters, log_width: float) -> Hyperparameters:
     """Where GPC+ starts: at the optimum of GPC, with a process of the noise of the first width."""
-    return replace(values, noise=NoiseKernel(log_width, float(np.log(_FIRST_AMPLITUDE))))
+    return replace(values, noise=NoiseKernel(log_width, log(_FIRST_AMPLITUDE)))
 
 
-def query_noise(fitted: Fitted) -> float:
-    """The variance of the noise at a query, where x* is not known.
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is known of a query, where there is no x*.
 
-    With constant noise it is exp(m_g). Otherwise it is the one under which each row, by the posterior without
-    its own site, has the largest probability; the paper leaves it open (below Eq. 9).
+    noise: the variance of the noise. With constant noise it is exp(m_g). Otherwise it is the one with the
+    smallest ``loss``; the paper leaves it open (below Eq. 9).
+    loss: mean of −log of the probability of each row's label, by the posterior without its own site.
     """
-    if fitted.noise is None:
-        return float(np.exp(fitted.values.noise_mean))
-    cavity, model = fitted.posterior.cavity, fitted.model
-    margin = model.signs * (cavity.mean + model.mean)
 
-    def loss(log_noise: float) -> float:
-        return -float(log_ndtr(margin / np.sqrt(cavity.variance + np.exp(log_noise))).sum())
+    noise: float
+    loss: float
 
-    found = minimize_scalar(loss, bounds=_NOISES, method="bounded", options={"xatol": 1e-6})
-    return float(np.exp(found.x))
+    @classmethod
+    def of(cls, fitted: Fitted) -> Query:
+        """From the cavities of the latent process."""
+        cavity, model = fitted.posterior.cavity, fitted.model
+        margin = model.signs * (cavity.mean + model.mean)
+
+        def loss(log_noise: float) -> float:
+            return -float(log_ndtr(margin / np.sqrt(cavity.variance + np.exp(log_noise))).mean())
+
+        log_noise = fitted.values.noise_mean
+        if fitted.noise is not None:
+            options = {"xatol": 1e-6}
+            log_noise = float(minimize_scalar(loss, bounds=_NOISES, method="bounded", options=options).x)
+        return cls(float(np.exp(log_noise)), loss(log_noise))
 
 
 def _around(log_width: float) -> tuple[float, float]:

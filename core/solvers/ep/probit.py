@@ -93,15 +93,16 @@ def propagate(
 
     The step towards the new sites is shortened when the change grows or the posterior would be improper. A
     site whose cavity is improper keeps its value in this sweep.
-    Status: CONVERGED; MAX_ITERATIONS; STALLED where no step leads to a proper posterior. Raises Cancelled.
+    Status: CONVERGED; MAX_ITERATIONS; STALLED where no step leads to a proper posterior in float64. Raises
+    Cancelled.
     """
     state = _State.of(model, start)
     step, before, status, sweeps = _FIRST_STEP, np.inf, Status.MAX_ITERATIONS, 0
     while sweeps < max_sweeps:
         run.check_cancel()
         change = state.change
-        if change <= tolerance:
-            status = Status.CONVERGED
+        if not change > tolerance:
+            status = Status.CONVERGED if change <= tolerance else Status.STALLED
             break
         step = max(0.6 * step, 0.05) if change > before else min(1.02 * step, 1.0)
         before = change

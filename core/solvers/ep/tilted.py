@@ -18,6 +18,8 @@ from scipy.special import log_ndtr, logsumexp
 from core.types import FloatArray
 
 _NODES: Final = 32
+_LARGEST: Final = 300.0
+"""Limit of |g|: beyond it nothing changes, and the exponential would overflow."""
 _LOG_ROOT_2PI: Final = 0.5 * np.log(2.0 * np.pi)
 
 
@@ -56,7 +58,7 @@ def uncertain_noise(
 ) -> Tilted:
     """log Z and its derivatives with respect to y m, v, m_g and v_g; all (n,)."""
     spread = np.sqrt(noise_variance)[:, None]
-    noise = np.exp(noise_mean[:, None] + spread * _POINTS)
+    noise = np.exp(np.clip(noise_mean[:, None] + spread * _POINTS, -_LARGEST, _LARGEST))
     total = variance[:, None] + noise
     z = margin[:, None] / np.sqrt(total)
     log_phi = log_ndtr(z)

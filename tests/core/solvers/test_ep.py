@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -15,9 +16,9 @@ from core.solvers.ep.evidence import (
     Fitted,
     Hyperparameters,
     NoiseKernel,
+    Query,
     Rows,
     maximise,
-    query_noise,
     with_noise,
 )
 from core.solvers.ep.landmark_prior import JITTER, Distances, LandmarkPrior
@@ -297,7 +298,25 @@ def test_the_process_of_the_noise_learns_which_labels_are_noisy():
     star = np.random.default_rng(0)
     star.normal(size=(300, 2))
     assert np.corrcoef(fitted.posterior.noise.mean, star.normal(size=(300, 1))[:, 0])[0, 1] > 0.7
-    assert np.exp(noisy.values.noise_mean) / 100 < query_noise(fitted) < 100 * np.exp(noisy.values.noise_mean)
+    query = Query.of(fitted)
+    assert np.exp(noisy.values.noise_mean) / 100 < query.noise < 100 * np.exp(noisy.values.noise_mean)
+    assert query.loss < Query.of(Fitted.at(rows.without_noise(), plain.values)).loss
+
+
+def test_where_x_star_tells_a_rare_class_the_evidence_takes_it_for_noise_and_the_query_loss_shows_it():
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(120) < 20, 1.0, -1.0)
+    X, star = rng.normal(size=(120, 2)) + 1.5 * (y[:, None] > 0), y[:, None] + 0.1 * rng.normal(size=(120, 1))
+    rows = Rows(y, Distances.of(X, X[::3]), Distances.of(star, star[::3]))
+    plain = maximise(rows.without_noise(), Hyperparameters(np.log(0.3)), max_iterations=50)
+    start = replace(with_noise(plain.values, np.log(0.5)), noise_mean=0.0)
+    noisy = maximise(rows, start, max_iterations=50)
+    assert noisy.log_evidence > plain.log_evidence + 5.0
+    losses = [
+        Query.of(Fitted.at(one, choice.values)).loss
+        for one, choice in ((rows, noisy), (rows.without_noise(), plain))
+    ]
+    assert losses[0] > losses[1] + 0.02
 
 
 def test_it_can_be_cancelled_and_says_where_it_stopped():

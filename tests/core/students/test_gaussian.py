@@ -181,6 +181,6 @@ def test_it_reports_its_progress_and_can_be_cancelled(problem):
     GPCPlus(max_iterations=5).fit(problem, Run(progress=reports.append))
     done = [report.done for report in reports]
     assert done == sorted(done)
-    assert all(report.total == 10 and report.stage == "evidence" for report in reports)
+    assert all(report.total == 15 and report.stage == "evidence" for report in reports)
     with pytest.raises(Cancelled):
         GPC().fit(problem, Run(should_cancel=lambda: True))
