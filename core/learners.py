@@ -10,6 +10,7 @@ from core.students.base import StudentSpec
 from core.students.compact import Compact
 from core.students.gated import GSVM, GSVM0, SVM
 from core.students.gaussian import GPC, GPCPlus
+from core.students.multiview import MultiView
 from core.students.odm import ODM
 from core.students.polytope import Polytope
 from core.students.svm_plus import SVMPlus
@@ -19,5 +20,5 @@ from core.teachers.ssvm import SSVM
 
 TEACHERS: Registry[TeacherSpec] = Registry("teacher", SSVM, KernelInterpolation)
 STUDENTS: Registry[StudentSpec] = Registry(
-    "student", GSVM, GSVM0, SVM, Compact, Polytope, ODM, GPC, GPCPlus, SVMPlus
+    "student", GSVM, GSVM0, SVM, Compact, Polytope, ODM, GPC, GPCPlus, SVMPlus, MultiView
 )

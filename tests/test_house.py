@@ -18,7 +18,7 @@ import pytest
 from tests.prose import avoided_words, broken_lines
 
 ROOT = Path(__file__).parents[1]
-TRAINING_LIBRARIES = {"numba", "sklearn", "scipy", "joblib", "cvxpy", "dbos"}
+TRAINING_LIBRARIES = {"numba", "sklearn", "scipy", "joblib", "cvxpy", "clarabel", "dbos"}
 TRAINING_MODULES = {
     "core.solvers",
     "core.teachers",
@@ -41,6 +41,7 @@ DECLARATIONS = {
     "core.students.gated",
     "core.students.gaussian",
     "core.students.grid",
+    "core.students.multiview",
     "core.students.odm",
     "core.students.privileged",
     "core.students.svm_plus",

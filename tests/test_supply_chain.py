@@ -23,6 +23,7 @@ ACCEPTED = {
     "ISC",
     "LGPL-3.0-only",
     "MIT",
+    "MIT-0",
     "MPL-2.0",
     "PSF-2.0",
     "Zlib",

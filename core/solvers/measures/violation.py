@@ -1,0 +1,100 @@
+"""Losses of whole label vectors, and the vector that violates its margin most.
+
+Joachims, A support vector method for multivariate performance measures (ICML 2005). With scores s_i of the
+rows, a label vector ȳ' competes with the true ȳ by
+
+    V(ȳ') = Δ(ȳ', ȳ) − 1/n Σ_{y'_i ≠ y_i} y_i s_i
+
+where Δ is 1 minus the measure, and max_ȳ' V is an upper bound of the loss of the signs of s. With the error
+rate, it is the mean hinge loss. Among all vectors with the same true positives a and false positives b, the
+best accepts the a positive and the b other rows of the largest scores, so the scores are sorted once and only
+(a, b) are searched: no search at all for the error rate; one number where a + b = k is given; and for F1 the
+best b of each a by bisection, as Δ and the sum of the b largest scores are both concave in b.
+
+ROC area has a label for each pair of a positive and another row: Δ is the share of swapped pairs, and V is
+their mean hinge loss [1 − s_i + s_j]_+ in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from core.types import BoolArray, FloatArray, IntArray
+
+Measure: TypeAlias = Literal["error", "f1", "prbep", "precision_at_k", "recall_at_k", "roc_area"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Violation:
+    """A label vector by its loss Δ and the c (n,) with V = Δ − c·s at all scores s (n,)."""
+
+    loss: float
+    coefficients: FloatArray
+
+    def value(self, scores: FloatArray) -> float:
+        """V at scores (n,)."""
+        return self.loss - float(self.coefficients @ scores)
+
+
+def most_violated(measure: Measure, positive: BoolArray, scores: FloatArray, k: int) -> Violation:
+    """The label vector with the largest V.
+
+    positive: true labels, (n,), of both kinds. scores: (n,). k: rows that precision and recall at k accept,
+    in [1, n]; PRBEP accepts as many as are positive, the other measures any number.
+    """
+    if measure == "error":
+        signs = np.where(positive, 1.0, -1.0)
+        flipped = signs * scores < 1.0
+        return Violation(float(flipped.mean()), signs * flipped / len(scores))
+    order = np.argsort(-scores, kind="stable")
+    if measure == "roc_area":
+        return _swapped_pairs(positive, scores, order)
+    accepted, others = order[positive[order]], order[~positive[order]]
+    gained = np.concatenate([[0.0], np.cumsum(scores[accepted])])
+    taken = np.concatenate([[0.0], np.cumsum(scores[others])]) / len(scores)
+    lost = (gained - gained[-1]) / len(scores)  # minus the scores of the P − a rejected positives
+    if measure == "f1":
+        a = np.arange(len(accepted) + 1)
+        b = _false_positives_of_f1(a, scores[others] / len(scores))
+        losses = 1.0 - 2.0 * a / (a + len(accepted) + b)
+    else:
+        k = len(accepted) if measure == "prbep" else k
+        a = np.arange(max(0, k - len(others)), min(len(accepted), k) + 1)
+        b = k - a
+        losses = 1.0 - a / (len(accepted) if measure == "recall_at_k" else k)
+    best = int(np.argmax(losses + lost[a] + taken[b]))
+    coefficients = np.zeros(len(scores))
+    coefficients[accepted[a[best] :]] = 1.0 / len(scores)
+    coefficients[others[: b[best]]] = -1.0 / len(scores)
+    return Violation(float(losses[best]), coefficients)
+
+
+def _false_positives_of_f1(a: IntArray, others: FloatArray) -> IntArray:
+    """The best b for each a, (P + 1,): so many as raise V = 1 − 2a/(a + P + b) + Σ of the b largest others.
+
+    others: scores over n of the rows that are not positive, falling.
+    """
+    low, high = np.zeros_like(a), np.full_like(a, len(others))
+    size = a + a[-1]
+    while (searching := low < high).any():
+        middle = np.where(searching, (low + high) // 2, 0)
+        gain = 2.0 * a / ((size + middle) * (size + middle + 1.0)) + others[middle]
+        rises = searching & (gain > 0.0)
+        low = np.where(rises, middle + 1, low)
+        high = np.where(searching & ~rises, middle, high)
+    return low
+
+
+def _swapped_pairs(positive: BoolArray, scores: FloatArray, order: IntArray) -> Violation:
+    """The pairs with s_i − s_j < 1, counted by bisection in the sorted scores."""
+    own, others = scores[order][positive[order]][::-1], scores[order][~positive[order]][::-1]
+    pairs = len(own) * len(others)
+    above = len(others) - np.searchsorted(others, scores[positive] - 1.0, side="right")
+    below = np.searchsorted(own, scores[~positive] + 1.0, side="left")
+    coefficients = np.empty(len(scores))
+    coefficients[positive] = above / pairs
+    coefficients[~positive] = -below / pairs
+    return Violation(float(above.sum() / pairs), coefficients)

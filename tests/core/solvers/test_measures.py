@@ -1,0 +1,157 @@
+"""Cutting planes for performance measures: the most violated vector by brute force, the SVM, the bounds."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from core.errors import Cancelled, InvalidProblem
+from core.run import Run
+from core.solvers.dual_cd import solve_dual_cd
+from core.solvers.gated_hinge import GatedHingeProblem
+from core.solvers.measures.cutting_planes import MeasureProblem, solve_measure
+from core.solvers.measures.violation import Measure, most_violated
+from core.solvers.solution import Status
+
+MEASURES = get_args(Measure)
+EXACT = 1e-12
+
+
+def loss(measure: str, truth: np.ndarray, labels: np.ndarray) -> float:
+    """1 minus the measure, as textbooks define it."""
+    hits = int((truth & labels).sum())
+    if measure == "error":
+        return float((truth != labels).mean())
+    if measure == "f1":
+        return 1.0 - 2.0 * hits / int(truth.sum() + labels.sum())
+    return 1.0 - hits / int((truth if measure == "recall_at_k" else labels).sum())
+
+
+def by_brute_force(measure: str, truth: np.ndarray, scores: np.ndarray, k: int) -> float:
+    """The largest V over all 2ⁿ label vectors, or over all labels of pairs."""
+    n = len(truth)
+    if measure == "roc_area":
+        pairs = product(scores[truth], scores[~truth])
+        hinges = [1.0 - own + other for own, other in pairs]
+        return max(sum(np.array(swapped) * hinges) for swapped in product((0, 1), repeat=len(hinges))) / len(
+            hinges
+        )
+    vectors = np.array(list(product((False, True), repeat=n)))
+    if measure not in ("error", "f1"):
+        vectors = vectors[vectors.sum(axis=1) == (truth.sum() if measure == "prbep" else k)]
+    signs = np.where(truth, 1.0, -1.0)
+    margins = (vectors != truth) @ (signs * scores) / n
+    return max(loss(measure, truth, labels) - part for labels, part in zip(vectors, margins, strict=True))
+
+
+def random_case(seed: int, n: int):
+    rng = np.random.default_rng([seed, n])
+    truth = rng.random(n) < rng.uniform(0.1, 0.9)
+    truth[:2] = True, False
+    scores = rng.normal(size=n) * 10.0 ** rng.uniform(-1, 1)
+    return truth, np.round(scores) if seed % 4 == 0 else scores, int(rng.integers(1, n + 1))
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_the_most_violated_vector_is_that_of_brute_force(measure):
+    for seed in range(25):
+        truth, scores, k = random_case(seed, 2 + seed % (5 if measure == "roc_area" else 7))
+        found = most_violated(measure, truth, scores, k)
+        assert found.value(scores) == pytest.approx(by_brute_force(measure, truth, scores, k), abs=EXACT)
+        assert 0.0 <= found.loss <= 1.0
+
+
+def problem(measure="f1", *, n=120, C=50.0, consistency=0.1, seed=0, **changed) -> MeasureProblem:
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(n, 7))
+    features[:, [3, 6]] = 1.0
+    positive = features[:, 0] + features[:, 4] + 0.7 * rng.normal(size=n) > 1.2
+    fields = {"features": features, "widths": (4, 3), "positive": positive, "k": 10} | changed
+    return MeasureProblem(**fields, measure=measure, C=C, consistency=consistency)
+
+
+@pytest.mark.parametrize("C", [1.0, 100.0, 1e4])
+def test_one_view_and_the_error_rate_is_an_ordinary_svm(C):
+    stated = problem("error", C=C, widths=(7,))
+    ours = solve_measure(stated, tolerance=1e-7, max_iterations=5000)
+    signs = np.where(stated.positive, 1.0, -1.0)
+    svm = solve_dual_cd(GatedHingeProblem.svm(stated.features, signs, C=C), tolerance=1e-9)
+    assert ours.objective == pytest.approx(svm.objective, rel=1e-6)
+    np.testing.assert_allclose(ours.value, -svm.value, atol=1e-2 * np.abs(svm.value).max())
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_objective_and_bound_only_get_better_and_enclose_the_optimum(measure):
+    stated = problem(measure)
+    exact = solve_measure(stated, tolerance=1e-7, max_iterations=5000)
+    assert exact.status is Status.CONVERGED
+    assert (np.diff(exact.trace) <= 0.0).all()
+    assert stated.objective(exact.value) == pytest.approx(exact.objective, rel=1e-9)
+    reports = []
+    loose = solve_measure(stated, tolerance=0.2, run=Run(progress=reports.append))
+    assert loose.dual_objective <= exact.objective * (1.0 + 1e-9)
+    assert exact.dual_objective <= loose.objective
+    assert {report.stage for report in reports} == {"cutting_planes"}
+    rng = np.random.default_rng(1)
+    for size in (1e-3, 1e-2, 0.1, 1.0):
+        other = exact.value + size * rng.normal(size=7)
+        assert stated.objective(other) >= exact.dual_objective
+
+
+def test_views_agree_the_more_the_larger_the_penalty():
+    differences = []
+    for consistency in (0.0, 1.0, 100.0):
+        stated = problem(consistency=consistency, C=1e3)
+        w = solve_measure(stated, tolerance=1e-5, max_iterations=5000).value
+        one, other = stated.features[:, :4] @ w[:4], stated.features[:, 4:] @ w[4:]
+        differences.append(np.mean((one - other) ** 2))
+    assert differences == sorted(differences, reverse=True)
+    assert differences[-1] < 0.5 * differences[0]
+
+
+def test_the_quadratic_part_is_that_of_the_equation():
+    stated = problem(widths=(4, 2, 1), consistency=0.3, C=7.0)
+    w = np.random.default_rng(3).normal(size=7)
+    parts = [stated.features[:, :4] @ w[:4], stated.features[:, 4:6] @ w[4:6], stated.features[:, 6] * w[6]]
+    pairs = sum(np.sum((parts[i] - parts[j]) ** 2) for i in range(3) for j in range(i))
+    expected = 0.5 * w @ w + 7.0 * 0.3 / (2 * 120) * pairs
+    assert 0.5 * w @ stated.quadratic() @ w == pytest.approx(expected)
+
+
+def test_optimising_f1_finds_a_rare_class_that_the_error_rate_gives_up():
+    rng = np.random.default_rng(0)
+    features = np.hstack([rng.normal(size=(600, 3)), np.ones((600, 1))])
+    positive = features[:, 0] + 0.8 * rng.normal(size=600) > 1.6
+    found = {}
+    for measure in ("error", "f1"):
+        w = solve_measure(
+            MeasureProblem(features, (4,), positive, measure, C=1e4, consistency=0.0), tolerance=1e-3
+        ).value
+        found[measure] = 1.0 - loss("f1", positive, features @ w >= 0.0)
+    assert found["f1"] > found["error"] + 0.1
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"C": 0.0}, "C"),
+        ({"consistency": -1.0}, "consistency"),
+        ({"widths": (4, 4)}, "widths"),
+        ({"widths": (7, 0)}, "widths"),
+        ({"positive": np.ones(120, dtype=bool)}, "positive"),
+        ({"k": 0}, "k"),
+        ({"features": np.full((120, 7), np.nan)}, "features"),
+    ],
+)
+def test_what_does_not_fit_is_named(changed, field):
+    with pytest.raises(InvalidProblem) as caught:
+        problem(**changed)
+    assert [fault.field for fault in caught.value.faults] == [field]
+
+
+def test_a_cancelled_fit_stops():
+    with pytest.raises(Cancelled):
+        solve_measure(problem(), run=Run(should_cancel=lambda: True))
