@@ -1,0 +1,1 @@
+"""The learners beside those of the first paper, each against baselines that we did not write."""
