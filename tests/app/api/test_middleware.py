@@ -15,6 +15,7 @@ from app.api.middleware import RequestMiddleware
 from app.auth.authenticator import Authenticator
 from app.auth.shares import Budgets
 from app.domain.audit_context import AuditContext
+from app.processes.metrics import Metrics
 from app.settings import Settings
 
 
@@ -36,7 +37,10 @@ class Requests:
         authenticator.replace([])
         self.budgets = Budgets(settings)
         context = SimpleNamespace(
-            authenticator=authenticator, budgets=self.budgets, audit_writer=_NoAuditWriter()
+            authenticator=authenticator,
+            budgets=self.budgets,
+            audit_writer=_NoAuditWriter(),
+            metrics=Metrics(),
         )
         self.app = SimpleNamespace(state=SimpleNamespace(context=context))
         self.inside = 0
