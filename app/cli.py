@@ -23,6 +23,7 @@ from app.commands import (
     processes,
     query,
     reproduce,
+    servers,
     train,
     usage,
     workers,
@@ -75,6 +76,8 @@ def build() -> typer.Typer:
     app.add_typer(jobs.commands, name="jobs", help="Training jobs.", rich_help_panel=remote)
     app.add_typer(models.commands, name="models", help="Models, versions, aliases.", rich_help_panel=remote)
     app.command(rich_help_panel=remote)(workers.workers)
+    app.command(rich_help_panel=remote)(servers.servers)
+    app.command(rich_help_panel=remote)(servers.whoami)
     app.command(rich_help_panel=remote)(usage.usage)
     app.command(rich_help_panel=remote)(query.query)
     app.command(rich_help_panel=remote)(audit.audit)

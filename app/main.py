@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import metadata
@@ -43,6 +44,7 @@ from app.serving.predictor import Predictor
 from app.serving.query.handler import QueryHandler
 from app.serving.refresher import Refresher
 from app.serving.servable import make_servable
+from app.serving.server_beats import ServerBeats
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.engine import Timeouts, open_database, open_engine
@@ -163,6 +165,7 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     await refresher.start()
     audit_writer.start()
     stack.push_async_callback(audit_writer.stop)
+    _start_beats(store, metrics, scoreboard, stack)
     predictor = Predictor(settings)
     stack.callback(predictor.close)
     sessions = Sessions(store, authenticator, TrustedProxies(settings.proxies))
@@ -257,6 +260,13 @@ def _register_metrics(
     metrics.add_labelled_counter(
         "stms_shed", "Requests refused for lack of capacity, by budget.", budgets.refused
     )
+
+
+def _start_beats(store: Store, metrics: Metrics, scoreboard: Scoreboard, stack: AsyncExitStack) -> None:
+    # The salt is secret, and the same in all processes of the group.
+    beats = ServerBeats(store, metrics, f"srv_{hashlib.sha256(bytes(scoreboard.salt)).hexdigest()[:16]}")
+    beats.start()
+    stack.push_async_callback(beats.stop)
 
 
 def _register_operation(metrics: Metrics, audit_writer: AuditWriter) -> None:

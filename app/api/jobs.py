@@ -19,12 +19,16 @@ from app.api.schemas import EventView, JobView, StudentView, SubmitJob, TraceVie
 from app.api.sse import last_event_id
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey, Job, JobState, Priority
+from app.domain.names import MODEL_NAME
 from app.services import curves, retention, training
+from app.services.class_table import class_table
+from app.store.repositories.students import ORDERS
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"])
 
 JobId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 _METHOD = r"^[a-z0-9+_-]+$"
+_TEXT = r"^[^\x00-\x1f]*$"
 Method = Annotated[str | None, Query(max_length=16, pattern=_METHOD)]
 IdempotencyKey = Annotated[
     str | None,
@@ -74,17 +78,43 @@ def list_jobs(
     context: Context,
     caller: Trainer,
     status: Annotated[list[JobState] | None, Query(description="Only jobs in these states.")] = None,
+    model: Annotated[str | None, Query(max_length=100, pattern=MODEL_NAME)] = None,
+    created_by: Annotated[
+        str | None, Query(max_length=100, pattern=_TEXT, description="Id of an API key.")
+    ] = None,
+    since: Annotated[
+        float | None,
+        Query(ge=0, le=253402300799, description="Earliest submission, seconds since the epoch."),
+    ] = None,
     limit: Limit = 100,
     after: After = None,
 ) -> Page[JobView]:
     """All jobs, newest first."""
     jobs, has_more = training.list_jobs(
-        context.listed_store(request, caller), limit=limit, after=after, states=status or ()
+        context.listed_store(request, caller),
+        limit=limit,
+        after=after,
+        states=status or (),
+        model=model,
+        created_by=created_by,
+        since=since,
     )
     if has_more:
         link_next(request, response, jobs[-1].id)
     workers = training.workers_of(context.listed_store(request, caller), jobs)
     return Page(data=[_view(job, workers[job.id]) for job in jobs], has_more=has_more)
+
+
+class JobCounts(View):
+    """Numbers of jobs by state."""
+
+    counts: dict[JobState, int]
+
+
+@router.get("/counts")
+def count_jobs(request: Request, context: Context, caller: Trainer) -> JobCounts:
+    """How many jobs are in each state."""
+    return JobCounts(counts=training.count_jobs(context.listed_store(request, caller)))
 
 
 @router.get("/{job_id}", response_model=JobView)
@@ -147,8 +177,40 @@ def students(
     limit: Annotated[int, Query(ge=1, le=1000, description="Most classes in one page.")] = 100,
     after: AfterNumber = None,
     method: Method = None,
+    sort: Annotated[
+        str | None,
+        Query(
+            max_length=20,
+            pattern=r"^-?[a-z0-9]+$",
+            description=f"One of {', '.join(ORDERS)}, with a minus sign descending.",
+        ),
+    ] = None,
+    label: Annotated[
+        str | None, Query(max_length=400, description="Only classes whose label contains this, in any case.")
+    ] = None,
 ) -> Page[StudentView]:
-    """The students of a job, one row for each class and method, ordered by class."""
+    """The students of a job, one row for each class and method, ordered by class.
+
+    With ``sort`` or ``label`` they are the trained students of one method, by default the served one, at most
+    100 in a page; ``after`` is then the number of rows to skip.
+    """
+    if sort is not None or label is not None:
+        store, job = context.store_of(caller), training.get_job(context.store_of(caller), job_id)
+        skipped = max(after or 0, 0)
+        table = class_table(
+            store,
+            job,
+            method=method,
+            order=(sort or "class").removeprefix("-"),
+            descending=(sort or "").startswith("-"),
+            search=label or "",
+            limit=limit,
+            offset=skipped,
+        )
+        has_more = skipped + len(table.rows) < table.total
+        if has_more:
+            link_next(request, response, skipped + len(table.rows))
+        return Page(data=[StudentView.of(row) for row in table.rows], has_more=has_more)
     start = -1 if after is None else after
     rows, has_more = training.job_students(
         context.store_of(caller), job_id, after=start, limit=limit, method=method

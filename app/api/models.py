@@ -10,8 +10,18 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.dependencies import Context, Reader, Trainer
 from app.api.etags import CONDITIONS, etag, expected_revision, not_modified
-from app.api.paging import AfterModel, AfterNumber, Limit, Page, link_next, next_page
-from app.api.schemas import AliasView, Body, ClassView, ModelSummaryView, ModelView, PointAlias, VersionView
+from app.api.paging import After, AfterModel, AfterNumber, Limit, Page, link_next, next_page
+from app.api.schemas import (
+    AliasView,
+    Body,
+    ClassView,
+    ModelSummaryView,
+    ModelView,
+    PointAlias,
+    Time,
+    VersionView,
+    View,
+)
 from app.auth.authenticator import authorise
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, qualified
 from app.services import curves, models
@@ -189,6 +199,40 @@ def get_alias(
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
     return AliasView.of(row)
+
+
+class AliasMoveView(View):
+    """A move of an alias. version: null if it was deleted. previous: null if it was created.
+
+    actor: id of the API key; "system" for the publication of a job; empty if it is not known.
+    """
+
+    id: str
+    alias: str
+    at: Time
+    version: int | None
+    previous: int | None
+    actor: str
+    actor_name: str
+
+
+@router.get("/{model}/aliases/{alias}/history")
+def list_alias_moves(
+    model: ModelName,
+    alias: AliasText,
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Reader,
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[AliasMoveView]:
+    """Where an alias has pointed, and who moved it, newest first; also of an alias that was deleted."""
+    authorise(caller, "query", model)
+    page, has_more = models.alias_moves(context.store_of(caller), model, alias, limit=limit, after=after)
+    if has_more:
+        link_next(request, response, page[-1].id)
+    return Page(data=[AliasMoveView.of(move) for move in page], has_more=has_more)
 
 
 @router.put("/{model}/aliases/{alias}", openapi_extra={"parameters": CONDITIONS})

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
+from importlib import metadata
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from app.api.dependencies import Administrator, AppContext, Context, Operator, Trainer
+from app.api.dependencies import Administrator, AppContext, Context, Operator, Reader, Trainer
 from app.api.paging import After, Limit, Page, link_next
-from app.api.schemas import AuditView, Body, UnitView, View, WorkerView
+from app.api.schemas import AuditView, Body, SortedNames, Time, UnitView, View, WorkerView
 from app.domain.entities import ApiKey
 from app.services import audit, quotas, workers
 
 router = APIRouter(prefix="/v1", tags=["operation"])
 
+_ALIVE_SECONDS = 10.0
 _TEXT = r"^[^\x00-\x1f]*$"
 Actor = Annotated[
     str | None, Query(max_length=100, pattern=_TEXT, description="Id of an API key, cli, system.")
@@ -79,6 +82,86 @@ def list_workers(context: Context, _caller: Operator) -> Page[WorkerView]:
         for worker in listed
     ]
     return Page(data=views, has_more=False)
+
+
+class ServerView(View):
+    """A group of server processes on one machine. alive: whether it has reported in the last ten seconds.
+
+    queries, rows, failed_queries, requests, errors: since the group was started; requests are those that are
+    no queries, errors the responses from status 500. latency: p50, p95 and p99 in seconds, of the successful
+    queries of the last minute; null without one. history: one entry every two seconds, oldest first, of four
+    numbers: seconds since the epoch, queries a second, errors a second, p99 or null.
+    """
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    started_at: Time
+    beat_at: Time
+    alive: bool
+    processes: int
+    target_processes: int
+    queries: float
+    rows: float
+    failed_queries: float
+    requests: float
+    errors: float
+    queries_per_second: float
+    errors_per_second: float
+    latency: dict[str, float | None]
+    history: list[list[float | None]]
+
+
+@router.get("/servers")
+def list_servers(context: Context, _caller: Operator) -> Page[ServerView]:
+    """Groups of server processes with their live figures, at most some seconds old."""
+    servers, now = workers.list_servers(context.store)
+    views = [
+        ServerView(
+            id=row.id,
+            host=row.host,
+            pid=row.pid,
+            version=row.program,
+            started_at=row.started_at,
+            beat_at=row.beat_at,
+            alive=now - row.beat_at <= _ALIVE_SECONDS,
+            **row.figures,
+        )
+        for row in servers
+    ]
+    return Page(data=views, has_more=False)
+
+
+class WhoAmI(View):
+    """The asking API key, without its secret, and the server that answers.
+
+    models: that a query key may query; empty for all. expires_at: null if the key does not expire.
+    """
+
+    id: str
+    name: str
+    tenant: str
+    scopes: SortedNames
+    models: SortedNames
+    expires_at: Time | None
+    server: str
+    version: str
+
+
+@router.get("/whoami")
+async def whoami(caller: Reader) -> WhoAmI:
+    """What the asking API key may do, and which server answers."""
+    return WhoAmI(
+        id=caller.id,
+        name=caller.name,
+        tenant=caller.tenant,
+        scopes=caller.scopes,
+        models=caller.models,
+        expires_at=caller.expires_at,
+        server=socket.gethostname(),
+        version=metadata.version("stms"),
+    )
 
 
 class AmountView(View):

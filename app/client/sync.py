@@ -147,17 +147,42 @@ class Client:
         """Train a teacher and its students, and publish them as a version of ``model``."""
         return self.do(calls.submit(dataset_id, model, hyperparameters, idempotency_key))
 
-    def jobs(self, state: str | None = None) -> Iterator[Json]:
-        """All jobs, newest first."""
-        return self.pages("/v1/training-jobs", status=state)
+    def jobs(
+        self,
+        state: str | None = None,
+        *,
+        model: str | None = None,
+        created_by: str | None = None,
+        since: float | None = None,
+    ) -> Iterator[Json]:
+        """Jobs, newest first. created_by: id of an API key. since: earliest submission, in Unix time."""
+        filters = {"status": state, "model": model, "created_by": created_by, "since": since}
+        return self.pages("/v1/training-jobs", **filters)
+
+    def job_counts(self) -> dict[str, int]:
+        """How many jobs are in each state."""
+        counts: dict[str, int] = (self.do(calls.get("/v1/training-jobs/counts")))["counts"]
+        return counts
 
     def job(self, job_id: str) -> Json:
         """The current state of a job."""
         return self.do(calls.get(calls.job_path(job_id)))
 
-    def students(self, job_id: str) -> Iterator[Json]:
-        """The students of a job, one entry for each class and method."""
-        return self.pages(f"{calls.job_path(job_id)}/students")
+    def students(
+        self,
+        job_id: str,
+        *,
+        method: str | None = None,
+        sort: str | None = None,
+        label: str | None = None,
+    ) -> Iterator[Json]:
+        """The students of a job, one entry for each class and method.
+
+        sort: for example "-f1" for the best first; label: part of the label. With one of them, the trained
+        students of one method, by default the served one.
+        """
+        path = f"{calls.job_path(job_id)}/students"
+        return self.pages(path, method=method, sort=sort, label=label)
 
     def cancel_job(self, job_id: str) -> Json:
         """Stop a job."""
@@ -223,6 +248,10 @@ class Client:
             revision = None
         return self.do(calls.point_alias(model, alias, version, revision))
 
+    def alias_history(self, model: str, alias: str) -> Iterator[Json]:
+        """Where an alias has pointed, and who moved it, newest first."""
+        return self.pages(f"{calls.alias_path(model, alias)}/history")
+
     def delete_alias(self, model: str, alias: str) -> None:
         """Delete an alias; its version stays. Raises Conflict when it was moved at the same time."""
         current = self.do(calls.get(calls.alias_path(model, alias)))
@@ -235,6 +264,18 @@ class Client:
     def rotate_key(self, key_id: str, *, overlap_seconds: float = 0.0) -> Json:
         """Replace the secret of an API key. The new one, ``key`` of the result, is shown only here."""
         return self.do(calls.rotate_key(key_id, overlap_seconds))
+
+    def whoami(self) -> Json:
+        """What the API key may do, and which server answers."""
+        return self.do(calls.get("/v1/whoami"))
+
+    def servers(self) -> Iterator[Json]:
+        """Groups of server processes with their live figures, for operators."""
+        return self.pages("/v1/servers")
+
+    def workers(self) -> Iterator[Json]:
+        """Worker processes and what each does, for operators."""
+        return self.pages("/v1/workers")
 
     def usage(self, tenant: str | None = None) -> Iterator[Json]:
         """What tenants use and may use: the key's own; for operators another one, or all without a name."""

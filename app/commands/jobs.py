@@ -34,6 +34,8 @@ def list_(
     state: Annotated[
         str | None, typer.Option("--state", help="Only jobs in this state, e.g. running.")
     ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Only jobs of this model.")] = None,
+    created_by: Annotated[str | None, typer.Option("--by", help="Only jobs of this API key (id).")] = None,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
@@ -41,7 +43,8 @@ def list_(
 ) -> None:
     """List all jobs, newest first."""
     with connect(server, api_key, tenant) as client:
-        jobs = list(client.pages("/v1/training-jobs", status=state))
+        filters = {"status": state, "model": model, "created_by": created_by}
+        jobs = list(client.pages("/v1/training-jobs", **filters))
     if as_json:
         print_json(jobs)
         return
@@ -120,14 +123,18 @@ def events(
 @commands.command()
 def students(
     job_id: JobArgument,
+    sort: Annotated[
+        str | None, typer.Option("--sort", help="For example f1 or failed; -f1 for the best first.")
+    ] = None,
+    label: Annotated[str | None, typer.Option("--label", help="Only classes whose label has this.")] = None,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
     tenant: TenantOption = None,
 ) -> None:
-    """List the students of a job: one row per class and method."""
+    """List the students of a job: one row per class and method; sorted or searched, of the served method."""
     with connect(server, api_key, tenant) as client:
-        rows = list(client.pages(f"{job_path(job_id)}/students"))
+        rows = list(client.pages(f"{job_path(job_id)}/students", sort=sort, label=label))
     if as_json:
         print_json(rows)
         return

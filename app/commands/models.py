@@ -190,6 +190,27 @@ def alias(
 
 
 @commands.command()
+def history(
+    model: ModelArgument,
+    name: Annotated[str, typer.Argument(help="Name of the alias, e.g. production.")],
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of moves.")] = 50,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
+    """Show where an alias has pointed, and who moved it, newest first."""
+    path = f"/v1/models/{segment(model)}/aliases/{segment(name)}/history"
+    with connect(server, api_key, tenant) as client:
+        rows = list(islice(client.pages(path, limit=min(limit, 1000)), limit))
+    if as_json:
+        print_json(rows)
+        return
+    columns = [moment("at"), field("previous", "from"), field("version", "to"), field("actor_name", "by")]
+    print_table(columns, rows, empty="The alias has never been moved.")
+
+
+@commands.command()
 def unalias(
     model: ModelArgument,
     name: Annotated[str, typer.Argument(help="Name of the alias.")],

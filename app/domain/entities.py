@@ -321,6 +321,24 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class AliasMove:
+    """A move of an alias. version: None if it was deleted. previous: None if it was created.
+
+    actor: as in `AuditRecord`; "system" for the publication of a job, empty for what is not known any more.
+    """
+
+    id: str
+    model: str
+    alias: str
+    at: float
+    version: int | None
+    previous: int | None
+    actor: str
+    actor_name: str
+    tenant: str = DEFAULT_TENANT
+
+
+@dataclass(frozen=True, slots=True)
 class AuditRecord:
     """An action or a denied request.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 JOB_SECONDS: Final = (
     1.0,
@@ -33,8 +33,21 @@ JOB_EVENTS: Final = "job_events"
 COUNTED_EVENTS: Final = frozenset({"worker_took_over", "job_restarted", "solver_died", "solver_hung"})
 """Types of events that are rare, and that an operator should learn of."""
 
-COUNTED_ERRORS: Final = frozenset({"step_too_slow", "too_many_restarts"})
-"""Error codes of jobs whose counters are shown before they occur, so that a first one is seen as a rise."""
+COUNTED_ERRORS: Final = frozenset(
+    {
+        "cache_full",
+        "internal_error",
+        "out_of_memory",
+        "solver_died",
+        "step_too_slow",
+        "students_failed",
+        "students_not_good_enough",
+        "time_limit",
+        "too_many_restarts",
+    }
+)
+"""Error codes of jobs with a counter of their own; all others count as `OTHER_ERRORS`."""
+OTHER_ERRORS: Final = "others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,29 @@ class DatabaseFigures:
     slots: int
     busy: int
     tallies: Mapping[tuple[str, str], float]
+
+
+def error_label(code: str) -> str:
+    """Label of the tally `JOB_ERRORS` of a job that failed with ``code``."""
+    return code if code in COUNTED_ERRORS else OTHER_ERRORS
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    """A group of server processes on one machine, as it was at its last beat.
+
+    id: shared by the processes of the group. pid: of the process that writes. program: its version.
+    started_at: when this process started, by its own clock. beat_at: by the database's clock. figures: see
+    `app.serving.server_beats`.
+    """
+
+    id: str
+    host: str
+    pid: int
+    program: str
+    started_at: float
+    beat_at: float
+    figures: dict[str, Any]
 
 
 def bucket_label(outcome: str, seconds: float) -> str:

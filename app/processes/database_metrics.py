@@ -12,6 +12,7 @@ from typing import TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app.domain.entities import JobState
 from app.domain.figures import (
     COUNTED_ERRORS,
     COUNTED_EVENTS,
@@ -20,6 +21,7 @@ from app.domain.figures import (
     JOB_SECONDS,
     JOB_SECONDS_BUCKET,
     JOB_SECONDS_SUM,
+    OTHER_ERRORS,
     DatabaseFigures,
 )
 
@@ -65,6 +67,7 @@ def _gauges_of(figures: DatabaseFigures) -> Iterable[Metric]:
 
 
 def _counters_of(tallies: Mapping[tuple[str, str], float]) -> Iterable[Metric]:
+    """Every series, from the start: ``increase`` does not see the event with which a series appears."""
     events = CounterMetricFamily(
         "stms_job_events", "Events of jobs that an operator should learn of.", labels=["type"]
     )
@@ -75,12 +78,12 @@ def _counters_of(tallies: Mapping[tuple[str, str], float]) -> Iterable[Metric]:
     seconds = HistogramMetricFamily(
         "stms_job_seconds", "Time from the start of a job to its end.", labels=["outcome"]
     )
-    codes = COUNTED_ERRORS | {label for name, label in tallies if name == JOB_ERRORS}
-    for code in sorted(codes):
+    for code in sorted({*COUNTED_ERRORS, OTHER_ERRORS}):
         errors.add_metric([code], tallies.get((JOB_ERRORS, code), 0.0))
-    for (name, label), value in sorted(tallies.items()):
-        if name == JOB_SECONDS_SUM:
-            seconds.add_metric([label], _buckets(tallies, label), value)
+    for state in JobState:
+        if state.ended:
+            total = tallies.get((JOB_SECONDS_SUM, state.value), 0.0)
+            seconds.add_metric([state.value], _buckets(tallies, state.value), total)
     yield errors
     yield seconds
 

@@ -243,6 +243,11 @@ class Metrics:
         target = max(self._scoreboard.target_size, 1)
         return ProcessCounts(serving, target, self._slot.state is State.DRAINING)
 
+    def is_first(self) -> bool:
+        """Whether no process of a lower slot serves, so that this one does what only one needs to do."""
+        serving = self._scoreboard.serving()
+        return not serving or serving[0].index >= self._slot.index
+
     def counts(self) -> dict[str, ModelCounts]:
         """Counters by model over all processes; "" stands for queries of models that were not loaded."""
         shows_models = self.shows_models()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from app.domain.entities import Alias, Job, Json, ModelSummary, ModelVersion
+from app.domain.entities import Alias, AliasMove, Job, Json, ModelSummary, ModelVersion
 from app.domain.errors import (
     Conflict,
     NotFound,
@@ -75,6 +75,20 @@ def get_alias(store: Store, model: str, alias: str) -> Alias:
     """One alias. Raises NotFound."""
     with store.read() as uow:
         return uow.models.alias(model, alias)
+
+
+def alias_moves(
+    store: Store, model: str, alias: str, *, limit: int, after: str | None = None
+) -> tuple[Sequence[AliasMove], bool]:
+    """The moves of an alias, newest first, and whether more follow. Raises NotFound if there never was one.
+
+    They stay when the alias or its versions are deleted.
+    """
+    with store.read() as uow:
+        page, has_more = uow.models.moves(model, alias, limit=limit, after=after)
+        if not page and after is None:
+            uow.models.alias(model, alias)
+    return page, has_more
 
 
 def alias_revision(store: Store, model: str, alias: str | None) -> int:

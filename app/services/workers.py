@@ -1,10 +1,11 @@
-"""Use case of workers: list them."""
+"""Use cases of worker processes and of server processes: list them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from app.domain.entities import Worker
+from app.domain.figures import ServerRow
 from app.store.unit_of_work import Store
 
 
@@ -12,3 +13,9 @@ def list_workers(store: Store) -> tuple[Sequence[Worker], float]:
     """All workers, and the database's time, to which their heartbeats refer."""
     with store.read() as uow:
         return uow.workers.all(), uow.workers.clock()
+
+
+def list_servers(store: Store) -> tuple[Sequence[ServerRow], float]:
+    """All groups of server processes, and the database's time, to which their beats refer."""
+    with store.read() as uow:
+        return uow.servers.all(), uow.workers.clock()

@@ -260,6 +260,22 @@ aliases = Table(
     ),
 )
 
+# Every move of every alias, newest last: ids sort by time. No foreign key: versions may be deleted later.
+alias_moves = Table(
+    "alias_moves",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    _tenant(),
+    Column("model", _NAME, nullable=False),
+    Column("alias", _NAME, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("version", Integer),
+    Column("previous", Integer),
+    Column("actor", _NAME, nullable=False),
+    Column("actor_name", _NAME, nullable=False),
+    Index("ix_alias_moves_tenant_model_alias_id", "tenant", "model", "alias", "id"),
+)
+
 # The highest version number and alias revision that were deleted from a model, so that neither is reused.
 retired_numbers = Table(
     "retired_numbers",
@@ -334,33 +350,6 @@ audit_log = Table(
     Index("ix_audit_log_actor_id", "actor", "id"),
     Index("ix_audit_log_action_id", "action", "id"),
     Index("ix_audit_log_object_id", "object", "id"),
-)
-
-# Counters that must not decrease when what they count is deleted, see `app.domain.figures`.
-tallies = Table(
-    "tallies",
-    metadata,
-    Column("name", String(40), primary_key=True),
-    Column("label", _NAME, primary_key=True),
-    Column("value", Double, nullable=False),
-)
-
-workers = Table(
-    "workers",
-    metadata,
-    Column("executor_id", String(64), primary_key=True),
-    Column("host", String(255), nullable=False),
-    Column("pid", Integer, nullable=False),
-    Column("started_at", Double, nullable=False),
-    Column("beat_at", Double, nullable=False),
-    Column("slots", Integer, nullable=False, server_default="1"),
-    Column("threads", Integer, nullable=False, server_default="1"),
-    # Memory limit of one of its solvers; 0 without one.
-    Column("solver_bytes", BigInteger, nullable=False, server_default="0"),
-    # The units that it runs, as of the last heartbeat.
-    Column("units", JSON, nullable=False, server_default="[]"),
-    # Set when its peers declare it lost; from then on the worker must not continue under this id.
-    Column("lost_at", Double),
 )
 
 # One row. Its revision grows with every published version, moved alias and changed key. A server polls it to

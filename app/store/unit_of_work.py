@@ -24,6 +24,7 @@ from app.store.repositories.models import Models
 from app.store.repositories.quotas import Quotas
 from app.store.repositories.registry import Registry
 from app.store.repositories.retention import Retention
+from app.store.repositories.servers import Servers
 from app.store.repositories.sessions import Sessions
 from app.store.repositories.students import Students
 from app.store.repositories.tallies import Tallies
@@ -52,6 +53,7 @@ class UnitOfWork:
         self.registry = Registry(connection)
         self.workers = Workers(connection)
         self.tallies = Tallies(connection)
+        self.servers = Servers(connection)
         self.admission = Admission(connection)
         self.quotas = Quotas(connection)
         self.audit = Audit(connection, tenant)

@@ -358,9 +358,14 @@ def _headers(response: httpx.Response) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text without what is new in every answer; of metrics only names and labels."""
+    """The text without what is new in every answer; of metrics only names and labels.
+
+    Values of metrics are sums over all tenants, and so is whether a route was ever used with some status: its
+    series begin with the first request.
+    """
     if text.startswith("# HELP"):
-        return "\n".join(sorted({line.rpartition(" ")[0] for line in text.splitlines() if line[:1] != "#"}))
+        lines = [line for line in text.splitlines() if not line.startswith(("#", "stms_request"))]
+        return "\n".join(sorted({line.rpartition(" ")[0] for line in lines}))
     for pattern, replacement in _GENERATED:
         text = pattern.sub(replacement, text)
     return text

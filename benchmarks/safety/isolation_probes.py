@@ -130,6 +130,8 @@ def _operation_routes() -> Routes:
         "GET /v2/models/stats": [Probe("/v2/models/stats")],
         "GET /readyz": [Probe(path, same_work=False) for path in ("/readyz", "/readyz?verbose")],
         "GET /v1/workers": _lists("/v1/workers", "job"),
+        "GET /v1/servers": _one("/v1/servers", same_work=False),
+        "GET /v1/whoami": _one("/v1/whoami"),
         "GET /v1/usage": _lists("/v1/usage", "tenant"),
         "PATCH /v1/quotas": _one("/v1/quotas", body={"datasets": 1}),
         "GET /v1/audit": [
@@ -158,7 +160,8 @@ def _training_routes() -> Routes:
         "POST /v1/datasets": _one("/v1/datasets?name=mine&format=csv", body=CSV, same_work=False),
         "GET /v1/datasets/{dataset_id}": _one("/v1/datasets/{dataset}"),
         "DELETE /v1/datasets/{dataset_id}": _one("/v1/datasets/{dataset}"),
-        f"GET {_JOBS}": [*_lists(_JOBS, "job"), Probe(f"{_JOBS}?status=running")],
+        f"GET {_JOBS}": [*_lists(_JOBS, "job"), Probe(f"{_JOBS}?status=running&model={{model}}")],
+        f"GET {_JOBS}/counts": _one(f"{_JOBS}/counts"),
         f"POST {_JOBS}": [
             *(Probe(_JOBS, body) for body in (job, own, pinned, tested)),
             Probe(_JOBS, own, {"idempotency-key": "{idempotency}"}),
@@ -170,7 +173,10 @@ def _training_routes() -> Routes:
         f"POST {_JOBS}/{{job_id}}/cancel": [*_one(f"{_JOB}/cancel"), *_one(f"{_JOBS}/{{running}}/cancel")],
         f"POST {_JOBS}/{{job_id}}/retry": _one(f"{_JOB}/retry"),
         f"GET {_JOBS}/{{job_id}}/events": [*_one(f"{_JOB}/events"), *_one(f"{_JOB}/events", headers=_SVG)],
-        f"GET {_JOBS}/{{job_id}}/students": _one(f"{_JOB}/students"),
+        f"GET {_JOBS}/{{job_id}}/students": [
+            *_one(f"{_JOB}/students"),
+            *_one(f"{_JOB}/students?sort=-f1&label=a"),
+        ],
         f"GET {_JOBS}/{{job_id}}/students/{{class_index}}/{{method}}/trace": _one(
             f"{_JOB}/students/0/svm/trace"
         ),
@@ -189,6 +195,7 @@ def _model_routes() -> Routes:
         "DELETE /v1/models/{model}/versions/{version}": _one(version),
         "GET /v1/models/{model}/versions/{version}/classes": _one(f"{version}/classes"),
         "GET /v1/models/{model}/aliases/{alias}": _one(alias),
+        "GET /v1/models/{model}/aliases/{alias}/history": _one(f"{alias}/history"),
         "PUT /v1/models/{model}/aliases/{alias}": [
             *_one(alias, body={"version": 1}),
             *_one(alias, body={"version": 1}, headers=_FIRST),

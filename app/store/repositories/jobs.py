@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from app.domain.entities import TRANSITIONS, Job, JobState, Priority
 from app.domain.errors import Conflict, NotFound
-from app.domain.figures import JOB_ERRORS, JOB_SECONDS_BUCKET, JOB_SECONDS_SUM, bucket_label
+from app.domain.figures import JOB_ERRORS, JOB_SECONDS_BUCKET, JOB_SECONDS_SUM, bucket_label, error_label
 from app.store.dialect import clock_expression, on_postgresql
 from app.store.repositories.scoped import Scoped
 from app.store.repositories.tallies import Tallies
@@ -119,7 +119,7 @@ class Jobs(Scoped):
         tallies.add(JOB_SECONDS_SUM, job.state.value, seconds)
         tallies.add(JOB_SECONDS_BUCKET, bucket_label(job.state.value, seconds))
         if job.error_code is not None:
-            tallies.add(JOB_ERRORS, job.error_code)
+            tallies.add(JOB_ERRORS, error_label(job.error_code))
 
     def oldest_queued_seconds(self) -> float:
         """How long the oldest queued job has waited, by the database's clock; 0 without one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -10,12 +11,13 @@ from collections.abc import Collection, Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.domain.entities import Alias, ModelSummary, ModelVersion
+from app.domain.audit_context import current_context
+from app.domain.entities import Alias, AliasMove, ModelSummary, ModelVersion
 from app.domain.errors import Conflict, NotFound, PreconditionFailed
 from app.store.dialect import batched, upsert
 from app.store.repositories.registry import Registry
 from app.store.repositories.scoped import Scoped
-from app.store.tables import aliases, model_versions, retired_numbers
+from app.store.tables import alias_moves, aliases, model_versions, retired_numbers
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -223,6 +225,7 @@ class Models(Scoped):
         if present != expected_revision:
             raise PreconditionFailed(f"Alias {alias!r} of {model!r} has changed since it was read.")
         self._retire(model, revision=present)
+        self._note_move(model, alias, None)
         where = self._is(aliases, model) & (aliases.c.alias == alias)
         self._connection.execute(sa.delete(aliases).where(where))
         self._registry.model_changed(self.tenant, model)
@@ -262,6 +265,7 @@ class Models(Scoped):
 
     def _move(self, model: str, alias: str, version: int, present: int, *, by_hand: bool) -> Alias:
         """Point an alias to a version. present: its revision, 0 if it does not exist."""
+        self._note_move(model, alias, version)
         revision = (present or self._retired(model)[1]) + 1
         values = {"version": version, "revision": revision, "updated_at": time.time()}
         if by_hand:
@@ -274,6 +278,34 @@ class Models(Scoped):
             self._connection.execute(sa.insert(aliases), names | values)
         self._registry.model_changed(self.tenant, model)
         return self.alias(model, alias)
+
+    def _note_move(self, model: str, alias: str, version: int | None) -> None:
+        """Store a move that is about to happen. The caller has locked the registry."""
+        query = sa.select(aliases.c.version).where(self._is(aliases, model), aliases.c.alias == alias)
+        actor, now = current_context().actor, time.time()
+        move = AliasMove(
+            id=f"mov_{int(1e6 * now):014x}{secrets.token_hex(5)}",
+            model=model,
+            alias=alias,
+            at=now,
+            version=version,
+            previous=self._connection.execute(query).scalar(),
+            actor=actor.id,
+            actor_name=actor.name,
+            tenant=self.tenant,
+        )
+        self._connection.execute(sa.insert(alias_moves), dataclasses.asdict(move))
+
+    def moves(
+        self, model: str, alias: str, *, limit: int, after: str | None = None
+    ) -> tuple[Sequence[AliasMove], bool]:
+        """One page of the moves of an alias older than id ``after``, newest first; and if there are more."""
+        query = sa.select(alias_moves).where(self._is(alias_moves, model), alias_moves.c.alias == alias)
+        if after is not None:
+            query = query.where(alias_moves.c.id < after)
+        query = query.order_by(alias_moves.c.id.desc()).limit(limit + 1)
+        page = [AliasMove(**row._mapping) for row in self._connection.execute(query)]
+        return page[:limit], len(page) > limit
 
     def _retired(self, model: str) -> tuple[int, int]:
         """The highest number of a deleted version, and the highest revision of a deleted alias."""

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.dialect import upsert
-from app.store.tables import tallies
+from app.store.live_tables import tallies
 
 
 class Tallies:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from app.domain.entities import Worker
 from app.store.dialect import clock, clock_expression, upsert
-from app.store.tables import workers
+from app.store.live_tables import workers
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ def keys(store: Store, pets) -> dict[str, dict[str, str]]:
     [
         ("GET", "/v1/keys", {"operator", "admin"}),
         ("GET", "/v1/workers", {"operator"}),
+        ("GET", "/v1/servers", {"operator"}),
         ("GET", "/v1/datasets", {"operator", "admin", "train"}),
         ("GET", "/v1/training-jobs", {"operator", "admin", "train"}),
         ("GET", "/v1/models", {"operator", "admin", "train", "query", "pets", "cars"}),

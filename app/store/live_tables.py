@@ -1,0 +1,49 @@
+"""Tables of the processes of the service and their figures; see `app.store.tables` for all others."""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, BigInteger, Column, Double, Integer, String, Table
+
+from app.store.tables import metadata
+
+# Counters that must not decrease when what they count is deleted, see `app.domain.figures`.
+tallies = Table(
+    "tallies",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("label", String(100), primary_key=True),
+    Column("value", Double, nullable=False),
+)
+
+
+# Live figures of groups of server processes; `app.serving.server_beats` says what they are.
+servers = Table(
+    "servers",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("host", String(255), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("program", String(40), nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("beat_at", Double, nullable=False),
+    Column("figures", JSON, nullable=False),
+)
+
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("executor_id", String(64), primary_key=True),
+    Column("host", String(255), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("beat_at", Double, nullable=False),
+    Column("slots", Integer, nullable=False, server_default="1"),
+    Column("threads", Integer, nullable=False, server_default="1"),
+    # Memory limit of one of its solvers; 0 without one.
+    Column("solver_bytes", BigInteger, nullable=False, server_default="0"),
+    # The units that it runs, as of the last heartbeat.
+    Column("units", JSON, nullable=False, server_default="[]"),
+    # Set when its peers declare it lost; from then on the worker must not continue under this id.
+    Column("lost_at", Double),
+)
