@@ -50,6 +50,7 @@ from app.store.blob_cache import BlobCache
 from app.store.engine import Timeouts, open_database, open_engine
 from app.store.migrate import require_current_schema
 from app.store.unit_of_work import Store
+from app.tracing import open_tracer
 from app.web.dashboard import Dashboard
 
 _PROBE_SECONDS: Final = 2.0
@@ -128,7 +129,7 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
     app.metrics.add_labelled_counter(
         "stms_connections_refused", "Connections and requests refused by the server.", server.context.refused
     )
-    mask_logs()
+    mask_logs(settings.log_format)
     app.stopping = lambda: server.should_exit
     server.run()
     return 0 if server.started else 1
@@ -159,13 +160,10 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     stack.push_async_callback(refresher.stop)
     budgets = Budgets(settings)
     pipeline = QueryPipeline(settings, authenticator, cache, metrics, audit_writer, budgets)
-    stack.callback(pipeline.close)
+    _open_pipeline(pipeline, settings, stack)
     _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)
-    _register_operation(metrics, audit_writer)
     await refresher.start()
-    audit_writer.start()
-    stack.push_async_callback(audit_writer.stop)
-    _start_beats(store, metrics, scoreboard, stack)
+    _start_writers(audit_writer, store, metrics, scoreboard, stack)
     predictor = Predictor(settings)
     stack.callback(predictor.close)
     sessions = Sessions(store, authenticator, TrustedProxies(settings.proxies))
@@ -186,6 +184,7 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
         probes,
         _open_reader(settings, metrics, stack),
         sessions,
+        pipeline.tracer,
     )
     app.state.context = context
 
@@ -262,14 +261,12 @@ def _register_metrics(
     )
 
 
-def _start_beats(store: Store, metrics: Metrics, scoreboard: Scoreboard, stack: AsyncExitStack) -> None:
-    # The salt is secret, and the same in all processes of the group.
-    beats = ServerBeats(store, metrics, f"srv_{hashlib.sha256(bytes(scoreboard.salt)).hexdigest()[:16]}")
-    beats.start()
-    stack.push_async_callback(beats.stop)
-
-
-def _register_operation(metrics: Metrics, audit_writer: AuditWriter) -> None:
+def _start_writers(
+    audit_writer: AuditWriter, store: Store, metrics: Metrics, scoreboard: Scoreboard, stack: AsyncExitStack
+) -> None:
+    """Start what writes into the database in the background: the audit log, and the figures of the server."""
+    audit_writer.start()
+    stack.push_async_callback(audit_writer.stop)
     metrics.add_counter(
         "stms_audit_failures", "Attempts to write the audit log that failed.", lambda: audit_writer.failures
     )
@@ -277,6 +274,19 @@ def _register_operation(metrics: Metrics, audit_writer: AuditWriter) -> None:
     metrics.add_gauge(
         "stms_memory_limit_bytes", "Memory that all processes together may use.", lambda: limit, combine=max
     )
+    # The salt is secret, and the same in all processes of the group.
+    beats = ServerBeats(store, metrics, f"srv_{hashlib.sha256(bytes(scoreboard.salt)).hexdigest()[:16]}")
+    beats.start()
+    stack.push_async_callback(beats.stop)
+
+
+def _open_pipeline(pipeline: QueryPipeline, settings: Settings, stack: AsyncExitStack) -> None:
+    """Close the pipeline in the end, and give it the tracer, which is closed after it."""
+    version = metadata.version("stms")
+    pipeline.tracer = open_tracer(settings.trace_endpoint, settings.trace_rate, "api", version)
+    if pipeline.tracer is not None:
+        stack.callback(pipeline.tracer.close)
+    stack.callback(pipeline.close)
 
 
 def _open_reader(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> FileReader:

@@ -241,6 +241,22 @@ class Settings(BaseSettings):
         "INFO", description="Lowest level that is logged."
     )
 
+    log_format: Literal["text", "json"] = Field(
+        "text", description="`json`: one object a line, with request, API key, job and trace."
+    )
+
+    trace_endpoint: str = Field(
+        "",
+        description="Collector of traces (OTLP over HTTP, such as http://collector:4318). "
+        "Empty: OTEL_EXPORTER_OTLP_ENDPOINT; without that nothing is traced.",
+    )
+    trace_rate: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of requests that are traced besides those with a sampled traceparent.",
+    )
+
     @field_validator("trusted_proxies")
     @classmethod
     def _are_networks(cls, value: str) -> str:

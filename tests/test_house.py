@@ -55,7 +55,7 @@ DECLARATIONS = {
 """Declarations of hyper-parameters, which the domain reads, and their packages: they load NumPy at most."""
 APP_LAYERS = (
     {"app.domain"},
-    {"app.settings", "app.logs", "app.plugins"},
+    {"app.settings", "app.logs", "app.plugins", "app.tracing"},
     {"app.http", "app.store", "app.ingest"},
     {"app.services", "app.processes"},
     {"app.auth"},

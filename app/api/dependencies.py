@@ -24,6 +24,7 @@ from app.serving.refresher import Refresher
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
+from app.tracing import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class AppContext:
     probes: Probes
     reader: FileReader
     sessions: Sessions
+    tracer: Tracer | None
 
     def store_of(self, caller: ApiKey) -> Store:
         """The store of the caller's tenant."""

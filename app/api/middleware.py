@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Final
 
@@ -19,12 +20,14 @@ from app.auth.local_requests import check_local
 from app.auth.shares import Admission, counting
 from app.domain.audit_context import AuditContext, audit_context
 from app.domain.errors import ServiceError, Unavailable
+from app.domain.log_context import traced
 from app.http.pages import error_response, needs_session
 from app.http.problem import NO_STORE, Problem, internal_problem, problem_of
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import send_response
 from app.http.types import Message, Receive, Scope, Send
 from app.processes.metrics import OVERFLOW_LABEL
+from app.tracing import SERVER, begin
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +79,7 @@ class RequestMiddleware:
         request_id = request_id_for(requested).decode("ascii")
         scope.setdefault("state", {})["request_id"] = request_id
         responder = _Responder(scope, send, request_id)
-        with audit_context(_audit_context_of(scope, request_id)) as context:
+        with audit_context(_audit_context_of(scope, request_id)) as context, _traced(scope, responder):
             await self._respond(scope, receive, responder)
             await _record(scope, context)
 
@@ -214,6 +217,35 @@ async def _record(scope: Scope, context: AuditContext) -> None:
         await run_in_threadpool(
             app.audit_writer.write_now, _UNCHANGED, request_line(scope), "unchanged", context
         )
+
+
+@contextmanager
+def _traced(scope: Scope, responder: _Responder) -> Iterator[None]:
+    """Record the request as a span, if it is sampled and its caller is not refused."""
+    context = _app_context(scope)
+    tracer = None if context is None else context.tracer
+    header = None if tracer is None else dict(scope["headers"]).get(b"traceparent")
+    parent = None if tracer is None else tracer.sample(header)
+    if tracer is None or parent is None:
+        yield
+        return
+    span = begin("request", parent, kind=SERVER)
+    try:
+        with traced(span.context):
+            yield
+    finally:
+        method, route = _route_of(scope)
+        span.name = f"{method} {route}"
+        span.attributes |= {
+            "http.request.method": scope["method"],
+            "http.route": route,
+            "http.response.status_code": responder.status,
+            "stms.request.id": responder.request_id,
+        }
+        if responder.status >= 500:
+            span.error = str(responder.status)
+        if responder.status != 401:
+            tracer.finish(span)
 
 
 def _route_of(scope: Scope) -> tuple[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,7 @@ import typer
 
 from app.commands.options import DataOption, read_settings
 from app.commands.output import CommandFailed, error_console
+from app.logs import message_line
 from app.processes.listener import CannotListen, ProcessContext, listen, require_free
 from app.processes.supervisor import Supervisor
 from app.settings import Settings
@@ -71,7 +74,7 @@ def serve(
     supervisor = Supervisor(
         address,
         _environment(settings, free_port),
-        _report,
+        _reporter(settings, "stms serve"),
         can_roll=settings.api_processes > 1,
         grace=settings.drain_seconds,
     )
@@ -120,7 +123,7 @@ def _run_prefork(settings: Settings) -> int:
     return Prefork(
         listener,
         _environment(settings, listener.getsockname()[1]),
-        lambda line: error_console().print(f"[bold]stms api[/] {line}"),
+        _reporter(settings, "stms api"),
         size=settings.api_processes,
         grace=settings.drain_seconds,
     ).run()
@@ -187,6 +190,13 @@ def _report_first_key(path: Path) -> None:
         "leads there; other programs send it as: Authorization: Bearer …\n"
         "Without keys, for this machine alone: --no-keys or STMS_REQUIRE_KEYS=false."
     )
+
+
+def _reporter(settings: Settings, name: str) -> Callable[[str], None]:
+    """Writes messages of a parent process to standard error, in the format of the log."""
+    if settings.log_format == "json":
+        return lambda line: print(message_line(name, line), file=sys.stderr, flush=True)
+    return lambda line: error_console().print(f"[bold]{name}[/] {line}")
 
 
 def _report(line: str) -> None:

@@ -123,7 +123,8 @@ class Job:
     created_by: id of the API key. Workers alternate between tenants, and within one between its keys.
     alias_revision: of the alias that the job moves, when the job was submitted; 0 if it did not exist.
     student_bytes: size of the packed students that it stored.
-    queued_at: when this attempt was queued; None in rows of older releases.
+    queued_at: when this attempt was queued; None in rows of older releases. traceparent: of the request that
+    submitted it, if that is traced.
     """
 
     id: str
@@ -151,6 +152,7 @@ class Job:
     alias_revision: int = 0
     student_bytes: int = 0
     queued_at: float | None = None
+    traceparent: str | None = None
 
     @property
     def workflow_id(self) -> str:

@@ -234,7 +234,7 @@ def run_worker(settings: Settings) -> int:
     """Run a worker until SIGTERM or SIGINT; returns the exit status. Call it in the main thread."""
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    mask_logs()
+    mask_logs(settings.log_format)
     for handler in logging.getLogger().handlers:
         handler.addFilter(Repeats())
     stop, lost = threading.Event(), threading.Event()

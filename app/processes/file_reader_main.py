@@ -50,7 +50,7 @@ _GIB: Final = 1024**3
 def main() -> int:
     """Serve until standard input ends or nothing arrives for a while."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
-    mask_logs()
+    mask_logs(os.environ.get("STMS_LOG_FORMAT", "text"))
     # Loading the libraries takes a second of a core; the forked processes inherit the priority.
     deprioritise(_NICENESS)
     for library in _LIBRARIES:

@@ -42,6 +42,7 @@ from app.services.training_plan import check_data, check_memory, methods_of, tar
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store, UnitOfWork
+from app.tracing import traceparent
 
 logger = logging.getLogger(__name__)
 
@@ -343,6 +344,7 @@ def _new_job(
         progress_total=units_of(spec, targets),
         created_at=(now := time.time()),
         queued_at=now,
+        traceparent=traceparent(),
         created_by=created_by,
         priority=priority,
         alias_revision=_alias_revision(uow, model, spec),

@@ -30,6 +30,7 @@ from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
 from app.serving.fair_turns import FairTurns
 from app.settings import Settings
+from app.tracing import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,10 @@ class WireFormat(ABC, Generic[State]):
 
 
 class QueryPipeline:
-    """Shared state and steps. budgets: limits of the queries in progress and of the bytes of their bodies."""
+    """Shared state and steps. budgets: limits of the queries in progress and of the bytes of their bodies.
+
+    tracer: None if nothing is traced.
+    """
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class QueryPipeline:
         self.cache = cache
         self.metrics = metrics
         self.budgets = budgets
+        self.tracer: Tracer | None = None
         self._audit_writer = audit_writer
         self._turns = FairTurns(_THREADS, per_caller=_THREADS - 1)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-query")
@@ -112,7 +117,10 @@ class QueryPipeline:
             except ProblemError as error:
                 response = wire_format.refuse(exchange, error.problem)
             except Exception:
-                logger.exception("request %s failed unexpectedly", exchange.request_id.decode())
+                request_id = exchange.request_id.decode()
+                logger.exception(
+                    "request %s failed unexpectedly", request_id, extra={"request_id": request_id}
+                )
                 response = wire_format.refuse(exchange, internal_problem())
             if exchange.admission is not None:
                 # A client that reads slowly must not keep the place.
@@ -171,6 +179,12 @@ class QueryPipeline:
         caller = "" if exchange.admission is None else exchange.admission.caller
         async with self._turns.turn(caller):
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def trace(self, exchange: Exchange, rows: int) -> None:
+        """Record a query that has just been answered, if it is sampled."""
+        if self.tracer is not None:
+            traceparent = exchange.headers.get(b"traceparent")
+            self.tracer.query(traceparent, exchange.seconds, exchange.model, rows)
 
     def record_error(
         self, exchange: Exchange, problem: Problem, *, is_query: bool = True, changes: bool = False

@@ -124,6 +124,8 @@ jobs = Table(
     Column("student_bytes", BigInteger, nullable=False, server_default="0"),
     # When the attempt was queued; of jobs from before this column the time of their submission holds.
     Column("queued_at", Double),
+    # W3C trace context of the request that submitted the job, if it is traced.
+    Column("traceparent", String(55)),
     Index("ix_jobs_tenant_id", "tenant", "id"),
     # Few of many jobs are unfinished, and they are looked at all the time.
     Index("ix_jobs_unfinished", "id", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+import os
 import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
 
 import pytest
 
+from app.domain.audit_context import Actor, AuditContext, audit_context
+from app.domain.log_context import TraceContext, traced, working_on
 from app.domain.redaction import redact
-from app.logs import Masking, Repeats, mask_logs
+from app.logs import Masking, Repeats, mask_logs, message_line
 
 ID = "key_" + "0a" * 12
 SECRET = "A-z_9" * 8 + "xyz"
@@ -98,3 +105,63 @@ def test_a_repeated_line_is_suppressed_for_some_seconds(monkeypatch: pytest.Monk
     for _ in range(2):
         logger.warning("failed", exc_info=ValueError("why"))
     assert stream.getvalue().count("ValueError: why") == 2
+
+
+@pytest.fixture
+def json_lines() -> Iterator[tuple[logging.Logger, Callable[[], list[dict[str, Any]]]]]:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    logger = logging.getLogger("tests.json")
+    logger.addHandler(handler)
+    logger.propagate = False
+    before = {each: each.formatter for each in logging.getLogger().handlers}
+    mask_logs("json")
+    yield logger, lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    for each, formatter in before.items():
+        each.setFormatter(formatter)
+    assert logging.lastResort is not None
+    logging.lastResort.setFormatter(None)
+    logger.removeHandler(handler)
+
+
+def test_a_json_line_names_request_key_job_and_trace(json_lines):
+    logger, lines = json_lines
+    trace = TraceContext("0a" * 16, "0b" * 8)
+    with audit_context(AuditContext(Actor(ID, "boss"), request_id="r-1")), working_on("job_1"), traced(trace):
+        logger.warning("two\nlines of %s", "text")
+    logger.info("not shown at this level")
+    logger.error("without a context")
+    first, second = lines()
+    at = datetime.fromisoformat(first.pop("ts"))
+    assert abs(at.timestamp() - time.time()) < 100
+    assert first.pop("pid") == os.getpid()
+    assert first == {
+        "level": "WARNING",
+        "logger": "tests.json",
+        "msg": "two\nlines of text",
+        "request_id": "r-1",
+        "key": ID,
+        "job_id": "job_1",
+        "trace_id": trace.trace_id,
+        "span_id": trace.span_id,
+    }
+    assert second.keys() == {"ts", "level", "logger", "msg", "pid"}
+
+
+def test_secrets_in_json_lines_are_masked_and_the_line_stays_json(json_lines):
+    logger, lines = json_lines
+    try:
+        raise ValueError(f"password=hunter2 {KEY}")
+    except ValueError:
+        logger.exception("host=db password=hunter2")
+    [line] = lines()
+    assert line["msg"] == "host=db password=***"
+    assert line["exc"].startswith("Traceback")
+    assert "ValueError: password=*** stms_" in line["exc"]
+    assert "hunter2" not in json.dumps(line)
+    assert SECRET not in json.dumps(line)
+
+
+def test_messages_of_a_parent_process_have_the_same_form():
+    line = json.loads(message_line("stms api", "2 processes serve."))
+    assert (line["level"], line["logger"], line["msg"]) == ("INFO", "stms api", "2 processes serve.")

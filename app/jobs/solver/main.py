@@ -30,6 +30,7 @@ import msgspec
 
 from app.domain.entities import Json
 from app.domain.errors import ServiceError, Unavailable
+from app.domain.log_context import work_on
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.messages import (
     METRICS_PER_MESSAGE,
@@ -213,7 +214,8 @@ def serve(commands: BinaryIO, answers: Answers) -> None:
             if message.type == "open":
                 settings = msgspec.convert(message.header, SolverSettings)
                 logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s: %(message)s")
-                mask_logs()
+                mask_logs(settings.log_format)
+                work_on(settings.job_id)
                 handler = CommandHandler(answers, settings)
             else:
                 _dispatch(handler, message)

@@ -38,7 +38,7 @@ class SolverSettings:
     cache_key: authenticates the files of the cache, hexadecimal.
     tenant: whose data set and models the solver may read.
     memory_bytes: limit of the process's memory; 0 for none. stall_seconds: without an answer and without
-    processor time, after which the process counts as hung; 0 for no limit.
+    processor time, after which the process counts as hung; 0 for no limit. job_id: for its log.
     """
 
     dataset_id: str
@@ -52,6 +52,8 @@ class SolverSettings:
     tenant: str = DEFAULT_TENANT
     memory_bytes: int = 0
     stall_seconds: float = 0.0
+    job_id: str = ""
+    log_format: str = "text"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _CHECK_SECONDS: Final = 0.4
 _RETRY_SECONDS: Final = 1.0
 _MIN_SECONDS: Final = 0.5
 _SHARE_OF_STAGE: Final = 0.02
-_STUDENT_STAGES: Final = {
+STUDENT_STAGES: Final = {
     "student": "students",
     "tuning": "tuning",
     "sizes": "tuning",
@@ -169,9 +169,9 @@ class ProgressReporter:
             return
         now = time.monotonic()
         stage = shown = str(progress["stage"])
-        if stage in _STUDENT_STAGES:
+        if stage in STUDENT_STAGES:
             # A job is in one stage, while some of its students are tuned and others fitted.
-            stage, shown = "students", _STUDENT_STAGES[stage]
+            stage, shown = "students", STUDENT_STAGES[stage]
         data = {name: value for name, value in progress.items() if name != "type" and value is not None}
         data["stage"] = shown
         if stage != self._stage:

@@ -31,10 +31,12 @@ from app.jobs.solver.process import Solver
 from app.jobs.solver.retry import failed_results, prepare_with_retries, train_with_retries
 from app.jobs.workflow import steps
 from app.jobs.workflow.running_job import CancellationCheck, JobPlans, ProgressReporter
+from app.jobs.workflow.unit_trace import UnitTrace, unit_trace
 from app.jobs.workflow.work_units import PREPARE, RunningUnit
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.private_files import installation_key
+from app.tracing import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ _MAX_LOST_FILES: Final = 3
 
 
 class UnitRunner:
-    """Runs one unit on this worker. executor: the worker's name."""
+    """Runs one unit on this worker. executor: the worker's name. tracer: None if nothing is traced."""
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class UnitRunner:
         settings: Settings,
         executor: str,
         running: RunningUnit,
+        tracer: Tracer | None = None,
     ) -> None:
         self._runner = runner
         self._store = runner.store
@@ -69,6 +72,8 @@ class UnitRunner:
         self._unit = running.unit
         self._attempt = (running.unit.job_id, running.unit.attempt)
         self._starts = 1
+        self._tracer = tracer
+        self._trace = UnitTrace()
 
     def run(self) -> None:
         """Raises what the check raises, SolverFailed if the preparation fails, and AttemptLost."""
@@ -86,7 +91,11 @@ class UnitRunner:
         self._check.check_now()
         job = self._check.retry_while_unavailable(self._read_job)
         plan = self._check.retry_while_unavailable(partial(self._plans.of_job, unit.job_id))
-        with self._pool.solver(*self._attempt, self._solver_settings(job), self._check) as solver:
+        is_first = self._starts == 1
+        with (
+            unit_trace(self._tracer, job, unit, self._executor, is_first=is_first) as self._trace,
+            self._pool.solver(*self._attempt, self._solver_settings(job), self._check) as solver,
+        ):
             self._running.solver_pid = lambda: solver.pid
             if unit.number == PREPARE:
                 job = self._prepare(solver, job, plan.targets)
@@ -124,7 +133,8 @@ class UnitRunner:
         """The preparation, with the chunks of large packages stored. Raises SolverFailed, AttemptLost."""
         cache = BlobCache.of(self._settings)
         for _ in range(_MAX_LOST_FILES):
-            result = prepare_with_retries(solver, targets, ProgressReporter(self._store, *self._attempt))
+            report = self._trace.reporting(ProgressReporter(self._store, *self._attempt))
+            result = prepare_with_retries(solver, targets, report)
             try:
                 for transfer in (result.preparation, result.teacher):
                     self._check.retry_while_unavailable(
@@ -150,10 +160,13 @@ class UnitRunner:
             failure = self._too_many_starts()
             self._store_students(failed_results(suspect, classes.__getitem__, failure))
             remaining = remaining[1:]
-        report = ProgressReporter(self._store, *self._attempt, stages=self._unit.number == PREPARE)
+        stages = self._unit.number == PREPARE
+        report = self._trace.reporting(ProgressReporter(self._store, *self._attempt, stages=stages))
         digest = str(job.preparation_digest)
         for keys_together in self._groups(remaining):
+            self._trace.enter("students")
             for results in train_with_retries(solver, keys_together, digest, report, classes.__getitem__):
+                self._trace.trained(results)
                 self._store_students(results)
 
     def _groups(self, keys: Sequence[StudentKey]) -> Iterator[Sequence[StudentKey]]:
@@ -219,4 +232,6 @@ class UnitRunner:
             cache_disk_bytes=settings.cache_disk_bytes,
             memory_bytes=solver_memory(settings),
             stall_seconds=settings.solver_stall_seconds,
+            job_id=job.id,
+            log_format=settings.log_format,
         )

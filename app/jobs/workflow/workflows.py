@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from functools import partial
+from importlib import metadata
 from typing import Final
 
 from dbos import DBOS, SetEnqueueOptions, SetWorkflowID, SQLAlchemyDatasource
@@ -13,6 +14,7 @@ from dbos import error as dbos_error
 
 from app.domain.entities import ACTIVE_STATES
 from app.domain.errors import ServiceError, Unavailable
+from app.domain.log_context import working_on
 from app.jobs.engine.client import RECORDS_LOST, DbosQueue
 from app.jobs.engine.config import TRAIN_MODEL, TRAIN_UNIT, UNIT_QUEUE
 from app.jobs.engine.step_runner import StepRunner
@@ -26,6 +28,7 @@ from app.jobs.workflow.unit_runner import UnitRunner
 from app.jobs.workflow.work_units import PREPARE, RunningUnits, WorkUnit
 from app.settings import Settings
 from app.store.unit_of_work import Store
+from app.tracing import open_tracer
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +51,8 @@ class TrainingWorkflows:
         executor: str,
         solver_command: Sequence[str] | None = None,
     ) -> None:
+        # Only jobs whose request was traced are, so the rate is 0.
+        self._tracer = open_tracer(settings.trace_endpoint, 0.0, "worker", metadata.version("stms"))
         self._settings = settings
         self._store = store
         self._queue = queue
@@ -96,11 +101,17 @@ class TrainingWorkflows:
         self._enqueue = enqueue
 
     def close(self) -> None:
-        """End all solvers."""
+        """End all solvers, and send the last spans."""
         self._pool.close()
+        if self._tracer is not None:
+            self._tracer.close()
 
     def run_job(self, job_id: str, attempt: int) -> None:
         """The body of ``train_model``. Every way it can end sets the job's final state."""
+        with working_on(job_id):
+            self._run_job(job_id, attempt)
+
+    def _run_job(self, job_id: str, attempt: int) -> None:
         if self._enqueue is None:
             raise RuntimeError("the workflows are not registered")
         check = CancellationCheck(self._store, self._stopping, job_id, attempt)
@@ -126,11 +137,22 @@ class TrainingWorkflows:
 
     def run_unit(self, unit: WorkUnit) -> None:
         """The body of ``train_unit``. A chunk's result is the students that it has stored."""
+        with working_on(unit.job_id):
+            self._run_unit(unit)
+
+    def _run_unit(self, unit: WorkUnit) -> None:
         check = CancellationCheck(self._store, self._stopping, unit.job_id, unit.attempt)
         try:
             with self._running_units.unit(unit) as running:
                 UnitRunner(
-                    self._runner, self._pool, check, self._plans, self._settings, self._executor, running
+                    self._runner,
+                    self._pool,
+                    check,
+                    self._plans,
+                    self._settings,
+                    self._executor,
+                    running,
+                    self._tracer,
                 ).run()
         except (JobStopped, dbos_error.DBOSWorkflowCancelledError) as stopped:
             logger.info("job %s, unit %d: %s", unit.job_id, unit.number, stopped)

@@ -182,6 +182,7 @@ class InferenceHandler(WireFormat[_State]):
         assert exchange.student is not None  # noqa: S101 - set by `_found`
         rows = len(inference.rows)
         self._pipeline.metrics.answered(exchange.model, rows, exchange.seconds)
+        self._pipeline.trace(exchange, rows)
         self._statistics.succeeded(_version(exchange.student), rows, exchange.nanoseconds, took)
         return response
 

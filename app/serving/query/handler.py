@@ -67,6 +67,7 @@ class QueryHandler(WireFormat[Exchange]):
         reference = _reference(tenant, path)
         body, rows, headers = await evaluate(reference, path.label or "", format_, data, exchange)
         self.pipeline.metrics.answered(exchange.model, rows, exchange.seconds)
+        self.pipeline.trace(exchange, rows)
         return Response(body, headers)
 
     def refuse(self, exchange: Exchange, problem: Problem) -> Response:
@@ -108,7 +109,10 @@ class QueryHandler(WireFormat[Exchange]):
                 quota.refund()
             return None
         body, rows, described = answer
-        pipeline.metrics.answered(student.metric_label, rows, perf_counter() - started)
+        seconds = perf_counter() - started
+        pipeline.metrics.answered(student.metric_label, rows, seconds)
+        if pipeline.tracer is not None:
+            pipeline.tracer.query(by_name.get(b"traceparent"), seconds, student.metric_label, rows)
         request_id = request_id_for(by_name.get(HEADER))
         return [*described, (b"content-length", b"%d" % len(body)), (HEADER, request_id)], body
 

@@ -41,6 +41,7 @@ class Requests:
             budgets=self.budgets,
             audit_writer=_NoAuditWriter(),
             metrics=Metrics(),
+            tracer=None,
         )
         self.app = SimpleNamespace(state=SimpleNamespace(context=context))
         self.inside = 0
