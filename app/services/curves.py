@@ -21,6 +21,8 @@ from core.packed import PackedStudent
 
 MAX_THRESHOLDS: Final = 1000
 """Most thresholds that one publication changes."""
+_AUDITED: Final = 20
+"""Thresholds that the audit record names; the provenance of the new version's job has all."""
 _CLASSES_PER_PAGE: Final = 2000
 _BY_THRESHOLD: Final = ("guard", "false_positives")
 """Metrics that were found at another threshold and are not known at a new one."""
@@ -62,8 +64,8 @@ def publish_thresholds(
     A succeeded job is stored as the record of the new version, with copies of the students of ``base``.
     Metrics that depend on the threshold are those of the curve, and undefined between its points.
 
-    Raises NotFound, InvalidRequest for an unknown class or a threshold that is not finite, and Conflict for
-    an imported version or beyond the quota of versions.
+    Raises NotFound, also for unknown classes, InvalidRequest for a threshold that is not finite, and Conflict
+    for an imported version or beyond the quota of versions.
     """
     version = get_version(store, model, base)
     if version.job_id is None:
@@ -82,7 +84,6 @@ def publish_thresholds(
         _store_students(uow, job.id, changed)
         facts = {"base": version.version, "thresholds": dict(thresholds)}
         uow.events.append(job.id, "thresholds_changed", facts)
-        uow.audit.append("model.derive", f"{model}@{version.version}", details=facts)
         return publish(
             uow,
             job,
@@ -93,6 +94,7 @@ def publish_thresholds(
             teacher_digest=version.teacher_digest,
             metrics=totals.metrics(),
             alias=None,
+            facts={"base": version.version, "thresholds": dict(list(thresholds.items())[:_AUDITED])},
         )
 
 
@@ -103,19 +105,21 @@ def _changed_students(
     if not 0 < len(thresholds) <= MAX_THRESHOLDS:
         message = f"Give 1 to {MAX_THRESHOLDS} thresholds, by class."
         raise InvalidRequest(message, faults=[InputFault("thresholds", "wrong_number", message)])
+    infinite = [label for label, threshold in thresholds.items() if not math.isfinite(threshold)]
+    if infinite:
+        message = f"The threshold of class {infinite[0]!r} is not finite."
+        raise InvalidRequest(message, faults=[InputFault(infinite[0], "not_finite", message)])
     job_id, faults, changed = str(version.job_id), [], []
     for label, threshold in thresholds.items():
         with store.read() as uow:
             row = uow.students.served(job_id, label, version.method)
-        if not math.isfinite(threshold):
-            faults.append(InputFault(label, "not_finite", f"The threshold of class {label!r} is not finite."))
-        elif row is None or row.digest is None:
+        if row is None or row.digest is None:
             text = f"Version {version.version} has no trained student of class {label!r}."
             faults.append(InputFault(label, "student_not_found", text))
         else:
             changed.append(_with_threshold(store, files, row, threshold))
     if faults:
-        raise InvalidRequest("These thresholds cannot be published.", faults=faults)
+        raise NotFound(faults[0].message, code="student_not_found", faults=faults)
     return changed
 
 

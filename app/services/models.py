@@ -166,11 +166,13 @@ def point_alias(
     check_alias(alias)
     with store.begin() as uow:
         uow.models.version(model, version)
-        if expected_revision is None and any(known.alias == alias for known in uow.models.aliases_of(model)):
+        present = {known.alias: known.version for known in uow.models.aliases_of(model)}
+        if expected_revision is None and alias in present:
             raise PreconditionRequired(
                 f"Alias {alias!r} exists: the revision you read is required.", code="if_match_required"
             )
-        uow.audit.append("alias.move", f"{model}@{alias}", details={"version": version})
+        details = {"version": version, "from": present.get(alias)}
+        uow.audit.append("alias.move", f"{model}@{alias}", details=details)
         return uow.models.point(model, alias, version, expected_revision=expected_revision or 0)
 
 
@@ -218,6 +220,7 @@ def publish(
     metrics: Json,
     alias: str | None = DEFAULT_ALIAS,
     packed_labels: bytes | None = None,
+    facts: Json | None = None,
 ) -> ModelVersion:
     """Publish the results of a job as the next version of its model, and move the alias to it.
 
@@ -226,7 +229,7 @@ def publish(
 
     A job has at most one version. Another call, for example after a crash or a retry, returns the existing
     one and moves no alias. The number of the version is stored in the job. packed_labels: the result of
-    `pack_labels`, if the caller has it already.
+    `pack_labels`, if the caller has it already. facts: further details of its audit record.
     """
     models = uow.models.of_tenant(job.tenant)
     number = models.next_version(job.model)
@@ -260,7 +263,7 @@ def publish(
         unmoved = {"alias": alias, "version": present.get(alias)}
         changed["provenance"] = {**job.provenance, "alias_not_moved": unmoved}
         moved = None
-    details = {"job": job.id, "alias": moved}
+    details = {"job": job.id, "alias": moved, **(facts or {})}
     uow.audit.append("model.publish", f"{version.model}@{number}", details=details, tenant=job.tenant)
     uow.jobs.change(job.id, **changed)
     return version

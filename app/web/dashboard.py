@@ -14,6 +14,7 @@ from app.http.types import Scope
 from app.web import (
     advice,
     classes,
+    console,
     curves,
     datasets,
     jobs,
@@ -27,7 +28,7 @@ from app.web.rendering import HEADERS, common, environment
 
 _START: Final = "/ui/"
 _WITHOUT_SESSION: Final = (sign_in.PATH, "/ui/static/")
-_PARTS: Final = (sign_in, static_files, jobs, classes, curves, models, datasets, keys, operation)
+_PARTS: Final = (sign_in, static_files, jobs, classes, curves, console, models, datasets, keys, operation)
 
 
 class Dashboard:

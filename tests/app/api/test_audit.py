@@ -118,6 +118,10 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
         "alias.delete",
         lambda w: w.ask("DELETE", "/v1/models/pets/aliases/latest", headers=w.alias()),
     ),
+    ("post", "/v1/models/{model}/versions"): (
+        "model.publish",
+        lambda w: w.ask("POST", "/v1/models/pets/versions", json={"thresholds": {"cat": 0.5}}),
+    ),
     ("delete", "/v1/models/{model}/versions/{version}"): (
         "version.delete",
         lambda w: w.ask("DELETE", second_version(w)),

@@ -82,7 +82,7 @@ def test_a_version_with_another_threshold_has_the_same_students_otherwise(
     with store.read() as uow:
         job = uow.jobs.get(str(made.job_id))
         row, other = (uow.students.served(job.id, label, "svm") for label in ("cat", "dog"))
-        [derived] = uow.audit.page(limit=5, action="model.derive")[0]
+        derived = uow.audit.page(limit=5, action="model.publish")[0][0]
         event = uow.events.last(job.id, limit=1)[0] if uow.events.last(job.id, limit=1) else None
         assert uow.students.curve(job.id, 0, "svm") is not None, "curves are copied"
     assert row is not None
@@ -115,12 +115,11 @@ def test_between_the_points_of_a_curve_metrics_are_unknown(
 def test_what_cannot_be_published_is_named(
     store: Store, version: ModelVersion, files: BlobCache, settings: Settings
 ):
-    with pytest.raises(InvalidRequest) as wrong:
-        publish_thresholds(store, files, settings, "pets", 1, {"cow": 0.0, "cat": float("nan")}, "key_1")
-    assert [(fault.field, fault.code) for fault in wrong.value.faults] == [
-        ("cow", "student_not_found"),
-        ("cat", "not_finite"),
-    ]
+    with pytest.raises(NotFound) as missing:
+        publish_thresholds(store, files, settings, "pets", 1, {"cow": 0.0, "cat": 1.0, "ox": 1.0}, "key_1")
+    assert [fault.field for fault in missing.value.faults] == ["cow", "ox"]
+    with pytest.raises(InvalidRequest, match="'cat' is not finite"):
+        publish_thresholds(store, files, settings, "pets", 1, {"cat": float("nan")}, "key_1")
     with pytest.raises(InvalidRequest, match="1 to 1000"):
         publish_thresholds(store, files, settings, "pets", 1, {}, "key_1")
     with pytest.raises(NotFound):

@@ -44,6 +44,8 @@ def addresses(things: Things) -> dict[str, str]:
         f"{models}/move?version=1&alias=production": "train",
         f"{models}/move?version=2": "train",
         f"{models}/move?version=2&alias=new": "train",
+        f"{models}/ask": "query",
+        f"{models}/ask?at=production&class=cow": "query",
         "/ui/datasets": "train",
         f"/ui/datasets/{things.dataset_id}": "train",
         "/ui/keys": "admin",
