@@ -7,7 +7,7 @@ STMS   := $(BIN)/stms
 .DEFAULT_GOAL := help
 # Some machines forbid it: every process of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-defaults bench-false-positives bench-serve bench-cluster bench-letter chaos hostile safety digests sbom
+.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-false-positives bench-serve bench-cluster bench-letter chaos hostile safety digests sbom
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ bench-rejections: $(VENV)/.dev ## students with 1 to 8 rejections: F beside the 
 	$(BIN)/python -m benchmarks.rejections
 	$(BIN)/python -m benchmarks.rejections.heads
 	$(BIN)/python -m benchmarks.rejections.queries
+
+bench-learners: $(VENV)/.dev ## the other learners: solvers against their oracles, each family against its baselines
+	$(BIN)/python -m benchmarks.learners
 
 bench-defaults: $(VENV)/.dev ## jobs with default hyper-parameters against scikit-learn on thirds of training parts
 	$(BIN)/python -m benchmarks.defaults

@@ -1,0 +1,54 @@
+"""The benchmark of the other learners: its parts, its last line, and its oracles on a few problems."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.learners import oracles
+from benchmarks.learners.__main__ import PARTS, main
+from benchmarks.learners.measures import value_of
+
+
+def test_every_module_of_the_folder_is_a_part():
+    assert {"margins", "measures", "oracles"} <= set(PARTS)
+    assert "__main__" not in PARTS
+
+
+def test_the_last_line_has_the_figures_of_the_parts_that_were_asked_for(capsys):
+    assert main(["--quick", "--only", "oracles"]) == 0
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert figures["oracle_worst"] <= 1e-6
+    assert set(figures["oracles"]) == {"odm", "svm+", "measures"}
+    assert figures["violated_matches"] == 100
+    assert set(figures["seconds"]) == {"oracles"}
+
+
+def test_an_unknown_part_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["--only", "nothing"])
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_a_wrong_vector_is_no_match(monkeypatch):
+    right = oracles.most_violated
+
+    class Wrong:
+        def value(self, scores):
+            return -1.0
+
+    assert all(oracles.agrees(seed) for seed in range(12))
+    monkeypatch.setattr(oracles, "most_violated", lambda *args: Wrong())
+    assert not any(oracles.agrees(seed) for seed in range(12))
+    assert right is not oracles.most_violated
+
+
+def test_measures_are_those_of_textbooks():
+    truth = np.array([True, True, False, False])
+    scores = np.array([2.0, -1.0, 1.0, -2.0])
+    expected = {"error": 0.5, "f1": 0.5, "prbep": 0.5, "precision_at_k": 1.0, "recall_at_k": 1.0}
+    for name, value in expected.items():
+        assert value_of(name, truth, scores) == value
+    assert value_of("roc_area", truth, scores) == 0.75
