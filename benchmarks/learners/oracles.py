@@ -88,7 +88,7 @@ def measure_difference(seed: int) -> float:
     features, signs = random_rows(rng, 6, 5)
     truth, C, consistency = signs > 0.0, 10.0 ** rng.uniform(-1, 4), (seed % 2) * 10.0 ** rng.uniform(-2, 1)
     problem = MeasureProblem(features, (3, 2), truth, name, C=C, consistency=consistency, k=3)
-    ours = solve_measure(problem, tolerance=1e-8, max_iterations=5000).objective
+    ours = solve_measure(problem, tolerance=1e-11, max_iterations=5000).objective
     losses, coefficients = label_vectors(name, truth, 3)
     planes = np.hstack([coefficients @ features, np.ones((len(losses), 1))])
     planes = np.vstack([planes, np.eye(6)[-1:]])

@@ -17,6 +17,7 @@ class Certificate:
     """Bounds of the optimum after an iteration: dual_objective <= optimum <= objective.
 
     recorded: the value for the trace; ``None`` means the primal objective.
+    scale: size of the objective that the gap is relative to, where the objective itself may tend to 0.
     stalled: floating point allows no further progress.
     """
 
@@ -24,11 +25,12 @@ class Certificate:
     dual_objective: float
     recorded: float | None = None
     stalled: bool = False
+    scale: float = 1e-12
 
     @property
     def relative_gap(self) -> float:
-        """Gap over the larger of 1e-12 and the primal objective's size."""
-        return (self.objective - self.dual_objective) / max(abs(self.objective), 1e-12)
+        """Gap over the larger of ``scale`` and the primal objective's size."""
+        return (self.objective - self.dual_objective) / max(abs(self.objective), self.scale)
 
 
 class Method(Protocol):

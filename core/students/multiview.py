@@ -49,7 +49,9 @@ class MultiView(StudentSpec):
     consistency: Annotated[
         float, Ge(0), Le(1e6), Doc("κ: penalty of views whose functions differ on a row; 0 without one.")
     ] = 0.01
-    tolerance: Annotated[float, Gt(0), Lt(1), Doc("Stop at this relative duality gap.")] = 1e-3
+    tolerance: Annotated[float, Gt(0), Lt(1), Doc("Stop when the duality gap is below this share of C.")] = (
+        1e-3
+    )
     max_iterations: Annotated[int, Ge(1), Le(100_000), Doc("At most this many rounds of cuts.")] = 500
 
     def __post_init__(self) -> None:

@@ -96,8 +96,8 @@ def solve_measure(
 ) -> Solution:
     """Minimise P: value w (q,), dual the weights of the working set's constraints.
 
-    tolerance: relative duality gap at which to stop; P is at most C, so no constraint is then violated by
-    more than this beyond its slack, as Joachims stops. The objective is that of the best point so far and the
+    tolerance: the duality gap over C at which to stop; no constraint is then violated by more than this
+    beyond its slack, as Joachims stops. The objective is that of the best point so far and the
     bound the best so far: neither gets worse. Reports stage ``"cutting_planes"``.
     Raises InvalidProblem for arguments out of range, Cancelled.
     """
@@ -138,7 +138,8 @@ class _CuttingPlanes:
         self.value = solve_triangular(self._factor, self._best, lower=True, trans="T")
         self.iterations += 1
         stalled = self._objective >= objective and self._bound <= bound + 1e-14 * abs(bound)
-        return Certificate(self._objective, self._bound, stalled=stalled and self.iterations > 1)
+        stalled = stalled and self.iterations > 1
+        return Certificate(self._objective, self._bound, stalled=stalled, scale=self._problem.C)
 
     def _cut(self, point: FloatArray) -> None:
         """Add the constraint that is violated most at ``point`` (q,); keep the point if it is the best."""
