@@ -24,7 +24,7 @@ _TRACE: Final[ContextVar[TraceContext | None]] = ContextVar("stms_trace", defaul
 
 def current_job() -> str | None:
     """Id of the job that this thread works on."""
-    return _JOB.get()
+    return _JOB.get() or None
 
 
 def current_trace() -> TraceContext | None:
