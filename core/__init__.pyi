@@ -7,7 +7,7 @@ from core.errors import InvalidPackage as InvalidPackage
 from core.errors import InvalidProblem as InvalidProblem
 from core.estimators.classifiers import GatedSVMClassifier as GatedSVMClassifier
 from core.estimators.classifiers import STMSClassifier as STMSClassifier
-from core.estimators.classifiers import StructuralSVMClassifier as StructuralSVMClassifier
+from core.estimators.structural_svm import StructuralSVMClassifier as StructuralSVMClassifier
 from core.features.spec import FeatureSpec as FeatureSpec
 from core.learners import STUDENTS as STUDENTS
 from core.learners import TEACHERS as TEACHERS
@@ -32,8 +32,10 @@ from core.students.gated import GSVM0 as GSVM0
 from core.students.gated import SVM as SVM
 from core.students.grid import Grid as Grid
 from core.teachers.base import TeacherSpec as TeacherSpec
+from core.teachers.interpolation import KernelInterpolation as KernelInterpolation
 from core.teachers.linear_head import ImportedHead as ImportedHead
 from core.teachers.linear_head import LinearHead as LinearHead
+from core.teachers.mcodm import McODM as McODM
 from core.teachers.ssvm import SSVM as SSVM
 from core.training.config import TrainingConfig as TrainingConfig
 from core.training.evaluation import Evaluation as Evaluation

@@ -48,6 +48,7 @@ DECLARATIONS = {
     "core.teachers",
     "core.teachers.base",
     "core.teachers.interpolation",
+    "core.teachers.mcodm",
     "core.teachers.ssvm",
     "core.training",
     "core.training.config",

@@ -113,8 +113,11 @@ def _group_rows(groups: Sequence[Json], definitions: Json, prefix: str) -> Itera
         for group in groups
         if "method" in group["properties"]
     }
+    of_groups = [list(_rows(group, definitions, prefix)) for group in groups]
     for place, group in enumerate(groups):
-        for row in _rows(group, definitions, prefix):
+        for row in of_groups[place]:
+            if place and all(row in others for others in of_groups):
+                continue  # all kinds have it, and it was shown with the first
             is_method = row["name"] == f"{prefix}method"
             if is_method and place == 0:
                 row["allowed"] = " | ".join(kinds.values())

@@ -1,6 +1,6 @@
-"""Teacher and students as scikit-learn estimators.
+"""Students, with the teacher they need, as scikit-learn estimators.
 
-All three take the same feature parameters: ``features`` ("linear", "kernel", "nystroem", "fourier" or
+Both take the same feature parameters: ``features`` ("linear", "kernel", "nystroem", "fourier" or
 "auto"), ``n_components``, ``gamma`` and ``scaling`` as in ``FeatureSpec``, and ``random_state``, which makes
 a fit repeatable. X is dense or CSR.
 """
@@ -25,7 +25,6 @@ from core.estimators.base import (
     classes_of,
     flat_if_binary,
     given,
-    iterations_of,
     labelled_data,
 )
 from core.features.examples import Examples
@@ -37,7 +36,8 @@ from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
 from core.run import Run
 from core.students.gated import GATED, GSVM, GatedSpec, Method, Solver
-from core.teachers.linear import LinearTeacher
+from core.teachers.base import TeacherSpec
+from core.teachers.scikit import Scikit
 from core.teachers.ssvm import SSVM
 from core.training.config import (
     AUTOMATIC_CALIBRATION,
@@ -48,71 +48,6 @@ from core.training.config import (
 )
 from core.training.pipeline import prepare, train, train_student
 from core.types import FloatArray
-
-
-class StructuralSVMClassifier(Estimator):
-    """The teacher: Crammer and Singer's multiclass SVM, Eq. (1).
-
-    C: loss weight; the loss of one example weighs C/n. tolerance: relative duality gap at which to stop.
-    max_epochs: limit of passes over the examples.
-
-    Attributes: ``classes_`` (K,), ``coef_`` W in feature space (K, m) with the constant's weight last,
-    ``packed_`` PackedTeacher, ``n_iter_``, ``n_features_in_``.
-    """
-
-    def __init__(
-        self,
-        C: float = 3e4,
-        *,
-        features: FeatureKind = "linear",
-        n_components: int = 500,
-        gamma: float | None = None,
-        scaling: str = "zscore",
-        tolerance: float = 1e-3,
-        max_epochs: int = 5000,
-        random_state: Any = 0,
-    ) -> None:
-        self.C = C
-        self.features = features
-        self.n_components = n_components
-        self.gamma = gamma
-        self.scaling = scaling
-        self.tolerance = tolerance
-        self.max_epochs = max_epochs
-        self.random_state = random_state
-
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from rows X (n, d) and labels y (n,). Raises ValueError."""
-        rows, labels = self._labelled(X, y)
-        self.classes_, codes = classes_of(labels)
-        config = TrainingConfig(
-            features=self._feature_spec(),
-            teacher=SSVM(self.C, self.tolerance, self.max_epochs),
-            seed=self._seed(),
-        )
-        preparation = prepare(labelled_data(rows, codes, self.classes_), config)
-        self.feature_map_ = preparation.feature_map
-        teacher = preparation.teacher
-        if not isinstance(teacher, LinearTeacher):
-            raise TypeError(f"the structural SVM is linear, not a {type(teacher).__name__}")
-        self._teacher = teacher
-        self.coef_ = teacher.weights
-        self.packed_: PackedTeacher = preparation.packed_teacher()
-        self.n_iter_ = iterations_of(preparation)
-        return self
-
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Scores S (n, K); with two classes the score of the second minus that of the first, (n,)."""
-        return flat_if_binary(self._teacher_scores(X))
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The class with the largest score, (n,)."""
-        return self._with_largest(self._teacher_scores(X))
-
-    def _teacher_scores(self, X: ArrayLike) -> FloatArray:
-        features = self._mapped(X)
-        return self._teacher.feature_scores(features)
-
 
 _STUDENT = ("C", "margin", "difficulty_floor", "solver", "tolerance", "max_epochs")
 """Parameters of the students' specification."""
@@ -135,13 +70,14 @@ class _StudentEstimator(Estimator):
     threshold: ThresholdRule | None
     budget: float
     calibration: CalibrationRule | None
+    teacher: Any = None
 
     def _config(self) -> TrainingConfig:
         """What the parameters say; the declared default of each that is None."""
         student = _spec_class(self.method or GSVM.name)
         return TrainingConfig(
             features=self._feature_spec(),
-            teacher=SSVM(**given(C=self.teacher_C)),
+            teacher=self._teacher_spec(),
             students=(student(**given(**{name: getattr(self, name) for name in _STUDENT})),),
             tuning=self.tuning,
             threshold=self.threshold or "zero",
@@ -149,6 +85,14 @@ class _StudentEstimator(Estimator):
             calibration=self.calibration or "none",
             seed=self._seed(),
         )
+
+    def _teacher_spec(self) -> TeacherSpec:
+        if self.teacher is None:
+            return SSVM(**given(C=self.teacher_C))
+        if self.teacher_C is not None:
+            message = "teacher_C is of the structural SVM, in whose place a teacher is given"
+            raise InvalidProblem(Fault("teacher_C", "not_allowed", message))
+        return self.teacher if isinstance(self.teacher, TeacherSpec) else Scikit(self.teacher)
 
 
 def _spec_class(method: str) -> type[GatedSpec]:
@@ -292,6 +236,9 @@ class STMSClassifier(_StudentEstimator):
     """Multi-class classifier: a teacher and one student per class, of which the highest score wins.
 
     Parameters are those of GatedSVMClassifier, without ``target_class``; None leaves one open.
+    teacher: a classifier of scikit-learn's interface, unfitted, or a specification such as
+        ``KernelInterpolation()``, in place of the structural SVM. Students learn from its scores. A
+        classifier is fitted to the raw rows, in every fold anew; ``packed_teacher_`` is distilled from it.
     automatic: choose features and C from the training rows as a job does, and take guarded, calibrated
         students with 8 rejections where their parameters, calibration and threshold are left open. False: the
         defaults of GatedSVMClassifier. None: True if features, students, teacher_C and tuning are left open.
@@ -305,6 +252,7 @@ class STMSClassifier(_StudentEstimator):
         self,
         method: Method | None = None,
         *,
+        teacher: Any = None,
         automatic: bool | None = None,
         C: float | None = None,
         margin: float | None = None,
@@ -325,6 +273,7 @@ class STMSClassifier(_StudentEstimator):
         random_state: Any = 0,
     ) -> None:
         self.method = method
+        self.teacher = teacher
         self.automatic = automatic
         self.C = C
         self.margin = margin

@@ -92,7 +92,8 @@ def test_every_hyperparameter_has_a_meaning_and_a_default_that_is_accepted():
     for row in rows:
         assert row["meaning"], row["name"]
         owner = re.match(r"With method ([\w+-]+):", row["meaning"])
-        method = [f"student.method={owner[1]}"] if owner else []
+        group = row["name"].rpartition(".")[0]
+        method = [f"{group}.method={owner[1]}"] if owner else []
         read_hyperparameters([*method, f"{row['name']}={row['default']}"], None)
 
 
