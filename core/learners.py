@@ -17,9 +17,10 @@ from core.students.svm_plus import SVMPlus
 from core.teachers.base import TeacherSpec
 from core.teachers.interpolation import KernelInterpolation
 from core.teachers.mcodm import McODM
+from core.teachers.outside import OutsideScores
 from core.teachers.ssvm import SSVM
 
-TEACHERS: Registry[TeacherSpec] = Registry("teacher", SSVM, McODM, KernelInterpolation)
+TEACHERS: Registry[TeacherSpec] = Registry("teacher", SSVM, McODM, KernelInterpolation, OutsideScores)
 STUDENTS: Registry[StudentSpec] = Registry(
     "student", GSVM, GSVM0, SVM, Compact, Polytope, ODM, GPC, GPCPlus, SVMPlus, MultiView
 )

@@ -49,6 +49,7 @@ DECLARATIONS = {
     "core.teachers.base",
     "core.teachers.interpolation",
     "core.teachers.mcodm",
+    "core.teachers.outside",
     "core.teachers.ssvm",
     "core.training",
     "core.training.config",

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from app.domain.errors import UnsupportedFormat
 from app.ingest.raw import DatasetLimits, RawData
-from app.ingest.safetensors import is_safetensors
+from app.ingest.safetensors import LENGTH_BYTES, MAX_HEADER_BYTES
 
 
 class FileFormat(StrEnum):
@@ -129,6 +129,12 @@ def _expected(declared: str | None, filename: str | None) -> FileFormat | None:
     if declared is not None:
         return named(declared)
     return None if filename is None else _EXTENSIONS.get(PurePath(filename).suffix.lower())
+
+
+def is_safetensors(beginning: bytes) -> bool:
+    """Whether a file begins with a plausible header length and a JSON object."""
+    length = int.from_bytes(beginning[:LENGTH_BYTES], "little")
+    return length <= MAX_HEADER_BYTES and beginning[LENGTH_BYTES : LENGTH_BYTES + 1] == b"{"
 
 
 def by_magic(beginning: bytes) -> FileFormat | None:

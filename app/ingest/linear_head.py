@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, UnsupportedFormat
 from app.domain.npy_header import ArrayHeader
-from app.ingest.formats import FileFormat, by_magic
+from app.ingest.formats import FileFormat, by_magic, is_safetensors
 from app.ingest.npy import check_text
 from app.ingest.npz import npz_archive
 from app.ingest.raw import MAX_FAULTS, invalid_file
-from app.ingest.safetensors import is_safetensors, safetensors_file
+from app.ingest.safetensors import safetensors_file
 from core.data.labels import MAX_NAME_LENGTH, check_class_names
 from core.data.validation import value_fault, value_faults
 from core.errors import InvalidProblem

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from app.domain.errors import InputFault
-from app.ingest.columns import Columns
 from app.ingest.raw import (
     MAX_FAULTS,
     UNLABELLED_HINT,
+    Columns,
     DatasetLimits,
     RawData,
     RawPart,

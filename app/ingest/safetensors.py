@@ -25,7 +25,7 @@ from app.ingest.raw import invalid_file
 MAX_HEADER_BYTES: Final = 100 * 1000**2
 """The format's own limit. A JSON list of a million labels fits."""
 
-_LENGTH_BYTES: Final = 8
+LENGTH_BYTES: Final = 8
 _DTYPES: Final = {
     "F64": "<f8",
     "F32": "<f4",
@@ -67,30 +67,24 @@ class SafetensorsFile:
         yield header, self.file
 
 
-def is_safetensors(beginning: bytes) -> bool:
-    """Whether a file begins with a plausible header length and a JSON object."""
-    length = int.from_bytes(beginning[:_LENGTH_BYTES], "little")
-    return length <= MAX_HEADER_BYTES and beginning[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{"
-
-
 @contextmanager
 def safetensors_file(
     path: Path, names: Collection[str], metadata: Collection[str]
 ) -> Iterator[SafetensorsFile]:
-    """Open a file for which `is_safetensors` is true. Raises InvalidRequest.
+    """Open a file for which `app.ingest.formats.is_safetensors` is true. Raises InvalidRequest.
 
     names: the arrays that it may contain. metadata: the metadata names to read; others are ignored.
     """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        length = int.from_bytes(file.read(LENGTH_BYTES), "little")
         text = file.read(length)
         if len(text) != length:
             raise _unreadable("it is cut off or not JSON")
         # Only members with known names are decoded; deeply nested JSON elsewhere stays text.
         arrays = _members(text, [*names, _METADATA], strict=True)
         values = _members(arrays.pop(_METADATA, _EMPTY), metadata, strict=False)
-        start = _LENGTH_BYTES + length
+        start = LENGTH_BYTES + length
         entries = {name: _entry(name, item, start, size) for name, item in arrays.items()}
         _check_places(list(entries.values()), start, size)
         yield SafetensorsFile(file, entries, {name: bytes(value) for name, value in values.items()})

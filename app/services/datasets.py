@@ -48,7 +48,7 @@ def register_dataset(
     file: the complete upload, on disk and hashed while it arrived (see `BlobCache.writing`).
     file_format: csv, svmlight, npz, npy, safetensors or parquet; by default the ending of ``filename`` and
     the content decide. label_column: name or zero-based index; by default the last column that is no extra,
-    see `app.ingest.columns`. unlabelled: ``"accept"`` keeps training rows without a label. read: carries out
+    see `app.ingest.raw`. unlabelled: ``"accept"`` keeps training rows without a label. read: carries out
     the reading, by default in this process.
 
     The rows pass through a file of the local cache into the database, in transactions of a few MiB each.

@@ -6,8 +6,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.ingest.columns import Columns
-from app.ingest.raw import invalid_file
+from app.ingest.raw import Columns, invalid_file
 
 SEPARATORS = (",", ";", "\t")
 
