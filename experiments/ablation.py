@@ -34,6 +34,7 @@ from joblib import Parallel, delayed
 from matplotlib.figure import Figure
 
 from core.data.dataset import LabelledData
+from core.data.digest import data_digest
 from core.model_selection.metrics import binary_metrics
 from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
@@ -42,7 +43,7 @@ from core.students.compact import Compact
 from core.students.gated import GSVM, GSVM0, SVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.preparation import Preparation, data_digest, prepare
+from core.training.preparation import Preparation, prepare
 from core.training.unlabelled import with_unlabelled
 from core.types import FloatArray, IntArray
 from experiments.data import DataMissing, load

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 from joblib import Parallel, delayed
 
+from core.data.digest import data_digest
 from core.model_selection.metrics import binary_metrics, mean_metrics
 from core.model_selection.setting import some_rows
 from core.run import Run as CoreRun
@@ -22,7 +23,7 @@ from core.students.compact_student import CompactStudent
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.preparation import Preparation, data_digest, prepare
+from core.training.preparation import Preparation, prepare
 from core.training.student_training import TrainedStudent, train_student
 from experiments import timing
 from experiments.data import Split

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from core.data.digest import data_digest
 from core.features.spec import FeatureSpec
 from core.model_selection.class_thresholds import class_thresholds
 from core.model_selection.folds import Folds, make_folds
@@ -24,7 +25,7 @@ from core.students.linear import LinearStudent
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.preparation import Preparation, data_digest, prepare
+from core.training.preparation import Preparation, prepare
 from core.types import BoolArray, FloatArray
 from experiments.data import Split
 from experiments.paper import METHODS

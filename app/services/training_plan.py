@@ -95,19 +95,20 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
             "dataset_id", "single_class", "The data set has a single class; there is nothing to tell apart."
         )
     fraction = spec.evaluation.test_fraction
+    labelled = dataset.rows - dataset.summary.get("unlabelled_rows", 0)
     if fraction is not None:
-        held_out = int(dataset.rows * fraction)
-        if min(held_out, dataset.rows - held_out) < len(dataset.classes):
+        held_out = int(labelled * fraction)
+        if min(held_out, labelled - held_out) < len(dataset.classes):
             raise _bad_data(
                 "hyperparameters.evaluation.test_fraction",
                 "test_part_too_small",
-                f"{dataset.rows} rows cannot be split at {fraction} so that both parts have all "
+                f"{labelled} rows cannot be split at {fraction} so that both parts have all "
                 f"{len(dataset.classes)} classes.",
             )
     if dataset.summary.get("sparse"):
         _check_sparse(spec)
     _check_extras(dataset, spec)
-    rows = int(dataset.rows * (1.0 - (fraction or 0.0)))
+    rows = int(labelled * (1.0 - (fraction or 0.0)))
     if spec.tuning is not None and spec.tuning.folds > rows:
         raise _unfit(
             "hyperparameters.tuning.folds",

@@ -66,6 +66,22 @@ class Extras:
         scores = None if self.teacher_scores is None else self.teacher_scores[:, kept]
         return Extras(self.privileged, self.privileged_names, self.views, scores)
 
+    def followed_by(self, others: Extras) -> Extras:
+        """The extras of these rows and of others after them, which must have the same ones.
+
+        Raises InvalidProblem that names an array which only one of the two has, or of another width.
+        """
+        stacked = {}
+        for name in self.arrays.keys() | others.arrays.keys():
+            first, second = self.arrays.get(name), others.arrays.get(name)
+            if first is None or second is None or first.shape[1] != second.shape[1]:
+                message = f"rows with and without a label must have the same columns in {name}"
+                raise InvalidProblem(Fault(name, "wrong_columns", message))
+            stacked[name] = np.concatenate([first, second])
+        return Extras(
+            stacked.get("privileged"), self.privileged_names, self.views, stacked.get("teacher_scores")
+        )
+
     @property
     def arrays(self) -> dict[str, FloatArray]:
         """The arrays that are present, by the names of their fields."""

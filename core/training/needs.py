@@ -22,9 +22,6 @@ def check_needs(data: LabelledData, teacher: TeacherSpec, students: Sequence[Stu
         if names and need not in data.extras.offers:
             message = f"{', '.join(names)} needs {what}, and the data set has none"
             faults.append(Fault(need, "missing", message))
-    if data.unlabelled:
-        message = f"{data.unlabelled} rows have no label; leave them out"
-        faults.append(Fault("y", "missing_label", message))
     dense = [spec.name for spec in students if "dense" in spec.needs]
     if dense and sp.issparse(data.X):
         faults.append(Fault("X", "sparse", f"students of kind {', '.join(dense)} need dense rows"))

@@ -6,7 +6,6 @@ makes them again, bit for bit, and trains other classes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ import msgspec
 import numpy as np
 
 from core.data.dataset import LabelledData
+from core.data.digest import data_digest
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.features.choice import FeatureChoice, choose_features
 from core.features.examples import Examples
@@ -39,6 +39,7 @@ from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.needs import check_needs
 from core.training.stages import Stages
+from core.training.unlabelled import with_rest
 from core.types import FloatArray, IntArray, Matrix
 
 C = TypeVar("C", QuickChoice, Setting)
@@ -61,9 +62,12 @@ class Preparation:
         already.
     fold_teachers: one per fold, fitted to the rows of the other folds; none unless the configuration needs
         held-out scores.
+    labelled: the rows with a true label, to which map and teachers were fitted. ``task`` holds the others
+        after them, with the teacher's answers.
     """
 
     task: Task
+    labelled: Task
     classes: tuple[str, ...]
     teacher: Teacher
     scores: FloatArray
@@ -126,7 +130,7 @@ class Preparation:
     @property
     def feature_choice(self) -> FeatureChoice | QuickChoice | Setting:
         """Which feature map was fitted, and why if the configuration left it open."""
-        return self.choice or choose_features(self.config.features, self.examples.X)
+        return self.choice or choose_features(self.config.features, self.labelled.examples.X)
 
     @property
     def teacher_cost(self) -> int:
@@ -160,9 +164,9 @@ class Preparation:
         if not self.fold_teachers:
             raise InvalidProblem(Fault("folds", "missing", "the preparation was made without folds"))
         return Folds.of(
-            self.task,
+            self.labelled,
             self.classes,
-            _fold_of(self.task, self.config),
+            _fold_of(self.labelled, self.config),
             TunedTeacher(self.config.teacher, self.fold_teachers, ()),
             targets=targets,
             teacher_cost=self.teacher_cost,
@@ -208,7 +212,7 @@ class Preparation:
         belong to other data or to another configuration, Cancelled.
         """
         header, arrays = decode(stored, _FORMAT)
-        digest = data_digest(data)
+        digest, known = data_digest(data), data.labelled()
         if header.get("data") != digest:
             message = "the stored preparation was made from other data"
             raise InvalidProblem(Fault("data", "other_data", message))
@@ -218,7 +222,7 @@ class Preparation:
             config = config.with_setting(choice)
         elif config.automatic:
             choice = _stored(header, "choice", QuickChoice)
-            config = config.with_choice(choice, data.n)
+            config = config.with_choice(choice, known.n)
         if header.get("recipe") != config.recipe():
             message = "the stored preparation was made with other features, teacher, folds or seed"
             raise InvalidProblem(Fault("config", "other_config", message))
@@ -228,19 +232,20 @@ class Preparation:
             teacher = spec.restore(_of(arrays, "teacher"), data.K, size, _summary(header))
             fold_teachers = tuple(
                 spec.restore(_of(arrays, f"fold{fold}"), data.K, size, None)
-                for fold in range(_n_folds(config, data.n))
+                for fold in range(_n_folds(config, known.n))
             )
         stages = Stages(run)
         with one_blas_thread():
-            task = _task(data, feature_map, config, stages)
+            task = _task(known, feature_map, config, stages)
             restored = _with_scores(task, data.classes, teacher, config, digest, stages)
-        return replace(restored, fold_teachers=fold_teachers, choice=choice)
+        return with_rest(replace(restored, fold_teachers=fold_teachers, choice=choice), data, digest, run)
 
 
 def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run = Run()) -> Preparation:
     """Fit the feature map and the teacher, and score the training rows (Algorithm 2, line 1).
 
-    Where the configuration needs held-out scores, a teacher is fitted for each fold, too.
+    Rows without a label take part as ``core.training.unlabelled`` says. Where the configuration needs
+    held-out scores, a teacher is fitted for each fold, too.
     run: fold teachers are fitted in its threads; reports stages ``"setting"`` and ``"points"`` of a search of
         scope ``"job"``, ``"features"``, ``"teacher"``, ``"scores"``
         and ``"tuning_teacher"`` (in folds). The seed is the configuration's.
@@ -250,6 +255,13 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
     """
     config = TrainingConfig() if config is None else config
     run = run.with_seed(config.seed)
+    known = data.labelled()
+    made = _prepared(known, config, run)
+    return made if known is data else with_rest(made, data, data_digest(data), run)
+
+
+def _prepared(data: LabelledData, config: TrainingConfig, run: Run) -> Preparation:
+    """``prepare`` for rows that all have a label."""
     stages = Stages(run)
     if config.tuning is not None:
         refuse_lone_rows(data.y, data.classes)
@@ -327,7 +339,7 @@ def _with_scores(
     ranks = ScoreRanks.of(scores)
     stages.run.report("scores", n, n)
     seconds = stages.end()
-    return Preparation(task, classes, teacher, scores, weights, ranks, config, digest, seconds)
+    return Preparation(task, task, classes, teacher, scores, weights, ranks, config, digest, seconds)
 
 
 def _task(data: LabelledData, feature_map: FeatureMap, config: TrainingConfig, stages: Stages) -> Task:
@@ -373,19 +385,3 @@ def _summary(header: Header) -> Summary | None:
         return msgspec.convert(header.get("summary"), Summary | None)
     except msgspec.ValidationError as error:
         raise InvalidPackage(f"The preparation has an unusable summary: {error}") from error
-
-
-def data_digest(data: LabelledData) -> str:
-    """SHA-256 of rows, labels, class names and extras, 64 hexadecimal digits."""
-    digest = hashlib.sha256()
-    X: Any = data.X
-    for array in (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr):
-        digest.update(f"{array.dtype.str} {array.shape};".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    digest.update(np.ascontiguousarray(data.y, dtype=np.int64).data)
-    digest.update("\0".join((str(data.d), *data.classes)).encode())
-    for name, array in data.extras.arrays.items():
-        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    digest.update("".join(f"{view.name}\0{view.start}:{view.stop};" for view in data.views).encode())
-    return digest.hexdigest()

@@ -88,7 +88,7 @@ def class_batches(preparation: Preparation, targets: Sequence[int]) -> list[Sequ
     folds = len(preparation.fold_teachers)
     if not folds:
         return [targets]
-    size = max(1, _FOLD_SCORE_BYTES // (8 * folds * len(preparation.labels)))
+    size = max(1, _FOLD_SCORE_BYTES // (8 * folds * len(preparation.labelled.labels)))
     return [targets[start : start + size] for start in range(0, len(targets), size)]
 
 
@@ -134,13 +134,13 @@ def train_student(
             chosen, seen_by_guard, verdict = _guarded(config, folds, target, chosen, held_out, run)
             held_out = None if held_out is None else seen_by_guard
         fitted = chosen.fit(problem, run.stage("student"))
-        threshold, calibration = config.settle(
-            problem.positive, None if held_out is None else held_out.scores
-        )
+        labelled = preparation.labelled
+        positive = labelled.labels == target
+        threshold, calibration = config.settle(positive, None if held_out is None else held_out.scores)
         if held_out is not None and has_budget:
-            own = fitted.scores(problem.examples)
-            threshold = cautious_threshold(held_out, own, problem.positive, config.budget)
-            promise = Promise.of(problem.positive, held_out.scores, threshold, config.budget)
+            own = fitted.scores(labelled.examples)
+            threshold = cautious_threshold(held_out, own, positive, config.budget)
+            promise = Promise.of(positive, held_out.scores, threshold, config.budget)
         n_folds = 0 if held_out is None else len(preparation.fold_teachers)
         report = _shared_report(preparation, spec) if selection is None else selection.report
         packed = _pack(preparation, target, chosen, fitted, threshold, calibration, n_folds, report)

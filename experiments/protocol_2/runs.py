@@ -14,6 +14,7 @@ from joblib import Parallel, delayed
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.session import config_of
 from core.data.dataset import LabelledData
+from core.data.digest import data_digest
 from core.model_selection.setting import some_rows
 from core.model_selection.tuning_spec import TuningSpec
 from core.run import Run as CoreRun
@@ -21,7 +22,7 @@ from core.solvers.threads import one_blas_thread
 from core.students.gated import GATED, Method
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.preparation import Preparation, data_digest, prepare
+from core.training.preparation import Preparation, prepare
 from core.training.student_training import TrainedStudent, class_batches, train_student
 from core.types import BoolArray, FloatArray, IntArray
 from experiments.data import Split, load

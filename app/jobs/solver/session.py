@@ -73,16 +73,18 @@ def load_parts(
 
 
 def _held_out(data: LabelledData, fraction: float, seed: int) -> tuple[LabelledData, LabelledData]:
-    """A stratified split of the rows, the same for the same seed."""
+    """A stratified split of the rows, the same for the same seed; rows without a label stay in training."""
     from sklearn.model_selection import StratifiedShuffleSplit  # a second of start that most jobs do not need
 
     splitter = StratifiedShuffleSplit(n_splits=1, test_size=fraction, random_state=seed)
     try:
-        kept, held_out = next(splitter.split(np.zeros(data.n), data.y))
+        known = np.flatnonzero(data.y >= 0)
+        _, held_out = next(splitter.split(np.zeros(len(known)), data.y[known]))
     except ValueError as error:
         fault = Fault("evaluation.test_fraction", "cannot_split", f"The rows cannot be split: {error}")
         raise InvalidProblem(fault) from error
-    return data.take(np.sort(kept)), data.take(np.sort(held_out))
+    measured = np.sort(known[held_out])
+    return data.take(np.setdiff1d(np.arange(data.n), measured)), data.take(measured)
 
 
 def load_head(store: Store, files: BlobCache, spec: TrainingSpec, data: LabelledData) -> LinearHead | None:

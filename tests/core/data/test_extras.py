@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from core.data.dataset import LabelledData
+from core.data.digest import data_digest
 from core.data.extras import MAX_VIEWS, RawExtras, View
 from core.errors import InvalidProblem
 from core.features.examples import Examples
-from core.training.preparation import data_digest
 
 X = np.arange(18.0).reshape(6, 3)
 LABELS = ["b", "a", "b", "a", "c", "c"]

@@ -7,13 +7,17 @@ import pytest
 import scipy.sparse as sp
 
 from core.data.dataset import LabelledData
+from core.data.extras import RawExtras
 from core.errors import InvalidProblem
 from core.features.examples import Examples
 from core.features.spec import FeatureSpec
 from core.run import Run
 from core.students.gated import GSVM
+from core.students.polytope import Polytope
+from core.teachers.outside import OutsideScores
 from core.training.config import TrainingConfig
-from core.training.preparation import prepare
+from core.training.pipeline import train
+from core.training.preparation import Preparation, prepare
 from core.training.student_training import train_student
 from core.training.unlabelled import with_unlabelled
 
@@ -61,9 +65,74 @@ def test_what_the_teacher_knows_reaches_students_of_other_rows():
     assert np.mean(accepted == taught) > np.mean(accepted == (truth == 0))
 
 
-def test_rows_without_labels_are_not_held_out():
-    with pytest.raises(InvalidProblem, match="cannot be held out"):
-        with_unlabelled(preparation(threshold="f1"), rows(9, 1)[0])
+@pytest.mark.parametrize("rule", ["f1", "fpr"])
+def test_rows_without_labels_are_not_held_out(rule: str):
+    known = preparation(threshold=rule, folds=3, calibration="sigmoid", guard="repair", budget=0.2)
+    both = with_unlabelled(known, rows(60, 1)[0])
+    np.testing.assert_array_equal(both.folds().labels, known.labels)
+    alone, trained = train_student(known, 1).packed, train_student(both, 1).packed
+    assert alone.calibration is not None
+    assert trained.calibration is not None
+    np.testing.assert_array_equal(
+        trained.calibration.probabilities([-1.0, 1.0]), alone.calibration.probabilities([-1.0, 1.0])
+    )
+    if rule == "f1":
+        assert trained.threshold == alone.threshold
+    assert not np.allclose(trained.scores(np.eye(4)), alone.scores(np.eye(4)))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_missing_labels_in_a_data_set_are_such_rows(sparse: bool):
+    X, codes = rows(60, 0)
+    labels = [None if k % 2 else str(code) for k, code in enumerate(codes)]
+    privileged, scores = X[:, :1] + 1.0, np.eye(3)[codes]
+    table = sp.csr_array(X) if sparse else X
+    extras = RawExtras(privileged=privileged, teacher_scores=scores)
+    data = LabelledData.from_arrays(table, labels, extras=extras, unlabelled=True)
+    config = TrainingConfig(
+        features=FeatureSpec("linear", scaling="none"), teacher=OutsideScores(), threshold="f1", folds=3
+    )
+    made = prepare(data, config)
+    order = np.concatenate([np.arange(0, 60, 2), np.arange(1, 60, 2)])
+    np.testing.assert_array_equal(made.labels, codes[order])
+    np.testing.assert_array_equal(made.examples.privileged, privileged[order])
+    np.testing.assert_array_equal(made.labelled.labels, codes[::2])
+
+    again = Preparation.from_bytes(made.to_bytes(), data, config)
+    np.testing.assert_array_equal(again.scores, made.scores)
+    np.testing.assert_array_equal(again.labels, made.labels)
+    assert train_student(again, 1).packed.to_bytes() == train_student(made, 1).packed.to_bytes()
+    model = train(data, config)
+    assert model.students["1"].to_bytes() == train_student(made, 1).packed.to_bytes()
+    with pytest.raises(InvalidProblem, match="other data"):
+        Preparation.from_bytes(made.to_bytes(), data.labelled(), config)
+
+
+def test_an_automatic_run_takes_missing_labels():
+    X, codes = rows(240, 0)
+    labels = [None if k % 4 else str(code) for k, code in enumerate(codes)]
+    config = TrainingConfig(
+        automatic=True,
+        students=(Polytope(),),
+        calibration="sigmoid",
+        threshold="expected_f1",
+        folds=3,
+        guard="repair",
+    )
+    model = train(LabelledData.from_arrays(X, labels, unlabelled=True), config)
+    fresh, truth = rows(300, 7)
+    for label, student in model.students.items():
+        assert np.mean(student.decide(fresh) == (truth == int(label))) > 0.75
+
+
+def test_further_rows_without_the_extras_of_the_others_are_refused():
+    X, codes = rows(30, 0)
+    extras = RawExtras(privileged=X)
+    known = prepare(
+        LabelledData.from_arrays(X, codes, extras=extras), TrainingConfig(features=FeatureSpec("linear"))
+    )
+    with pytest.raises(InvalidProblem, match="same columns in privileged"):
+        with_unlabelled(known, rows(9, 1)[0])
 
 
 @pytest.mark.parametrize(

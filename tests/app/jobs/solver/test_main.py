@@ -38,13 +38,14 @@ from core.training.pipeline import train
 from core.types import Progress
 
 
-def register(store: Store, folder: Path, name: str, **arrays: Any) -> Dataset:
+def register(store: Store, folder: Path, name: str, unlabelled: str | None = None, **arrays: Any) -> Dataset:
     file = folder / f"{name}.npz"
     np.savez(file, **arrays)
     files = BlobCache(folder / "cache", 2**30)
     with files.writing(f"{name}.tmp") as upload:
         upload.write(file.read_bytes())
-        return register_dataset(store, files, upload, created_by="me", limits=Settings())[0]
+        options = {"created_by": "me", "limits": Settings(), "unlabelled": unlabelled}
+        return register_dataset(store, files, upload, **options)[0]
 
 
 @pytest.fixture
@@ -461,6 +462,19 @@ def test_a_share_of_the_rows_is_held_out_and_stays_the_same(sqlite_store, iris, 
     together = np.concatenate([train_part.X, test_part.X])
     whole, _ = load_parts(sqlite_store, files, iris.id, TrainingSpec())
     assert np.array_equal(np.sort(together, axis=0), np.sort(whole.X, axis=0))
+
+
+def test_rows_without_a_label_are_not_measured(sqlite_store, iris, tmp_path, files):
+    X, y = load_iris(return_X_y=True)
+    labels = np.where(np.arange(150) % 3 == 1, np.nan, y)
+    partly = register(sqlite_store, tmp_path, "partly", "accept", X=X, y=labels)
+    spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.2}})
+    train_part, test_part = load_parts(sqlite_store, files, partly.id, spec)
+    assert (train_part.n, train_part.unlabelled, test_part.n, test_part.unlabelled) == (130, 50, 20, 0)
+    spec = TrainingSpec.model_validate({"evaluation": {"dataset_id": partly.id}})
+    _, test_part = load_parts(sqlite_store, files, iris.id, spec)
+    assert test_part.n == 100
+    assert np.array_equal(test_part.y, y[np.arange(150) % 3 != 1])
 
 
 def test_rows_that_cannot_be_split_are_refused(sqlite_store, iris, files):
