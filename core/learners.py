@@ -6,6 +6,7 @@ A new one is added here, or from outside with ``STUDENTS.register`` and ``TEACHE
 from __future__ import annotations
 
 from core.registry import Registry
+from core.students.auto import Auto
 from core.students.base import StudentSpec
 from core.students.compact import Compact
 from core.students.gated import GSVM, GSVM0, SVM
@@ -22,5 +23,5 @@ from core.teachers.ssvm import SSVM
 
 TEACHERS: Registry[TeacherSpec] = Registry("teacher", SSVM, McODM, KernelInterpolation, OutsideScores)
 STUDENTS: Registry[StudentSpec] = Registry(
-    "student", GSVM, GSVM0, SVM, Compact, Polytope, ODM, GPC, GPCPlus, SVMPlus, MultiView
+    "student", GSVM, GSVM0, SVM, Compact, Polytope, ODM, GPC, GPCPlus, SVMPlus, MultiView, Auto
 )

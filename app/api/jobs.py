@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
+from pydantic import ConfigDict
 
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.etags import etag, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
-from app.api.schemas import EventView, JobView, StudentView, SubmitJob, TraceView, View
+from app.api.schemas import EventView, JobView, StudentView, SubmitJob, View
 from app.api.sse import last_event_id
 from app.auth.authenticator import authorise
-from app.domain.entities import ApiKey, Job, JobState, Priority
+from app.domain.entities import ApiKey, Job, JobState, Json, Priority
 from app.domain.names import MODEL_NAME
 from app.services import curves, retention, training
 from app.services.class_table import class_table
@@ -103,6 +104,68 @@ def list_jobs(
         link_next(request, response, jobs[-1].id)
     workers = training.workers_of(context.listed_store(request, caller), jobs)
     return Page(data=[_view(job, workers[job.id]) for job in jobs], has_more=has_more)
+
+
+class TracePointView(View):
+    """The last evaluation of one point of a grid.
+
+    margin: ε. floor: ϵ. balance: β. folds: number of folds evaluated. score: the metric, in [0, 1], with its
+    standard error over the folds. gap: largest relative duality gap of the fits. seconds: total time of the
+    fits.
+    """
+
+    C: float
+    margin: float
+    floor: float
+    balance: float = 0.0
+    folds: int
+    score: float
+    standard_error: float
+    gap: float
+    seconds: float
+
+
+class LearnerPointView(View):
+    """One point of a learner with other hyper-parameters, which are further fields beside the measures."""
+
+    model_config = ConfigDict(extra="allow")
+
+    folds: int
+    score: float
+    standard_error: float
+    gap: float
+    seconds: float
+
+
+class SizePointView(View):
+    """One size of a compact student, and its F1 in [0, 1] on held-out folds."""
+
+    n_landmarks: int
+    f1: float
+
+
+class FamilyPointView(View):
+    """A family of students with its settings, and its F1 in [0, 1] on held-out folds.
+
+    left_out: why it was not compared; null if it was.
+    """
+
+    family: str
+    params: Json
+    f1: float | None
+    seconds: float
+    left_out: str | None
+
+
+class TraceView(View):
+    """The search for a student. points: in the order of the grid or of comparison, or by ascending size."""
+
+    job_id: str
+    class_index: int
+    label: str
+    method: str
+    chosen: Json
+    points: list[TracePointView] | list[FamilyPointView] | list[SizePointView] | list[LearnerPointView]
 
 
 class JobCounts(View):

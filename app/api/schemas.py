@@ -173,53 +173,6 @@ class StudentView(View):
     error: str | None
 
 
-class TracePointView(View):
-    """The last evaluation of one point of a grid.
-
-    margin: ε. floor: ϵ. folds: number of folds evaluated. score: the metric, in [0, 1], with its standard
-    error over the folds. gap: largest relative duality gap of the fits. seconds: total time of the fits.
-    """
-
-    C: float
-    margin: float
-    floor: float
-    folds: int
-    score: float
-    standard_error: float
-    gap: float
-    seconds: float
-
-
-class LearnerPointView(View):
-    """One point of a learner with other hyper-parameters, which are further fields beside the measures."""
-
-    model_config = ConfigDict(extra="allow")
-
-    folds: int
-    score: float
-    standard_error: float
-    gap: float
-    seconds: float
-
-
-class SizePointView(View):
-    """One size of a compact student, and its F1 in [0, 1] on held-out folds."""
-
-    n_landmarks: int
-    f1: float
-
-
-class TraceView(View):
-    """The search for a student. points: in the order of the grid, or by ascending size."""
-
-    job_id: str
-    class_index: int
-    label: str
-    method: str
-    chosen: Json
-    points: list[TracePointView] | list[SizePointView] | list[LearnerPointView]
-
-
 class AliasView(View):
     """A movable name of a version. revision: its ETag, for If-Match."""
 

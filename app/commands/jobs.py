@@ -188,11 +188,13 @@ def _trace_path(client: RemoteServer, job_id: str, label: str, method: str | Non
 
 def _rank(point: Json) -> tuple[float, float]:
     """Sort key: points evaluated on more folds come first, because their scores are more precise."""
-    return (-point["folds"], -point["score"]) if "score" in point else (0.0, -point["f1"])
+    return (-point["folds"], -point["score"]) if "score" in point else (0.0, -(point["f1"] or 0.0))
 
 
 def _point_column(name: str) -> Column:
     shares = {"score": "score %", "standard_error": "± %", "f1": "F %"}
+    if name == "params":
+        return name, lambda point: point_text(point[name])
     return (shares[name], lambda point: percent(point[name])) if name in shares else field(name)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from app.domain.errors import InputFault, InvalidRequest, TooLarge
 from core.packed.codec import encode_front
 from core.packed.head import Kind, head_header, head_shapes
-from core.students.rivals import nearest_rivals, typical_largest_score
+from core.teachers.rivals import nearest_rivals, typical_largest_score
 
 if TYPE_CHECKING:
     from app.ingest.linear_head import HeadFile

@@ -29,7 +29,7 @@ import numpy as np
 from core.packed import PackedHead, PackedLabels
 from core.packed.codec import encode
 from core.packed.head import head_header
-from core.students.rivals import nearest_rivals, typical_largest_score
+from core.teachers.rivals import nearest_rivals, typical_largest_score
 from core.types import FloatArray, IntArray
 
 RIVALS = (1, 2, 4, 8, 16)

@@ -151,7 +151,7 @@ def _trained_job(store: Store, classes: int) -> Job:
             id=new_id("job"),
             dataset_id=dataset.id,
             model="large",
-            spec=TrainingSpec().model_dump(mode="json"),
+            spec=TrainingSpec(automatic=False).model_dump(mode="json"),
             state=JobState.RUNNING,
             attempt=0,
             stage="students",

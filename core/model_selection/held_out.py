@@ -17,7 +17,7 @@ from core.model_selection.options import ThresholdRule
 from core.model_selection.threshold import choose_threshold
 from core.run import Run
 from core.solvers.threads import one_blas_thread
-from core.students.base import StudentSpec
+from core.students.base import Need, StudentSpec
 from core.types import BoolArray, FloatArray
 
 
@@ -97,6 +97,11 @@ class HeldOutF1:
         self._folds, self._target, self._run = folds, target, run
         self._rule, self._budget = rule, budget
         self.n_rows = len(folds.labels)
+
+    @property
+    def offers(self) -> frozenset[Need]:
+        """What data and teacher have of what students may need."""
+        return self._folds.fold(0, self._target).problem.offers
 
     def scores(self, spec: StudentSpec) -> FloatArray:
         """Score of each row by a student, and a teacher, that were not fitted to it, (n,)."""

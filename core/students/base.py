@@ -72,6 +72,17 @@ class Problem:
         """z, +1 for the class and −1 for the rest, (n,)."""
         return np.where(self.positive, 1.0, -1.0)
 
+    @property
+    def offers(self) -> frozenset[Need]:
+        """What data and teacher have of what students may need."""
+        present: dict[Need, bool] = {
+            "gate_weights": self.gate_weights is not None,
+            "dense": isinstance(self.examples.all_X, np.ndarray),
+            "privileged": self.examples.privileged is not None,
+            "views": bool(self.examples.views),
+        }
+        return frozenset(need for need, is_present in present.items() if is_present)
+
     def difficulty(self, floor: float) -> FloatArray:
         """d of Eq. (11), in [floor, 1], (n,). floor: ϵ in (0, 1]."""
         from core.students.difficulty import degrees_of_class
@@ -134,6 +145,11 @@ class HeldOutScorer(Protocol):
     """Cross-validation of one class, for specifications that choose a hyper-parameter of their own by it."""
 
     n_rows: int
+
+    @property
+    def offers(self) -> frozenset[Need]:
+        """What data and teacher have of what students may need."""
+        ...
 
     def scores(self, spec: StudentSpec) -> FloatArray:
         """Score of each row by a student, and a teacher, that were not fitted to it, (n,)."""

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.rejections import heads
 from benchmarks.rejections.queries import PIECES, student
 from core.packed import LinearBasis
-from core.students.rivals import nearest_rivals
+from core.teachers.rivals import nearest_rivals
 
 
 def test_answers_are_counted_against_the_argmax():

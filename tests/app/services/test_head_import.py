@@ -22,7 +22,7 @@ from app.store.blob_cache import BlobCache
 from app.store.tables import blobs
 from app.store.unit_of_work import Store
 from core.packed import PackedHead, PackedLabels
-from core.students.rivals import typical_largest_score
+from core.teachers.rivals import typical_largest_score
 
 NAMES = ["cat", "größe/1:x", "日本"]
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from core.errors import InvalidProblem
-from core.students import rivals as module
-from core.students.rivals import nearest_rivals, typical_largest_score
+from core.teachers import rivals as module
+from core.teachers.rivals import nearest_rivals, typical_largest_score
 
 K, D = 40, 6
 RNG = np.random.default_rng(2)
