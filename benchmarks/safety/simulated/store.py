@@ -227,6 +227,10 @@ class _Students(_Repository):
                 stored.add((row.class_index, row.method))
         return stored
 
+    def keep_curves(self, curves: Sequence[object], _job_id: str) -> None:
+        if curves:
+            self._statement()
+
     def results(
         self, job_id: str, first: int, last: int, states: Collection[StudentState]
     ) -> list[StudentRow]:
