@@ -59,6 +59,13 @@ def _setting_chosen(data: Json) -> str:
 
 
 def _student_tuned(data: Json) -> str:
+    if data.get("family"):
+        second = data.get("second_family")
+        rest = f"; the second family is {second}, {percent(data.get('second_score'))} %" if second else ""
+        return (
+            f"student of class {data.get('label')} is of the family {data['family']},"
+            f" score {percent(data.get('score'))} %, the best of {data.get('points')} candidates{rest}"
+        )
     point = f"{data['n_landmarks']} landmarks" if "n_landmarks" in data else point_text(data, " ")
     return (
         f"student {data.get('method')} of class {data.get('label')} is tuned: {point},"
@@ -93,6 +100,9 @@ _MEASURES = frozenset(
         "points",
         "gap",
         "seconds",
+        "second_family",
+        "second_score",
+        "left_out",
     }
 )
 _EVENT = frozenset({"at", "label", "class_index", "method"})

@@ -42,7 +42,7 @@ def class_page(
     rows = {row.method: row for row in students_of_class(store, job_id, class_index)}
     default = served_method(job, sorted(rows))
     row = rows.get(method) or rows.get(default) or next(iter(rows.values()))
-    bins = (row.metrics.get("reliability") or {}).get("bins", [])
+    bins = row.metrics.get("reliability") or []
     marks = calibration_marks(bins)
     curve = find_curve(store, job_id, class_index, row.method)
     threshold = (row.threshold or 0.0) if t is None else t

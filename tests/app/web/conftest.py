@@ -128,10 +128,10 @@ def things(store: Store, add_job: Any, add_dataset: Any) -> Things:
         metrics = {
             "f1": 0.75, "auc": 0.9, "accuracy": 0.8, "tp": 3, "fp": 1, "tn": 5, "fn": 1, "reason": None,
             "brier": 0.1, "base_brier": 0.2, "calibration_error": 0.05, "classes_evaluated": 1.0,
-            "reliability": {"bins": [
+            "reliability": [
                 {"low": 0.0, "high": 0.1, "count": 6, "probability": 0.05, "observed": 0.1},
                 {"low": 0.9, "high": 1.0, "count": 4, "probability": 0.95, "observed": 0.8},
-            ]},
+            ],
         }  # fmt: skip
         good = StudentRow(
             job.id, 0, HOSTILE, "svm", StudentState.SUCCEEDED, 1.5, 1e-5, 20, 0.3, "optimal", 0.1, metrics,
