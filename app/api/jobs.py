@@ -109,15 +109,16 @@ def list_jobs(
 class TracePointView(View):
     """The last evaluation of one point of a grid.
 
-    margin: ε. floor: ϵ. balance: β. folds: number of folds evaluated. score: the metric, in [0, 1], with its
-    standard error over the folds. gap: largest relative duality gap of the fits. seconds: total time of the
-    fits.
+    margin: ε. floor: ϵ. A further field balance: β, where it is not 0. folds: number of folds evaluated.
+    score: the metric, in [0, 1], with its standard error over the folds. gap: largest relative duality gap of
+    the fits. seconds: total time of the fits.
     """
+
+    model_config = ConfigDict(extra="allow")
 
     C: float
     margin: float
     floor: float
-    balance: float = 0.0
     folds: int
     score: float
     standard_error: float

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from app.domain.entities import ApiKey
+if TYPE_CHECKING:
+    from app.domain.entities import ApiKey
 
 
 @dataclass(frozen=True, slots=True)

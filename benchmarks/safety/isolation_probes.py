@@ -180,6 +180,9 @@ def _training_routes() -> Routes:
         f"GET {_JOBS}/{{job_id}}/students/{{class_index}}/{{method}}/trace": _one(
             f"{_JOB}/students/0/svm/trace"
         ),
+        f"GET {_JOBS}/{{job_id}}/students/{{class_index}}/{{method}}/curve": _one(
+            f"{_JOB}/students/0/svm/curve"
+        ),
     }
 
 
@@ -191,6 +194,9 @@ def _model_routes() -> Routes:
             Probe("/v1/models?limit=1&after={tenant}/{model}"),
         ],
         "GET /v1/models/{model}": [*_one("/v1/models/{model}"), Probe("/v1/models/{model}?limit=1&after=1")],
+        "POST /v1/models/{model}/versions": _one(
+            "/v1/models/{model}/versions", body={"base": 1, "thresholds": {"<label>": 0.5}}
+        ),
         "GET /v1/models/{model}/versions/{version}": _one(version),
         "DELETE /v1/models/{model}/versions/{version}": _one(version),
         "GET /v1/models/{model}/versions/{version}/classes": _one(f"{version}/classes"),
