@@ -199,7 +199,7 @@ def test_the_next_worker_continues_the_job_of_a_stopped_one(service, solver):
     solver.plan(student_seconds=0.3)
     with service.worker(solver):
         job = service.submit()
-        wait_for(lambda: len(finished(service, job)) == 2)
+        wait_for(lambda: len(finished(service, job)) >= 2)
     assert not any(is_alive(pid) for pid in solver.pids())
     assert service.job(job).state is JobState.RUNNING
     with service.worker(solver):
