@@ -22,6 +22,7 @@ COPY container/clean.sh container/warm.py container/
 COPY pyproject.toml README.md ./
 COPY core core
 COPY app app
+COPY stms_client stms_client
 COPY migrations migrations
 # Compiled kernels are checked against the time and size of their source. Layers keep whole seconds only, and a new
 # build must have a new time: a volume may still hold kernels of the last one.

@@ -35,7 +35,7 @@ test: $(VENV)/.dev ## the tests that everybody runs, in a few minutes
 
 test-all: $(VENV)/.dev ## every test, with branch coverage and its floors, then the container
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-report=
-	$(BIN)/python tests/coverage_floor.py core=95 app=90
+	$(BIN)/python tests/coverage_floor.py core=95 app=90 stms_client=90
 	$(BIN)/python -m container.smoke || { [ $$? = 3 ] && echo "THE CONTAINER WAS NOT TESTED: no engine or no base images, see above."; }
 
 lint: $(VENV)/.dev ## formatting, lint and types
@@ -50,7 +50,7 @@ format: $(VENV)/.dev ## format and fix what can be fixed by itself
 	$(BIN)/ruff check --fix .
 
 client: $(VENV)/.dev ## generate the blocking client from the one for asyncio
-	$(BIN)/python -m tests.app.client.generate
+	$(BIN)/python -m tests.stms_client.generate
 
 bench-solvers: $(VENV)/.dev ## the solvers against CVXPY, scikit-learn and LIBLINEAR
 	$(BIN)/python -m benchmarks.solvers

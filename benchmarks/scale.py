@@ -149,7 +149,7 @@ class Service:
 
 def import_seconds(service: Service, head: Path) -> float:
     """Seconds from the first byte sent until the classes can be queried."""
-    from app.client import Client
+    from stms_client import Client
 
     with service.running(), Client(f"http://127.0.0.1:{service.port}", service.key) as client:
         started = time.perf_counter()
@@ -173,7 +173,7 @@ def first_answer_seconds(service: Service, x: list[float]) -> float:
 
 def p50s(million: Service, ten: Service, classes: int, x: list[float]) -> dict[str, float]:
     """Median latencies in µs, measured alternately, and the memory growth of the large service."""
-    from app.client import Client
+    from stms_client import Client
 
     draw = random.Random(1)
     with million.running(), ten.running():

@@ -23,7 +23,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.client import Client, Retry, StmsError
 from container import inside
 from container.compose import Compose, compose_for
 from container.containers import Container, is_ready, until
@@ -31,6 +30,7 @@ from container.engines import ROOT, engine_with
 from container.image import base_images, build
 from container.report import Refuted, Report, tell
 from container.samples import Digits, write_digits
+from stms_client import Client, Retry, StmsError
 
 SMALL: Final[Mapping[str, Any]] = {"features": {"kind": "nystroem", "n_components": 150}}
 LARGE: Final[Mapping[str, Any]] = {

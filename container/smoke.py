@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
-from app.client import Client
 from container import inside
 from container.containers import MEMORY, Container, is_ready, remove_volume, running, until
 from container.engines import Engine, engine_with
@@ -32,6 +31,7 @@ from container.image import LARGEST_MB, Image, base_images, build, project_versi
 from container.report import Report, tell
 from container.samples import Digits, write_digits, write_flowers
 from container.tools import lint
+from stms_client import Client
 
 NAME: Final = "stms-smoke"
 VOLUME: Final = "stms-smoke-data"

@@ -1,4 +1,4 @@
-"""Databases for tests: SQLite files, and a PostgreSQL server of our own when its binaries are installed."""
+"""Fixtures of all tests. Databases are SQLite files, and a PostgreSQL server of our own where installed."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
 from benchmarks.postgres import NoPostgres, postgres, programs
+from tests.written_server import csv_file, written
+
+__all__ = ["csv_file", "written"]
 
 HEAVY = (
     "tests/hostile",
@@ -31,6 +34,7 @@ HEAVY = (
     "tests/app/jobs",
     "tests/app/processes",
     "tests/app/commands",
+    "tests/stms_client",
     "tests/app/serving/test_security_live.py",
     "tests/app/serving/test_two_servers.py",
     "tests/app/api/test_process.py",

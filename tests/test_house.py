@@ -64,7 +64,7 @@ APP_LAYERS = (
     {"app.serving", "app.server", "app.jobs"},
     {"app.api"},
     {"app.web"},
-    {"app.main", "app.client"},
+    {"app.main"},
     {"app.commands"},
     {"app.cli"},
 )
@@ -94,7 +94,7 @@ MODULE_LINES = 400
 FUNCTION_LINES = 60
 
 
-FOLDERS = ("app", "core", "experiments", "benchmarks", "container", "migrations", "tests")
+FOLDERS = ("app", "core", "stms_client", "experiments", "benchmarks", "container", "migrations", "tests")
 
 
 @cache
@@ -117,7 +117,7 @@ def findings(check: Callable[[str], Iterable[object]], places: Iterable[str]) ->
 def sources() -> dict[str, Path]:
     """Every module of the program by its dotted name."""
     found = {}
-    for package in ("core", "app", "experiments", "benchmarks", "migrations"):
+    for package in ("core", "app", "stms_client", "experiments", "benchmarks", "migrations"):
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
@@ -246,6 +246,22 @@ def test_core_never_imports_app():
         if is_in(name, {"app", "benchmarks"})
     }
     assert not wrong
+
+
+def test_the_client_imports_no_other_part_and_only_the_commands_import_it():
+    """It is installed without the service, beside packages of the user that may be called app or core."""
+    allowed = set(sys.stdlib_module_names) | {"stms_client", "httpx", "msgspec", "numpy"}
+    wrong = {
+        (module, name)
+        for module in within("stms_client")
+        for name in imports(module)
+        if name.partition(".")[0] not in allowed
+    }
+    assert not wrong
+    users = {module for module in within("app") if is_in("stms_client", set(imports(module)))}
+    assert users
+    assert all(is_in(module, {"app.commands"}) for module in users)
+    assert not any("stms_client" in imports(module) for module in within("core"))
 
 
 @pytest.mark.parametrize("layers", [APP_LAYERS, CORE_LAYERS], ids=["app", "core"])
@@ -411,7 +427,6 @@ def test_web_code_is_reached_by_the_web_part_and_the_roots_only():
         "app.main",
         "app.cli",
         "app.commands",
-        "app.client",
         "app.web",
     }
     wrong = {
@@ -438,7 +453,8 @@ def test_only_the_roots_wire_things_together():
 
 WATCH = """
 import builtins, importlib, json, os, sys
-ours = tuple(os.path.join(os.getcwd(), part) + os.sep for part in ("app", "core", "benchmarks"))
+parts = ("app", "core", "stms_client", "benchmarks")
+ours = tuple(os.path.join(os.getcwd(), part) + os.sep for part in parts)
 seen = []
 
 def culprit():

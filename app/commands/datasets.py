@@ -146,7 +146,7 @@ def delete(
 def send_file(client: RemoteServer, file: Path, **options: str | None) -> Json:
     """Upload a file with a progress bar on standard error; returns the data set's JSON.
 
-    options: as in `app.client.sync.Client.upload_dataset`.
+    options: as in `stms_client.sync.Client.upload_dataset`.
     """
     with upload_progress(file) as progress:
         return client.upload(file, progress, **options)

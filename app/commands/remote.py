@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from app.client import Client, JobEvent, Problem, Retry, StmsError, Unreachable
-from app.client.calls import Call, encoded, import_head, job_path, segment
 from app.commands.output import CommandFailed, Json
+from stms_client import Client, JobEvent, Problem, Retry, StmsError, Unreachable
+from stms_client.calls import Call, encoded, import_head, job_path, segment
 
 __all__ = [
     "DEFAULT_SERVER",
@@ -103,7 +103,7 @@ class RemoteServer:
             return self._client.upload_dataset(file, progress=progress, **options)
 
     def import_head(self, file: Path, progress: Callable[[int, int], None], **options: Any) -> Json:
-        """Upload a linear head as a version of a model; ``options`` as in `app.client.calls.import_head`."""
+        """Upload a linear head as a version of a model; ``options`` as in `stms_client.calls.import_head`."""
         with _client_errors():
             return self._client.do(import_head(file, **options), progress)
 

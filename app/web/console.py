@@ -131,7 +131,7 @@ def snippets(base: str, reference: str, label: str, row: list[Any]) -> dict[str,
         "Python": "\n".join(
             (
                 "import os",
-                "from app.client import Client",
+                "from stms_client import Client",
                 "",
                 f"with Client({base!r}, api_key=os.environ['STMS_API_KEY']) as stms:",
                 f"    decision = stms.query({reference!r}, {label!r}, {row!r}, explain=True)",

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from app.client import Client, StmsError
 from app.store.engine import database_url
 from benchmarks.chaos.clients import AcceptedJob
 from benchmarks.chaos.workloads import Reference, query_all
+from stms_client import Client, StmsError
 
 TOLERANCE = 1e-12
 _VERSIONS = {"succeeded": (1,), "partially_succeeded": (1,)}

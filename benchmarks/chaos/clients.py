@@ -21,7 +21,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from app.client import (
+from benchmarks.chaos.deployment import Deployment
+from benchmarks.chaos.event_log import EventLog
+from benchmarks.chaos.workloads import Workload
+from stms_client import (
     Client,
     Conflict,
     Problem,
@@ -32,9 +35,6 @@ from app.client import (
     Unavailable,
     Unreachable,
 )
-from benchmarks.chaos.deployment import Deployment
-from benchmarks.chaos.event_log import EventLog
-from benchmarks.chaos.workloads import Workload
 
 T = TypeVar("T")
 

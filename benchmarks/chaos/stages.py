@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from app.client import Client
 from benchmarks.chaos import workloads
 from benchmarks.chaos.audit import Audit
 from benchmarks.chaos.clients import ClientPool
@@ -24,6 +23,7 @@ from benchmarks.chaos.plan import carry_out, plan
 from benchmarks.chaos.queries import Queries
 from benchmarks.chaos.readiness import Readiness
 from benchmarks.chaos.takeovers import Takeovers
+from stms_client import Client
 
 _FIRST_SECONDS = 3.0
 _STANDSTILL_SECONDS = 90.0

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from app.client import Client
 from benchmarks.accuracy import data_folder
+from stms_client import Client
 
 _NYSTROEM = {"kind": "nystroem", "n_components": 150}
 _FOLDS = {"threshold": {"rule": "f1", "folds": 3}, "student": {"C": 1e3}}

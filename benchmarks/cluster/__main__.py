@@ -19,13 +19,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from app.client import StmsError
 from app.commands.demo.temporary_server import sigterm_as_exit
 from benchmarks.cluster import letter, many, queries
 from benchmarks.cluster.letter import LetterSize
 from benchmarks.cluster.many import ManySize
 from benchmarks.cluster.queries import QuerySize
 from benchmarks.postgres import NoPostgres
+from stms_client import StmsError
 
 PARTS = ("fanout", "overhead", "many", "queries")
 AT_LEAST: Final = {"fanout_speedup": 1.6}

@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from app.client import Client
 from benchmarks.accuracy import FEATURES, GRIDS, data_folder
 from benchmarks.cluster.limit import two_processes_speedup
 from benchmarks.cluster.service import Cluster, cluster, run_job
+from stms_client import Client
 
 _SOLVING = ("features", "teacher", "scores", "tuning_teacher")
 _WARM_UP = "first"

@@ -16,9 +16,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from app.client import Client
 from benchmarks.cluster.letter import _moment
 from benchmarks.cluster.service import Cluster, cluster, events, run_job
+from stms_client import Client
 
 _PAUSE_SECONDS = 0.02
 _SMALL_PAUSE_SECONDS = 5.0

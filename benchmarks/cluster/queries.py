@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from app.client import Client
 from benchmarks.cluster.service import Cluster, cluster, cores, run_job
 from benchmarks.load import constant_rate
 from benchmarks.peers import json_body
 from benchmarks.processes import two_cores
+from stms_client import Client
 
 _COLUMNS, _CLASSES, _ROWS = 64, 10, 30_000
 _SMALL_ROWS = 500

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.client import Client
 from app.services.keys import create_key
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
@@ -21,6 +20,7 @@ from benchmarks.chaos.event_log import EventLog
 from benchmarks.chaos.programs import Program
 from benchmarks.postgres import postgres
 from benchmarks.processes import cpu_seconds, family, free_port, wait_for_port
+from stms_client import Client
 
 _START_SECONDS = 90.0
 _IDLE_SECONDS = 120.0

@@ -33,10 +33,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from app.client import Client
 from benchmarks.chaos.isolation import NotSupported
 from benchmarks.power_states import Operation, acknowledge, crash_states, normal_synchronous, read_log
 from benchmarks.safety.power_service import JOB_SECONDS, SET_UP, Service, environ, use
+from stms_client import Client
 
 _SOURCE: Final = Path(__file__).parents[1] / "power.c"
 _COMMITS: Final = 300

@@ -14,12 +14,12 @@ import httpx
 import numpy as np
 from sklearn.datasets import load_iris
 
-from app.client import Client
 from app.services.keys import create_key
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
 from benchmarks.processes import free_port
+from stms_client import Client
 
 SET_UP: Final = (
     "import sys, pathlib; from benchmarks.safety.power_service import set_up;"

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from app.client import Client
 from app.store.unit_of_work import Store
 from benchmarks.peers import json_body
 from benchmarks.published import linear_student, linear_teacher, publish
 from benchmarks.serve.comparison import Pace
 from benchmarks.serve.service import FEATURES, Service, service
+from stms_client import Client
 
 VERSIONS = (1, 2, 3, 4)
 MOVES = (1, 3, 2)

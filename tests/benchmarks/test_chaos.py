@@ -24,7 +24,6 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from app.client import Client
 from app.domain.entities import JobState
 from app.store.engine import open_engine
 from benchmarks.chaos import __main__ as program
@@ -53,6 +52,7 @@ from benchmarks.chaos.takeovers import Takeovers
 from benchmarks.chaos.workloads import Reference, Workload
 from benchmarks.postgres import NoPostgres, Postgres, Shutdown, postgres
 from benchmarks.power_states import Loss
+from stms_client import Client
 
 
 def until(condition: Callable[[], Any], seconds: float = 300.0) -> Any:

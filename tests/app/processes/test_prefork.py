@@ -21,13 +21,13 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli import build
-from app.client import Client
 from app.processes import prefork as module
 from app.processes.prefork import Child, Prefork
 from app.processes.scoreboard import Scoreboard, State
 from app.processes.supervisor import Command
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
+from stms_client import Client
 
 PROGRAM = """
 import os, signal, sys, time

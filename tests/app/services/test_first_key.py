@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from app.client.local_key import find_api_key
 from app.services.first_key import FIRST_KEY_ID, NoFirstKey, ensure_first_key, replace_first_key
 from app.services.keys import KeyRing, all_keys, create_key, revoke_key
 from app.store.unit_of_work import Store
+from stms_client.local_key import find_api_key
 
 
 def text_in(folder: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.app.client.generate import FOLDER, generate
+from tests.stms_client.generate import FOLDER, generate
 
 
 def test_the_blocking_client_is_generated_from_the_one_for_asyncio():

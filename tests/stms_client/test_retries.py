@@ -12,8 +12,8 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
-from app.client import AsyncClient, Client, Problem, Retry, TooBusy, Unavailable, Unreachable
-from app.client.errors import problem_of, unreachable
+from stms_client import AsyncClient, Client, Problem, Retry, TooBusy, Unavailable, Unreachable
+from stms_client.errors import problem_of, unreachable
 
 QUERY = "/v1/models/m/classes/c:query"
 ANSWER = {"match": True, "score": 1.0, "threshold": 0.0, "model": "m", "version": 1}

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.client import AsyncClient, Client, InvalidRequest, JobEvent, JobNotSucceeded, NotAllowed, NotFound
 from app.commands.demo.temporary_server import TemporaryServer, temporary_server
+from stms_client import AsyncClient, Client, InvalidRequest, JobEvent, JobNotSucceeded, NotAllowed, NotFound
 
 ROWS = [[10.3, 0.2], [0.3, 0.2], [0.1, 10.4]]
 

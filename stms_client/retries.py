@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from app.client.errors import Problem, StmsError, TooBusy, Unavailable, Unreachable
+from stms_client.errors import Problem, StmsError, TooBusy, Unavailable, Unreachable
 
 
 @dataclass(frozen=True, slots=True)

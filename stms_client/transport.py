@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from app.client.local_key import LOOPBACK, find_api_key
+from stms_client.local_key import LOOPBACK, find_api_key
 
 TIMEOUT = httpx.Timeout(60, connect=10)
 STREAM_TIMEOUT = httpx.Timeout(60, connect=10, read=None)

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import httpx
 
-from app.client.errors import Json
-from app.client.results import Decision, Decisions
+from stms_client.errors import Json
+from stms_client.results import Decision, Decisions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

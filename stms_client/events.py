@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from app.client.errors import Problem, StmsError, TooBusy, Unavailable
-from app.client.results import JobEvent
+from stms_client.errors import Problem, StmsError, TooBusy, Unavailable
+from stms_client.results import JobEvent
 
 ENDED = frozenset({"succeeded", "partially_succeeded", "failed", "cancelled"})
 """Final states of a job."""

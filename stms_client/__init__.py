@@ -1,6 +1,6 @@
 """Clients of the service for other programs: `Client`, and `AsyncClient` for asyncio.
 
-    from app.client import Client
+    from stms_client import Client
 
     with Client("http://127.0.0.1:8000", api_key="stms_…") as stms:
         stms.is_class("letters@production", "A", [2, 8, 3, 5])
@@ -8,8 +8,8 @@
 They need httpx and no part of the server; NumPy is imported only for arrays.
 """
 
-from app.client.aio import AsyncClient
-from app.client.errors import (
+from stms_client.aio import AsyncClient
+from stms_client.errors import (
     Conflict,
     InvalidRequest,
     JobNotSucceeded,
@@ -22,9 +22,9 @@ from app.client.errors import (
     Unavailable,
     Unreachable,
 )
-from app.client.results import Decision, Decisions, JobEvent
-from app.client.retries import Retry
-from app.client.sync import Client
+from stms_client.results import Decision, Decisions, JobEvent
+from stms_client.retries import Retry
+from stms_client.sync import Client
 
 __all__ = [
     "AsyncClient",

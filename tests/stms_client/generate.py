@@ -1,4 +1,4 @@
-"""Generates ``app/client/sync.py`` from ``app/client/aio.py`` by replacing tokens: ``make client``."""
+"""Generates ``stms_client/sync.py`` from ``stms_client/aio.py`` by replacing tokens: ``make client``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 import tokenize
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[3] / "app" / "client"
-DOCSTRING = '"""The blocking client, generated from `app/client/aio.py` by ``make client``: do not edit."""'
+FOLDER = Path(__file__).parents[2] / "stms_client"
+DOCSTRING = '"""The blocking client, generated from `stms_client/aio.py` by ``make client``: do not edit."""'
 REPLACED = {
     "AsyncClient": "Client",
     "AsyncIterator": "Iterator",

@@ -1,4 +1,4 @@
-"""The asyncio client, from which ``make client`` generates the blocking one in `app/client/sync.py`."""
+"""The asyncio client, from which ``make client`` generates the blocking one in `stms_client/sync.py`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from app.client import calls
-from app.client.calls import Call, Row, Rows
-from app.client.errors import JobNotSucceeded, Json, NotFound, StmsError, problem_of, unreachable
-from app.client.events import ENDED, EventCursor, EventReader
-from app.client.results import Decision, Decisions, JobEvent
-from app.client.retries import Retry
-from app.client.transport import (
+from stms_client import calls
+from stms_client.calls import Call, Row, Rows
+from stms_client.errors import JobNotSucceeded, Json, NotFound, StmsError, problem_of, unreachable
+from stms_client.events import ENDED, EventCursor, EventReader
+from stms_client.results import Decision, Decisions, JobEvent
+from stms_client.retries import Retry
+from stms_client.transport import (
     STREAM_TIMEOUT,
     UPLOAD_TIMEOUT,
     Progress,

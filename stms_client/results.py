@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
-from app.client.errors import Json
+from stms_client.errors import Json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

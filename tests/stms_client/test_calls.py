@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.client import (
+from stms_client import (
     AsyncClient,
     Client,
     Conflict,
@@ -28,7 +28,7 @@ from app.client import (
     TooBusy,
     Unavailable,
 )
-from app.client.events import EventReader
+from stms_client.events import EventReader
 
 QUERY = "/v1/models/pets@latest/classes/gr%C3%B6%C3%9Fe%2F1:query"
 ANSWER = {"match": True, "score": 1.5, "threshold": 0.25, "model": "pets", "version": 3}
@@ -79,7 +79,7 @@ def client(kind, written):
 
 
 def test_importing_the_client_loads_neither_server_nor_solver_nor_numpy():
-    code = f"import sys, app.client; print([name for name in {SERVER_PARTS!r} if name in sys.modules])"
+    code = f"import sys, stms_client; print([name for name in {SERVER_PARTS!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -87,7 +87,7 @@ def test_importing_the_client_loads_neither_server_nor_solver_nor_numpy():
 def test_queries_with_lists_do_not_load_numpy(written):
     written.on("POST", QUERY, ANSWER)
     code = (
-        "import sys; from app.client import Client\n"
+        "import sys; from stms_client import Client\n"
         "with Client(sys.argv[1]) as client: assert client.is_class('pets@latest', 'größe/1', [1, 2])\n"
         "print('numpy' in sys.modules)"
     )
