@@ -39,11 +39,14 @@ function follow(/** @type {HTMLElement} */ part) {
 /** Puts new content into an element, unless a person is using the old one. */
 function replace(/** @type {HTMLElement} */ part, /** @type {string} */ html) {
   const used = document.activeElement;
+  const scrolled = new Map([...part.querySelectorAll("[id]")].map((one) => [one.id, one.scrollTop]));
   const isTyping = used instanceof HTMLInputElement && part.contains(used);
   if (isTyping || part.querySelector("details[open]") || part.contains(document.getSelection()?.isCollapsed ? null : document.getSelection()?.anchorNode ?? null)) return;
   const name = used instanceof HTMLElement && part.contains(used) ? used.getAttribute("href") || used.id : "";
   const content = new DOMParser().parseFromString(html, "text/html").body;
   part.replaceChildren(...content.childNodes);
+  for (const [id, top] of scrolled) if (top) document.getElementById(id)?.scrollTo({top});
+  announce(part.querySelector("[data-say]")?.textContent || "");
   if (name) {
     for (const link of part.querySelectorAll("a, button")) {
       if (link.getAttribute("href") === name || link.id === name) return /** @type {HTMLElement} */ (link).focus();
@@ -51,13 +54,46 @@ function replace(/** @type {HTMLElement} */ part, /** @type {string} */ html) {
   }
 }
 
-/** Shortcuts: g and a letter goes to a section, / to the search, ? shows all. */
+/** Tells people who hear the page what has changed; the region stays, only its text is new. */
+function announce(/** @type {string} */ text) {
+  const region = document.getElementById("live");
+  if (region && text && region.textContent !== text) region.textContent = text;
+}
+
+/** Moves the focus to another row of a table: the next one, or the first if no row has it. */
+function step(/** @type {HTMLElement} */ target, /** @type {number} */ by) {
+  const rows = [...document.querySelectorAll("main tbody tr")].filter((row) => row.querySelector("a"));
+  const at = rows.indexOf(/** @type {Element} */ (target.closest("tr")));
+  const next = at < 0 ? rows[0] : rows[at + by];
+  /** @type {HTMLElement | null | undefined} */ (next?.querySelector("a"))?.focus();
+  return Boolean(next);
+}
+
+/** The keys of the buttons on this page, in the list of all. */
+function listKeys() {
+  const body = document.querySelector("#shortcuts tbody");
+  for (const button of document.querySelectorAll("main [aria-keyshortcuts]")) {
+    const row = document.createElement("tr"), key = document.createElement("kbd");
+    key.textContent = button.getAttribute("aria-keyshortcuts");
+    row.insertCell().append(key);
+    row.insertCell().textContent = button.textContent.trim();
+    body?.append(row);
+  }
+}
+
+/** Shortcuts: g and a letter goes to a section, / to the search, ? shows all; buttons have keys of their own. */
 function shortcuts() {
   let armed = false;
   const help = /** @type {HTMLDialogElement | null} */ (document.getElementById("shortcuts"));
+  listKeys();
   document.addEventListener("keydown", (event) => {
     const target = /** @type {HTMLElement} */ (event.target);
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape") {
+      const menu = /** @type {HTMLDetailsElement | null} */ (target.closest("details.confirm[open], details.account[open]"));
+      if (menu) { menu.open = false; menu.querySelector("summary")?.focus(); }
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || help?.open) return;
     if (target.matches("input:not([type=range]), textarea, select")) return;
     if (armed) {
       armed = false;
@@ -70,12 +106,16 @@ function shortcuts() {
       const search = /** @type {HTMLElement | null} */ (document.querySelector("input[type=search]"));
       if (search) { event.preventDefault(); search.focus(); }
     } else if (event.key === "?" && help) help.showModal();
-    else if ((event.key === "j" || event.key === "k" || event.key === "ArrowDown" || event.key === "ArrowUp") && target.closest("tbody")) {
-      const rows = [...document.querySelectorAll("tbody tr")].filter((row) => row.querySelector("a"));
-      const row = target.closest("tr");
-      const step = event.key === "j" || event.key === "ArrowDown" ? 1 : -1;
-      const next = rows[rows.indexOf(/** @type {Element} */ (row)) + step];
-      if (next) { event.preventDefault(); /** @type {HTMLElement} */ (next.querySelector("a")).focus(); }
+    else if (event.key === "j" || event.key === "k") step(target, event.key === "j" ? 1 : -1);
+    else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && target.closest("tbody")) {
+      if (step(target, event.key === "ArrowDown" ? 1 : -1)) event.preventDefault();
+    } else {
+      const button = document.querySelector(`main [aria-keyshortcuts="${CSS.escape(event.key)}"]`);
+      if (button instanceof HTMLElement) {
+        event.preventDefault();
+        button.click();
+        if (button.matches("summary")) /** @type {HTMLElement | null} */ (button.parentElement?.querySelector("form button"))?.focus();
+      }
     }
   });
 }
