@@ -115,6 +115,16 @@ class Client:
         """One data set."""
         return self.do(calls.get(f"/v1/datasets/{calls.segment(dataset_id)}"))
 
+    def dataset_rows(
+        self, dataset_id: str, label: str | None = None, *, part: str = "train", page: int = 100
+    ) -> Iterator[Json]:
+        """Rows of a data set, each with ``id``, ``label`` and ``x``, in a form that queries take.
+
+        label: of one class. part: ``"train"`` or ``"test"``. page: rows in one response.
+        """
+        filters: dict[str, str | float | None] = {"class": label, "part": part, "limit": page}
+        return self.pages(f"/v1/datasets/{calls.segment(dataset_id)}/rows", **filters)
+
     def delete_dataset(self, dataset_id: str) -> None:
         """Delete a data set that no unfinished job uses."""
         self.do(calls.delete(f"/v1/datasets/{calls.segment(dataset_id)}"))

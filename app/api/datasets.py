@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.api import uploads
 from app.api.dependencies import Context, Trainer
 from app.api.etags import etag, not_modified
-from app.api.paging import After, Limit, Page, link_next
-from app.api.schemas import DatasetView
-from app.domain.names import MAX_DISPLAY_NAME
+from app.api.paging import After, AfterNumber, Limit, Page, link_next
+from app.api.schemas import DatasetRowView, DatasetView
+from app.domain.names import MAX_CLASS_NAME, MAX_DISPLAY_NAME
 from app.ingest.reading import DatasetContent
 from app.services import datasets
 
@@ -130,6 +130,38 @@ def get(
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
     return DatasetView.of(dataset)
+
+
+@router.get("/{dataset_id}/rows")
+def rows(
+    dataset_id: DatasetId,
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Trainer,
+    part: Annotated[
+        Literal["train", "test"], Query(description="The training part or the test part.")
+    ] = "train",
+    label: Annotated[str | None, Query(alias="class", max_length=MAX_CLASS_NAME)] = None,
+    limit: Annotated[int, Query(ge=1, le=100, description="Maximum number of rows.")] = 20,
+    after: AfterNumber = None,
+) -> Page[DatasetRowView]:
+    """Rows of a data set in their order, of one class if it is named; fewer at once if they are long."""
+    store = context.store_of(caller)
+    dataset = datasets.get_dataset(store, dataset_id)
+    start = -1 if after is None else after
+    page, has_more = datasets.stored_rows(
+        store, context.files, dataset, part=part, label=label, after=start, limit=limit
+    )
+    if has_more:
+        link_next(request, response, page[-1].number)
+    views = [
+        DatasetRowView.model_validate(
+            {"id": row.number, "label": dataset.classes[row.code] if row.code >= 0 else None, "x": row.x}
+        )
+        for row in page
+    ]
+    return Page(data=views, has_more=has_more)
 
 
 @router.delete("/{dataset_id}", status_code=204)

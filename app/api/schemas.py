@@ -66,6 +66,24 @@ class DatasetView(View):
     tenant: str
 
 
+class SparseValues(View):
+    """A row of a sparse data set: the columns, counted from 0, and values that are stored; others are 0."""
+
+    indices: list[int]
+    values: list[float]
+
+
+class DatasetRowView(View):
+    """A row of a data set. id: its number, counted from 0 in its part. label: null if it has none.
+
+    x: its values, in a form that queries take.
+    """
+
+    id: int
+    label: str | None
+    x: list[float] | SparseValues
+
+
 class SubmitJob(Body):
     """A training job to submit. model: the name to publish under."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -29,6 +31,9 @@ from app.commands.remote import (
     connect,
     segment,
 )
+
+_PAGE_ROWS: Final = 100
+_SHOWN_VALUES: Final = 12
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -131,6 +136,34 @@ def show(
 
 
 @commands.command()
+def rows(
+    dataset_id: str,
+    label: Annotated[str | None, typer.Option("--class", help="Only rows of this class.")] = None,
+    part: Annotated[str, typer.Option("--part", help="train or test.")] = "train",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Number of rows.")] = 20,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
+    """Show the first rows of a data set.
+
+    Example:  stms datasets rows ds_0123 --class A --limit 5
+    """
+    filters: dict[str, str | float | None] = {"part": part, "limit": min(limit, _PAGE_ROWS), "class": label}
+    with connect(server, api_key, tenant) as client:
+        listed = list(islice(client.pages(f"/v1/datasets/{segment(dataset_id)}/rows", **filters), limit))
+    if as_json:
+        print_json(listed)
+        return
+    print_table(
+        [("row", lambda row: row["id"]), ("class", lambda row: row["label"]), ("values", _values)],
+        listed,
+        empty="There are no such rows.",
+    )
+
+
+@commands.command()
 def delete(
     dataset_id: str,
     server: ServerOption = DEFAULT_SERVER,
@@ -170,6 +203,15 @@ def _show(dataset: Json) -> None:
     print_fields(fields | _extras(summary))
     for warning in summary.get("warnings", []):
         say(f"[yellow]Note:[/] {warning['message'] if isinstance(warning, dict) else warning}")
+
+
+def _values(row: Mapping[str, Any]) -> str:
+    """The first values of a row; of a sparse one the stored values with their columns."""
+    x = row["x"]
+    is_dense = isinstance(x, list)
+    values = x if is_dense else list(zip(x["indices"], x["values"], strict=True))
+    texts = [f"{value:g}" if is_dense else f"{value[0]}:{value[1]:g}" for value in values[:_SHOWN_VALUES]]
+    return " ".join(texts) + (" …" if len(values) > _SHOWN_VALUES else "")
 
 
 def _extras(summary: Json) -> Json:

@@ -15,14 +15,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from app.ingest.dataset_rows import DTYPES, FORMAT
 from core.data.dataset import LabelledData
 from core.data.extras import Extras, View
 from core.packed.codec import safetensors_header
 from core.types import Matrix
 
-_FORMAT = "stms.dataset.1"
 _CHUNK_BYTES = 1024**2
-_DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 
 
 def encode(train: LabelledData, test: LabelledData | None) -> Iterator[bytes]:
@@ -32,7 +31,7 @@ def encode(train: LabelledData, test: LabelledData | None) -> Iterator[bytes]:
     # The widest items come first, so that every array begins at a multiple of its item size.
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     header, _ = safetensors_header(
-        {"format": _FORMAT}, ((name, array.dtype, array.shape) for name, array in ordered)
+        {"format": FORMAT}, ((name, array.dtype, array.shape) for name, array in ordered)
     )
     yield header
     for _, array in ordered:
@@ -49,12 +48,12 @@ def decode(buffer: bytearray | memoryview) -> tuple[LabelledData, LabelledData |
     """
     length = int.from_bytes(buffer[:8], "little")
     index = json.loads(bytes(buffer[8 : 8 + length]))
-    if index.pop("__metadata__", {}).get("format") != _FORMAT:
-        raise ValueError(f"The blob is not a data set of format {_FORMAT}.")
+    if index.pop("__metadata__", {}).get("format") != FORMAT:
+        raise ValueError(f"The blob is not a data set of format {FORMAT}.")
     arrays = {
         name: np.frombuffer(
             memoryview(buffer)[8 + length :][entry["data_offsets"][0] : entry["data_offsets"][1]],
-            dtype=_DTYPES[entry["dtype"]],
+            dtype=DTYPES[entry["dtype"]],
         ).reshape(entry["shape"])
         for name, entry in index.items()
     }

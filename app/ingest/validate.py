@@ -18,6 +18,8 @@ from core.errors import Fault, InvalidProblem
 _OF_A_PART = frozenset({"X", "y", "privileged", "teacher_scores"})
 MIN_PER_CLASS = 2
 """Fewest training examples of a class: with one, it could neither be split into folds nor evaluated."""
+RARE = 10
+"""Classes with fewer examples get a warning: figures on their held-out rows are hardly more than guesses."""
 
 T = TypeVar("T")
 
@@ -74,6 +76,15 @@ def _warnings(
     if summary["more_features_than_rows"]:
         text = f"There are more columns ({summary['columns']}) than rows ({summary['rows']})."
         warnings.append(("more_features_than_rows", text))
+    rare = np.flatnonzero(train.class_counts < RARE)
+    if len(rare) and train.n >= RARE * train.K:
+        smallest = int(rare[np.argmin(train.class_counts[rare])])
+        text = (
+            f"{len(rare)} class{' has' if len(rare) == 1 else 'es have'} fewer than {RARE} examples,"
+            f" the smallest, {train.classes[smallest]!r:.80}, {train.class_counts[smallest]}:"
+            " what is measured of them is rough."
+        )
+        warnings.append(("rare_classes", text))
     if train.unlabelled:
         text = f"{train.unlabelled} rows have no label: students learn the teacher's answers on them."
         warnings.append(("unlabelled_rows", text))

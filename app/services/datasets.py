@@ -7,11 +7,12 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from app.domain.entities import Dataset, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, TooLarge, Unavailable
 from app.domain.names import MAX_DISPLAY_NAME, is_display_name
+from app.ingest.dataset_rows import StoredPart, StoredRow
 from app.ingest.formats import named
 from app.ingest.reading import DatasetContent, DatasetOrder, read_dataset, temporary_paths
 from app.services.quotas import require_room, room_for
@@ -24,7 +25,11 @@ from core.errors import InvalidPackage
 if TYPE_CHECKING:
     from core.data.dataset import LabelledData
 
+Result = TypeVar("Result")
+
 _COPIED_BYTES = 1024**2
+_EXAMPLES: Final = 50
+"""Rows among which one of another class is looked for."""
 
 
 def register_dataset(
@@ -62,7 +67,7 @@ def register_dataset(
     named(file_format)
     keeps_unlabelled = _accepts(unlabelled)
     _check_size(file, limits.max_upload_bytes)
-    if label_column is None and (known := _known(store, file.digest)) is not None:
+    if label_column is None and (known := find_dataset(store, file.digest)) is not None:
         return known, False
     with temporary_paths(files.folder, "rows") as (rows,):
         order = DatasetOrder(
@@ -79,7 +84,7 @@ def register_dataset(
         )
         content = read(order)
         identity = _identity(file.digest, content)
-        if (known := _known(store, identity)) is not None:
+        if (known := find_dataset(store, identity)) is not None:
             return known, False
         blob, size = _stored(store, files, rows, limits)
     dataset = Dataset(
@@ -110,6 +115,12 @@ def get_dataset(store: Store, dataset_id: str) -> Dataset:
         return uow.datasets.get(dataset_id)
 
 
+def find_dataset(store: Store, digest: str) -> Dataset | None:
+    """The data set with a digest; None if there is none, or not any more."""
+    with store.read() as uow:
+        return uow.datasets.by_digest(digest)
+
+
 def list_datasets(store: Store, *, limit: int, after: str | None = None) -> tuple[Sequence[Dataset], bool]:
     """Data sets newest first, those older than id ``after``; and whether there are more."""
     with store.read() as uow:
@@ -134,24 +145,79 @@ def delete_dataset(store: Store, dataset_id: str) -> None:
     delete_large(store, dataset.blob_digest, before=time.time())
 
 
+def stored_rows(
+    store: Store,
+    files: BlobCache,
+    dataset: Dataset,
+    *,
+    part: str = "train",
+    label: str | None = None,
+    after: int = -1,
+    limit: int = 20,
+) -> tuple[Sequence[StoredRow], bool]:
+    """Some rows of a data set with numbers above ``after``, and whether there are more.
+
+    part: train or test. label: of one class only. Raises InvalidRequest for a class or part that the data set
+    does not have, NotFound and Unavailable.
+    """
+    if label is not None and label not in dataset.classes:
+        text = f"Data set {dataset.id} has no class {label!r:.100}."
+        raise InvalidRequest(text, faults=[InputFault("class", "unknown_class", text)])
+    if part == "test" and not dataset.test_rows:
+        text = f"Data set {dataset.id} has no test part."
+        raise InvalidRequest(text, faults=[InputFault("part", "no_test_part", text)])
+    code = None if label is None else dataset.classes.index(label)
+    digest = dataset.blob_digest
+
+    def read() -> tuple[Sequence[StoredRow], bool]:
+        rows = StoredPart(open_blob(store, files, digest).read, part)
+        return rows.rows(code=code, after=after, limit=limit)
+
+    return _undamaged(files, dataset, read)
+
+
+def example_row(store: Store, files: BlobCache, dataset: Dataset, label: str, *, is_class: bool) -> StoredRow:
+    """A random row of a class, or one of another class; of the test part if there is one.
+
+    Raises InvalidRequest if there is no such row, NotFound and Unavailable.
+    """
+    part = "test" if dataset.test_rows else "train"
+    code = dataset.classes.index(label) if label in dataset.classes else -1
+    start = secrets.randbelow(dataset.test_rows or dataset.rows) - 1
+    for after in (start, -1):
+        wanted, limit = (label, 1) if is_class else (None, _EXAMPLES)
+        found, _ = stored_rows(store, files, dataset, part=part, label=wanted, after=after, limit=limit)
+        for row in found:
+            if is_class or row.code not in (code, -1):
+                return row
+    text = f"The {part} part of data set {dataset.id} has no such row."
+    raise InvalidRequest(text, faults=[InputFault("class", "no_example", text)])
+
+
 def load_dataset(store: Store, files: BlobCache, dataset_id: str) -> tuple[LabelledData, LabelledData | None]:
     """Training part and test part (None if the data set has none), read through the local cache.
 
     The stored bytes are verified. The arrays are read-only views of the memory-mapped file, so rows that are
     not used take no memory. Raises NotFound and Unavailable.
     """
-    with store.read() as uow:
-        digest = uow.datasets.get(dataset_id).blob_digest
+    dataset = get_dataset(store, dataset_id)
     # Imported here because it loads SciPy, which a server process does not need.
     from app.ingest import dataset_format
 
+    return _undamaged(
+        files,
+        dataset,
+        lambda: dataset_format.decode(open_blob(store, files, dataset.blob_digest).whole()),
+    )
+
+
+def _undamaged(files: BlobCache, dataset: Dataset, read: Callable[[], Result]) -> Result:
+    """Return ``read()``; damaged bytes are fetched again once. Raises Unavailable."""
     try:
-        return files.with_refetch(
-            lambda: dataset_format.decode(open_blob(store, files, digest).whole()), digest
-        )
+        return files.with_refetch(read, dataset.blob_digest)
     except InvalidPackage as error:
         raise Unavailable(
-            f"Data set {dataset_id} is damaged in the local cache.", code="blob_damaged"
+            f"Data set {dataset.id} is damaged in the local cache.", code="blob_damaged"
         ) from error
 
 
@@ -179,13 +245,8 @@ def _add(store: Store, dataset: Dataset, size: int, limits: Settings) -> bool:
     return added
 
 
-def _known(store: Store, digest: str) -> Dataset | None:
-    with store.read() as uow:
-        return uow.datasets.by_digest(digest)
-
-
 def _existing(store: Store, digest: str) -> Dataset:
-    known = _known(store, digest)
+    known = find_dataset(store, digest)
     if known is None:
         raise Conflict("The data set was deleted while it was being registered.", code="dataset_deleted")
     return known

@@ -65,3 +65,13 @@ def histogram_bars(counts: Sequence[int], width: float = SIDE) -> list[Bar]:
         text = f"{count} between {low:.2f} and {high:.2f}"
         bars.append(Bar(round(number * each, 1), BAR_HEIGHT - height, round(each - 1.0, 1), height, text))
     return bars
+
+
+def outline(counts: Sequence[int], width: float = SIDE) -> str:
+    """A histogram as one closed line, as SVG path data: small enough for many histograms on one page."""
+    highest, each = max([*counts, 1]), width / max(len(counts), 1)
+    steps = [
+        f"V{round(BAR_HEIGHT * (1 - count / highest), 1):g}H{round((number + 1) * each, 1):g}"
+        for number, count in enumerate(counts)
+    ]
+    return f"M0 {BAR_HEIGHT:g}{''.join(steps)}V{BAR_HEIGHT:g}Z"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias, cast
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
@@ -17,13 +17,13 @@ from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey, ModelVersion
 from app.domain.errors import InputFault, InvalidRequest, ServiceError
 from app.domain.names import MAX_CLASS_NAME, VERSION_PART, qualified
-from app.services import models
+from app.services import datasets, models
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.query.requests import RequestLimits
 from app.web.charts import SIDE
 from app.web.forms import read_form
-from app.web.rendering import page, segment
+from app.web.rendering import may, page, segment
 
 router = APIRouter()
 
@@ -31,6 +31,8 @@ _CLASSES: Final = 200
 _SHOWN_COLUMNS: Final = 64
 """An example row of so many columns is filled in; longer ones are pasted."""
 _MAX_ROW: Final = 200_000
+
+Row: TypeAlias = list[Any] | dict[str, Any]
 
 At = Annotated[str, Query(pattern=rf"^{VERSION_PART}$")]
 Label = Annotated[str, Query(alias="class", max_length=MAX_CLASS_NAME)]
@@ -58,10 +60,12 @@ async def ask(request: Request, context: Context, caller: Reader) -> Response:
     model, at, label = form.text("model"), form.text("at") or models.DEFAULT_ALIAS, form.exact("class")
     authorise(caller, "query", model)
     version = await run_in_threadpool(models.get_version, context.store_of(caller), model, at)
-    text = form.text("row")
+    text, example = form.text("row"), form.text("example")
     answer: dict[str, Any] | None = None
     error: ServiceError | None = None
     try:
+        if example:
+            text = await run_in_threadpool(_example, context, caller, version, label, example)
         row = parsed_row(text)
         answer = await _answer(context, caller, version, label, row)
     except ServiceError as failure:
@@ -71,8 +75,25 @@ async def ask(request: Request, context: Context, caller: Reader) -> Response:
     )
 
 
+def _example(context: AppContext, caller: ApiKey, version: ModelVersion, label: str, which: str) -> str:
+    """A row of the version's data set as text, of the class or of another one; raises as `example_row`."""
+    authorise(caller, "train")
+    store = context.store_of(caller)
+    dataset = datasets.find_dataset(store, version.dataset_digest or "")
+    if dataset is None:
+        text = (
+            "The data set of this version was deleted, or it was imported without one. Paste a row instead."
+        )
+        raise InvalidRequest(text, faults=[InputFault("row", "no_dataset", text)])
+    x = datasets.example_row(store, context.files, dataset, label, is_class=which == "class").x
+    if isinstance(x, dict) and version.columns <= _SHOWN_COLUMNS:
+        stored = dict(zip(x["indices"], x["values"], strict=True))
+        x = [stored.get(column, 0.0) for column in range(version.columns)]
+    return json.dumps(x)
+
+
 async def _answer(
-    context: AppContext, caller: ApiKey, version: ModelVersion, label: str, row: list[Any]
+    context: AppContext, caller: ApiKey, version: ModelVersion, label: str, row: Row
 ) -> dict[str, Any]:
     reference = qualified(caller.tenant, f"{version.model}@{version.version}")
     student = await context.cache.student(reference, label)
@@ -87,10 +108,10 @@ async def _answer(
     return answer | {"seconds": seconds, "bar": bar(answer["score"], answer["threshold"])}
 
 
-def parsed_row(text: str) -> list[Any]:
+def parsed_row(text: str) -> Row:
     """A row of numbers from JSON or from numbers with commas, blanks or line breaks between them.
 
-    Raises InvalidRequest.
+    A sparse row is ``{"indices": [...], "values": [...]}``. Raises InvalidRequest.
     """
     if len(text) > _MAX_ROW:
         raise _wrong_row(f"The row is longer than {_MAX_ROW} characters.")
@@ -99,10 +120,10 @@ def parsed_row(text: str) -> list[Any]:
             value = json.loads(text)
         except ValueError as error:
             raise _wrong_row(f"The row is not JSON: {error}.") from error
-        row = value.get("x") if isinstance(value, dict) else value
-        if not isinstance(row, list):
+        row = value.get("x", value) if isinstance(value, dict) else value
+        if not isinstance(row, list) and not (isinstance(row, dict) and set(row) == {"indices", "values"}):
             raise _wrong_row("The row must be a list of numbers.")
-        return row
+        return cast(Row, row)
     parts = text.replace(",", " ").replace(";", " ").split()
     try:
         return [float(part) for part in parts]
@@ -119,14 +140,15 @@ def bar(score: float, threshold: float) -> dict[str, float]:
     }
 
 
-def snippets(base: str, reference: str, label: str, row: list[Any]) -> dict[str, str]:
-    """The same question by curl, by the Python client, and in the Open Inference Protocol."""
+def snippets(base: str, reference: str, label: str, row: Row) -> dict[str, str]:
+    """The same question by curl, by the Python client, and of a dense row in the Open Inference Protocol."""
     native = f"{base}/v1/models/{reference}/classes/{segment(label)}:query"
     body = json.dumps({"x": row, "explain": True}, ensure_ascii=False)
-    tensor = {"name": "x", "shape": [1, len(row)], "datatype": "FP64", "data": row}
+    values = row if isinstance(row, list) else []
+    tensor = {"name": "x", "shape": [1, len(values)], "datatype": "FP64", "data": values}
     inference = json.dumps({"parameters": {"class": label}, "inputs": [tensor]}, ensure_ascii=False)
     header = '-H "Authorization: Bearer $STMS_API_KEY"'
-    return {
+    shown = {
         "curl": f"curl {shlex.quote(native)} \\\n  {header} -d {shlex.quote(body)}",
         "Python": "\n".join(
             (
@@ -138,11 +160,11 @@ def snippets(base: str, reference: str, label: str, row: list[Any]) -> dict[str,
                 "    print(decision.match, decision.score)",
             )
         ),
-        "Open Inference Protocol": (
-            f"curl {shlex.quote(f'{base}/v2/models/{reference}/infer')} \\\n"
-            f"  {header} -d {shlex.quote(inference)}"
-        ),
     }
+    if isinstance(row, list):
+        address = shlex.quote(f"{base}/v2/models/{reference}/infer")
+        shown["Open Inference Protocol"] = f"curl {address} \\\n  {header} -d {shlex.quote(inference)}"
+    return shown
 
 
 def _console(
@@ -159,7 +181,7 @@ def _console(
 ) -> Response:
     listed, _ = models.list_classes(context.store_of(caller), context.files, version, limit=_CLASSES)
     label = label or (listed[0][1] if listed else "")
-    example = [0.0] * version.columns if version.columns <= _SHOWN_COLUMNS else []
+    example: Row = [0.0] * version.columns if version.columns <= _SHOWN_COLUMNS else []
     try:
         row = parsed_row(text) if text else example
     except InvalidRequest:
@@ -171,6 +193,7 @@ def _console(
         "ask.html",
         200 if error is None else 400,
         version=version,
+        has_examples=may(caller, "train") and version.dataset_digest is not None,
         at=at,
         label=label,
         labels=[name for _, name in listed],

@@ -1,15 +1,19 @@
-"""Pages of data sets."""
+"""Pages of data sets: the list, and one data set with its classes, columns and first rows."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api.datasets import DatasetId
-from app.api.dependencies import Context, Trainer
+from app.api.dependencies import AppContext, Context, Trainer
+from app.domain.entities import ApiKey, Dataset
+from app.domain.errors import ServiceError
+from app.domain.names import MAX_CLASS_NAME
 from app.services import datasets
+from app.web.charts import BAR_HEIGHT, SIDE, outline
 from app.web.forms import see
 from app.web.rendering import page
 
@@ -17,7 +21,14 @@ router = APIRouter()
 
 _DATASETS: Final = 50
 _CLASSES: Final = 100
+_HISTOGRAMS: Final = 24
+_ROWS: Final = 20
+_ROW_COLUMNS: Final = 12
+_SMALL_BYTES: Final = 64 * 10**6
+"""Rows of larger files are shown when they are asked for: this server may have to fetch all of them first."""
 
+Number = Annotated[int, Query(ge=1, le=100_000)]
+Label = Annotated[str, Query(alias="class", max_length=MAX_CLASS_NAME)]
 Name = Annotated[str, Query(max_length=100)]
 
 
@@ -36,8 +47,14 @@ def dataset_page(
     context: Context,
     caller: Trainer,
     page_number: Annotated[int, Query(alias="page", ge=1, le=100_000)] = 1,
+    columns: Number = 1,
+    label: Label = "",
+    rows: bool = False,
 ) -> Response:
-    """One data set: its classes with their counts, and warnings."""
+    """One data set: its classes with their counts, warnings, histograms of its columns and its first rows.
+
+    columns: page of the histograms. label: of the rows to show. rows: show rows also of a large data set.
+    """
     dataset = datasets.get_dataset(context.store_of(caller), dataset_id)
     first = (page_number - 1) * _CLASSES
     counts = dataset.summary.get("class_counts", {})
@@ -49,6 +66,11 @@ def dataset_page(
         largest=max(counts.values(), default=0),
         pages=max(1, -(-len(dataset.classes) // _CLASSES)),
         page_number=page_number,
+        side=SIDE,
+        bar_height=BAR_HEIGHT,
+        label=label,
+        **_columns(dataset, columns),
+        **_rows(context, caller, dataset, label, is_wanted=rows or bool(label)),
     )
 
 
@@ -57,3 +79,53 @@ async def delete(dataset_id: DatasetId, context: Context, caller: Trainer, tenan
     """Delete a data set that no unfinished job uses."""
     await run_in_threadpool(datasets.delete_dataset, context.store_of(caller), dataset_id)
     return see("/ui/datasets", tenant=tenant, done="delete")
+
+
+def _columns(dataset: Dataset, number: int) -> dict[str, Any]:
+    """One page of columns with their ranges and histograms; those of older data sets have no histogram."""
+    features = dataset.summary.get("features", [])
+    drawn = sum("counts" in column for column in features)
+    first = (number - 1) * _HISTOGRAMS
+    listed = [
+        column | {"number": first + place, "outline": outline(column["counts"])}
+        for place, column in enumerate(features[first : min(first + _HISTOGRAMS, drawn)])
+    ]
+    return {
+        "features": listed,
+        "drawn": drawn,
+        "columns_page": number,
+        "columns_pages": max(1, -(-drawn // _HISTOGRAMS)),
+    }
+
+
+def _rows(
+    context: AppContext, caller: ApiKey, dataset: Dataset, label: str, *, is_wanted: bool
+) -> dict[str, Any]:
+    """The first rows with their first columns. rows: None if they are not asked for. rows_error: why not."""
+    names = [column.get("name") for column in dataset.summary.get("features", [])]
+    shown = min(dataset.columns, _ROW_COLUMNS)
+    values: dict[str, Any] = {
+        "rows": None,
+        "rows_error": None,
+        "heads": [names[k] if k < len(names) and names[k] is not None else k for k in range(shown)],
+    }
+    if not is_wanted and dataset.size_bytes > _SMALL_BYTES:
+        return values
+    store = context.store_of(caller)
+    try:
+        rows, _ = datasets.stored_rows(store, context.files, dataset, label=label or None, limit=_ROWS)
+    except ServiceError as error:
+        return values | {"rows_error": error.message}
+    values["rows"] = [
+        (row.number, dataset.classes[row.code] if row.code >= 0 else None, _first(row.x, shown))
+        for row in rows
+    ]
+    return values
+
+
+def _first(x: list[float] | dict[str, list[Any]], shown: int) -> list[float]:
+    """The first values of a row, those that a sparse row leaves out as 0."""
+    if isinstance(x, list):
+        return x[:shown]
+    stored = dict(zip(x["indices"], x["values"], strict=True))
+    return [stored.get(column, 0.0) for column in range(shown)]

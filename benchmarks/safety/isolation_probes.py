@@ -159,6 +159,10 @@ def _training_routes() -> Routes:
         "GET /v1/datasets": _lists("/v1/datasets", "dataset"),
         "POST /v1/datasets": _one("/v1/datasets?name=mine&format=csv", body=CSV, same_work=False),
         "GET /v1/datasets/{dataset_id}": _one("/v1/datasets/{dataset}"),
+        "GET /v1/datasets/{dataset_id}/rows": [
+            *_one("/v1/datasets/{dataset}/rows"),
+            *_one("/v1/datasets/{dataset}/rows?class=n&part=test"),
+        ],
         "DELETE /v1/datasets/{dataset_id}": _one("/v1/datasets/{dataset}"),
         f"GET {_JOBS}": [*_lists(_JOBS, "job"), Probe(f"{_JOBS}?status=running&model={{model}}")],
         f"GET {_JOBS}/counts": _one(f"{_JOBS}/counts"),

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from core.data.dataset import LabelledData
+from core.data.histograms import column_histograms
 from core.data.scaling import column_range
 from core.data.validation import row_blocks
 from core.types import Matrix
 
 MAX_DESCRIBED: Final = 1000
 """Classes and columns that ``describe`` lists one by one."""
+MAX_HISTOGRAMS: Final = 100
+"""Columns of which ``describe`` gives a histogram: the first ones."""
 
 
 def describe(data: LabelledData) -> dict[str, Any]:
     """Summary of a data set for its user before training, ready for JSON.
 
     Classes and columns are listed up to ``MAX_DESCRIBED`` each, in order; the numbers count all of them.
-    ``duplicate_columns`` counts the columns that equal an earlier one.
+    ``duplicate_columns`` counts the columns that equal an earlier one. The first ``MAX_HISTOGRAMS`` columns
+    have ``counts``, their histogram (see `column_histograms`).
     """
     low, high = column_range(data.X)
     constant = np.flatnonzero(low == high)
@@ -39,16 +45,28 @@ def describe(data: LabelledData) -> dict[str, Any]:
         "unlabelled_rows": data.unlabelled,
         "smallest_class": int(counts.min()),
         "largest_class": int(counts.max()),
-        "features": [
-            {"name": name, "min": float(least), "max": float(most)}
-            for name, least, most in zip(names[:MAX_DESCRIBED], low, high, strict=False)
-        ],
+        "features": _columns(data.X, names, low, high),
         "constant_columns": len(constant),
         "first_constant_columns": constant[:MAX_DESCRIBED].tolist(),
         "duplicate_columns": _count_duplicate_columns(data.X),
         "more_features_than_rows": data.d > data.n,
         **_extras_of(data),
     }
+
+
+def _columns(
+    X: Matrix, names: Sequence[str | None], low: NDArray[np.float64], high: NDArray[np.float64]
+) -> list[dict[str, Any]]:
+    """Name, range and histogram of the first columns."""
+    columns = [
+        {"name": name, "min": float(least), "max": float(most)}
+        for name, least, most in zip(names[:MAX_DESCRIBED], low, high, strict=False)
+    ]
+    drawn = X[:, :MAX_HISTOGRAMS]
+    histograms = column_histograms(drawn, low[:MAX_HISTOGRAMS], high[:MAX_HISTOGRAMS])
+    for column, counts in zip(columns, histograms.tolist(), strict=False):
+        column["counts"] = counts
+    return columns
 
 
 def _extras_of(data: LabelledData) -> dict[str, Any]:

@@ -53,6 +53,13 @@ def test_a_program_that_does_not_find_the_key_is_refused(stms: Client, server: T
         list(stranger.models())
 
 
+def test_rows_of_a_data_set_are_read_page_by_page(stms: Client, trained):
+    rows = list(stms.dataset_rows(trained["dataset_id"], page=7))
+    assert [row["id"] for row in rows] == list(range(60))
+    assert {row["label"] for row in stms.dataset_rows(trained["dataset_id"], "b")} == {"b"}
+    assert stms.is_class("kinds", rows[0]["label"], rows[0]["x"])
+
+
 def test_one_row_many_rows_and_arrays_have_the_same_answers(stms: Client, trained):
     single = [stms.query("kinds", "b", row) for row in ROWS]
     assert [decision.match for decision in single] == [True, False, False]

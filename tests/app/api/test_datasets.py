@@ -271,3 +271,41 @@ def test_a_large_upload_is_written_in_pieces(client):
     assert len(body) > 1 << 20
     view = client.post("/v1/datasets", content=body, headers=HEADERS).json()
     assert (view["rows"], view["size_bytes"]) == (120_000, len(body))
+
+
+def test_rows_are_shown_page_by_page_and_by_class(client, dataset_id: str, problem: Check):
+    path = f"/v1/datasets/{dataset_id}/rows"
+    first = client.get(path, params={"limit": 3})
+    assert first.json() == {
+        "data": [
+            {"id": 0, "label": "no", "x": [0.0, 0.0]},
+            {"id": 1, "label": "yes", "x": [1.0, 1.0]},
+            {"id": 2, "label": "no", "x": [2.0, 4.0]},
+        ],
+        "has_more": True,
+    }
+    assert client.get(first.links["next"]["url"]).json()["data"][0]["id"] == 3
+    of_class = client.get(path, params={"class": "yes", "after": 30, "limit": 100}).json()
+    assert ([row["id"] for row in of_class["data"]], of_class["has_more"]) == ([31, 33, 35, 37, 39], False)
+    assert (
+        problem(client.get(path, params={"class": "maybe"}), 400, "invalid_request")["errors"][0]["field"]
+        == "class"
+    )
+    problem(client.get(path, params={"part": "test"}), 400, "invalid_request")
+    problem(client.get(path, params={"part": "all"}), 400, "invalid_parameter")
+    problem(client.get("/v1/datasets/ds_none/rows"), 404, "dataset_not_found")
+
+
+def test_rows_of_sparse_data_have_the_form_that_queries_take(client):
+    content = b"+1 1:5 3:1.5\n-1 2:7\n+1 1:4\n-1 3:6\n"
+    headers = {"content-type": "application/x-svmlight"}
+    made = client.post("/v1/datasets", content=content, headers=headers).json()
+    [row] = client.get(f"/v1/datasets/{made['id']}/rows?limit=1").json()["data"]
+    assert row["x"] == {"indices": [0, 2], "values": [5.0, 1.5]}
+
+
+def test_rare_classes_are_named(client):
+    content = b"a,b\n" + b"".join(b"%d,%s\n" % (k, b"rare" if k < 3 else b"usual") for k in range(40))
+    [warning] = client.post("/v1/datasets", content=content, headers=HEADERS).json()["summary"]["warnings"]
+    assert warning["code"] == "rare_classes"
+    assert "1 class has fewer than 10 examples, the smallest, 'rare', 3" in warning["message"]

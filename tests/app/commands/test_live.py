@@ -103,6 +103,9 @@ def test_the_same_file_is_one_data_set(ask, trained, csv_file):
     assert re.search(r"rows +60 to train, 0 to test", shown)
     assert "a (20), b (20), c (20)" in shown
     assert json.loads(ask("datasets", "show", first["id"], "--json").stdout) == first
+    [row] = json.loads(ask("datasets", "rows", first["id"], "--class", "b", "--limit", "1", "--json").stdout)
+    assert row["label"] == "b"
+    assert len(ask("datasets", "rows", first["id"], "--limit", "7").stdout.splitlines()) == 8
 
 
 def test_a_data_set_can_be_uploaded_and_deleted(ask, tmp_path):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.domain.curves import pack
 from app.domain.entities import Job, JobState, StudentRow, StudentState, Worker
+from app.ingest.dataset_format import encode
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
+from core.data.dataset import LabelledData
+from core.data.description import describe
 from tests.app.api.conftest import make_client, make_settings, publish_pets, queue
 
 __all__ = ["make_client", "make_settings", "queue"]
@@ -101,15 +105,18 @@ def things(store: Store, add_job: Any, add_dataset: Any) -> Things:
     publish_pets(store, alias="production", sign=-1.0)
     key, _ = create_key(store, HOSTILE[:60].replace("\u202e", ""), {"query"}, ["pets"])
     with store.begin() as uow:
+        table = np.arange(90.0).reshape(30, 3)
+        data = LabelledData.from_arrays(table, ["a", *["b"] * 8, "a"] * 3, list("abc"))
+        data = replace(data, classes=(HOSTILE, "b"), feature_names=(HOSTILE, "b", "c"))
         dataset = add_dataset(
             uow,
             name=HOSTILE[:200],
+            blob_digest=uow.blobs.put(encode(data, None))[0],
+            rows=30,
+            columns=3,
             classes=(HOSTILE, "b"),
-            summary={
-                "class_counts": {HOSTILE: 7, "b": 3},
-                "warnings": [{"code": "x", "message": HOSTILE}],
-                "label_column": HOSTILE,
-            },
+            summary=describe(data)
+            | {"warnings": [{"code": "x", "message": HOSTILE}], "label_column": HOSTILE},
         )
         job = add_job(
             uow,

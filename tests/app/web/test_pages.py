@@ -48,6 +48,8 @@ def addresses(things: Things) -> dict[str, str]:
         f"{models}/ask?at=production&class=cow": "query",
         "/ui/datasets": "train",
         f"/ui/datasets/{things.dataset_id}": "train",
+        f"/ui/datasets/{things.dataset_id}?class=b&columns=1&rows=true": "train",
+        f"/ui/datasets/{things.dataset_id}?class=nobody&columns=9": "train",
         "/ui/keys": "admin",
         "/ui/audit": "admin",
         "/ui/audit?action=dataset.create&actor=system": "admin",

@@ -344,7 +344,9 @@ class TestDescription:
         assert json.loads(json.dumps(description)) == description
         assert description["rows"] == 2
         assert description["class_counts"] == {"a": 1, "b": 1}
-        assert description["features"][0] == {"name": "v", "min": 1.0, "max": 2.0}
+        column = {"name": "v", "min": 1.0, "max": 2.0, "counts": [1, *[0] * 18, 1]}
+        assert description["features"][0] == column
+        assert description["features"][3]["counts"] == [2, *[0] * 19], "a constant column"
         assert description["first_constant_columns"] == [1, 3]
         assert description["duplicate_columns"] == 1
         assert description["more_features_than_rows"] is True
@@ -361,6 +363,19 @@ class TestDescription:
         differing = {name for name in dense if dense[name] != sparse[name]}
         assert differing == {"sparse", "stored_values"}
 
+    @pytest.mark.parametrize("kind", ["dense", "sparse", "wide range"])
+    def test_histograms_are_those_of_numpy(self, kind, monkeypatch):
+        monkeypatch.setattr("core.data.validation._BLOCK_ENTRIES", 100)
+        rng = np.random.default_rng(1)
+        X = rng.normal(size=(300, 7)) * (rng.random((300, 7)) < 0.4 if kind == "sparse" else 1.0)
+        X *= 1e99 if kind == "wide range" else 1.0
+        data = LabelledData.from_arrays(sp.csr_array(X) if kind == "sparse" else X, np.arange(300) % 3)
+
+        columns = describe(data)["features"]
+
+        for column, values in zip(columns, X.T, strict=True):
+            assert column["counts"] == np.histogram(values, 20)[0].tolist()
+
     def test_long_lists_are_cut_but_counted(self):
         labels = np.repeat(np.arange(1500), 2)
         data = LabelledData.from_arrays(np.zeros((3000, 1200), np.float32), labels)
@@ -370,5 +385,6 @@ class TestDescription:
         assert description["classes"] == 1500
         assert len(description["class_counts"]) == 1000
         assert len(description["features"]) == 1000
+        assert sum("counts" in column for column in description["features"]) == 100
         assert description["constant_columns"] == 1200
         assert description["duplicate_columns"] == 1199

@@ -1,0 +1,93 @@
+"""Reads single rows of a stored data set, with NumPy alone: a server shows some without loading the others.
+
+The file is that of `app.ingest.dataset_format`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT: Final = "stms.dataset.1"
+DTYPES: Final = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
+MAX_VALUES: Final = 200_000
+"""Most values of a page of rows; a longer row is a page of its own."""
+
+Reader = Callable[[int, int], memoryview]
+"""The bytes from a position to another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """One row. number: counted from 0 in its part. code: of its class, −1 without a label.
+
+    x: all values, or of a sparse data set ``indices`` and ``values`` of those that are stored.
+    """
+
+    number: int
+    code: int
+    x: list[float] | dict[str, list[Any]]
+
+
+class StoredPart:
+    """The training part (``"train"``) or the test part (``"test"``) of a data set.
+
+    Raises ValueError for a file of another format, and KeyError without such a part.
+    """
+
+    def __init__(self, read: Reader, part: str) -> None:
+        self._read, self._part = read, part
+        length = int.from_bytes(read(0, 8), "little")
+        self._start = 8 + length
+        self._index = json.loads(bytes(read(8, self._start)))
+        if self._index.pop("__metadata__", {}).get("format") != FORMAT:
+            raise ValueError(f"The blob is not a data set of format {FORMAT}.")
+        [self.n] = self._index[f"{part}.y"]["shape"]
+
+    def rows(self, *, code: int | None, after: int, limit: int) -> tuple[Sequence[StoredRow], bool]:
+        """Rows with numbers above ``after``, and whether there are more. code: of one class; None: of all.
+
+        There are fewer than ``limit`` if they would have more than `MAX_VALUES` values.
+        """
+        first = min(after + 1, self.n)
+        if code is None:
+            numbers = range(first, min(first + limit + 1, self.n))
+        else:
+            numbers = first + np.flatnonzero(self._array("y", first, self.n) == code)[: limit + 1]
+        rows: list[StoredRow] = []
+        values = 0
+        for number in map(int, numbers[:limit]):
+            row = self._row(number)
+            values += len(row.x["values"] if isinstance(row.x, dict) else row.x)
+            if rows and values > MAX_VALUES:
+                return rows, True
+            rows.append(row)
+        return rows, len(numbers) > limit
+
+    def _row(self, number: int) -> StoredRow:
+        code = int(self._array("y", number, number + 1)[0])
+        if f"{self._part}.X" in self._index:
+            return StoredRow(number, code, self._array("X", number, number + 1)[0].tolist())
+        begin, end = map(int, self._array("X.indptr", number, number + 2))
+        stored = {
+            "indices": self._array("X.indices", begin, end).tolist(),
+            "values": self._array("X.data", begin, end).tolist(),
+        }
+        return StoredRow(number, code, stored)
+
+    def _array(self, name: str, first: int, end: int) -> NDArray[Any]:
+        """Entries of an array along its first axis."""
+        entry = self._index[f"{self._part}.{name}"]
+        dtype, shape = np.dtype(DTYPES[entry["dtype"]]), entry["shape"][1:]
+        if end <= first:
+            return np.empty((0, *shape), dtype)
+        size = prod(shape) * dtype.itemsize
+        origin = self._start + entry["data_offsets"][0]
+        data = self._read(origin + first * size, origin + end * size)
+        return np.frombuffer(data, dtype).reshape(end - first, *shape)
