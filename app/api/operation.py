@@ -14,11 +14,11 @@ from app.api.dependencies import Administrator, AppContext, Context, Operator, R
 from app.api.paging import After, Limit, Page, link_next
 from app.api.schemas import AuditView, Body, SortedNames, Time, UnitView, View, WorkerView
 from app.domain.entities import ApiKey
+from app.domain.figures import SERVER_ALIVE_SECONDS
 from app.services import audit, quotas, workers
 
 router = APIRouter(prefix="/v1", tags=["operation"])
 
-_ALIVE_SECONDS = 10.0
 _TEXT = r"^[^\x00-\x1f]*$"
 Actor = Annotated[
     str | None, Query(max_length=100, pattern=_TEXT, description="Id of an API key, cli, system.")
@@ -125,7 +125,7 @@ def list_servers(context: Context, _caller: Operator) -> Page[ServerView]:
             version=row.program,
             started_at=row.started_at,
             beat_at=row.beat_at,
-            alive=now - row.beat_at <= _ALIVE_SECONDS,
+            alive=now - row.beat_at <= SERVER_ALIVE_SECONDS,
             **row.figures,
         )
         for row in servers

@@ -75,6 +75,10 @@ def error_label(code: str) -> str:
     return code if code in COUNTED_ERRORS else OTHER_ERRORS
 
 
+SERVER_ALIVE_SECONDS: Final = 10.0
+"""A group of server processes answers if its last beat is not older."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerRow:
     """A group of server processes on one machine, as it was at its last beat.

@@ -13,7 +13,9 @@ from app.store.repositories.students import ORDERS
 from app.store.unit_of_work import Store
 
 PAGE_ROWS: Final = 100
-"""Most rows in one page."""
+"""Rows of one page of the dashboard."""
+MAX_ROWS: Final = 1000
+"""Most rows in one answer."""
 BINS: Final = 20
 """Bins of `ClassTable.histogram`, between 0 and 1."""
 MAX_OFFSET: Final = 10_000_000
@@ -59,7 +61,7 @@ def class_table(
         rows, total = uow.students.sorted_page(
             job.id,
             method,
-            limit=min(limit, PAGE_ROWS),
+            limit=min(limit, MAX_ROWS),
             offset=min(offset, MAX_OFFSET),
             order=order,
             descending=descending,

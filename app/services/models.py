@@ -26,6 +26,9 @@ DEFAULT_ALIAS = "latest"
 LISTED_CLASSES = 1000
 """Versions with at most this many labels list them; those of others are in a table, read on demand."""
 
+LISTED_VERSIONS = 100_000
+"""Most versions of a model whose numbers are read at once."""
+
 LISTED_ALIASES = 1000
 """Aliases of a model in one answer."""
 
@@ -89,6 +92,12 @@ def alias_moves(
         if not page and after is None:
             uow.models.alias(model, alias)
     return page, has_more
+
+
+def version_numbers(store: Store, model: str) -> set[int]:
+    """The numbers of the versions of a model that exist."""
+    with store.read() as uow:
+        return {number for _, number in uow.models.numbers(model, limit=LISTED_VERSIONS)}
 
 
 def alias_revision(store: Store, model: str, alias: str | None) -> int:

@@ -16,6 +16,7 @@ from app.store.db_errors import translate_errors
 from app.store.engine import READ_ONLY
 from app.store.repositories.admission import Admission
 from app.store.repositories.audit import Audit
+from app.store.repositories.comparisons import Comparisons
 from app.store.repositories.datasets import Datasets
 from app.store.repositories.events import Events
 from app.store.repositories.jobs import Jobs
@@ -45,6 +46,7 @@ class UnitOfWork:
         self.datasets = Datasets(connection, tenant)
         self.jobs = Jobs(connection, tenant)
         self.students = Students(connection)
+        self.comparisons = Comparisons(connection)
         self.units = Units(connection)
         self.events = Events(connection)
         self.models = Models(connection, tenant)

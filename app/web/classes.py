@@ -14,6 +14,7 @@ from app.services.curves import find_curve
 from app.web.charts import SIDE, calibration_marks, path_of
 from app.web.curves import MAX_RATIO, drawn
 from app.web.rendering import page
+from app.web.tuning import drawn_search, find_trace
 
 router = APIRouter()
 
@@ -51,6 +52,7 @@ def class_page(
         "class.html",
         plots=None if curve is None else drawn(curve, threshold, cost),
         other_methods=[name for name in rows if name != row.method],
+        search=drawn_search(find_trace(store, job_id, class_index, row.method)),
         job=job,
         row=row,
         rows=rows,

@@ -14,6 +14,7 @@ from app.http.types import Scope
 from app.web import (
     advice,
     classes,
+    compare,
     console,
     curves,
     datasets,
@@ -23,12 +24,26 @@ from app.web import (
     operation,
     sign_in,
     static_files,
+    tables,
 )
 from app.web.rendering import HEADERS, common, environment
 
 _START: Final = "/ui/"
 _WITHOUT_SESSION: Final = (sign_in.PATH, "/ui/static/")
-_PARTS: Final = (sign_in, static_files, jobs, classes, curves, console, models, datasets, keys, operation)
+_PARTS: Final = (
+    sign_in,
+    static_files,
+    tables,
+    jobs,
+    classes,
+    curves,
+    console,
+    models,
+    compare,
+    datasets,
+    keys,
+    operation,
+)
 
 
 class Dashboard:

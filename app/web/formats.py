@@ -58,6 +58,11 @@ def duration(seconds: float | None) -> str:
     return f"{hours // 24} days"
 
 
+def latency(seconds: float | None) -> str:
+    """A short time in milliseconds."""
+    return NOTHING if seconds is None else f"{1000 * seconds:.2f} ms"
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """A number with ``digits`` decimal places, or in powers of ten if it is very small or large."""
     if value is None or not math.isfinite(value):
@@ -112,6 +117,7 @@ FILTERS: Final = {
     "readable_time": readable_time,
     "relative_time": relative_time,
     "duration": duration,
+    "latency": latency,
     "number": number,
     "percent": percent,
     "share": share,

@@ -91,6 +91,25 @@ def version_page(
     )
 
 
+@router.get("/ui/models/{model}/aliases/{alias}")
+def moves_page(
+    model: ModelName, alias: AliasText, request: Request, context: Context, caller: Reader, after: Name = ""
+) -> Response:
+    """Where an alias has pointed, and who moved it."""
+    authorise(caller, "query", model)
+    store = context.store_of(caller)
+    moves, has_more = models.alias_moves(store, model, alias, limit=_VERSIONS, after=after or None)
+    return page(
+        request,
+        "moves.html",
+        model=model,
+        alias=alias,
+        moves=moves,
+        next=moves[-1].id if has_more else None,
+        present=models.version_numbers(store, model),
+    )
+
+
 @router.get("/ui/models/{model}/move")
 def move_page(
     model: ModelName,

@@ -86,7 +86,7 @@ def environment() -> Environment:
         extensions=["jinja2.ext.do"],
     )
     templates.filters |= FILTERS
-    templates.globals |= {"static": static_files.address_of, "segment": segment}
+    templates.globals |= {"static": static_files.address_of, "segment": segment, "link": link}
     return templates
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
@@ -12,7 +14,8 @@ import numpy as np
 import pytest
 
 from app.domain.curves import pack
-from app.domain.entities import Job, JobState, StudentRow, StudentState, Worker
+from app.domain.entities import Job, JobState, ModelVersion, StudentRow, StudentState, Worker
+from app.domain.figures import ServerRow
 from app.ingest.dataset_format import encode
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
@@ -24,6 +27,14 @@ __all__ = ["make_client", "make_settings", "queue"]
 
 SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
 HOSTILE = "<script>alert('x')</script>\"'&{{7*7}}\u202eright to left " + "w" * 300
+
+
+FIGURES = {
+    "queries": 10, "rows": 10, "failed_queries": 0, "requests": 4, "errors": 0, "queries_per_second": 5.0,
+    "errors_per_second": 0.0, "latency": {"p50": 0.001, "p95": 0.002, "p99": None}, "history": [],
+    "processes": 2, "target_processes": 2,
+}  # fmt: skip
+"""What a server process reports."""
 
 
 @dataclass
@@ -89,6 +100,37 @@ def sign_in(client: Any, store: Store) -> Callable[..., Person]:
     return enter
 
 
+def measure(store: Store, version: ModelVersion, scores: dict[str, float]) -> None:
+    """Give the students of a version metrics, F by class, and curves."""
+    with store.begin() as uow:
+        for label, score in scores.items():
+            number = version.classes.index(label)
+            metrics = {"f1": score, "auc": score, "accuracy": score, "brier": 1.0 - score}
+            uow.students.change(str(version.job_id), number, version.method, metrics=metrics, threshold=0.1)
+            curve = {"positives": 4, "negatives": 6, "thresholds": [0.5, 0.1], "tp": [1, 3], "fp": [0, 1]}
+            uow.students.keep_curves([((number, version.method), pack(curve))], str(version.job_id))
+
+
+def packed_trace(points: list[dict[str, Any]], **chosen: Any) -> bytes:
+    """The trace of a search as it is stored."""
+    return zlib.compress(json.dumps({"chosen": chosen, "points": points}).encode())
+
+
+GRID = [
+    {
+        "C": C,
+        "margin": margin,
+        "folds": 4,
+        "score": 0.1 * a + 0.01 * b,
+        "standard_error": 0.02,
+        "gap": 0,
+        "seconds": 1,
+    }
+    for a, C in enumerate((1.0, 10.0, 100.0))
+    for b, margin in enumerate((0.0, 1.0))
+]
+
+
 @dataclass
 class Things:
     """What there is to show."""
@@ -101,8 +143,8 @@ class Things:
 @pytest.fixture
 def things(store: Store, add_job: Any, add_dataset: Any) -> Things:
     """Jobs in every state, one with hostile classes, a data set, models, keys, a worker and audit records."""
-    publish_pets(store)
-    publish_pets(store, alias="production", sign=-1.0)
+    measure(store, publish_pets(store), {"cat": 0.9, "dog": 0.8, "größe/1:x": 0.5})
+    measure(store, publish_pets(store, alias="production", sign=-1.0), {"cat": 0.7, "dog": 0.95, "日本": 0.5})
     key, _ = create_key(store, HOSTILE[:60].replace("\u202e", ""), {"query"}, ["pets"])
     with store.begin() as uow:
         table = np.arange(90.0).reshape(30, 3)
@@ -149,10 +191,12 @@ def things(store: Store, add_job: Any, add_dataset: Any) -> Things:
         uow.students.save(StudentRow(job.id, 0, HOSTILE, "teacher", StudentState.SUCCEEDED, metrics=metrics))
         curve = {"positives": 4, "negatives": 6, "thresholds": [0.5, 0.1], "tp": [1, 3], "fp": [0, 1]}
         uow.students.keep_curves([((0, "svm"), pack(curve))], job.id)
+        uow.students.keep_trace(job.id, 0, "svm", packed_trace(GRID, C=100.0, margin=1.0, score=0.21))
         uow.events.append(job.id, "student_failed", {"label": HOSTILE, "method": "svm", "message": HOSTILE})
         uow.events.append(job.id, "something_new", {})
         uow.audit.append("dataset.create", dataset.id, details={"name": HOSTILE})
         units = ({"job_id": job.id, "kind": "chunk", "classes": 3, "since": time.time(), "unit": 1},)
         uow.workers.beat(Worker("worker-1", HOSTILE[:200], 7, time.time(), time.time(), 2, 1, units))
+        uow.servers.beat(ServerRow("server-1", HOSTILE[:200], 9, "1.0", time.time(), 0.0, dict(FIGURES)))
         uow.workers.beat(Worker("worker-2", "old", 8, 1.0, 1.0))
     return Things(job, dataset.id, key.id)
