@@ -233,6 +233,7 @@ def test_a_fault_without_a_target_is_not_counted(event_log: EventLog):
     assert not faults.done
 
 
+@pytest.mark.long
 def test_a_child_that_outlives_its_program_is_an_orphan(event_log: EventLog, sleeper, tmp_path: Path):
     note = tmp_path / "child"
     code = (
@@ -371,6 +372,7 @@ def test_writes_to_a_full_disk_fail_until_it_is_freed(tmp_path: Path):
     assert not (tmp_path / "disk" / "file").exists()
 
 
+@pytest.mark.long
 def test_a_disconnected_network_drops_connections_until_it_is_reconnected():
     try:
         network = Network()

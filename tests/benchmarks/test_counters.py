@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.long
 def test_counting_a_query_is_much_cheaper_than_with_prometheus_client() -> None:
     # A process of its own: in this one coverage may count every line.
     command = [sys.executable, "-m", "benchmarks.counters"]

@@ -43,6 +43,7 @@ def test_a_leak_and_a_route_without_a_probe_are_found(
 
 
 @pytest.mark.parametrize("leaks", [False, True])
+@pytest.mark.long
 def test_the_audit_log_is_compared_in_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, leaks: bool
 ) -> None:

@@ -9,6 +9,7 @@ from benchmarks.learners import gaussian
 from benchmarks.learners.gaussian import Figures, Task
 
 
+@pytest.mark.long
 def test_every_method_is_measured_on_rows_that_it_has_not_seen(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gaussian, "ROWS", 60)
     rng = np.random.default_rng(0)

@@ -14,6 +14,8 @@ from core.students.auto import CANDIDATES
 Json = dict[str, Any]
 Call = Callable[..., Any]
 
+pytestmark = pytest.mark.long
+
 MODEL = "best_flowers"
 FAMILIES = ["gsvm", "odm", "gpc"]
 HYPERPARAMETERS = {

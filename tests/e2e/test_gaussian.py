@@ -13,6 +13,8 @@ from scipy.stats import norm
 Json = dict[str, Any]
 Call = Callable[..., Any]
 
+pytestmark = pytest.mark.long
+
 MODEL = "gaussian_flowers"
 HYPERPARAMETERS = {
     "teacher": {"C": 100},

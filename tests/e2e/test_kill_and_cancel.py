@@ -228,6 +228,7 @@ def test_a_worker_killed_in_the_tuning_repeats_neither_teachers_nor_finished_stu
     assert all(row.metrics["brier"] < row.metrics["base_brier"] for row in rows)
 
 
+@pytest.mark.long
 def test_a_cancel_stops_the_solver(house: House):
     with house.worker() as worker:
         job = house.submit()
@@ -270,6 +271,7 @@ def test_a_job_cancelled_while_its_worker_is_dead_ends_cancelled(house: House):
     assert house.trained(job) == trained
 
 
+@pytest.mark.long
 def test_another_worker_takes_over_from_a_dead_one(postgres_address: str, tmp_path: Path):
     settings = Settings(data_dir=tmp_path, database_url=postgres_address)
     with open_house(settings) as house, house.worker() as one, house.worker() as other:

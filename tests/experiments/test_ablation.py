@@ -47,6 +47,7 @@ def test_labelled_rows_are_so_many_of_each_class(folder: Path, tmp_path: Path):
     ]
 
 
+@pytest.mark.long
 def test_a_run_writes_table_and_figure_and_goes_on_where_it_was(
     folder: Path, tmp_path: Path, monkeypatch, capsys
 ):

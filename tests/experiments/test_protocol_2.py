@@ -67,6 +67,7 @@ def test_the_sets_and_splits_are_those_of_the_page():
     assert json.loads(page.split("the job `")[1].split("`")[0]) == runs.JOB
 
 
+@pytest.mark.long
 def test_a_run_makes_every_record_and_its_report(work: Path):
     store = Store(work / "records.jsonl")
     for grid, names in ((PRODUCT, (TEACHER, "polytope", *METHODS[1:])), (PAPER, METHODS[1:])):
@@ -90,6 +91,7 @@ def test_a_run_makes_every_record_and_its_report(work: Path):
     )
 
 
+@pytest.mark.long
 def test_a_stopped_run_goes_on_with_the_stored_search(folder: Path, work: Path, monkeypatch):
     def not_again(*_: object, **__: object) -> None:
         raise AssertionError("the search was repeated")

@@ -237,6 +237,7 @@ def test_results_of_another_seed_or_plan_are_not_shown(full: Results, store: Sto
 COMMAND = "stms reproduce --grid open & more"
 
 
+@pytest.mark.long
 def test_the_report_is_made_of_text_numbers_and_figures(full: Results, tmp_path: Path):
     pytest.importorskip("matplotlib")
     from experiments.report.page import about, write_report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.auth import audit_writer
 from app.domain.entities import ModelVersion
 from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
 from app.main import create_app
 from app.settings import Settings
+from app.store.engine import open_engine
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.started import Client
@@ -75,14 +78,16 @@ def make_settings(
 def make_client(
     make_settings: Callable[..., Settings], queue: RememberingQueue
 ) -> Iterator[Callable[..., Client]]:
-    """Started servers; all are stopped after the test."""
+    """Started servers; all are stopped after the test. A test writes denied requests into the log itself."""
     started: list[Client] = []
 
     def make(**changed: Any) -> Client:
         started.append(Client(create_app(make_settings(**changed), queue=queue)))
         return started[-1]
 
-    yield make
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit_writer, "_SECONDS", 3600.0)
+        yield make
     for client in started:
         client.close()
 
@@ -90,6 +95,20 @@ def make_client(
 @pytest.fixture
 def client(make_client: Callable[..., Client]) -> Client:
     return make_client()
+
+
+@pytest.fixture(scope="module")
+def standing(_sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """One server for all tests of a module that only ask, with version 1 of "pets"."""
+    folder = tmp_path_factory.mktemp("standing")
+    shutil.copy(_sqlite_template, folder / "stms.sqlite")
+    settings = Settings(data_dir=folder)
+    store = Store(open_engine(settings.app_database_url))
+    publish_pets(store)
+    store.dispose()
+    client = Client(create_app(settings, queue=RememberingQueue()))
+    yield client
+    client.close()
 
 
 @pytest.fixture

@@ -41,21 +41,21 @@ def counted_statements(client: Any) -> Iterator[list[str]]:
         sa.event.remove(engine, "before_cursor_execute", note)
 
 
-def test_one_row_gets_a_decision(client, pets):
-    assert client.post(CAT, json={"x": [0.25, -1, 7]}).json() == {
+def test_one_row_gets_a_decision(standing):
+    assert standing.post(CAT, json={"x": [0.25, -1, 7]}).json() == {
         "match": True,
         "score": 0.25,
         "threshold": 0.0,
         "model": "pets",
         "version": 1,
     }
-    assert client.post(CAT, json={"x": [-0.25, -1, 7]}).json()["match"] is False
-    assert client.post(CAT, json={"x": [0, 0, 0]}).json()["match"] is True, "the threshold itself is a yes"
+    assert standing.post(CAT, json={"x": [-0.25, -1, 7]}).json()["match"] is False
+    assert standing.post(CAT, json={"x": [0, 0, 0]}).json()["match"] is True, "the threshold itself is a yes"
 
 
-def test_many_rows_get_decisions_in_order(client, pets):
+def test_many_rows_get_decisions_in_order(standing):
     body = {"rows": [[1, 0, 0], [-2, 0, 0], {"indices": [0, 2], "values": [3, 9]}]}
-    answer = client.post(CAT, json=body).json()
+    answer = standing.post(CAT, json=body).json()
     assert [(r["match"], r["score"], r["threshold"]) for r in answer["results"]] == [
         (True, 1.0, 0.0),
         (False, -2.0, 0.0),
@@ -64,18 +64,18 @@ def test_many_rows_get_decisions_in_order(client, pets):
     assert (answer["model"], answer["version"]) == ("pets", 1)
 
 
-def test_a_sparse_row_equals_the_row_with_zeros(client, pets):
-    answer = client.post(CAT, json={"x": {"indices": [0, 1], "values": [1.5, 4]}}).json()
+def test_a_sparse_row_equals_the_row_with_zeros(standing):
+    answer = standing.post(CAT, json={"x": {"indices": [0, 1], "values": [1.5, 4]}}).json()
     assert answer["score"] == 1.5
 
 
 @pytest.mark.parametrize("encoded", [True, False])
-def test_class_names_may_contain_any_character(client, pets, encoded: bool):
+def test_class_names_may_contain_any_character(standing, encoded: bool):
     label = "größe/1:x"
     path = f"/v1/models/pets/classes/{quote(label, safe='') if encoded else label}:query"
-    assert client.post(path, json={"x": [0, 0, 5]}).json()["score"] == 5.0
+    assert standing.post(path, json={"x": [0, 0, 5]}).json()["score"] == 5.0
     path = f"/v1/models/pets%40latest/classes/{quote('日本')}%3Aquery"
-    assert client.post(path, json={"x": [0, 0, 5]}).json()["score"] == -5.0
+    assert standing.post(path, json={"x": [0, 0, 5]}).json()["score"] == -5.0
 
 
 def test_a_version_can_be_named(client, pets, publish_again):
@@ -105,13 +105,13 @@ def test_a_version_can_be_named(client, pets, publish_again):
         ("/v1/models/pets/classes:query", "model_not_found"),
     ],
 )
-def test_unknown_names_get_404(client, pets, problem: Check, path: str, code: str):
+def test_unknown_names_get_404(standing, problem: Check, path: str, code: str):
     for _ in range(2):
-        problem(client.post(path, json={"x": [1, 2, 3]}), 404, code)
+        problem(standing.post(path, json={"x": [1, 2, 3]}), 404, code)
 
 
-def test_other_methods_than_post_are_refused(client, pets, problem: Check):
-    response = client.get(CAT)
+def test_other_methods_than_post_are_refused(standing, problem: Check):
+    response = standing.get(CAT)
     problem(response, 405, "method_not_allowed")
     assert response.headers["allow"] == "POST"
 
@@ -152,9 +152,9 @@ def test_other_methods_than_post_are_refused(client, pets, problem: Check):
     ],
 )
 def test_an_error_names_field_row_and_column_of_bad_input(
-    client, pets, problem: Check, body: str, code: str, field: str, row: int | None, column: int | None
+    standing, problem: Check, body: str, code: str, field: str, row: int | None, column: int | None
 ):
-    document = problem(client.post(CAT, content=body), 400, code)
+    document = problem(standing.post(CAT, content=body), 400, code)
     [fault, *_] = document["errors"]
     found = (fault["field"], fault["row"], fault["column"])
     if code != "wrong_body" or field != "x" or row is None:
@@ -166,15 +166,15 @@ def test_an_error_names_field_row_and_column_of_bad_input(
     "body",
     ["", " ", "hello", "[1, 2, 3]", "{", '{"x": [1, 2', '{"x": [01]}', "[" * 100_000, '{"x": "\xff"}', "nan"],
 )
-def test_bodies_other_than_json_objects_are_refused(client, pets, body: str):
-    response = client.post(CAT, content=body.encode("latin-1"))
+def test_bodies_other_than_json_objects_are_refused(standing, body: str):
+    response = standing.post(CAT, content=body.encode("latin-1"))
     assert response.status_code == 400
     assert response.json()["code"] in {"empty", "malformed_json", "wrong_body", "wrong_shape"}
 
 
-def test_up_to_ten_bad_values_are_reported(client, pets, problem: Check):
+def test_up_to_ten_bad_values_are_reported(standing, problem: Check):
     rows = [[1, "a", None]] * 8
-    document = problem(client.post(CAT, json={"rows": rows}), 400, "not_numeric")
+    document = problem(standing.post(CAT, json={"rows": rows}), 400, "not_numeric")
     places = [(fault["row"], fault["column"]) for fault in document["errors"]]
     assert places == [(i, j) for i in range(5) for j in (1, 2)]
 
@@ -193,16 +193,16 @@ def test_limits_are_enforced(make_client, pets, problem: Check):
     problem(client.post(CAT, content=b'{"x": [1, 2, 3]}', headers=headers), 400, "truncated_upload")
 
 
-def test_a_body_in_pieces_is_concatenated(client, pets):
+def test_a_body_in_pieces_is_concatenated(standing):
     async def pieces():
         for piece in (b'{"x": ', b"[1, 2", b", 3]}"):
             yield piece
 
-    assert client.post(CAT, content=pieces()).json()["score"] == 1.0
+    assert standing.post(CAT, content=pieces()).json()["score"] == 1.0
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 7])
-def test_the_answer_does_not_depend_on_the_number_of_messages(client, pets, pieces: int):
+def test_the_answer_does_not_depend_on_the_number_of_messages(standing, pieces: int):
     body = b'{"x": [1.5, 2, 3]}'
     step = -(-len(body) // pieces)
     parts = [body[at : at + step] for at in range(0, len(body), step)]
@@ -215,7 +215,7 @@ def test_the_answer_does_not_depend_on_the_number_of_messages(client, pets, piec
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    client.post(CAT, content=body)
+    standing.post(CAT, content=body)
     length = (b"content-length", b"%d" % len(body))
     headers = [(b"host", b"localhost"), length, (b"x-request-id", b"r-1")]
     scope = {
@@ -226,7 +226,7 @@ def test_the_answer_does_not_depend_on_the_number_of_messages(client, pets, piec
         "query_string": b"",
         "headers": headers,
     }
-    client.run(client.app(scope, receive, send))
+    standing.run(standing.app(scope, receive, send))
     start, answer = sent
     assert start["status"] == 200
     assert dict(start["headers"])[b"x-request-id"] == b"r-1"
@@ -279,23 +279,23 @@ def test_a_large_batch_is_evaluated_in_a_thread(client, pets, monkeypatch: pytes
     np.testing.assert_array_equal([result["score"] for result in answer["results"]], rows[:, 0])
 
 
-def test_an_error_names_a_bad_value_far_down_a_large_batch(client, pets, problem: Check):
+def test_an_error_names_a_bad_value_far_down_a_large_batch(standing, problem: Check):
     body = json.dumps({"rows": [[1.5, 2.5, 3.5]] * 20_000}).replace("3.5]]}", "NaN]]}")
-    [fault] = problem(client.post(CAT, content=body), 400, "not_finite")["errors"]
+    [fault] = problem(standing.post(CAT, content=body), 400, "not_finite")["errors"]
     assert (fault["row"], fault["column"]) == (19_999, 2)
     body = body.replace("NaN]]}", "1e150]]}")
-    [fault] = problem(client.post(CAT, content=body), 400, "too_large")["errors"]
+    [fault] = problem(standing.post(CAT, content=body), 400, "too_large")["errors"]
     assert (fault["row"], fault["column"]) == (19_999, 2)
     assert "row 19999" in fault["message"]
 
 
-def test_concurrent_requests_are_all_answered(client, pets):
+def test_concurrent_requests_are_all_answered(standing):
     async def ask() -> list[int]:
-        client_ = client._http
+        client_ = standing._http
         requests = [client_.post(CAT, json={"x": [i, 2, 3]}) for i in range(100)]
         return [round(r.json()["score"]) for r in await asyncio.gather(*requests)]
 
-    assert client.run(ask()) == list(range(100))
+    assert standing.run(ask()) == list(range(100))
 
 
 def test_an_unexpected_error_is_a_500_without_details(
@@ -321,9 +321,9 @@ def test_a_damaged_student_gets_503_and_others_are_served(client, pets, store: S
     assert client.post("/v1/models/pets/classes/dog:query", json={"x": [1, 2, 3]}).status_code == 200
 
 
-def test_answers_never_contain_nan(client, pets):
+def test_answers_never_contain_nan(standing):
     for value in ("1e100", "-1e100", "1e-320", "0.1e-400"):
-        answer = client.post(CAT, content=f'{{"x": [{value}, {value}, {value}]}}')
+        answer = standing.post(CAT, content=f'{{"x": [{value}, {value}, {value}]}}')
         assert answer.status_code in {200, 400}
         if answer.status_code == 200:
             assert math.isfinite(answer.json()["score"])

@@ -73,34 +73,34 @@ def sea(store: Store) -> dict[str, PackedStudent]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_raw_tensor_of_many_rows_gets_the_answer_of_json(client, pets, dtype: str):
-    answer = client.post(CAT, **tensor(ROWS, dtype)).json()
+def test_a_raw_tensor_of_many_rows_gets_the_answer_of_json(standing, dtype: str):
+    answer = standing.post(CAT, **tensor(ROWS, dtype)).json()
     given = ROWS.astype(dtype).astype(float).tolist()
-    assert answer == client.post(CAT, json={"rows": given}).json()
+    assert answer == standing.post(CAT, json={"rows": given}).json()
 
 
-def test_a_raw_tensor_of_one_axis_is_one_row(client, pets):
-    answer = client.post(CAT, **tensor(ROWS[1], "float64")).json()
-    assert answer == client.post(CAT, json={"x": ROWS[1].tolist()}).json()
+def test_a_raw_tensor_of_one_axis_is_one_row(standing):
+    answer = standing.post(CAT, **tensor(ROWS[1], "float64")).json()
+    assert answer == standing.post(CAT, json={"x": ROWS[1].tolist()}).json()
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 @pytest.mark.parametrize("dtype", ["<f4", "<f8", ">f4", ">f8", "<f2", "i1", "<i4", ">i8", "u1", "<u8", "?"])
 @pytest.mark.filterwarnings("ignore:Stored array in format:UserWarning")
-def test_an_npy_body_gets_the_answer_of_json(client, pets, dtype: str, version: tuple[int, int]):
+def test_an_npy_body_gets_the_answer_of_json(standing, dtype: str, version: tuple[int, int]):
     table = np.array([[1, 0, 1], [0, 0, 1]]).astype(dtype)
-    expected = client.post(CAT, json={"rows": table.astype(float).tolist()}).json()
-    assert client.post(CAT, **npy(table, version=version)).json() == expected
+    expected = standing.post(CAT, json={"rows": table.astype(float).tolist()}).json()
+    assert standing.post(CAT, **npy(table, version=version)).json() == expected
 
 
-def test_an_npy_body_in_fortran_order_keeps_its_rows(client, pets):
+def test_an_npy_body_in_fortran_order_keeps_its_rows(standing):
     table = np.asfortranarray(ROWS)
-    assert client.post(CAT, **npy(table)).json() == client.post(CAT, json={"rows": ROWS.tolist()}).json()
-    assert client.post(CAT, **npy(ROWS[2])).json()["score"] == ROWS[2, 0]
+    assert standing.post(CAT, **npy(table)).json() == standing.post(CAT, json={"rows": ROWS.tolist()}).json()
+    assert standing.post(CAT, **npy(ROWS[2])).json()["score"] == ROWS[2, 0]
 
 
-def test_scores_are_raw_on_request(client, pets):
-    response = client.post(CAT, **tensor(ROWS, accept="application/octet-stream"))
+def test_scores_are_raw_on_request(standing):
+    response = standing.post(CAT, **tensor(ROWS, accept="application/octet-stream"))
     assert response.headers["content-type"] == "application/octet-stream"
     np.testing.assert_array_equal(np.frombuffer(response.content, "<f8"), ROWS[:, 0].astype("f4"))
     named = {name: response.headers[name] for name in response.headers if name.startswith("x-")}
@@ -113,17 +113,17 @@ def test_scores_are_raw_on_request(client, pets):
         "x-model-version": "1",
         "x-threshold": "0.0",
     }
-    one = client.post(CAT, json={"x": [4, 5, 6]}, headers={"accept": "application/octet-stream"})
+    one = standing.post(CAT, json={"x": [4, 5, 6]}, headers={"accept": "application/octet-stream"})
     assert np.frombuffer(one.content, "<f8").tolist() == [4.0]
 
 
-def test_scores_are_npy_if_accept_prefers_it(client, pets):
+def test_scores_are_npy_if_accept_prefers_it(standing):
     accept = "application/json;q=0.4, application/x-npy;q=0.9, text/html;q=x, application/octet-stream;q=0.8"
-    response = client.post(CAT, json={"rows": ROWS.tolist()}, headers={"accept": accept})
+    response = standing.post(CAT, json={"rows": ROWS.tolist()}, headers={"accept": accept})
     assert response.headers["content-type"] == "application/x-npy"
     scores = np.load(io.BytesIO(response.content), allow_pickle=False)
     np.testing.assert_array_equal(scores, ROWS[:, 0])
-    assert client.post(CAT, json={"x": [1, 2, 3]}, headers={"accept": "text/html"}).json()["match"] is True
+    assert standing.post(CAT, json={"x": [1, 2, 3]}, headers={"accept": "text/html"}).json()["match"] is True
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,12 @@ def test_scores_are_npy_if_accept_prefers_it(client, pets):
     ],
 )
 def test_a_tensor_that_does_not_match_its_headers_is_refused(
-    client, pets, problem: Check, change: dict[str, str], code: str, field: str
+    standing, problem: Check, change: dict[str, str], code: str, field: str
 ):
     asked = tensor(ROWS)
-    [fault] = problem(client.post(CAT, **asked | {"headers": asked["headers"] | change}), 400, code)["errors"]
+    [fault] = problem(standing.post(CAT, **asked | {"headers": asked["headers"] | change}), 400, code)[
+        "errors"
+    ]
     assert fault["field"] == field
 
 
@@ -154,10 +156,10 @@ def test_a_tensor_of_too_many_rows_is_refused(make_client, pets, problem: Check)
     assert client.post(CAT, **tensor(ROWS[:2])).status_code == 200
 
 
-def test_a_tensor_without_rows_is_refused(client, pets, problem: Check):
-    problem(client.post(CAT, **tensor(np.zeros((0, 3)))), 400, "empty")
-    problem(client.post(CAT, **npy(np.zeros((0, 3)))), 400, "empty")
-    problem(client.post(CAT, **npy(np.zeros(0))), 400, "wrong_columns")
+def test_a_tensor_without_rows_is_refused(standing, problem: Check):
+    problem(standing.post(CAT, **tensor(np.zeros((0, 3)))), 400, "empty")
+    problem(standing.post(CAT, **npy(np.zeros((0, 3)))), 400, "empty")
+    problem(standing.post(CAT, **npy(np.zeros(0))), 400, "wrong_columns")
 
 
 @pytest.mark.parametrize("write", [tensor, npy])
@@ -166,21 +168,21 @@ def test_a_tensor_without_rows_is_refused(client, pets, problem: Check):
     [(np.nan, "not_finite"), (np.inf, "not_finite"), (-np.inf, "not_finite"), (1e150, "too_large")],
 )
 def test_an_error_names_a_bad_number_in_a_tensor(
-    client, pets, problem: Check, write: Callable[..., dict[str, Any]], value: float, code: str
+    standing, problem: Check, write: Callable[..., dict[str, Any]], value: float, code: str
 ):
     table = np.ones((40_000, 3))
     table[31_234, 2] = value
     asked = tensor(table, "float64") if write is tensor else npy(table)
-    [fault] = problem(client.post(CAT, **asked), 400, code)["errors"]
+    [fault] = problem(standing.post(CAT, **asked), 400, code)["errors"]
     assert (fault["field"], fault["row"], fault["column"]) == ("rows", 31_234, 2)
     assert "31234" in fault["message"]
     assert fault["message"].startswith("rows has")
     asked = tensor(table[31_234], "float64") if write is tensor else npy(table[31_234])
-    [fault] = problem(client.post(CAT, **asked), 400, code)["errors"]
+    [fault] = problem(standing.post(CAT, **asked), 400, code)["errors"]
     assert (fault["field"], fault["row"], fault["column"]) == ("x", 0, 2)
 
 
-def test_an_untrusted_npy_header_is_checked_and_never_unpickled(client, pets, problem: Check):
+def test_an_untrusted_npy_header_is_checked_and_never_unpickled(standing, problem: Check):
     good = npy(ROWS)["content"]
     stream = io.BytesIO()
     np.save(stream, np.array([{"a": 1}], dtype=object), allow_pickle=True)
@@ -197,23 +199,23 @@ def test_an_untrusted_npy_header_is_checked_and_never_unpickled(client, pets, pr
         good.replace(b"(3, 3)", b"(3,-3)"): "unreadable_file",
     }
     for body, code in cases.items():
-        problem(client.post(CAT, content=body, headers={"content-type": "application/x-npy"}), 400, code)
+        problem(standing.post(CAT, content=body, headers={"content-type": "application/x-npy"}), 400, code)
 
 
-def test_a_long_double_beyond_float64_is_refused_without_warning(client, pets, problem: Check):
+def test_a_long_double_beyond_float64_is_refused_without_warning(standing, problem: Check):
     table = np.full((1, 3), np.longdouble("1e4000"))
-    problem(client.post(CAT, **npy(table)), 400, "not_finite")
+    problem(standing.post(CAT, **npy(table)), 400, "not_finite")
 
 
 @pytest.mark.parametrize(
     ("encoding", "pack"),
     [("gzip", gzip.compress), ("x-gzip", gzip.compress), ("deflate", zlib.compress), ("identity", bytes)],
 )
-def test_compressed_bodies_are_decompressed(client, pets, encoding: str, pack: Callable[[bytes], bytes]):
+def test_compressed_bodies_are_decompressed(standing, encoding: str, pack: Callable[[bytes], bytes]):
     headers = {"content-encoding": encoding}
-    assert client.post(CAT, content=pack(b'{"x": [3, 2, 1]}'), headers=headers).json()["score"] == 3.0
+    assert standing.post(CAT, content=pack(b'{"x": [3, 2, 1]}'), headers=headers).json()["score"] == 3.0
     asked = tensor(ROWS, "float64")
-    response = client.post(CAT, content=pack(asked["content"]), headers=asked["headers"] | headers)
+    response = standing.post(CAT, content=pack(asked["content"]), headers=asked["headers"] | headers)
     assert [r["score"] for r in response.json()["results"]] == ROWS[:, 0].tolist()
 
 
@@ -356,27 +358,27 @@ def test_several_classes_answer_many_rows(client, sea, explain: bool):
     assert raw.headers["x-threshold"] == "0.05,0.05,0.05"
 
 
-def test_classes_can_be_named_in_the_query_string(client, pets):
+def test_classes_can_be_named_in_the_query_string(standing):
     label = quote("größe/1:x")
     asked = tensor(ROWS)
-    answer = client.post(f"{PETS}?class=dog&class={label}", **asked).json()
+    answer = standing.post(f"{PETS}?class=dog&class={label}", **asked).json()
     assert [entry["class"] for entry in answer["classes"]] == ["dog", "größe/1:x"]
     assert [r["score"] for r in answer["classes"][0]["results"]] == ROWS[:, 1].tolist()
-    one = client.post(f"{PETS}?class=dog&explain=false", json={"x": [1, 2, 3]}).json()
+    one = standing.post(f"{PETS}?class=dog&explain=false", json={"x": [1, 2, 3]}).json()
     assert one["classes"][0]["score"] == 2.0
     sparse = {"x": {"indices": [1], "values": [7]}}
-    assert client.post(f"{PETS}?class=dog", json=sparse).json()["classes"][0]["score"] == 7.0
+    assert standing.post(f"{PETS}?class=dog", json=sparse).json()["classes"][0]["score"] == 7.0
 
 
-def test_one_error_names_all_unknown_classes(client, pets, problem: Check):
+def test_one_error_names_all_unknown_classes(standing, problem: Check):
     body = {"classes": ["cat", "bird", "dog", "newt"], "x": [1, 2, 3]}
-    document = problem(client.post(PETS, json=body), 404, "class_not_found")
+    document = problem(standing.post(PETS, json=body), 404, "class_not_found")
     assert "'bird', 'newt'" in document["detail"]
     assert "bird" in document["errors"][0]["message"]
     many = {"classes": [f"c{i}" for i in range(15)], "x": [1, 2, 3]}
-    assert problem(client.post(PETS, json=many), 404, "class_not_found")["detail"].endswith("and 5 more.")
-    problem(client.post("/v1/models/cats:query", json=body), 404, "model_not_found")
-    problem(client.post("/v1/models/pets@9:query", json=body), 404, "version_not_found")
+    assert problem(standing.post(PETS, json=many), 404, "class_not_found")["detail"].endswith("and 5 more.")
+    problem(standing.post("/v1/models/cats:query", json=body), 404, "model_not_found")
+    problem(standing.post("/v1/models/pets@9:query", json=body), 404, "version_not_found")
 
 
 @pytest.mark.parametrize(
@@ -396,15 +398,15 @@ def test_one_error_names_all_unknown_classes(client, pets, problem: Check):
     ],
 )
 def test_invalid_queries_of_several_classes_are_refused(
-    client, pets, problem: Check, body: dict[str, Any], status: int, code: str
+    standing, problem: Check, body: dict[str, Any], status: int, code: str
 ):
-    problem(client.post(PETS, json=body), status, code)
+    problem(standing.post(PETS, json=body), status, code)
 
 
-def test_an_invalid_query_string_is_refused(client, pets, problem: Check):
-    problem(client.post(f"{CAT}?explain=perhaps", json={"x": [1, 2, 3]}), 400, "bad_parameter")
-    problem(client.post(f"{CAT}?class=%ff", json={"x": [1, 2, 3]}), 400, "bad_parameter")
-    problem(client.post(CAT + "?" + "a&" * 1001, json={"x": [1, 2, 3]}), 400, "bad_parameter")
+def test_an_invalid_query_string_is_refused(standing, problem: Check):
+    problem(standing.post(f"{CAT}?explain=perhaps", json={"x": [1, 2, 3]}), 400, "bad_parameter")
+    problem(standing.post(f"{CAT}?class=%ff", json={"x": [1, 2, 3]}), 400, "bad_parameter")
+    problem(standing.post(CAT + "?" + "a&" * 1001, json={"x": [1, 2, 3]}), 400, "bad_parameter")
 
 
 @pytest.mark.usefixtures("keys_required")
@@ -455,20 +457,20 @@ def test_several_classes_are_of_one_version_even_if_the_alias_moves(
     assert [entry["score"] for entry in answer["classes"]] == [-1.0, -2.0]
 
 
-def test_the_teacher_accepts_the_same_formats(client, pets, problem: Check):
+def test_the_teacher_accepts_the_same_formats(standing, problem: Check):
     path = "/v1/models/pets:predict"
-    labels = [r["label"] for r in client.post(path, json={"rows": ROWS.tolist()}).json()["results"]]
+    labels = [r["label"] for r in standing.post(path, json={"rows": ROWS.tolist()}).json()["results"]]
     for asked in (tensor(ROWS), npy(ROWS)):
-        assert [r["label"] for r in client.post(path, **asked).json()["results"]] == labels
+        assert [r["label"] for r in standing.post(path, **asked).json()["results"]] == labels
     packed = tensor(ROWS, **{"content-encoding": "gzip"})
     packed["content"] = gzip.compress(packed["content"])
-    assert [r["label"] for r in client.post(path, **packed).json()["results"]] == labels
-    one = client.post(path, **tensor(ROWS[0]), params={"scores": "true"}).json()
+    assert [r["label"] for r in standing.post(path, **packed).json()["results"]] == labels
+    one = standing.post(path, **tensor(ROWS[0]), params={"scores": "true"}).json()
     assert (one["label"], one["scores"]["cat"]) == (labels[0], 0.25)
-    asked = client.post(path, **tensor(ROWS[0]), params={"target": "cat"}).json()
+    asked = standing.post(path, **tensor(ROWS[0]), params={"target": "cat"}).json()
     assert (asked["target"], asked["match"]) == ("cat", False)
     bad = tensor([[1, 2, 3], [1, np.nan, 3]])
-    [fault] = problem(client.post(path, **bad), 400, "not_finite")["errors"]
+    [fault] = problem(standing.post(path, **bad), 400, "not_finite")["errors"]
     assert (fault["field"], fault["row"], fault["column"]) == ("rows", 1, 1)
 
 

@@ -18,6 +18,7 @@ from app.store.engine import open_engine
 from app.store.migrate import _config, upgrade
 from benchmarks.published import linear_student, linear_teacher
 from tests.app.started import Client
+from tests.lanes import first_short
 
 CLASSES = ("cat", "dog")
 WEIGHTS = np.array([[1.0, 0.5], [-1.0, 2.0]])
@@ -88,7 +89,7 @@ def test_every_revision_is_covered():
     assert len(REVISIONS) >= 6
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("revision", first_short([REVISIONS[0], *REVISIONS[:0:-1]], 3))
 def test_a_database_of_any_release_is_upgraded_with_its_data(
     empty_database_address: str, tmp_path: Path, revision: str, queue: Any, problem: Callable[..., Any]
 ):

@@ -74,6 +74,7 @@ def test_a_report_of_what_is_there_needs_no_data(run, tmp_path: Path):
     assert "figures.md" in shown.stdout
 
 
+@pytest.mark.long
 def test_the_command_makes_results_and_tells_how_far_it_is(run, tmp_path: Path, monkeypatch):
     pytest.importorskip("matplotlib")
     import numpy as np

@@ -104,6 +104,7 @@ def test_a_job_submitted_before_the_first_worker_is_not_lost(service, solver):
         assert service.ended(job).state is JobState.SUCCEEDED
 
 
+@pytest.mark.long
 def test_a_worker_takes_over_from_a_dead_one_and_records_it_later_if_blocked(service, solver, monkeypatch):
     append, refused = Events.append, list[str]()
 
@@ -135,6 +136,7 @@ def test_a_worker_takes_over_from_a_dead_one_and_records_it_later_if_blocked(ser
     assert sorted(trained) == list(range(6))
 
 
+@pytest.mark.long
 def test_chunks_and_jobs_run_side_by_side_on_postgresql(postgres_address, solver, tmp_path):
     settings = Settings(
         data_dir=tmp_path, database_url=postgres_address, classes_per_chunk=1, worker_concurrency=3

@@ -431,6 +431,7 @@ def test_a_killed_process_is_reported_and_replaced_while_the_other_serves(servic
     assert (counted["stms_processes"], counted["stms_process_deaths_total"]) == (2, 1)
 
 
+@pytest.mark.long
 def test_the_children_end_with_a_killed_parent(service: Service):
     children = service.children()
     service.process.kill()
@@ -447,6 +448,7 @@ def test_a_service_does_not_start_without_tables(tmp_path: Path):
     assert "Run `stms db upgrade` first" in started.log_text()
 
 
+@pytest.mark.long
 def test_an_address_in_use_is_reported(service: Service):
     # The second option is the old name of the first.
     for option, count in (("--api-processes", "1"), ("--api-processes", "2"), ("--workers", "2")):

@@ -168,6 +168,7 @@ def test_zero_days_retain_everything(store: Store, add_job: Any):
     assert what_to_clean(store, FOREVER) == clean(store, FOREVER) == Cleaned()
 
 
+@pytest.mark.long
 def test_concurrent_runs_do_not_disturb_each_other(store: Store, add_job: Any):
     with store.begin() as uow:
         for _ in range(20):

@@ -186,6 +186,7 @@ class TestLabels:
 
         assert [data.classes[code] for code in data.y] == labels
 
+    @pytest.mark.long
     def test_a_million_classes_are_coded_in_seconds(self):
         labels = [f"person {i}" for i in range(1_000_000)]
         started = time.perf_counter()

@@ -49,6 +49,7 @@ def test_a_grid_that_is_small_is_searched_wholly_and_the_best_point_is_chosen(fo
     assert all(point.folds == folds.n_folds and point.standard_error >= 0.0 for point in tuned.trace)
 
 
+@pytest.mark.long
 def test_most_points_of_a_large_grid_are_dropped_on_a_few_folds(folds, monkeypatch):
     monkeypatch.setattr(joint, "_SCREENING_FOLDS", 2)
     grid = Grid(C=(0.1, 1.0, 10.0, 100.0, 1e3), margins=(0.0, 0.5, 1.0), floors=(0.2, 0.5))

@@ -41,6 +41,7 @@ def test_the_score_is_that_of_the_held_out_scores(folds, exhaustive):
     assert tuned.score == pytest.approx(np.mean(each))
 
 
+@pytest.mark.long
 def test_halving_comes_within_one_standard_error_of_the_best():
     # Of 160 rows the first rung sees too few for that to be sure.
     features, codes = overlapping(n=400)

@@ -87,6 +87,7 @@ def test_the_choice_is_one_of_what_was_tried(setting):
 
 
 @pytest.mark.parametrize("better", [False, True])
+@pytest.mark.long
 def test_what_automatic_takes_is_left_for_what_is_clearly_better_on_other_folds(monkeypatch, better: bool):
     data, compared = noisy_rings(150), []
 
@@ -109,6 +110,7 @@ def test_what_automatic_takes_is_left_for_what_is_clearly_better_on_other_folds(
         assert "None of" in setting.reason
 
 
+@pytest.mark.long
 def test_columns_of_noise_are_found_out_and_students_are_better_for_it():
     data, test = noisy_rings(240), noisy_rings(600, seed=1)
     automatic = TrainingConfig(students=(Polytope(pieces=2),), automatic=True)
@@ -130,6 +132,7 @@ def test_columns_of_noise_are_found_out_and_students_are_better_for_it():
     assert again.config == ours.preparation.config
 
 
+@pytest.mark.long
 def test_factors_of_noisy_columns_are_confirmed_on_other_folds_and_no_factors_are_not_against_them():
     data = noisy_rings(240)
     quick = choose_quickly(FeatureSpec(), data.X, data.y, data.K)
@@ -155,6 +158,7 @@ def test_equal_answers_are_no_gain_and_the_error_of_a_difference_is_paired():
     assert not is_better(third, of_third, worse, of_worse)
 
 
+@pytest.mark.long
 def test_a_search_is_repeated_by_its_seed_whatever_the_threads(setting):
     again = search_setting(rings(150), FeatureSpec(), CONFIG.students, Run(3, 2))
     assert again == setting
@@ -162,6 +166,7 @@ def test_a_search_is_repeated_by_its_seed_whatever_the_threads(setting):
     assert Setting(FeatureSpec(**stored.pop("features")), **stored) == setting
 
 
+@pytest.mark.long
 def test_widths_go_on_while_they_help():
     rng = np.random.default_rng(0)
     X = rng.uniform(-4.0, 4.0, (240, 1))
@@ -176,6 +181,7 @@ def test_widths_go_on_while_they_help():
     assert contest.best.entry.features.gamma > max(width for width in widths if width is not None)
 
 
+@pytest.mark.long
 def test_a_training_run_takes_the_setting_and_does_better_than_planes():
     data, test = rings(150), rings(300, seed=1)
     model = train(data, replace(CONFIG, students=(GSVM(),)), test=test)
@@ -191,6 +197,7 @@ def test_a_training_run_takes_the_setting_and_does_better_than_planes():
     assert ours > planes + 0.1
 
 
+@pytest.mark.long
 def test_a_stored_preparation_keeps_the_setting(preparation):
     stored = preparation.to_bytes()
     again = Preparation.from_bytes(stored, rings(150), CONFIG)
@@ -250,6 +257,7 @@ def test_of_many_classes_some_stand_for_all():
     assert [data.classes[data.y[row]] for row in rows] == [part.classes[code] for code in part.y]
 
 
+@pytest.mark.long
 def test_a_student_keeps_its_pieces_and_one_without_a_grid_its_parameters():
     students = (Polytope(pieces=5, rounds=1), Compact(n_landmarks=5))
     setting = search_setting(rings(60), FeatureSpec(), students, Run(0, 1))

@@ -52,6 +52,7 @@ def test_no_direction_leads_further_down(make_multiclass):
             assert problem.primal_objective(nearby) >= solution.objective * (1 - 1e-8)
 
 
+@pytest.mark.long
 def test_csr_and_float32_give_the_same_answer():
     rng = np.random.default_rng(1)
     features = (rng.normal(size=(60, 9)) * (rng.random((60, 9)) < 0.4)).astype(np.float32)
@@ -178,6 +179,7 @@ def test_progress_ends_with_the_solution(make_multiclass):
     assert seen[-1].gap == pytest.approx(solution.gap)
 
 
+@pytest.mark.long
 def test_a_large_problem_asks_for_a_cancel_all_the_time():
     rng = np.random.default_rng(0)
     features, labels = rng.normal(size=(20_000, 300)), rng.integers(0, 30, 20_000)

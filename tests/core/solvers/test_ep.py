@@ -26,6 +26,7 @@ from core.solvers.ep.probit import ProbitModel, propagate
 from core.solvers.ep.process import Prior, Sites
 from core.solvers.ep.tilted import uncertain_noise
 from core.solvers.solution import Status
+from tests.lanes import first_short
 
 PROBLEMS = 40
 
@@ -80,7 +81,7 @@ def algorithm_3_5(K, y, sweeps=2000):
     return mu, np.diag(Sigma), log_z
 
 
-@pytest.mark.parametrize("seed", range(PROBLEMS))
+@pytest.mark.parametrize("seed", first_short(range(PROBLEMS), 10))
 def test_with_known_noise_it_is_algorithm_3_5(seed: int):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 16))
@@ -94,7 +95,7 @@ def test_with_known_noise_it_is_algorithm_3_5(seed: int):
     assert found.log_evidence == pytest.approx(log_z, rel=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(PROBLEMS))
+@pytest.mark.parametrize("seed", first_short(range(PROBLEMS), 10))
 def test_a_process_of_the_noise_that_hardly_varies_is_a_known_noise(seed: int):
     """Also any noise and mean: Φ((f + c)/σ) is the model of f/σ with mean c/σ and noise 1."""
     rng = np.random.default_rng(seed)
@@ -134,7 +135,7 @@ def brute_force(model: ProbitModel, nodes: int):
     return total, moments
 
 
-@pytest.mark.parametrize("seed", range(PROBLEMS))
+@pytest.mark.parametrize("seed", first_short(range(PROBLEMS), 10))
 @pytest.mark.parametrize(
     ("latent", "noise", "tolerance"),
     [(0.6, 0.0, 1e-3), (1.0, 0.0, 2e-3), (0.4, 0.1, 1e-3), (1.0, 0.3, 1e-2)],
@@ -166,7 +167,7 @@ def test_up_to_three_rows_it_is_the_posterior_by_brute_force(
         np.testing.assert_allclose(found.noise.variance, g_variance, atol=tolerance)
 
 
-@pytest.mark.parametrize("seed", range(PROBLEMS))
+@pytest.mark.parametrize("seed", first_short(range(PROBLEMS), 10))
 def test_one_row_is_exact_for_any_prior(seed: int):
     """With a single site nothing is approximated but the integral over g, by 32 nodes."""
     rng = np.random.default_rng(seed)
@@ -213,7 +214,7 @@ def rows_of(seed: int, n: int = 25, landmarks: int = 9) -> Rows:
     )
 
 
-@pytest.mark.parametrize("seed", range(PROBLEMS))
+@pytest.mark.parametrize("seed", first_short(range(PROBLEMS), 3))
 @pytest.mark.parametrize("with_process", [False, True], ids=["gpc", "gpc+"])
 def test_the_gradient_of_the_evidence_is_that_of_finite_differences(seed: int, with_process: bool):
     rng = np.random.default_rng(seed)
@@ -271,6 +272,7 @@ def test_posterior_and_predictions_through_landmarks_are_those_of_the_dense_form
     np.testing.assert_allclose(variance, a - np.einsum("ij,jk,ik->i", cross, outer, cross), rtol=1e-6)
 
 
+@pytest.mark.long
 def test_the_search_ends_where_the_gradient_does_and_never_below_its_start():
     rows = rows_of(3, n=120, landmarks=40)
     start = Hyperparameters(np.log(0.5))
@@ -287,6 +289,7 @@ def test_the_search_ends_where_the_gradient_does_and_never_below_its_start():
     assert noisy.gradient < 1e-4
 
 
+@pytest.mark.long
 def test_the_process_of_the_noise_learns_which_labels_are_noisy():
     """x* is the logarithm of the standard deviation of the noise."""
     rows = rows_of(0, n=300, landmarks=60)
@@ -303,6 +306,7 @@ def test_the_process_of_the_noise_learns_which_labels_are_noisy():
     assert query.loss < Query.of(Fitted.at(rows.without_noise(), plain.values)).loss
 
 
+@pytest.mark.long
 def test_where_x_star_tells_a_rare_class_the_evidence_takes_it_for_noise_and_the_query_loss_shows_it():
     rng = np.random.default_rng(0)
     y = np.where(np.arange(120) < 20, 1.0, -1.0)

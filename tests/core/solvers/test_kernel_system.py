@@ -35,7 +35,9 @@ def matrix(rows: np.ndarray, jitter: float) -> np.ndarray:
     return np.exp(-distances) + jitter * np.eye(len(rows))
 
 
-@pytest.mark.parametrize("memory", [1e9, 8000.0], ids=["cholesky", "nystroem"])
+@pytest.mark.parametrize(
+    "memory", [1e9, pytest.param(8000.0, marks=pytest.mark.long)], ids=["cholesky", "nystroem"]
+)
 def test_alpha_is_that_of_scipy_and_the_objective_never_rises(memory):
     worst = 0.0
     for rows, right, jitter in problems():

@@ -148,6 +148,7 @@ def test_the_gradient_is_that_of_finite_differences():
         assert slope == pytest.approx(difference / (2.0 * step), abs=2e-5)
 
 
+@pytest.mark.long
 def test_the_descent_ends_as_low_as_scipys_l_bfgs():
     problem, start = random_problem(2, n=120), random_network(3)
     ours = descend(problem, start, 3000, np.random.default_rng(0), Run())
@@ -336,6 +337,7 @@ def test_a_cost_below_that_of_one_landmark_is_refused(preparation):
     assert caught.value.faults[0].field == "compact.relative_cost"
 
 
+@pytest.mark.long
 def test_a_budget_of_f_takes_the_first_size_that_is_near_enough(narrow):
     spec = replace(BY_F, max_f1_loss=20.0, steps=150)
     trained = train(narrow, 1, spec)
@@ -357,6 +359,7 @@ def test_a_budget_of_f_takes_the_first_size_that_is_near_enough(narrow):
     assert trained.packed.metadata["budget_max_f1_loss"] == 20.0
 
 
+@pytest.mark.long
 def test_a_budget_of_f_that_no_size_meets_takes_the_best_and_says_so(narrow):
     trained = train(narrow, 1, replace(BY_F, max_f1_loss=0.0, steps=20))
     choice = trained.search

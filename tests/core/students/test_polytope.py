@@ -130,6 +130,7 @@ def test_the_packed_student_is_the_fitted_one(kind):
         assert packed.metadata["pieces"] == 3
 
 
+@pytest.mark.long
 def test_sparse_and_dense_rows_give_the_same_student():
     data = blobs(20, 3, seed=3)
     sparse = LabelledData(sp.csr_array(data.X), data.y, data.classes)

@@ -49,6 +49,7 @@ def test_margins_are_drawn_into_the_band():
     assert found.summary.status == "converged"
 
 
+@pytest.mark.long
 def test_a_neighbour_is_a_warm_start_and_another_teacher_none():
     data = blobs()
     cold = McODM(C=1e3, tolerance=1e-6).fit(task(data), Run())

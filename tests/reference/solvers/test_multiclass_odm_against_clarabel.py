@@ -115,6 +115,7 @@ def by_clarabel(problem: MulticlassMarginProblem, rivals: np.ndarray) -> float:
     return float(problem.weight * model.value)
 
 
+@pytest.mark.long
 def test_inner_problems_have_the_objective_of_clarabel_and_bounds_that_never_fall():
     worst = 0.0
     for problem in problems():

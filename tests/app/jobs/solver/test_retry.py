@@ -101,6 +101,7 @@ def test_a_job_is_prepared_after_an_outage(tmp_path, monkeypatch):
     assert prepared.teacher.data == b"teacher"
 
 
+@pytest.mark.long
 def test_a_solver_that_waits_for_the_database_can_be_stopped(tmp_path):
     checks = []
 

@@ -156,6 +156,7 @@ def test_a_class_that_kills_the_solver_twice_has_failed(service, solver):
     assert solver.done().count("train-3-gsvm") == 2
 
 
+@pytest.mark.long
 def test_a_job_fails_whose_preparation_kills_the_solver_twice(service, solver):
     solver.plan(die={"prepare": 9})
     with service.worker(solver):
@@ -230,6 +231,7 @@ def test_a_worker_without_work_deregisters_when_it_stops(service, solver):
         assert not uow.workers.all()
 
 
+@pytest.mark.long
 def test_an_execution_whose_work_was_taken_over_stores_nothing_more(service, solver):
     """As after a freeze: the work is recovered elsewhere while this execution still runs."""
     service.settings.worker_concurrency = 2
@@ -249,6 +251,7 @@ def test_an_execution_whose_work_was_taken_over_stores_nothing_more(service, sol
     assert service.job(job).progress_done == 7
 
 
+@pytest.mark.long
 def test_a_large_teacher_reaches_the_database_through_a_file(service, solver):
     size = 10 * 1024**2 + 17
     solver.plan(large_teacher=size)
@@ -283,6 +286,7 @@ def test_a_preparation_that_ends_its_workers_fails_after_three_recoveries(servic
     assert "prepare" not in solver.done()
 
 
+@pytest.mark.long
 def test_a_class_that_ends_its_workers_fails_alone(service, solver, monkeypatch):
     service.settings.classes_per_chunk = 3
     count_starts(monkeypatch, 5, chunks_only=True)
@@ -313,6 +317,7 @@ def test_a_start_is_recorded_before_the_solver_and_a_result_clears_it(service, s
         service.ended(job)
 
 
+@pytest.mark.long
 def test_a_job_ends_at_its_time_limit(service, solver):
     solver.plan(student_seconds=30)
     with service.worker(solver):
@@ -321,6 +326,7 @@ def test_a_job_ends_at_its_time_limit(service, solver):
     assert not any(map(is_alive, solver.pids()))
 
 
+@pytest.mark.long
 def test_a_full_cache_repeats_the_writing_and_then_gives_the_unit_back(service, solver, monkeypatch):
     monkeypatch.setattr("app.jobs.solver.process._BACK_OFF_SECONDS", 0.01)
     monkeypatch.setattr("app.jobs.solver.retry._MAX_CACHE_ROUNDS", 3)

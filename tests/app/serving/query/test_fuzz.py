@@ -12,6 +12,7 @@ import tracemalloc
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -152,6 +153,7 @@ def test_any_body_in_any_format_is_answered_or_refused(
     ask(body, headers, query)
 
 
+@pytest.mark.long
 def test_memory_stays_constant_over_many_bodies():
     generator = random.Random(3)
     good = [
