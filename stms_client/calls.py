@@ -5,25 +5,19 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from urllib.parse import quote
 
 import httpx
+import msgspec
 
-from stms_client.errors import Json
+from stms_client.arrays import Row, Rows, archive, is_array, raw_bytes, row_values
+from stms_client.errors import Json, StmsError
 from stms_client.results import Decision, Decisions
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 T = TypeVar("T")
-
-Row: TypeAlias = "Sequence[float] | Mapping[str, Sequence[float]] | NDArray[Any]"
-"""Dense numbers, a sparse row ``{"indices": …, "values": …}``, or an array (d,)."""
-Rows: TypeAlias = "Sequence[Row] | NDArray[Any]"
-"""Rows, or an array (n, d), which is sent as raw numbers."""
 
 _BINARY = "application/octet-stream"
 CONTENT_TYPES = {
@@ -83,35 +77,35 @@ def query(model: str, label: str, x: Row, explain: bool) -> Call[Decision]:
     """Query of one row and one class."""
 
     def read(response: httpx.Response) -> Decision:
-        answer = response.json()
+        answer = decoded(response)
         return Decision.of(answer, answer)
 
-    return _post(_query_path(model, label), {"x": _plain(x)} | _explained(explain), read)
+    return _post(_query_path(model, label), {"x": row_values(x)} | _explained(explain), read)
 
 
 def query_classes(model: str, labels: Sequence[str], x: Row, explain: bool) -> Call[dict[str, Decision]]:
     """Query of one row and several classes."""
 
     def read(response: httpx.Response) -> dict[str, Decision]:
-        answer = response.json()
+        answer = decoded(response)
         return {result["class"]: Decision.of(result, answer) for result in answer["classes"]}
 
-    body = {"classes": list(labels), "x": _plain(x)} | _explained(explain)
+    body = {"classes": list(labels), "x": row_values(x)} | _explained(explain)
     return _post(f"{model_path(model)}:query", body, read)
 
 
 def query_rows(model: str, label: str, rows: Rows, explain: bool) -> Call[Decisions]:
     """Query of many rows and one class. An array is sent, and answered, as raw numbers."""
     path = _query_path(model, label)
-    if not _is_array(rows):
-        body = {"rows": [_plain(row) for row in rows]} | _explained(explain)
-        return _post(path, body, lambda response: Decisions.of(response.json()))
-    dtype, content = _raw(rows)
+    if not is_array(rows):
+        body = {"rows": [row_values(row) for row in cast(Sequence[Row], rows)]} | _explained(explain)
+        return _post(path, body, lambda response: Decisions.of(decoded(response)))
+    dtype, shape, content = raw_bytes(rows)
     headers = {
         "Content-Type": _BINARY,
         "Accept": _BINARY,
         "X-Tensor-Dtype": dtype,
-        "X-Tensor-Shape": ",".join(map(str, rows.shape)),  # type: ignore[union-attr]
+        "X-Tensor-Shape": shape,
     }
     params = {"explain": "true"} if explain else {}
     return Call("POST", path, _read_numbers, params, headers, content)
@@ -119,9 +113,8 @@ def query_rows(model: str, label: str, rows: Rows, explain: bool) -> Call[Decisi
 
 def predict(model: str, x: Row) -> Call[str]:
     """Prediction of one row by the full teacher."""
-    return _post(
-        f"{model_path(model)}:predict", {"x": _plain(x)}, lambda response: str(response.json()["label"])
-    )
+    body = {"x": row_values(x)}
+    return _post(f"{model_path(model)}:predict", body, lambda response: str(decoded(response)["label"]))
 
 
 def upload(
@@ -143,6 +136,15 @@ def upload(
     return Call("POST", "/v1/datasets", _document, _without_none(params), headers, file=file)
 
 
+def upload_rows(
+    X: Any, y: Any, name: str, test: tuple[Any, Any] | None, unlabelled: str | None
+) -> Call[Json]:
+    """Upload of rows and labels as a data set."""
+    params = {"name": name, "filename": f"{name}.npz", "format": "npz", "unlabelled": unlabelled}
+    headers = {"Content-Type": CONTENT_TYPES[".npz"]}
+    return Call("POST", "/v1/datasets", _document, _without_none(params), headers, archive(X, y, test))
+
+
 def import_head(
     file: Path, model: str, kind: str, alias: str, rivals: int = 0, row_norm: float | None = None
 ) -> Call[Json]:
@@ -154,10 +156,16 @@ def import_head(
 
 
 def submit(
-    dataset_id: str, model: str, hyperparameters: Mapping[str, Any] | None, key: str | None
+    dataset_id: str,
+    model: str,
+    hyperparameters: Mapping[str, Any] | None,
+    key: str | None,
+    priority: str | None = None,
 ) -> Call[Json]:
     """Submission of a training job, which its idempotency key makes repeatable."""
     body = {"dataset_id": dataset_id, "model": model, "hyperparameters": dict(hyperparameters or {})}
+    if priority is not None:
+        body["priority"] = priority
     return _post("/v1/training-jobs", body, _document, {"Idempotency-Key": key or uuid.uuid4().hex})
 
 
@@ -175,9 +183,20 @@ def delete_alias(model: str, alias: str, revision: int) -> Call[None]:
     return Call("DELETE", alias_path(model, alias), lambda _: None, headers=headers)
 
 
-def version_path(model: str, version: int) -> str:
+def publish_thresholds(model: str, thresholds: Mapping[str, float], base: int | str) -> Call[Json]:
+    """Publication of a version with other thresholds; each call publishes one."""
+    body = {"base": str(base), "thresholds": {label: float(value) for label, value in thresholds.items()}}
+    return _once(_post(f"{model_path(model)}/versions", body, _document))
+
+
+def student_path(job_id: str, class_index: int, method: str) -> str:
+    """Path of a student, to which ``/curve`` or ``/trace`` is added."""
+    return f"{job_path(job_id)}/students/{class_index}/{segment(method)}"
+
+
+def version_path(model: str, version: int | str) -> str:
     """Path of a version."""
-    return f"{model_path(model)}/versions/{version}"
+    return f"{model_path(model)}/versions/{segment(str(version))}"
 
 
 def alias_path(model: str, alias: str) -> str:
@@ -188,9 +207,17 @@ def alias_path(model: str, alias: str) -> str:
 def rotate_key(key_id: str, overlap_seconds: float) -> Call[Json]:
     """Rotation of an API key."""
     path = f"/v1/keys/{segment(key_id)}/rotate"
-    headers = {"Content-Type": "application/json"}
-    content = encoded({"overlap_seconds": overlap_seconds})
-    return Call("POST", path, _document, {}, headers, content, repeatable=False)
+    return _once(_post(path, {"overlap_seconds": overlap_seconds}, _document))
+
+
+def create_key(body: Mapping[str, Any]) -> Call[Json]:
+    """Creation of an API key."""
+    return _once(_post("/v1/keys", _without_none(body), _document))
+
+
+def revoke_key(key_id: str) -> Call[Json]:
+    """Revocation of an API key."""
+    return Call("DELETE", f"/v1/keys/{segment(key_id)}", _document)
 
 
 def set_quotas(tenant: str, quotas: Mapping[str, int | None]) -> Call[Json]:
@@ -218,7 +245,7 @@ def page(path: str, **params: str | float | None) -> Call[Page]:
     """Read of one page of a list."""
 
     def read(response: httpx.Response) -> Page:
-        return Page(response.json()["data"], response.links.get("next", {}).get("url"))
+        return Page(decoded(response)["data"], response.links.get("next", {}).get("url"))
 
     return Call("GET", path, read, _without_none(params))
 
@@ -247,42 +274,43 @@ def _post(
 
 
 def encoded(body: object) -> bytes:
-    """A body as JSON. Raises ValueError for NaN and infinite values, which JSON does not have."""
-    return json.dumps(body, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+    """A body as JSON. Raises ValueError for NaN and infinite values, of which msgspec would make null."""
+    separators = (",", ":")
+    text = json.dumps(body, allow_nan=False, ensure_ascii=False, separators=separators, default=_number)
+    return text.encode()
+
+
+def _number(value: object) -> object:
+    """A number of NumPy or another library as one of Python."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{value!r} is not a number.")
+
+
+def decoded(response: httpx.Response) -> Any:
+    """The JSON of a response. Raises StmsError for anything else, which a service would not send."""
+    try:
+        return msgspec.json.decode(response.content)
+    except msgspec.DecodeError as error:
+        raise StmsError(f"{response.url} answered with something that is not JSON: {error}.") from error
+
+
+def _once(call: Call[T]) -> Call[T]:
+    """A call that is not repeated after it may have had an effect."""
+    return replace(call, repeatable=False)
 
 
 def _document(response: httpx.Response) -> Json:
-    document: Json = response.json()
+    document: Json = decoded(response)
     return document
 
 
-def _without_none(params: Mapping[str, str | float | None]) -> dict[str, str | float]:
+def _without_none(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
 
 
 def _explained(explain: bool) -> dict[str, bool]:
     return {"explain": True} if explain else {}
-
-
-def _is_array(rows: object) -> bool:
-    return type(rows).__module__.partition(".")[0] == "numpy" and hasattr(rows, "__array_interface__")
-
-
-def _plain(row: Any) -> Any:
-    """A row as lists, for JSON."""
-    if isinstance(row, Mapping):
-        return {name: _plain(values) for name, values in row.items()}
-    return row.tolist() if _is_array(row) else list(row)
-
-
-def _raw(rows: Any) -> tuple[str, bytes]:
-    """Name of the dtype, and bytes in little-endian order. float32 is kept, other dtypes become float64."""
-    import numpy as np
-
-    if rows.ndim != 2:
-        raise ValueError(f"rows must have two axes, (rows, columns), but have {rows.ndim}.")
-    dtype = "float32" if rows.dtype == np.float32 else "float64"
-    return dtype, np.ascontiguousarray(rows, np.dtype(dtype).newbyteorder("<")).tobytes()
 
 
 def _read_numbers(response: httpx.Response) -> Decisions:

@@ -3,6 +3,7 @@
 StmsError
 ├── Unreachable        no response: connection refused or broken, or a timeout
 ├── JobNotSucceeded    a job that was waited for failed, was cancelled or succeeded in part
+├── MissingPackage     an optional package is not installed; also an ImportError
 └── Problem            the server responded with an error
     ├── InvalidRequest   400, 413, 415, 422: the input is invalid; `faults` name the fields
     ├── NotAllowed       401, 403: the API key is invalid or lacks a scope
@@ -43,6 +44,10 @@ class JobNotSucceeded(StmsError):
         reason = (job.get("error") or {}).get("message")
         super().__init__(f"Job {job['id']} ended {job['state']}{': ' + reason if reason else ''}")
         self.job = job
+
+
+class MissingPackage(StmsError, ImportError):
+    """An optional package that this method needs is not installed."""
 
 
 class Problem(StmsError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
+
+import msgspec
 
 from stms_client.errors import Problem, StmsError, TooBusy, Unavailable
 from stms_client.results import JobEvent
@@ -24,7 +25,8 @@ class EventReader:
             fields, self._fields = self._fields, {}
             if "data" not in fields:
                 return None
-            return JobEvent(fields.get("id", ""), fields.get("event", "message"), json.loads(fields["data"]))
+            data = msgspec.json.decode(fields["data"])
+            return JobEvent(fields.get("id", ""), fields.get("event", "message"), data)
         if not line.startswith(":"):
             name, _, value = line.partition(":")
             value = value.removeprefix(" ")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from app.commands.output import JsonOption, field, moment, print_json, print_table
+from app.commands.output import JsonOption, When, field, moment, print_json, print_table, unix_time
 from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect
-
-When = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])]
 
 
 def audit(
@@ -34,8 +31,8 @@ def audit(
         "actor": actor,
         "action": action,
         "object": object_,
-        "since": _seconds(since),
-        "until": _seconds(until),
+        "since": unix_time(since),
+        "until": unix_time(until),
     }
     with connect(server, api_key, tenant) as client:
         records = list(islice(client.pages("/v1/audit", **filters), limit))
@@ -49,10 +46,6 @@ def audit(
         ("details", _details),
     ]
     print_table(columns, records, empty="There are no matching records.")
-
-
-def _seconds(time: datetime | None) -> float | None:
-    return None if time is None else time.replace(tzinfo=UTC).timestamp()
 
 
 def _actor(record: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +13,7 @@ from app.commands.output import (
     CommandFailed,
     Json,
     JsonOption,
+    When,
     clock,
     field,
     moment,
@@ -20,9 +21,11 @@ from app.commands.output import (
     print_json,
     print_table,
     say,
+    unix_time,
 )
 from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, TenantOption, connect
 from app.domain.event_text import percent
+from stms_client import Curve
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -36,14 +39,15 @@ def list_(
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="Only jobs of this model.")] = None,
     created_by: Annotated[str | None, typer.Option("--by", help="Only jobs of this API key (id).")] = None,
+    since: When = None,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
     tenant: TenantOption = None,
 ) -> None:
-    """List all jobs, newest first."""
+    """List all jobs, newest first. --since: those submitted from then on, in UTC."""
+    filters = {"status": state, "model": model, "created_by": created_by, "since": unix_time(since)}
     with connect(server, api_key, tenant) as client:
-        filters = {"status": state, "model": model, "created_by": created_by}
         jobs = list(client.pages("/v1/training-jobs", **filters))
     if as_json:
         print_json(jobs)
@@ -58,6 +62,22 @@ def list_(
         jobs,
         empty="There are no jobs. Start one with `stms train DATASET --model NAME`.",
     )
+
+
+@commands.command()
+def counts(
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
+    """Show how many jobs are in each state."""
+    with connect(server, api_key, tenant) as client:
+        found = client.get("/v1/training-jobs/counts")["counts"]
+    if as_json:
+        print_json(found)
+        return
+    print_fields({state.replace("_", " "): number for state, number in found.items()})
 
 
 @commands.command()
@@ -172,6 +192,70 @@ def trace(
     print_table([_point_column(name) for name in points[0]], points[: limit or None], empty="No points.")
     if hidden > 0:
         say(f"{hidden} more points; --limit 0 shows all.")
+
+
+@commands.command()
+def curve(
+    job_id: JobArgument,
+    label: Annotated[str, typer.Argument(metavar="CLASS", help="The student's class.")],
+    method: Annotated[
+        str | None, typer.Option("--method", help="One of the job's methods. [default: the served one]")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Number of points; 0: all.")] = 20,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
+    """Show what a student would answer on the test part at other thresholds.
+
+    `stms models publish` publishes a version with another threshold.
+    """
+    students = f"{job_path(job_id)}/students"
+    with connect(server, api_key, tenant) as client:
+        rows = client.pages(students, method=method, label=label)
+        student = next((row for row in rows if row["label"] == label), None)
+        if student is None:
+            raise CommandFailed(f"Job {job_id} has no trained student of class {label!r}.")
+        document = client.get(f"{students}/{student['class_index']}/{student['method']}/curve")
+    if as_json:
+        print_json(document)
+        return
+    found = Curve.of(document, label, student["threshold"])
+    print_fields(
+        {
+            "class": label,
+            "method": found.method,
+            "rows of the class": found.positives,
+            "other rows": found.negatives,
+            "threshold": found.threshold,
+        }
+    )
+    step = max(1, len(found.thresholds) // limit) if limit else 1
+    print_table(_CURVE_COLUMNS, _points(found)[::step], empty="No points.")
+
+
+def _points(curve: Curve) -> list[Json]:
+    columns = {
+        "threshold": curve.thresholds,
+        "tp": curve.tp,
+        "fp": curve.fp,
+        "recall": curve.recall,
+        "false-positive rate": curve.false_positive_rate,
+        "precision": curve.precision,
+        "F": curve.f1,
+    }
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _share(name: str) -> Column:
+    return f"{name} %", lambda point: percent(point[name])
+
+
+_CURVE_COLUMNS: Sequence[Column] = (
+    *map(field, ("threshold", "tp", "fp")),
+    *map(_share, ("recall", "false-positive rate", "precision", "F")),
+)
 
 
 def _trace_path(client: RemoteServer, job_id: str, label: str, method: str | None) -> str:

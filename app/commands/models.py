@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from app.commands.output import (
+    CommandFailed,
     JsonOption,
     field,
     moment,
@@ -167,6 +169,47 @@ def classes(
         print_json(rows)
         return
     print_table([field("id", "number"), field("label")], rows, empty="There are no more classes.")
+
+
+@commands.command()
+def publish(
+    model: ModelArgument,
+    threshold: Annotated[
+        list[str],
+        typer.Option("--threshold", metavar="CLASS=NUMBER", help="Threshold of a class; may be repeated."),
+    ],
+    base: Annotated[str, typer.Option("--base", help="Number of a version, or an alias.")] = "latest",
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
+    """Publish a version with other thresholds as a new version, without training. No alias is moved.
+
+    `stms jobs curve` lists what a student would answer at other thresholds.
+
+    Example:  stms models publish letters --threshold A=0.25 --threshold B=-0.1
+    """
+    thresholds = dict(map(_threshold, threshold))
+    with connect(server, api_key, tenant) as client:
+        version = client.publish_thresholds(model, thresholds, base)
+    if as_json:
+        print_json(version)
+        return
+    number = version["version"]
+    say(f"{escape(model)} version {number} is published; `stms models alias` points an alias to it.")
+
+
+def _threshold(text: str) -> tuple[str, float]:
+    """A class and its threshold. Raises CommandFailed for anything but CLASS=NUMBER."""
+    label, sign, number = text.rpartition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        sign = ""
+    if not sign or not label:
+        raise CommandFailed(f"{text!r} is not of the form CLASS=NUMBER.")
+    return label, value
 
 
 @commands.command()

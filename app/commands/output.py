@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -29,6 +29,8 @@ Column: TypeAlias = tuple[str, Callable[[Mapping[str, Any]], object]]
 
 _PIPE_WIDTH = 400
 
+When = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])]
+"""A moment in UTC, which `unix_time` converts."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the server's JSON instead of a table.")]
 
 
@@ -134,6 +136,11 @@ def clock(moment: str | None) -> str:
     if moment is None:
         return "–"
     return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def unix_time(moment: datetime | None) -> float | None:
+    """A moment of the command line, which is in UTC, as seconds since the epoch."""
+    return None if moment is None else moment.replace(tzinfo=UTC).timestamp()
 
 
 def size(n_bytes: int) -> str:

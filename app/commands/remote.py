@@ -112,6 +112,11 @@ class RemoteServer:
         with _client_errors():
             self._client.point_alias(model, alias, version)
 
+    def publish_thresholds(self, model: str, thresholds: Mapping[str, float], base: str) -> Json:
+        """Publish a version with other thresholds."""
+        with _client_errors():
+            return self._client.publish_thresholds(model, thresholds, base=base)
+
     def set_quotas(self, tenant: str, quotas: Mapping[str, int | None]) -> None:
         """Change quotas of a tenant."""
         with _client_errors():

@@ -1,4 +1,4 @@
-"""Generates ``stms_client/sync.py`` from ``stms_client/aio.py`` by replacing tokens: ``make client``."""
+"""Generates ``stms_client/sync`` from ``stms_client/aio`` by replacing tokens: ``make client``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import tokenize
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "stms_client"
-DOCSTRING = '"""The blocking client, generated from `stms_client/aio.py` by ``make client``: do not edit."""'
 REPLACED = {
     "AsyncClient": "Client",
     "AsyncIterator": "Iterator",
+    "AsyncJob": "Job",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "aclose": "close",
+    "aio": "sync",
     "aiter_lines": "iter_lines",
     "aread": "read",
     "async_file_pieces": "file_pieces",
@@ -25,8 +26,9 @@ REPLACED = {
 }
 
 
-def generate(source: str) -> str:
-    """The source of the blocking client, made from that of the asyncio client."""
+def generate(name: str) -> str:
+    """The source of one module of the blocking client, made from that of the asyncio client."""
+    source = (FOLDER / "aio" / name).read_text("utf-8")
     lines = source.splitlines(keepends=True)
     # Backwards, so that the positions of earlier tokens remain valid.
     for token in reversed(list(tokenize.generate_tokens(io.StringIO(source).readline))):
@@ -35,16 +37,25 @@ def generate(source: str) -> str:
             lines[row] = lines[row][:start] + lines[row][end:].lstrip(" ")
         elif token.type == tokenize.NAME and token.string in REPLACED:
             lines[row] = lines[row][:start] + REPLACED[token.string] + lines[row][end:]
-    text = re.sub(r'^""".*?"""', DOCSTRING, "".join(lines), count=1, flags=re.DOTALL)
+    text = "".join(lines).replace('"AsyncClient", "AsyncJob"', '"Client", "Job"')
+    docstring = f'"""Generated from `stms_client/aio/{name}` by ``make client``: do not edit."""'
+    text = re.sub(r'^""".*?"""', docstring, text, count=1, flags=re.DOTALL)
     text = text.replace(
         "`Client` has the same methods without ``await``, and may be shared by threads.",
         "Threads may share it. `AsyncClient` has the same methods for asyncio.",
     )
     for command in (["check", "--select=I", "--fix", "--quiet"], ["format", "--quiet"]):
-        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(FOLDER / "sync.py"), "-"]
+        target = str(FOLDER / "sync" / name)
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", target, "-"]
         text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
     return text
 
 
+def names() -> list[str]:
+    """Names of the modules that are generated."""
+    return sorted(path.name for path in (FOLDER / "aio").glob("*.py"))
+
+
 if __name__ == "__main__":
-    (FOLDER / "sync.py").write_text(generate((FOLDER / "aio.py").read_text("utf-8")), "utf-8")
+    for module in names():
+        (FOLDER / "sync" / module).write_text(generate(module), "utf-8")

@@ -170,7 +170,7 @@ def test_an_array_with_explanation_has_columns(client, written):
 
 
 def test_an_array_of_rows_has_two_axes(client):
-    with pytest.raises(ValueError, match="two axes"):
+    with pytest.raises(ValueError, match="is needed"):
         client.query_rows("pets", "cat", np.ones(3))
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from tests.stms_client.generate import FOLDER, generate
+import pytest
+
+from tests.stms_client.generate import FOLDER, generate, names
 
 
-def test_the_blocking_client_is_generated_from_the_one_for_asyncio():
-    source = (FOLDER / "aio.py").read_text("utf-8")
-    assert (FOLDER / "sync.py").read_text("utf-8") == generate(source), "run: make client"
+@pytest.mark.parametrize("name", names())
+def test_the_blocking_client_is_generated_from_the_one_for_asyncio(name: str):
+    assert (FOLDER / "sync" / name).read_text("utf-8") == generate(name), "run: make client"
+
+
+def test_the_blocking_client_has_no_other_modules():
+    assert sorted(path.name for path in (FOLDER / "sync").glob("*.py")) == names()

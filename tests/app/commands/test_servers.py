@@ -54,3 +54,48 @@ def test_the_history_of_an_alias_is_a_table(run, written):
     assert json.loads(
         run("models", "history", "pets", "production", "--json", STMS_URL=written.address).stdout
     )
+
+
+def test_the_curve_of_a_student_is_a_table_of_thresholds(run, written):
+    student = {"class_index": 3, "label": "A", "method": "gsvm", "threshold": 0.5}
+    points = {"method": "gsvm", "positives": 4, "negatives": 10}
+    points |= {"thresholds": [2.0, 0.5, -1.0], "tp": [1, 3, 4], "fp": [0, 1, 6]}
+    students = "/v1/training-jobs/job_1/students"
+    written.on("GET", students, {"data": [student | {"label": "AB"}, student]})
+    written.on("GET", f"{students}/3/gsvm/curve", points)
+    shown = run("jobs", "curve", "job_1", "A", STMS_URL=written.address)
+    assert shown.exit_code == 0, shown.output
+    lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
+    assert "other rows 10" in lines
+    assert "0.5 3 1 75.00 10.00 75.00 75.00" in lines
+    assert written.requests[0].path == f"{students}?label=A"
+    found = run("jobs", "curve", "job_1", "A", "--json", STMS_URL=written.address)
+    assert json.loads(found.stdout) == points
+    missing = run("jobs", "curve", "job_1", "B", STMS_URL=written.address)
+    assert (missing.exit_code, "no trained student of class 'B'" in missing.stderr) == (1, True)
+
+
+def test_a_version_is_published_with_other_thresholds(run, written):
+    written.on("POST", "/v1/models/pets/versions", {"version": 4}, 201)
+    thresholds = ("--threshold", "A=0.25", "--threshold", "b=c=-1e-3")
+    shown = run("models", "publish", "pets", *thresholds, "--base", "3", STMS_URL=written.address)
+    assert shown.exit_code == 0, shown.output
+    assert "version 4 is published" in shown.stdout
+    assert written.requests[0].json == {"base": "3", "thresholds": {"A": 0.25, "b=c": -0.001}}
+    for text in ("A", "=1", "A=x"):
+        refused = run("models", "publish", "pets", "--threshold", text, STMS_URL=written.address)
+        assert (refused.exit_code, "CLASS=NUMBER" in refused.stderr) == (1, True)
+    assert len(written.requests) == 1
+
+
+def test_jobs_are_filtered_and_counted(run, written):
+    written.on("GET", "/v1/training-jobs", {"data": []})
+    written.on("GET", "/v1/training-jobs/counts", {"counts": {"running": 2, "partially_succeeded": 1}})
+    filters = ("--state", "running", "--model", "pets", "--by", "key_1", "--since", "1970-01-02")
+    assert run("jobs", "list", *filters, STMS_URL=written.address).exit_code == 0
+    expected = "?status=running&model=pets&created_by=key_1&since=86400.0"
+    assert written.requests[0].path == f"/v1/training-jobs{expected}"
+    lines = run("jobs", "counts", STMS_URL=written.address).stdout.splitlines()
+    assert [" ".join(line.split()) for line in lines] == ["running 2", "partially succeeded 1"]
+    counts = run("jobs", "counts", "--json", STMS_URL=written.address).stdout
+    assert json.loads(counts) == {"running": 2, "partially_succeeded": 1}

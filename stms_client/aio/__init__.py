@@ -1,0 +1,6 @@
+"""The asyncio client, from which ``make client`` generates the blocking one in `stms_client/sync`."""
+
+from stms_client.aio.client import AsyncClient
+from stms_client.aio.jobs import AsyncJob
+
+__all__ = ["AsyncClient", "AsyncJob"]

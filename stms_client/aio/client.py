@@ -1,0 +1,21 @@
+"""The client: all methods in one class."""
+
+from __future__ import annotations
+
+from stms_client.aio.datasets import Datasets
+from stms_client.aio.jobs import Jobs
+from stms_client.aio.models import Models
+from stms_client.aio.operation import Operation
+from stms_client.aio.queries import Queries
+
+
+class AsyncClient(Queries, Datasets, Jobs, Models, Operation):
+    """Connects to a running service through a pool of connections. Every method raises StmsError.
+
+    `Client` has the same methods without ``await``, and may be shared by threads.
+
+    api_key: by default the one in ``STMS_API_KEY``, or on the server's machine in its file ``admin.key``.
+    tenant: where an operator's calls act, except queries; by default in the key's own tenant.
+    timeout: seconds to wait for one response. retry: when calls are repeated; `Retry(attempts=1)` for never.
+    Raises ValueError when ``address`` is not the address of a server.
+    """

@@ -1,0 +1,126 @@
+"""The connections to a service: calls with retries, lists of several pages, and streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Self, TypeVar
+
+import httpx
+
+from stms_client import calls
+from stms_client.calls import Call
+from stms_client.errors import Json, StmsError, problem_of, unreachable
+from stms_client.retries import Retry
+from stms_client.transport import (
+    STREAM_TIMEOUT,
+    UPLOAD_TIMEOUT,
+    Progress,
+    async_file_pieces,
+    file_size,
+    options,
+)
+
+T = TypeVar("T")
+
+
+class Connection:
+    """A pool of connections to a service."""
+
+    def __init__(
+        self,
+        address: str,
+        api_key: str | None = None,
+        *,
+        tenant: str | None = None,
+        timeout: float | None = None,
+        retry: Retry | None = None,
+        user_agent: str = "stms-client",
+    ) -> None:
+        self._http = httpx.AsyncClient(**options(address, api_key, timeout, user_agent))
+        self._tenant = tenant
+        self._retry = retry or Retry()
+
+    @property
+    def address(self) -> str:
+        """The address of the service."""
+        return str(self._http.base_url).rstrip("/")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def pages(self, path: str, **params: str | float | None) -> AsyncIterator[Json]:
+        """Every item of a list, following the links between its pages."""
+        page = await self.do(calls.page(path, **params))
+        for item in page.items:
+            yield item
+        while page.next is not None:
+            page = await self.do(calls.page(page.next))
+            for item in page.items:
+                yield item
+
+    async def do(self, call: Call[T], progress: Progress | None = None) -> T:
+        """Make a call, repeated as the retry policy allows. Raises StmsError."""
+        attempt = 1
+        while True:
+            try:
+                return await self._once(call, progress)
+            except StmsError as error:
+                pause = self._retry.pause(attempt, error, repeatable=call.repeatable)
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+            attempt += 1
+
+    @asynccontextmanager
+    async def streaming(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
+        """A streaming response. Raises StmsError, also while it is read."""
+        async with (
+            self._connection_errors(),
+            self._http.stream(
+                "GET",
+                path,
+                params=None if self._tenant is None else {"tenant": self._tenant},
+                headers=headers,
+                timeout=STREAM_TIMEOUT,
+            ) as response,
+        ):
+            if not response.is_success:
+                await response.aread()
+                raise problem_of(response)
+            yield response
+
+    async def _once(self, call: Call[T], progress: Progress | None = None) -> T:
+        headers = dict(call.headers)
+        content: bytes | AsyncIterator[bytes] | None = call.content
+        if call.file is not None:
+            size = file_size(call.file)
+            headers["Content-Length"] = str(size)
+            content = async_file_pieces(call.file, size, progress)
+        async with self._connection_errors():
+            response = await self._http.request(
+                call.method,
+                call.path,
+                params=calls.params_of(call, self._tenant),
+                headers=headers,
+                content=content,
+                timeout=httpx.USE_CLIENT_DEFAULT if call.file is None else UPLOAD_TIMEOUT,
+            )
+        if not response.is_success:
+            raise problem_of(response)
+        return call.read(response)
+
+    @asynccontextmanager
+    async def _connection_errors(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except httpx.TransportError as error:
+            raise unreachable(self.address, error) from error

@@ -1,0 +1,79 @@
+"""Models, their versions and aliases."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from stms_client import calls
+from stms_client.aio.connection import Connection
+from stms_client.errors import Json, NotFound
+
+
+class Models(Connection):
+    """A version is named by its number or by an alias."""
+
+    def models(self) -> AsyncIterator[Json]:
+        """All models."""
+        return self.pages("/v1/models")
+
+    async def model(self, model: str) -> Json:
+        """One model with its newest versions and its aliases."""
+        return await self.do(calls.get(calls.model_path(model)))
+
+    async def version(self, model: str, version: int | str = "latest") -> Json:
+        """One version."""
+        return await self.do(calls.get(calls.version_path(model, version)))
+
+    def classes(self, model: str, version: int | str = "latest") -> AsyncIterator[Json]:
+        """The classes of a version, each with its number and label."""
+        return self.pages(f"{calls.version_path(model, version)}/classes", limit=1000)
+
+    async def publish_thresholds(
+        self, model: str, thresholds: Mapping[str, float], *, base: int | str = "latest"
+    ) -> Json:
+        """Publish ``base`` with other thresholds, by class, as a new version. No alias is moved."""
+        return await self.do(calls.publish_thresholds(model, thresholds, base))
+
+    async def import_head(
+        self,
+        file: str | Path,
+        model: str,
+        *,
+        kind: str = "head",
+        alias: str = "latest",
+        rivals: int = 0,
+        row_norm: float | None = None,
+    ) -> Json:
+        """Upload a linear head (safetensors, .npz) as a version of a model. kind: `head` or `students`.
+
+        rivals: a class of a head must also score higher than so many of its nearest rivals. row_norm: length
+        of a typical row, from which a head without thresholds gets one.
+        """
+        return await self.do(calls.import_head(Path(file), model, kind, alias, rivals, row_norm))
+
+    async def delete_version(self, model: str, version: int) -> None:
+        """Delete a version to which no alias points."""
+        await self.do(calls.delete(calls.version_path(model, version)))
+
+    async def alias(self, model: str, alias: str) -> Json:
+        """One alias: its version, and its revision, which grows with each move."""
+        return await self.do(calls.get(calls.alias_path(model, alias)))
+
+    async def point_alias(self, model: str, alias: str, version: int) -> Json:
+        """Point an alias to a version. Raises Conflict when another client moved it at the same time."""
+        try:
+            current = await self.alias(model, alias)
+            revision = current["revision"]
+        except NotFound:
+            revision = None
+        return await self.do(calls.point_alias(model, alias, version, revision))
+
+    def alias_history(self, model: str, alias: str) -> AsyncIterator[Json]:
+        """Where an alias has pointed, and who moved it, newest first."""
+        return self.pages(f"{calls.alias_path(model, alias)}/history")
+
+    async def delete_alias(self, model: str, alias: str) -> None:
+        """Delete an alias; its version stays. Raises Conflict when it was moved at the same time."""
+        current = await self.alias(model, alias)
+        await self.do(calls.delete_alias(model, alias, current["revision"]))

@@ -1,0 +1,83 @@
+"""Operating the service: keys, servers, workers, quotas and the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from stms_client import calls
+from stms_client.aio.connection import Connection
+from stms_client.errors import Json
+
+
+class Operation(Connection):
+    """Most of it needs a key of an administrator or operator."""
+
+    async def whoami(self) -> Json:
+        """What the API key may do, and which server answers."""
+        return await self.do(calls.get("/v1/whoami"))
+
+    def keys(self) -> AsyncIterator[Json]:
+        """All API keys, without their secrets, oldest first."""
+        return self.pages("/v1/keys")
+
+    async def create_key(
+        self,
+        name: str,
+        *,
+        scopes: Sequence[str] = ("query",),
+        models: Sequence[str] = (),
+        expires_in_seconds: float | None = None,
+        rate_limit: float | None = None,
+        rate_burst: int | None = None,
+    ) -> Json:
+        """Create an API key. Its text, ``key`` of the result, is shown only here.
+
+        scopes: operator, admin, train or query. models: that a query key may ask; empty for all. rate_limit:
+        requests a second, 0 for no limit. rate_burst: requests at once. None: the default of the server.
+        """
+        body = {
+            "name": name,
+            "scopes": list(scopes),
+            "models": list(models),
+            "expires_in_seconds": expires_in_seconds,
+            "rate_limit": rate_limit,
+            "rate_burst": rate_burst,
+        }
+        return await self.do(calls.create_key(body))
+
+    async def rotate_key(self, key_id: str, *, overlap_seconds: float = 0.0) -> Json:
+        """Replace the secret of an API key. The new one, ``key`` of the result, is shown only here."""
+        return await self.do(calls.rotate_key(key_id, overlap_seconds))
+
+    async def revoke_key(self, key_id: str) -> Json:
+        """Revoke an API key; a second call changes nothing."""
+        return await self.do(calls.revoke_key(key_id))
+
+    def servers(self) -> AsyncIterator[Json]:
+        """Groups of server processes with their live figures, for operators."""
+        return self.pages("/v1/servers")
+
+    def workers(self) -> AsyncIterator[Json]:
+        """Worker processes and what each does, for operators."""
+        return self.pages("/v1/workers")
+
+    def usage(self, tenant: str | None = None) -> AsyncIterator[Json]:
+        """What tenants use and may use: the key's own; for operators another one, or all without a name."""
+        return self.pages("/v1/usage", tenant=tenant)
+
+    async def set_quotas(self, tenant: str, quotas: Mapping[str, int | None]) -> Json:
+        """Change quotas of a tenant, for operators. None means the default of the server's settings."""
+        return await self.do(calls.set_quotas(tenant, quotas))
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        object: str | None = None,  # noqa: A002 - the server's parameter name
+        since: float | None = None,
+        until: float | None = None,
+    ) -> AsyncIterator[Json]:
+        """Audit records, newest first. since, until: seconds since the epoch."""
+        filters = {"actor": actor, "action": action, "object": object, "since": since, "until": until}
+        return self.pages("/v1/audit", **filters)

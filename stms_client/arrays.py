@@ -1,0 +1,100 @@
+"""Rows of any kind as lists or NumPy arrays: arrays, data frames and tensors."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class DataFrame(Protocol):
+    """A table or column of pandas, Polars or another library."""
+
+    def to_numpy(self) -> Any:
+        """The values as an array of NumPy."""
+
+
+Row: TypeAlias = "Sequence[float] | Mapping[str, Sequence[float]] | NDArray[Any] | DataFrame"
+"""Dense numbers, a sparse row ``{"indices": …, "values": …}``, or an array (d,)."""
+Rows: TypeAlias = "Sequence[Row] | NDArray[Any] | DataFrame"
+"""Rows, or an array or data frame (n, d), which is sent as raw numbers."""
+Table: TypeAlias = "Sequence[Sequence[float]] | NDArray[Any] | DataFrame"
+"""Rows of a data set (n, d)."""
+
+
+def is_array(values: object) -> bool:
+    """Whether these are an array or a data frame."""
+    return hasattr(values, "to_numpy") or hasattr(values, "__array__")
+
+
+def numbers(values: Any, axes: int) -> NDArray[Any]:
+    """An array of float32 if the values are, otherwise of float64.
+
+    Raises ValueError for values that are not numbers, and for another number of axes.
+    """
+    import numpy as np
+
+    array = _array(values)
+    shape = "(rows, columns)" if axes == 2 else "(columns,)"
+    if array.ndim != axes:
+        raise ValueError(f"An array {shape} is needed, but this one has {array.ndim} axes: {array.shape}.")
+    if array.dtype == np.float32:
+        return array
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"An array {shape} of numbers is needed: {error}.") from error
+
+
+def _array(values: Any) -> NDArray[Any]:
+    import numpy as np
+
+    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+
+
+def row_values(row: Any) -> Any:
+    """A row as lists, for JSON."""
+    if isinstance(row, Mapping):
+        return {name: _array(part).tolist() if is_array(part) else list(part) for name, part in row.items()}
+    return numbers(row, 1).tolist() if is_array(row) else list(row)
+
+
+def raw_bytes(rows: Any) -> tuple[str, str, bytes]:
+    """Name of the dtype, shape, and bytes in little-endian order."""
+    import numpy as np
+
+    array = numbers(rows, 2)
+    raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return array.dtype.name, ",".join(map(str, array.shape)), raw.tobytes()
+
+
+def archive(X: Any, y: Any, test: tuple[Any, Any] | None) -> bytes:
+    """Rows and labels as an .npz archive. Raises ValueError as `numbers` does, and for unequal lengths."""
+    import numpy as np
+
+    parts = {"": (X, y)} if test is None else {"_train": (X, y), "_test": test}
+    arrays: dict[str, Any] = {}
+    for suffix, (rows, labels) in parts.items():
+        table, named = numbers(rows, 2), _labels(labels)
+        if len(table) != len(named):
+            raise ValueError(f"There are {len(table)} rows, but {len(named)} labels.")
+        arrays |= {f"X{suffix}": table, f"y{suffix}": named}
+    if hasattr(X, "columns"):
+        arrays["feature_names"] = np.array([str(name) for name in X.columns])
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def _labels(labels: Any) -> NDArray[Any]:
+    """Numbers and texts as they are, anything else as text; a label that is missing is empty."""
+    import numpy as np
+
+    array = _array(labels)
+    if array.dtype.kind in "iufU":
+        return array
+    # A missing value is None, or unequal to itself as NaN is.
+    return np.array(["" if label is None or label != label else str(label) for label in array.tolist()])

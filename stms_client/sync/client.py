@@ -1,0 +1,21 @@
+"""Generated from `stms_client/aio/client.py` by ``make client``: do not edit."""
+
+from __future__ import annotations
+
+from stms_client.sync.datasets import Datasets
+from stms_client.sync.jobs import Jobs
+from stms_client.sync.models import Models
+from stms_client.sync.operation import Operation
+from stms_client.sync.queries import Queries
+
+
+class Client(Queries, Datasets, Jobs, Models, Operation):
+    """Connects to a running service through a pool of connections. Every method raises StmsError.
+
+    Threads may share it. `AsyncClient` has the same methods for asyncio.
+
+    api_key: by default the one in ``STMS_API_KEY``, or on the server's machine in its file ``admin.key``.
+    tenant: where an operator's calls act, except queries; by default in the key's own tenant.
+    timeout: seconds to wait for one response. retry: when calls are repeated; `Retry(attempts=1)` for never.
+    Raises ValueError when ``address`` is not the address of a server.
+    """

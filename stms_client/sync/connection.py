@@ -1,0 +1,126 @@
+"""Generated from `stms_client/aio/connection.py` by ``make client``: do not edit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Self, TypeVar
+
+import httpx
+
+from stms_client import calls
+from stms_client.calls import Call
+from stms_client.errors import Json, StmsError, problem_of, unreachable
+from stms_client.retries import Retry
+from stms_client.transport import (
+    STREAM_TIMEOUT,
+    UPLOAD_TIMEOUT,
+    Progress,
+    file_pieces,
+    file_size,
+    options,
+)
+
+T = TypeVar("T")
+
+
+class Connection:
+    """A pool of connections to a service."""
+
+    def __init__(
+        self,
+        address: str,
+        api_key: str | None = None,
+        *,
+        tenant: str | None = None,
+        timeout: float | None = None,
+        retry: Retry | None = None,
+        user_agent: str = "stms-client",
+    ) -> None:
+        self._http = httpx.Client(**options(address, api_key, timeout, user_agent))
+        self._tenant = tenant
+        self._retry = retry or Retry()
+
+    @property
+    def address(self) -> str:
+        """The address of the service."""
+        return str(self._http.base_url).rstrip("/")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def pages(self, path: str, **params: str | float | None) -> Iterator[Json]:
+        """Every item of a list, following the links between its pages."""
+        page = self.do(calls.page(path, **params))
+        for item in page.items:
+            yield item
+        while page.next is not None:
+            page = self.do(calls.page(page.next))
+            for item in page.items:
+                yield item
+
+    def do(self, call: Call[T], progress: Progress | None = None) -> T:
+        """Make a call, repeated as the retry policy allows. Raises StmsError."""
+        attempt = 1
+        while True:
+            try:
+                return self._once(call, progress)
+            except StmsError as error:
+                pause = self._retry.pause(attempt, error, repeatable=call.repeatable)
+                if pause is None:
+                    raise
+            time.sleep(pause)
+            attempt += 1
+
+    @contextmanager
+    def streaming(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """A streaming response. Raises StmsError, also while it is read."""
+        with (
+            self._connection_errors(),
+            self._http.stream(
+                "GET",
+                path,
+                params=None if self._tenant is None else {"tenant": self._tenant},
+                headers=headers,
+                timeout=STREAM_TIMEOUT,
+            ) as response,
+        ):
+            if not response.is_success:
+                response.read()
+                raise problem_of(response)
+            yield response
+
+    def _once(self, call: Call[T], progress: Progress | None = None) -> T:
+        headers = dict(call.headers)
+        content: bytes | Iterator[bytes] | None = call.content
+        if call.file is not None:
+            size = file_size(call.file)
+            headers["Content-Length"] = str(size)
+            content = file_pieces(call.file, size, progress)
+        with self._connection_errors():
+            response = self._http.request(
+                call.method,
+                call.path,
+                params=calls.params_of(call, self._tenant),
+                headers=headers,
+                content=content,
+                timeout=httpx.USE_CLIENT_DEFAULT if call.file is None else UPLOAD_TIMEOUT,
+            )
+        if not response.is_success:
+            raise problem_of(response)
+        return call.read(response)
+
+    @contextmanager
+    def _connection_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.TransportError as error:
+            raise unreachable(self.address, error) from error

@@ -1,0 +1,76 @@
+"""Generated from `stms_client/aio/datasets.py` by ``make client``: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from stms_client import calls
+from stms_client.arrays import Table
+from stms_client.errors import Json
+from stms_client.progress import upload_bar
+from stms_client.sync.connection import Connection
+from stms_client.transport import Progress
+
+
+class Datasets(Connection):
+    """Upload, read and delete data sets."""
+
+    def upload_dataset(
+        self,
+        file: str | Path,
+        *,
+        name: str | None = None,
+        file_format: str | None = None,
+        label_column: str | None = None,
+        unlabelled: str | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Json:
+        """Upload a file as a data set.
+
+        unlabelled: ``"accept"`` keeps training rows whose label is missing. progress: True for a bar in the
+        terminal or notebook, or a function that is called with the bytes sent so far and in total.
+        """
+        call = calls.upload(Path(file), name, file_format, label_column, unlabelled)
+        with upload_bar(progress, call.file) as update:
+            return self.do(call, update)
+
+    def upload_rows(
+        self,
+        X: Table,
+        y: Sequence[Any],
+        *,
+        name: str,
+        test: tuple[Table, Sequence[Any]] | None = None,
+        unlabelled: str | None = None,
+    ) -> Json:
+        """Upload rows and their labels as a data set. Needs NumPy.
+
+        X: array or data frame (n, d), whose columns name the features. y: n labels. test: rows and labels of
+        a test part; without it, jobs hold out rows of their own. unlabelled: ``"accept"`` keeps training rows
+        whose label is None or NaN. Raises ValueError for tables that are not numbers.
+        """
+        return self.do(calls.upload_rows(X, y, name, test, unlabelled))
+
+    def datasets(self) -> Iterator[Json]:
+        """All data sets, newest first."""
+        return self.pages("/v1/datasets")
+
+    def dataset(self, dataset_id: str) -> Json:
+        """One data set."""
+        return self.do(calls.get(f"/v1/datasets/{calls.segment(dataset_id)}"))
+
+    def dataset_rows(
+        self, dataset_id: str, label: str | None = None, *, part: str = "train", page: int = 100
+    ) -> Iterator[Json]:
+        """Rows of a data set, each with ``id``, ``label`` and ``x``, in a form that queries take.
+
+        label: of one class. part: ``"train"`` or ``"test"``. page: rows in one response.
+        """
+        filters: dict[str, str | float | None] = {"class": label, "part": part, "limit": page}
+        return self.pages(f"/v1/datasets/{calls.segment(dataset_id)}/rows", **filters)
+
+    def delete_dataset(self, dataset_id: str) -> None:
+        """Delete a data set that no unfinished job uses."""
+        self.do(calls.delete(f"/v1/datasets/{calls.segment(dataset_id)}"))

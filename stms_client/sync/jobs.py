@@ -1,0 +1,272 @@
+"""Generated from `stms_client/aio/jobs.py` by ``make client``: do not edit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from stms_client import calls, plots
+from stms_client.curves import Curve
+from stms_client.errors import JobNotSucceeded, Json, StmsError
+from stms_client.events import ENDED, EventCursor, EventReader
+from stms_client.progress import ProgressBar
+from stms_client.results import JobEvent
+from stms_client.sync.connection import Connection
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Job(dict[str, Any]):
+    """A training job: the document that the service has sent, and what can be done with the job.
+
+    The methods that draw return figures of matplotlib, which must be installed; axes: draw there instead.
+    label: a class. method: of its student; by default the one that answers queries. Raises StmsError where
+    the job has no trained student of the class.
+    """
+
+    def __init__(self, document: Json, client: Jobs) -> None:
+        super().__init__(document)
+        self._client = client
+
+    @property
+    def id(self) -> str:
+        """The id of the job."""
+        return str(self["id"])
+
+    @property
+    def state(self) -> str:
+        """The state when the document was read, for example ``"running"``."""
+        return str(self["state"])
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job had ended when the document was read."""
+        return self.state in ENDED
+
+    @property
+    def model(self) -> str:
+        """The model of which the job publishes a version."""
+        return str(self["model"])
+
+    @property
+    def version(self) -> int | None:
+        """The version that the job has published."""
+        number: int | None = self["version"]
+        return number
+
+    def refresh(self) -> Self:
+        """Read the document anew."""
+        return self._replace(self._client.job(self.id))
+
+    def wait(
+        self, *, progress: Callable[[JobEvent], None] | bool | None = None, patience: float = 60.0
+    ) -> Self:
+        """Wait until the job has ended, as `Client.wait_for_job` does. Raises JobNotSucceeded."""
+        job = self._client.wait_for_job(self.id, progress=progress, patience=patience)
+        return self._replace(job)
+
+    def follow(self) -> Iterator[JobEvent]:
+        """The events of the job until it ends."""
+        return self._client.follow_job(self.id)
+
+    def cancel(self) -> Self:
+        """Stop the job."""
+        return self._replace(self._client.cancel_job(self.id))
+
+    def retry(self) -> Self:
+        """Resume the job after it has failed, was cancelled or succeeded in part."""
+        return self._replace(self._client.retry_job(self.id))
+
+    def students(
+        self, *, method: str | None = None, sort: str | None = None, label: str | None = None
+    ) -> Iterator[Json]:
+        """The students of the job, as `Client.students` lists them."""
+        return self._client.students(self.id, method=method, sort=sort, label=label)
+
+    def student(self, label: str, *, method: str | None = None) -> Json:
+        """The trained student of one class."""
+        for row in self.students(method=method, label=label):
+            if row["label"] == label:
+                return row
+        kind = "student" if method is None else f"student {method!r}"
+        raise StmsError(f"Job {self.id} has no trained {kind} of class {label!r}.")
+
+    def curve(self, label: str, *, method: str | None = None) -> Curve:
+        """What the student would answer at other thresholds. method: ``"teacher"`` for the teacher."""
+        student = self.student(label, method=None if method == "teacher" else method)
+        named = method or student["method"]
+        document = self._client.student_curve(self.id, student["class_index"], named)
+        return Curve.of(document, label, student["threshold"] if named == student["method"] else None)
+
+    def trace(self, label: str, *, method: str | None = None) -> Json:
+        """The points of the search for the student's hyper-parameters or size."""
+        student = self.student(label, method=method)
+        return self._client.student_trace(self.id, student["class_index"], student["method"])
+
+    def plot_roc(self, label: str, *, method: str | None = None, axes: Axes | None = None) -> Figure:
+        """The ROC curve of a class on the test part, with the threshold in use."""
+        return plots.roc(self.curve(label, method=method), axes)
+
+    def plot_precision_recall(
+        self, label: str, *, method: str | None = None, axes: Axes | None = None
+    ) -> Figure:
+        """Precision against recall of a class on the test part, with the threshold in use."""
+        return plots.precision_recall(self.curve(label, method=method), axes)
+
+    def plot_reliability(self, label: str, *, method: str | None = None, axes: Axes | None = None) -> Figure:
+        """Predicted probabilities of a calibrated student against observed shares, on the test part."""
+        return plots.reliability(self.student(label, method=method), axes)
+
+    def plot_classes(
+        self,
+        metric: str = "f1",
+        *,
+        method: str | None = None,
+        most: int = 30,
+        axes: Axes | None = None,
+    ) -> Figure:
+        """A metric of the classes in which it is lowest. most: number of classes."""
+        rows: list[Json] = []
+        for row in self.students(method=method, sort=metric):
+            if len(rows) == most:
+                break
+            rows.append(row)
+        return plots.classes(rows, metric, axes)
+
+    def _replace(self, document: Json) -> Self:
+        self.clear()
+        self.update(document)
+        return self
+
+
+class Jobs(Connection):
+    """Submit, read, follow, cancel, retry and delete training jobs."""
+
+    def submit_job(
+        self,
+        dataset_id: str,
+        model: str,
+        hyperparameters: Mapping[str, Any] | None = None,
+        *,
+        priority: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Train a teacher and its students, and publish them as a version of ``model``.
+
+        priority: low, normal or, for operators, high. idempotency_key: repeats with the same key are one job.
+        """
+        call = calls.submit(dataset_id, model, hyperparameters, idempotency_key, priority)
+        return Job(self.do(call), self)
+
+    def jobs(
+        self,
+        state: str | None = None,
+        *,
+        model: str | None = None,
+        created_by: str | None = None,
+        since: float | None = None,
+    ) -> Iterator[Job]:
+        """Jobs, newest first. created_by: id of an API key. since: earliest submission, in Unix time."""
+        filters = {"status": state, "model": model, "created_by": created_by, "since": since}
+        for document in self.pages("/v1/training-jobs", **filters):
+            yield Job(document, self)
+
+    def job_counts(self) -> dict[str, int]:
+        """How many jobs are in each state."""
+        counts: dict[str, int] = (self.do(calls.get("/v1/training-jobs/counts")))["counts"]
+        return counts
+
+    def job(self, job_id: str) -> Job:
+        """The current state of a job."""
+        return Job(self.do(calls.get(calls.job_path(job_id))), self)
+
+    def job_events(self, job_id: str) -> Iterator[Json]:
+        """The events of a job so far, oldest first."""
+        return self.pages(f"{calls.job_path(job_id)}/events")
+
+    def students(
+        self,
+        job_id: str,
+        *,
+        method: str | None = None,
+        sort: str | None = None,
+        label: str | None = None,
+    ) -> Iterator[Json]:
+        """The students of a job, one entry for each class and method.
+
+        sort: for example "-f1" for the best first; label: part of the label. With one of them, the trained
+        students of one method, by default the served one.
+        """
+        path = f"{calls.job_path(job_id)}/students"
+        return self.pages(path, method=method, sort=sort, label=label)
+
+    def student_curve(self, job_id: str, class_index: int, method: str) -> Json:
+        """The ROC curve of a student on the test part: thresholds, and counts at each."""
+        return self.do(calls.get(f"{calls.student_path(job_id, class_index, method)}/curve"))
+
+    def student_trace(self, job_id: str, class_index: int, method: str) -> Json:
+        """The search for a student's hyper-parameters or size, point by point."""
+        return self.do(calls.get(f"{calls.student_path(job_id, class_index, method)}/trace"))
+
+    def cancel_job(self, job_id: str) -> Job:
+        """Stop a job."""
+        return Job(self.do(calls.act(f"{calls.job_path(job_id)}/cancel")), self)
+
+    def retry_job(self, job_id: str) -> Job:
+        """Resume a failed, cancelled or partly successful job."""
+        return Job(self.do(calls.act(f"{calls.job_path(job_id)}/retry")), self)
+
+    def delete_job(self, job_id: str) -> None:
+        """Delete an ended job that published no version."""
+        self.do(calls.delete(calls.job_path(job_id)))
+
+    def follow_job(self, job_id: str, *, patience: float = 60.0, pause: float = 1.0) -> Iterator[JobEvent]:
+        """The events of a job until it ends, over as many connections as necessary.
+
+        patience: seconds without the server before its error is raised. pause: seconds between two attempts.
+        """
+        cursor = EventCursor(patience)
+        path = calls.job_path(job_id)
+        while True:
+            reader = EventReader()
+            try:
+                with self.streaming(f"{path}/events", cursor.headers) as response:
+                    for line in response.iter_lines():
+                        event = reader.feed(line)
+                        if event is not None:
+                            cursor.advance(event)
+                            yield event
+                job = self._once(calls.get(path))
+                if job["state"] in ENDED:
+                    return
+            except StmsError as error:
+                cursor.connection_lost(error)
+            time.sleep(pause)
+
+    def wait_for_job(
+        self,
+        job_id: str,
+        *,
+        progress: Callable[[JobEvent], None] | bool | None = None,
+        patience: float = 60.0,
+    ) -> Job:
+        """The job once it has ended. Raises JobNotSucceeded.
+
+        progress: True for a bar in the terminal or notebook, or a function that is called with every event.
+        patience: seconds without the server before its error is raised.
+        """
+        with ProgressBar() as bar:
+            for event in self.follow_job(job_id, patience=patience):
+                if callable(progress):
+                    progress(event)
+                elif progress and bar.is_due():
+                    bar.show_job(self.job(job_id))
+            job = self.job(job_id)
+            if progress and not callable(progress):
+                bar.show_job(job)
+        if job.state != "succeeded":
+            raise JobNotSucceeded(job)
+        return job

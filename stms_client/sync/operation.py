@@ -1,0 +1,83 @@
+"""Generated from `stms_client/aio/operation.py` by ``make client``: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from stms_client import calls
+from stms_client.errors import Json
+from stms_client.sync.connection import Connection
+
+
+class Operation(Connection):
+    """Most of it needs a key of an administrator or operator."""
+
+    def whoami(self) -> Json:
+        """What the API key may do, and which server answers."""
+        return self.do(calls.get("/v1/whoami"))
+
+    def keys(self) -> Iterator[Json]:
+        """All API keys, without their secrets, oldest first."""
+        return self.pages("/v1/keys")
+
+    def create_key(
+        self,
+        name: str,
+        *,
+        scopes: Sequence[str] = ("query",),
+        models: Sequence[str] = (),
+        expires_in_seconds: float | None = None,
+        rate_limit: float | None = None,
+        rate_burst: int | None = None,
+    ) -> Json:
+        """Create an API key. Its text, ``key`` of the result, is shown only here.
+
+        scopes: operator, admin, train or query. models: that a query key may ask; empty for all. rate_limit:
+        requests a second, 0 for no limit. rate_burst: requests at once. None: the default of the server.
+        """
+        body = {
+            "name": name,
+            "scopes": list(scopes),
+            "models": list(models),
+            "expires_in_seconds": expires_in_seconds,
+            "rate_limit": rate_limit,
+            "rate_burst": rate_burst,
+        }
+        return self.do(calls.create_key(body))
+
+    def rotate_key(self, key_id: str, *, overlap_seconds: float = 0.0) -> Json:
+        """Replace the secret of an API key. The new one, ``key`` of the result, is shown only here."""
+        return self.do(calls.rotate_key(key_id, overlap_seconds))
+
+    def revoke_key(self, key_id: str) -> Json:
+        """Revoke an API key; a second call changes nothing."""
+        return self.do(calls.revoke_key(key_id))
+
+    def servers(self) -> Iterator[Json]:
+        """Groups of server processes with their live figures, for operators."""
+        return self.pages("/v1/servers")
+
+    def workers(self) -> Iterator[Json]:
+        """Worker processes and what each does, for operators."""
+        return self.pages("/v1/workers")
+
+    def usage(self, tenant: str | None = None) -> Iterator[Json]:
+        """What tenants use and may use: the key's own; for operators another one, or all without a name."""
+        return self.pages("/v1/usage", tenant=tenant)
+
+    def set_quotas(self, tenant: str, quotas: Mapping[str, int | None]) -> Json:
+        """Change quotas of a tenant, for operators. None means the default of the server's settings."""
+        return self.do(calls.set_quotas(tenant, quotas))
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        object: str | None = None,  # noqa: A002 - the server's parameter name
+        since: float | None = None,
+        until: float | None = None,
+    ) -> Iterator[Json]:
+        """Audit records, newest first. since, until: seconds since the epoch."""
+        filters = {"actor": actor, "action": action, "object": object, "since": since, "until": until}
+        return self.pages("/v1/audit", **filters)

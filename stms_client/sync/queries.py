@@ -1,0 +1,42 @@
+"""Generated from `stms_client/aio/queries.py` by ``make client``: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stms_client import calls
+from stms_client.arrays import Row, Rows
+from stms_client.results import Decision, Decisions
+from stms_client.sync.connection import Connection
+
+
+class Queries(Connection):
+    """A model is named ``name``, ``name@alias`` or ``name@3``.
+
+    A row is a list of numbers, a sparse row ``{"indices": …, "values": …}``, or an array (d,) of NumPy,
+    pandas or another library. Rows are a list of rows, or an array or data frame (n, d) with the columns of
+    the data set in their order.
+    """
+
+    def is_class(self, model: str, label: str, x: Row) -> bool:
+        """Whether one row belongs to the class."""
+        decision = self.query(model, label, x)
+        return decision.match
+
+    def query(self, model: str, label: str, x: Row, *, explain: bool = False) -> Decision:
+        """The decision on one row. explain: include the gate, the rejection and its piece."""
+        return self.do(calls.query(model, label, x, explain))
+
+    def query_rows(self, model: str, label: str, rows: Rows, *, explain: bool = False) -> Decisions:
+        """The decisions on many rows. An array (n, d) is sent, and its scores returned, as raw numbers."""
+        return self.do(calls.query_rows(model, label, rows, explain))
+
+    def query_classes(
+        self, model: str, labels: Sequence[str], x: Row, *, explain: bool = False
+    ) -> dict[str, Decision]:
+        """The decision of each class on one row, all by the same version of the model."""
+        return self.do(calls.query_classes(model, labels, x, explain))
+
+    def predict(self, model: str, x: Row) -> str:
+        """The class that the full teacher assigns to one row."""
+        return self.do(calls.predict(model, x))

@@ -1,0 +1,118 @@
+"""Rows of NumPy, data frames and other libraries, as the client sends them."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stms_client import Client
+from stms_client.arrays import archive, numbers, row_values
+
+QUERY = "/v1/models/pets/classes/cat:query"
+
+
+class Frame:
+    """What a data frame has: names of columns, and ``to_numpy``."""
+
+    def __init__(self, values: Any, columns: list[str] | None = None) -> None:
+        self._values = values
+        if columns is not None:
+            self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def to_numpy(self) -> Any:
+        return np.asarray(self._values)
+
+
+class Tensor:
+    """What a tensor has: a conversion to NumPy."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self._values, dtype)
+
+
+def test_one_row_of_any_kind_is_sent_as_numbers():
+    for row in ([1.0, 2.0], (1.0, 2.0), np.array([1, 2]), Frame([1, 2]), Tensor([1.0, 2.0])):
+        assert row_values(row) == [1.0, 2.0]
+    sparse = {"indices": np.array([3, 7]), "values": Frame(np.array([1.5, 2.0]))}
+    with_lists = row_values({"indices": [3, 7], "values": [1.5, 2.0]})
+    assert row_values(sparse) == with_lists == {"indices": [3, 7], "values": [1.5, 2.0]}
+    assert [type(index) for index in row_values(sparse)["indices"]] == [int, int]
+
+
+def test_numbers_of_numpy_in_a_list_are_numbers(written):
+    written.on("POST", QUERY, {"match": True, "score": 1, "threshold": 0, "model": "pets", "version": 1})
+    with Client(written.address, "key") as client:
+        assert client.is_class("pets", "cat", [np.float32(1.5), np.int64(2)])
+        assert written.requests[-1].json == {"x": [1.5, 2]}
+        with pytest.raises(TypeError, match="not a number"):
+            client.is_class("pets", "cat", [object()])
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            client.is_class("pets", "cat", [float("nan")])
+
+
+@pytest.mark.parametrize("kind", [np.asarray, Frame, Tensor])
+def test_many_rows_of_any_kind_are_sent_as_raw_numbers(written, kind):
+    written.on(
+        "POST",
+        QUERY,
+        np.array([1.0, -1.0]).tobytes(),
+        X_Tensor_Shape="2",
+        X_Tensor_Columns="score",
+        X_Threshold="0",
+        X_Model="pets",
+        X_Model_Version="1",
+    )
+    with Client(written.address, "key") as client:
+        assert client.query_rows("pets", "cat", kind([[1, 2], [3, 4]])).matches.tolist() == [True, False]
+    [request] = written.requests
+    assert (request.headers["X-Tensor-Dtype"], request.headers["X-Tensor-Shape"]) == ("float64", "2,2")
+    assert np.frombuffer(request.body).tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_float32_is_kept_and_other_numbers_become_float64():
+    assert numbers(np.ones((1, 2), np.float32), 2).dtype == np.float32
+    for values in (np.ones((1, 2), np.int8), np.array([[1, 2.5]], object), [[True, False]]):
+        assert numbers(values, 2).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("values", "axes", "reason"),
+    [
+        (np.ones((1, 2)), 1, "1 axes|has 2 axes"),
+        (np.ones(2), 2, "rows, columns"),
+        (np.array([["a", "b"]]), 2, "could not convert"),
+        (np.array([[1, {}]], object), 2, "of numbers is needed"),
+    ],
+)
+def test_arrays_of_another_shape_or_of_texts_are_refused(values, axes, reason):
+    with pytest.raises(ValueError, match=reason):
+        numbers(values, axes)
+
+
+def read(content: bytes) -> dict[str, Any]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        return {name: file[name].tolist() for name in file.files}
+
+
+def test_rows_and_labels_become_an_archive_of_arrays():
+    assert read(archive([[1, 2], [3, 4]], ["a", "b"], None)) == {"X": [[1, 2], [3, 4]], "y": ["a", "b"]}
+    frame = Frame([[1.0, 2.0]], ["width", "height"])
+    assert read(archive(frame, np.array(["a", None], object)[:1], (frame, [None]))) == {
+        "X_train": [[1.0, 2.0]],
+        "y_train": ["a"],
+        "X_test": [[1.0, 2.0]],
+        "y_test": [""],
+        "feature_names": ["width", "height"],
+    }
+    assert read(archive([[1.0], [2.0]], np.array([3, np.nan], object), None))["y"] == ["3", ""]
+    with pytest.raises(ValueError, match="1 rows, but 2 labels"):
+        archive([[1.0]], [1, 2], None)

@@ -1,0 +1,109 @@
+"""Every route of the service has a method of the client."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from app.main import create_app
+from app.settings import Settings
+from stms_client import Client
+
+ANSWER = {
+    "id": "x",
+    "state": "succeeded",
+    "revision": 1,
+    "counts": {},
+    "label": "a",
+    "data": [],
+    "classes": [],
+    "match": True,
+    "score": 1.0,
+    "threshold": 0.5,
+    "results": [{"match": True, "score": 1.0, "threshold": 0.5}],
+    "model": "m",
+    "version": 1,
+}
+VALUES = {
+    "alias": "latest",
+    "class_index": 0,
+    "dataset_id": "ds_1",
+    "job_id": "job_1",
+    "key_id": "key_1",
+    "label": "a",
+    "labels": ["a", "b"],
+    "method": "gsvm",
+    "model": "m",
+    "name": "n",
+    "quotas": {"keys": 3},
+    "rows": [[1.0, 2.0]],
+    "tenant": "t",
+    "thresholds": {"a": 0.5},
+    "version": 1,
+    "x": [1.0, 2.0],
+    "X": [[1.0, 2.0]],
+    "y": ["a"],
+}
+"""What the methods are called with, by the name of the parameter."""
+NO_ROUTE = {"close", "pages", "do", "streaming", "address"}
+
+
+def routes(folder: Path) -> set[tuple[str, str]]:
+    document = create_app(Settings(data_dir=folder)).openapi()
+    return {
+        (method.upper(), path)
+        for path, operations in document["paths"].items()
+        for method in operations
+        if path.startswith("/v1/")
+    }
+
+
+def requested(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Method and path of every request that the methods of the client make."""
+    seen: list[tuple[str, str]] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        seen.append((request.method, request.url.raw_path.decode().partition("?")[0]))
+        return httpx.Response(200, json=ANSWER) if "events" not in request.url.path else events(request)
+
+    def events(request: httpx.Request) -> httpx.Response:
+        is_stream = request.headers["accept"] == "text/event-stream"
+        return httpx.Response(200, text="") if is_stream else httpx.Response(200, json=ANSWER)
+
+    with Client("http://stms.test", "key") as client:
+        client._http = httpx.Client(base_url="http://stms.test", transport=httpx.MockTransport(respond))
+        for name, method in inspect.getmembers(type(client), inspect.isfunction):
+            if name.startswith("_") or name in NO_ROUTE:
+                continue
+            required = [
+                parameter.name
+                for parameter in list(inspect.signature(method).parameters.values())[1:]
+                if parameter.default is inspect.Parameter.empty
+            ]
+            result = getattr(client, name)(**{parameter: values[parameter] for parameter in required})
+            if isinstance(result, Iterator):
+                list(result)
+    return iter(seen)
+
+
+def test_every_route_has_a_method_of_the_client(tmp_path: Path):
+    file = tmp_path / "rows.csv"
+    file.write_text("x,y\n1,a\n", encoding="utf-8")
+    known = routes(tmp_path)
+    # A path without parameters is meant before one with them: /counts is no id of a job.
+    patterns = sorted(
+        ((verb, path, re.compile(re.sub(r"\{\w+\}", "[^/:]+", path))) for verb, path in known),
+        key=lambda known: known[1].count("{"),
+    )
+    asked = set()
+    for verb, path in requested(VALUES | {"file": file}):
+        fitting = [(one, two) for one, two, pattern in patterns if one == verb and pattern.fullmatch(path)]
+        assert fitting, f"the service has no route {verb} {path}"
+        asked.add(fitting[0])
+    assert len(known) > 30
+    assert known - asked == set(), "write a method in stms_client/aio, then run: make client"
