@@ -188,7 +188,7 @@ def test_a_data_set_deleted_while_registered_is_a_conflict(
     store: Store, monkeypatch: pytest.MonkeyPatch, register: Register
 ) -> None:
     register()
-    monkeypatch.setattr("app.services.datasets._known", lambda *_: None)
+    monkeypatch.setattr("app.services.datasets.find_dataset", lambda *_: None)
     with pytest.raises(Conflict) as caught:
         register()
     assert caught.value.reason == "dataset_deleted"
