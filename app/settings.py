@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from app.domain.origins import AllowedServers, Origin
 
 
 class Settings(BaseSettings):
@@ -199,6 +202,15 @@ class Settings(BaseSettings):
         365.0, ge=0, description="Days after which audit records are deleted; 0: never."
     )
 
+    remote_teachers: str = Field(
+        "",
+        description="Origins of model servers, comma-separated, that jobs may ask for scores, such as "
+        "https://triton.example.com:8000 or https://*.example.com; empty: none.",
+    )
+    remote_teacher_tokens: dict[str, SecretStr] = Field(
+        {}, description='Bearer tokens for them: a JSON object {"https://triton.example.com:8000": "…"}.'
+    )
+
     solver_threads: int = Field(0, ge=0, description="Threads of one solver process; 0: all cores.")
     solver_niceness: int = Field(
         19,
@@ -262,6 +274,21 @@ class Settings(BaseSettings):
     def _are_networks(cls, value: str) -> str:
         for network in filter(None, (part.strip() for part in value.split(","))):
             ip_network(network, strict=False)
+        return value
+
+    @field_validator("remote_teachers")
+    @classmethod
+    def _are_origins(cls, value: str) -> str:
+        AllowedServers.of(value)
+        return value
+
+    @field_validator("remote_teacher_tokens")
+    @classmethod
+    def _are_tokens(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for origin, token in value.items():
+            Origin.of(origin)
+            if not re.fullmatch(r"[\x21-\x7e]+", token.get_secret_value()):
+                raise ValueError(f"the token of {origin} must be printable ASCII without spaces")
         return value
 
     @property

@@ -10,13 +10,14 @@
 
 Every field with a ``Doc`` is a hyper-parameter. Its type is float, int, bool, str, a Literal of texts or a
 StrEnum, one of these or None, or a tuple of them (``tuple[Annotated[float, Gt(0)], ...]``). Bounds are those
-of ``annotated_types``: Gt, Ge, Lt and Le for numbers, MinLen and MaxLen for tuples. The checks of ``core``,
-the JSON schema of the API, the help of the command line and the table in docs/hyperparameters.md are derived
-from these declarations.
+of ``annotated_types``: Gt, Ge, Lt and Le for numbers, MinLen and MaxLen for tuples; texts have a ``Pattern``.
+The checks of ``core``, the JSON schema of the API, the help of the command line and the table in
+docs/hyperparameters.md are derived from these declarations.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
@@ -39,6 +40,7 @@ __all__ = [
     "MaxLen",
     "MinLen",
     "Parameter",
+    "Pattern",
     "check_parameters",
     "parameters_of",
 ]
@@ -48,13 +50,20 @@ Length: TypeAlias = MinLen | MaxLen
 
 
 @dataclass(frozen=True, slots=True)
+class Pattern:
+    """Bound of a text: a regular expression, written with ``^`` and ``$``, that the whole text matches."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """One hyper-parameter as it is declared.
 
     kind: type of its values, or of the elements where ``is_tuple``; choices are of kind str.
     default: None where ``is_optional`` and there is no other; MISSING where a value must be given.
     choices: the texts allowed, empty where there is no such list. bounds: of each number. lengths: of the
-        tuple.
+        tuple. pattern: of each text; empty where any text is allowed.
     annotation: the annotated type it was read from.
     """
 
@@ -66,6 +75,7 @@ class Parameter:
     choices: tuple[str, ...] = ()
     bounds: tuple[Bound, ...] = ()
     lengths: tuple[Length, ...] = ()
+    pattern: str = ""
     is_optional: bool = False
     is_tuple: bool = False
 
@@ -118,6 +128,8 @@ class Parameter:
         elif not isinstance(value, self.kind):
             noun = "true or false" if self.kind is bool else "a text"
             yield Fault(field, "wrong_type", f"{field} must be {noun}, got {value!r}")
+        elif self.pattern and isinstance(value, str) and not re.fullmatch(self.pattern, value):
+            yield Fault(field, "bad_text", f"{field} must match {self.pattern}, got {value!r:.200}")
 
     def _allowed_lengths(self) -> tuple[int, float]:
         shortest = max((one.min_length for one in self.lengths if isinstance(one, MinLen)), default=0)
@@ -132,8 +144,8 @@ def check_parameters(spec: Any, prefix: str, *others: Fault | None) -> None:
 
     prefix: of the field names, ``"student"`` gives ``"student.C"``. others: Faults of rules that bind several
     fields; those that are None are left out.
-    Raises InvalidProblem naming every wrong field, with code ``out_of_bounds``, ``unknown_choice`` or
-    ``wrong_type``.
+    Raises InvalidProblem naming every wrong field, with code ``out_of_bounds``, ``unknown_choice``,
+    ``wrong_type`` or ``bad_text``.
     """
     declared: Any = type(spec)
     faults = [
@@ -190,6 +202,7 @@ def _read(name: str, annotation: Any, default: Any, text: str) -> Parameter:
         choices=choices,
         bounds=tuple(one for one in metadata if isinstance(one, Gt | Ge | Lt | Le)),
         lengths=tuple(one for one in metadata if isinstance(one, MinLen | MaxLen)),
+        pattern=next((one.pattern for one in metadata if isinstance(one, Pattern)), ""),
         is_optional=is_optional,
         is_tuple=is_tuple,
     )

@@ -52,6 +52,7 @@ ON_ONE_SERVER = (
         "tests/e2e/test_tuned_job.py",
         "tests/e2e/test_bad_input.py",
         "tests/e2e/test_repeatability.py",
+        "tests/e2e/test_remote_teacher.py",
     ),
     (
         "tests/app/commands/test_live.py",

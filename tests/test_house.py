@@ -58,7 +58,7 @@ DECLARATIONS = {
 APP_LAYERS = (
     {"app.domain"},
     {"app.settings", "app.logs", "app.plugins", "app.tracing"},
-    {"app.http", "app.store", "app.ingest"},
+    {"app.http", "app.store", "app.ingest", "app.remote"},
     {"app.services", "app.processes"},
     {"app.auth"},
     {"app.serving", "app.server", "app.jobs"},

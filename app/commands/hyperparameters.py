@@ -90,6 +90,7 @@ def describe_fields() -> Iterator[dict[str, str]]:
 
 
 def _rows(group: Json, definitions: Json, prefix: str) -> Iterator[dict[str, str]]:
+    required = set(group.get("required", ())) - {"method"}
     for name, field in group["properties"].items():
         alternatives = [
             _resolved(one, definitions) for one in field.get("anyOf", field.get("oneOf", [field]))
@@ -99,7 +100,7 @@ def _rows(group: Json, definitions: Json, prefix: str) -> Iterator[dict[str, str
         if values:
             yield {
                 "name": prefix + name,
-                "default": json.dumps(field.get("default")),
+                "default": json.dumps(field.get("default")) if name not in required else "required",
                 "allowed": _allowed({**field, **values[0]}),
                 "meaning": field.get("description", ""),
             }
@@ -114,10 +115,11 @@ def _group_rows(groups: Sequence[Json], definitions: Json, prefix: str) -> Itera
         if "method" in group["properties"]
     }
     of_groups = [list(_rows(group, definitions, prefix)) for group in groups]
+    named = [{row["name"] for row in rows} for rows in of_groups]
     for place, group in enumerate(groups):
         for row in of_groups[place]:
-            if place and all(row in others for others in of_groups):
-                continue  # all kinds have it, and it was shown with the first
+            if place and row in of_groups[0] and all(row["name"] in names for names in named):
+                continue  # all kinds have one of this name, and this one was shown with the first
             is_method = row["name"] == f"{prefix}method"
             if is_method and place == 0:
                 row["allowed"] = " | ".join(kinds.values())

@@ -12,7 +12,7 @@ def describe_event(kind: str, data: Json) -> str | None:
     """An event as one line of text; None for events that only update the bar."""
     match kind:
         case "stage_progress":
-            return None
+            return f"waiting: {data['waiting']}" if data.get("waiting") else None
         case "stage_started":
             return _stage_started(data)
         case "teacher_finished":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import MISSING, asdict
 from typing import Any, Literal, cast
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
 from app.domain.strict_json import StrictModel
-from core.parameters import Parameter, parameters_of
+from core.parameters import Parameter, Pattern, parameters_of
 
 _KEYWORDS = {
     Gt: "gt",
@@ -28,6 +28,7 @@ _KEYWORDS = {
     Le: "le",
     MinLen: "min_length",
     MaxLen: "max_length",
+    Pattern: "pattern",
 }
 
 
@@ -228,4 +229,5 @@ def _field(parameter: Parameter) -> Any:
         for one in getattr(parameter.annotation, "__metadata__", ())
         if type(one) in _KEYWORDS
     }
-    return Field(parameter.default, description=parameter.description, **bounds)
+    default = ... if parameter.default is MISSING else parameter.default
+    return Field(default, description=parameter.description, **bounds)

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, m
 
 from app.domain.names import AliasName, Reference
 from app.domain.parameter_fields import AsJson, NameOf, OneOf, SpecModel, declared, model_of
+from app.domain.remote_teacher import RemoteScores
 from core.features.spec import FeatureSpec
 from core.learners import STUDENTS, TEACHERS
 from core.model_selection.options import CalibrationRule, GuardRule, ThresholdRule
@@ -75,9 +76,12 @@ class TeacherChoice:
 
 class _TeacherAsJson(OneOf):
     def make(self, spec_class: type, values: dict[str, Any]) -> TeacherChoice:
+        if spec_class is RemoteScores:
+            return TeacherChoice(spec=spec_class(**values))
         return TeacherChoice(values.pop("model"), spec_class(**values))
 
     def write(self, value: TeacherChoice) -> dict[str, Any]:
+        # A remote teacher has a model of its own.
         return {"model": value.model, **super().write(value.spec)}
 
 
@@ -87,7 +91,10 @@ _MODEL_FIELD = Field(
     " needs linear features.",
 )
 _TEACHER = _TeacherAsJson(
-    lambda: TEACHERS, SSVM.name, "TeacherParameters", {"model": (Reference | None, _MODEL_FIELD)}
+    lambda: {**TEACHERS, RemoteScores.name: RemoteScores},
+    SSVM.name,
+    "TeacherParameters",
+    {"model": (Reference | None, _MODEL_FIELD)},
 )
 Teacher: TypeAlias = Annotated[TeacherChoice, _TEACHER]
 

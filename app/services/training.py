@@ -38,7 +38,14 @@ from app.domain.training_spec import TrainingSpec
 from app.services import quotas
 from app.services.admission import admit_jobs, enqueue_jobs
 from app.services.imported_teacher import pin_teacher_version
-from app.services.training_plan import check_data, check_memory, methods_of, targets_of, units_of
+from app.services.training_plan import (
+    check_data,
+    check_memory,
+    check_remote_teacher,
+    methods_of,
+    targets_of,
+    units_of,
+)
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store, UnitOfWork
@@ -331,6 +338,7 @@ def _new_job(
     targets = targets_of(spec, dataset.classes)
     check_data(uow, dataset, spec)
     check_memory(uow, dataset, spec)
+    check_remote_teacher(uow, dataset, spec, settings)
     _require_room(uow, Owner(dataset.tenant, created_by), settings)
     return Job(
         id=new_id("job"),

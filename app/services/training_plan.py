@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 from app.domain.entities import WORKER_ALIVE_SECONDS, Dataset
 from app.domain.errors import InputFault, InvalidRequest, Unprocessable
+from app.domain.origins import AllowedServers, Origin, not_allowed
+from app.domain.remote_teacher import RemoteScores
 from app.domain.training_spec import TrainingSpec
+from app.services import quotas
+from app.settings import Settings
 from app.store.unit_of_work import UnitOfWork
 from core.data.extras import EXTRAS
 from core.students.base import StudentSpec
@@ -117,6 +121,44 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
         )
     if spec.evaluation.dataset_id is not None:
         _check_test_data(uow.datasets.lock(spec.evaluation.dataset_id), dataset)
+
+
+def check_remote_teacher(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec, settings: Settings) -> None:
+    """Reject a remote teacher that is not allowed, lacks a class, or whose scores would take too much room.
+
+    Raises Unprocessable, and TooLarge beyond the tenant's quota.
+    """
+    teacher = spec.teacher.spec
+    if spec.teacher.model is not None or not isinstance(teacher, RemoteScores):
+        return
+    field = "hyperparameters.teacher"
+    origin = Origin.of(teacher.url)
+    if not AllowedServers.of(settings.remote_teachers).allow(origin):
+        raise _unfit(f"{field}.url", "remote_not_allowed", not_allowed(origin))
+    if teacher.columns is not None:
+        named = set(teacher.columns)
+        missing = next((label for label in dataset.classes if label not in named), None)
+        if missing is not None:
+            raise _unfit(
+                f"{field}.columns", "missing_class", f"No column has the scores of class {missing!r:.100}."
+            )
+        if len(named) != len(teacher.columns):
+            raise _unfit(f"{field}.columns", "duplicate", "Two columns have scores of the same class.")
+    scores = _remote_bytes(uow, dataset, spec)
+    if scores > settings.max_dataset_bytes:
+        message = f"Its scores would take {scores} bytes; the limit is {settings.max_dataset_bytes}."
+        raise _unfit(f"{field}.method", "too_many_scores", message)
+    _, used, allowed = quotas.usage(uow, settings, dataset.tenant)
+    if used.stored_bytes + scores > allowed.stored_bytes:
+        raise quotas.storage_exceeded(allowed.stored_bytes, used.stored_bytes + scores)
+
+
+def _remote_bytes(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> int:
+    """Bytes of the scores that a remote teacher gives: a float64 for each row and class."""
+    rows = dataset.rows + (dataset.test_rows if spec.evaluation.test_fraction is None else 0)
+    if spec.evaluation.dataset_id is not None:
+        rows = dataset.rows + uow.datasets.get(spec.evaluation.dataset_id).rows
+    return 8 * rows * len(dataset.classes)
 
 
 def _check_sparse(spec: TrainingSpec) -> None:

@@ -204,6 +204,19 @@ student_curves = Table(
     Column("curve", LargeBinary, nullable=False),
 )
 
+# Scores of remote teachers, until the job succeeds: float64, little endian, one row for each batch of rows.
+remote_scores = Table(
+    "remote_scores",
+    metadata,
+    Column("job_id", _ID, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    # 0: training rows, 1: test rows.
+    Column("part", Integer, primary_key=True),
+    # Number of the batch's first row.
+    Column("first", BigInteger, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
 job_events = Table(
     "job_events",
     metadata,

@@ -24,6 +24,7 @@ from app.store.repositories.keys import Keys
 from app.store.repositories.models import Models
 from app.store.repositories.quotas import Quotas
 from app.store.repositories.registry import Registry
+from app.store.repositories.remote_scores import RemoteScoreBatches
 from app.store.repositories.retention import Retention
 from app.store.repositories.servers import Servers
 from app.store.repositories.sessions import Sessions
@@ -47,6 +48,7 @@ class UnitOfWork:
         self.jobs = Jobs(connection, tenant)
         self.students = Students(connection)
         self.comparisons = Comparisons(connection)
+        self.remote_scores = RemoteScoreBatches(connection)
         self.units = Units(connection)
         self.events = Events(connection)
         self.models = Models(connection, tenant)

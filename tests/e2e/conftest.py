@@ -35,7 +35,8 @@ Json = dict[str, Any]
 class Service:
     """A running `stms serve`. keys: text of an API key by what it is for.
 
-    database: address of the PostgreSQL database; None: SQLite in the folder.
+    database: address of the PostgreSQL database; None: SQLite in the folder. remote_port: of loopback, where
+    a remote teacher is allowed.
     """
 
     process: subprocess.Popen[bytes]
@@ -44,6 +45,7 @@ class Service:
     keys: dict[str, str]
     log: Path
     database: str | None = None
+    remote_port: int = 0
 
     @property
     def address(self) -> str:
@@ -128,7 +130,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def running_service(folder: Path, database: str | None) -> Iterator[Service]:
     (folder / "tmp").mkdir()
-    port = free_port()
+    port, remote_port = free_port(), free_port()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     environment = inherited | {
         "STMS_DATA_DIR": str(folder / "data"),
@@ -136,6 +138,7 @@ def running_service(folder: Path, database: str | None) -> Iterator[Service]:
         "STMS_SOLVER_THREADS": "1",
         "STMS_SOLVER_NICENESS": "0",
         "STMS_SPARE_SOLVER": "false",
+        "STMS_REMOTE_TEACHERS": f"http://127.0.0.1:{remote_port}",
         "TMPDIR": str(folder / "tmp"),
         **LIMITS,
     }
@@ -146,7 +149,7 @@ def running_service(folder: Path, database: str | None) -> Iterator[Service]:
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen([STMS, "serve"], env=environment, stdout=output, stderr=output, cwd=folder)
-    started = Service(process, port, folder, {"admin": key}, log, database)
+    started = Service(process, port, folder, {"admin": key}, log, database, remote_port)
     try:
         wait_until_ready(started)
         make_keys(started)

@@ -113,6 +113,16 @@ class House:
         )
         return job
 
+    def register(self, arrays: dict[str, Any]) -> str:
+        """Id of a new data set of these arrays."""
+        file = self.settings.data_dir / "rows.npz"
+        np.savez(file, **arrays)
+        files = BlobCache.of(self.settings)
+        with files.writing("rows.tmp") as upload:
+            upload.write(file.read_bytes())
+            options: dict[str, Any] = {"created_by": "me", "limits": self.settings}
+            return register_dataset(self.store, files, upload, **options)[0].id
+
     def state(self, job: Job) -> JobState:
         return get_job(self.store, job.id).state
 
@@ -150,23 +160,17 @@ class House:
 
 @contextmanager
 def open_house(settings: Settings) -> Iterator[House]:
-    store = Store(open_engine(settings.app_database_url))
-    queue = DbosQueue(settings)
+    house = House(settings, Store(open_engine(settings.app_database_url)), DbosQueue(settings), "")
     X, y = load_digits(return_X_y=True)
-    X_train, X_test, y_train, y_test = train_test_split(
-        X, y, train_size=800, test_size=200, random_state=0, stratify=y
+    parts = train_test_split(X, y, train_size=800, test_size=200, random_state=0, stratify=y)
+    house.dataset_id = house.register(
+        dict(zip(("X_train", "X_test", "y_train", "y_test"), parts, strict=True))
     )
-    file = settings.data_dir / "digits.npz"
-    np.savez(file, X_train=X_train, y_train=y_train, X_test=X_test, y_test=y_test)
-    files = BlobCache.of(settings)
-    with files.writing("digits.tmp") as upload:
-        upload.write(file.read_bytes())
-        dataset, _ = register_dataset(store, files, upload, created_by="me", limits=settings)
     try:
-        yield House(settings, store, queue, dataset.id)
+        yield house
     finally:
-        queue.close()
-        store.dispose()
+        house.queue.close()
+        house.store.dispose()
 
 
 @pytest.fixture

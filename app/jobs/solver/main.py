@@ -7,6 +7,7 @@ open {database_url, dataset_id, spec, threads, log_level, …} → opened {threa
 prepare {targets}            → progress…, prepared {summary, seconds, metrics, transfers} + [preparation,
                                packed teacher], empty where `transfers` names a file of the cache instead
 restore {preparation_digest} → progress…, restored
+either of these two          → scored {part, first, rows} + [scores], for each batch of a remote teacher
 train {students}             → started, progress…, student {…} + [packed, trace of its search if there is one]
                                or student_failed {…}…, trained
 
@@ -31,6 +32,8 @@ import msgspec
 from app.domain.entities import Json
 from app.domain.errors import ServiceError, Unavailable
 from app.domain.log_context import work_on
+from app.domain.origins import AllowedServers
+from app.domain.remote_teacher import RemoteScores
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.messages import (
     METRICS_PER_MESSAGE,
@@ -45,6 +48,7 @@ from app.plugins import load_plugins
 from app.processes.os_process import deprioritise, die_with_parent, limit_memory
 
 if TYPE_CHECKING:
+    from app.jobs.solver.remote_scores import RemoteScorer
     from app.jobs.solver.session import BatchContext, TrainingSession
     from app.store.unit_of_work import Store
     from core.data.dataset import LabelledData
@@ -101,6 +105,7 @@ class CommandHandler:
         self._spec = TrainingSpec.of_stored(settings.spec)
         self._dataset_id = settings.dataset_id
         self._threads: int = settings.threads or cpu_count()
+        self._settings = settings
         self._session: TrainingSession | None = None
         self._report: Json | None = None
         if settings.memory_bytes:
@@ -188,7 +193,22 @@ class CommandHandler:
         from core.types import Progress
 
         self._answers.progress(Progress("data", 0, 1))
-        return load_parts(self._store, self._files, self._dataset_id, self._spec)
+        teacher = self._spec.teacher.spec
+        score = self._scorer(teacher).with_scores if isinstance(teacher, RemoteScores) else None
+        return load_parts(self._store, self._files, self._dataset_id, self._spec, score)
+
+    def _scorer(self, teacher: RemoteScores) -> RemoteScorer:
+        from app.jobs.solver.remote_scores import RemoteScorer
+
+        return RemoteScorer(
+            teacher,
+            self._store,
+            self._settings.job_id,
+            AllowedServers.of(self._settings.remote_teachers),
+            self._settings.remote_token or None,
+            send=lambda header, data: self._answers.send("scored", header, data),
+            report=lambda header: self._answers.send("progress", header),
+        )
 
 
 def failure(error: Exception) -> Json:

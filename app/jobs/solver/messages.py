@@ -38,7 +38,9 @@ class SolverSettings:
     cache_key: authenticates the files of the cache, hexadecimal.
     tenant: whose data set and models the solver may read.
     memory_bytes: limit of the process's memory; 0 for none. stall_seconds: without an answer and without
-    processor time, after which the process counts as hung; 0 for no limit. job_id: for its log.
+    processor time, after which the process counts as hung; 0 for no limit. job_id: for its log, and for the
+    stored scores of a remote teacher. remote_teachers: origins that may be asked, as the setting lists them.
+    remote_token: bearer token for the job's remote teacher; empty for none.
     """
 
     dataset_id: str
@@ -54,6 +56,8 @@ class SolverSettings:
     stall_seconds: float = 0.0
     job_id: str = ""
     log_format: str = "text"
+    remote_teachers: str = ""
+    remote_token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,18 @@ class StudentResult:
     row: Json
     packed: bytes | None
     trace: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRows:
+    """A batch of a remote teacher's scores. data: (rows, K) float64, little endian.
+
+    part: 0 for the training rows, 1 for the test rows. first: number of the batch's first row.
+    """
+
+    part: int
+    first: int
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from app.jobs.errors import InvalidMessage, SolverBlocked, SolverDied, SolverFai
 from app.jobs.solver.messages import (
     Message,
     PreparationResult,
+    ScoredRows,
     SolverSettings,
     StudentKey,
     StudentResult,
@@ -42,6 +43,8 @@ CheckStop: TypeAlias = Callable[[], None]
 """Called at least five times a second while waiting; raises when the work must stop."""
 Report: TypeAlias = Callable[[Json], None]
 """Called with the header of every progress message."""
+KeepScores: TypeAlias = Callable[[ScoredRows], None]
+"""Called with each batch of a remote teacher's scores, to store it."""
 
 SOLVER_COMMAND: Final = (sys.executable, "-P", "-m", "app.jobs.solver.main")
 
@@ -50,7 +53,7 @@ _BACK_OFF_SECONDS: Final = 1.0
 _EXIT_SECONDS: Final = 5.0
 _MAX_BATCH_STUDENTS: Final = 64
 _MAX_BATCH_BYTES: Final = 16 * 1024**2
-_SECRET_VARIABLES = {"STMS_DATABASE_URL", "STMS_API_KEY"}
+_SECRET_VARIABLES = {"STMS_DATABASE_URL", "STMS_API_KEY", "STMS_REMOTE_TEACHER_TOKENS"}
 _THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -135,6 +138,7 @@ class Solver:
         self._process: SolverHandle | None = None
         self._stall: StallDetector | None = None
         self._has_preparation = False
+        self._keep_scores: KeepScores = _lose_scores
 
     def __enter__(self) -> Solver:
         return self
@@ -157,6 +161,10 @@ class Solver:
     def attach(self, check_stop: CheckStop) -> None:
         """Work for another unit of the job, which stops by a check of its own."""
         self._check_stop = check_stop
+
+    def keep_scores(self, keep: KeepScores) -> None:
+        """Give the batches of a remote teacher's scores to ``keep`` as they arrive."""
+        self._keep_scores = keep
 
     def prepare(self, targets: Sequence[int], report: Report) -> PreparationResult:
         """Load the data, fit features and teacher.
@@ -276,6 +284,9 @@ class Solver:
                 raise SolverFailed(str(message.header["code"]), str(message.header["message"]))
             if message.type == "progress":
                 report(message.header)
+            elif message.type == "scored":
+                header = message.header
+                self._keep_scores(ScoredRows(int(header["part"]), int(header["first"]), message.blobs[0]))
             elif message.type != "ready":
                 return message
 
@@ -301,6 +312,10 @@ class Solver:
         return SolverDied(how, in_flight)
 
 
+def _lose_scores(scores: ScoredRows) -> None:
+    raise RuntimeError(f"the scores of part {scores.part} have no place")
+
+
 def _student_result(message: Message) -> StudentResult:
     packed, trace, *_ = (*message.blobs, None, None)
     return StudentResult(message.key, str(message.header["label"]), message.header, packed, trace)
@@ -315,7 +330,8 @@ def _is_full(batch: Sequence[StudentResult]) -> bool:
 def _environment(threads: int) -> dict[str, str]:
     """This process's environment without secrets, with the libraries' thread pools limited to ``threads``.
 
-    threads: 0 for no limit. The solver receives the address of the database through its pipe.
+    threads: 0 for no limit. The solver receives the address of the database, and the token of
+    a remote teacher, through its pipe.
     """
     limits = dict.fromkeys(_THREAD_VARIABLES, str(threads)) if threads else {}
     return {name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES} | limits

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -54,12 +55,16 @@ def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingCon
     )
 
 
+Score: TypeAlias = Callable[[LabelledData, int], LabelledData]
+"""Gives rows the scores of a remote teacher; 0 for the training part, 1 for the test part."""
+
+
 def load_parts(
-    store: Store, files: BlobCache, dataset_id: str, spec: TrainingSpec
+    store: Store, files: BlobCache, dataset_id: str, spec: TrainingSpec, score: Score | None = None
 ) -> tuple[LabelledData, LabelledData | None]:
     """The training rows, and the test rows if the job has any, with labels coded by the training classes.
 
-    Raises NotFound, InvalidProblem.
+    score: of a remote teacher. Raises NotFound, InvalidProblem, and what ``score`` raises.
     """
     train, test = load_dataset(store, files, dataset_id)
     if spec.evaluation.dataset_id is not None:
@@ -67,9 +72,12 @@ def load_parts(
         other = other.labelled()
         labels = np.asarray(other.classes)[other.y]
         test = LabelledData.with_codes(other.X, labels, train.classes, n_columns=train.d)
-    elif spec.evaluation.test_fraction is not None:
-        train, test = _held_out(train, spec.evaluation.test_fraction, spec.seed)
-    return train, test
+    fraction = spec.evaluation.test_fraction
+    if score is not None:
+        train = score(train, 0)
+        test = score(test, 1) if test is not None and fraction is None else None
+    # The split takes scores along, so that which rows are asked for does not depend on it.
+    return (train, test) if fraction is None else _held_out(train, fraction, spec.seed)
 
 
 def _held_out(data: LabelledData, fraction: float, seed: int) -> tuple[LabelledData, LabelledData]:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from app.domain.entities import Job, JobState, Json, StudentRow, StudentState
+from app.domain.remote_teacher import RemoteScores
 from app.jobs.engine.client import RECORDS_LOST
 from app.jobs.engine.step_runner import StepRunner, durable_step
 from app.jobs.errors import AttemptLost
@@ -109,6 +110,8 @@ def finish_job(
     provenance |= {"warnings": totals.warnings} if totals.warnings else {}
     error = _error(plan, totals)
     if error is None:
+        if isinstance(plan.spec.teacher.spec, RemoteScores):
+            uow.remote_scores.forget(job_id)
         uow.jobs.move(job_id, JobState.SUCCEEDED, stage="finished", provenance=provenance)
         uow.events.append(job_id, "job_succeeded", counts)
         return {"state": JobState.SUCCEEDED.value}

@@ -21,7 +21,7 @@ from app.domain.curves import pack
 from app.domain.entities import ACTIVE_STATES, Job, JobState, Json, StudentRow, StudentState
 from app.jobs.engine.step_runner import durable_step
 from app.jobs.errors import JobStopped
-from app.jobs.solver.messages import PreparationResult, StudentKey, StudentResult
+from app.jobs.solver.messages import PreparationResult, ScoredRows, StudentKey, StudentResult
 from app.jobs.workflow.work_units import Capacity, is_one_chunk, priority_level, queue_priority
 from app.services.training import queue_again
 from app.services.version_metrics import warnings_of
@@ -142,6 +142,13 @@ def store_teacher_metrics(uow: UnitOfWork, job_id: str, attempt: int, metrics: S
         if "curve" in measured
     ]
     uow.students.keep_curves(curves, job_id)
+
+
+def store_remote_scores(uow: UnitOfWork, job_id: str, attempt: int, unit: int, scores: ScoredRows) -> None:
+    """Store a batch of a remote teacher's scores. No step: a repetition stores the same."""
+    lock_job(uow, job_id, attempt)
+    uow.units.stored_result(job_id, attempt, unit)
+    uow.remote_scores.save(job_id, scores.part, scores.first, scores.data)
 
 
 @durable_step("plan_chunk")

@@ -22,10 +22,19 @@ from typing import Final
 
 from app.domain.entities import Job, Json
 from app.domain.errors import NotFound, ServiceError
+from app.domain.origins import Origin, token_of
+from app.domain.remote_teacher import RemoteScores
+from app.domain.training_spec import TrainingSpec
 from app.jobs.engine.step_runner import StepRunner
 from app.jobs.errors import AttemptLost, SolverFailed, WorkerStopping
 from app.jobs.identity import solver_memory
-from app.jobs.solver.messages import PreparationResult, SolverSettings, StudentKey, StudentResult
+from app.jobs.solver.messages import (
+    PreparationResult,
+    ScoredRows,
+    SolverSettings,
+    StudentKey,
+    StudentResult,
+)
 from app.jobs.solver.pool import SolverPool
 from app.jobs.solver.process import Solver
 from app.jobs.solver.retry import failed_results, prepare_with_retries, train_with_retries
@@ -97,6 +106,7 @@ class UnitRunner:
             self._pool.solver(*self._attempt, self._solver_settings(job), self._check) as solver,
         ):
             self._running.solver_pid = lambda: solver.pid
+            solver.keep_scores(self._keep_scores)
             if unit.number == PREPARE:
                 job = self._prepare(solver, job, plan.targets)
             if unit.first < unit.stop:
@@ -148,6 +158,15 @@ class UnitRunner:
             else:
                 return result
         raise AttemptLost("cache_full", "The local cache removes the solver's output before it is stored.")
+
+    def _keep_scores(self, scores: ScoredRows) -> None:
+        """Store a batch of a remote teacher's scores, before the next message is read."""
+
+        def store() -> None:
+            with self._store.begin() as uow:
+                steps.store_remote_scores(uow, *self._attempt, self._unit.number, scores)
+
+        self._check.retry_while_unavailable(store)
 
     def _train(self, solver: Solver, job: Job, keys: Sequence[StudentKey], classes: Sequence[str]) -> None:
         planned = self._runner.run(steps.plan_chunk, *self._attempt, keys)["todo"]
@@ -234,4 +253,15 @@ class UnitRunner:
             stall_seconds=settings.solver_stall_seconds,
             job_id=job.id,
             log_format=settings.log_format,
+            remote_teachers=settings.remote_teachers,
+            remote_token=_remote_token(settings, job),
         )
+
+
+def _remote_token(settings: Settings, job: Job) -> str:
+    """The bearer token for the job's remote teacher; empty without one."""
+    teacher = TrainingSpec.of_stored(job.spec).teacher.spec
+    if not isinstance(teacher, RemoteScores):
+        return ""
+    tokens = {text: token.get_secret_value() for text, token in settings.remote_teacher_tokens.items()}
+    return token_of(tokens, Origin.of(teacher.url)) or ""

@@ -11,7 +11,15 @@ from sqlalchemy import Connection
 
 from app.domain.entities import JobState, Resources
 from app.store.dialect import on_postgresql, upsert
-from app.store.tables import api_keys, blobs, datasets, jobs, model_versions, tenant_quotas
+from app.store.tables import (
+    api_keys,
+    blobs,
+    datasets,
+    jobs,
+    model_versions,
+    remote_scores,
+    tenant_quotas,
+)
 
 _NAMES = [field.name for field in dataclasses.fields(Resources)]
 
@@ -81,9 +89,13 @@ class Quotas:
             *(sa.select(column.label("digest")).where(column.table.c.tenant == tenant) for column in columns)
         ).subquery()
         total = sa.select(sa.func.coalesce(sa.func.sum(blobs.c.size), 0))
-        return int(
-            self._connection.execute(total.join(digests, digests.c.digest == blobs.c.digest)).scalar_one()
+        of_remote = sa.select(sa.func.coalesce(sa.func.sum(remote_scores.c.size), 0))
+        of_remote = of_remote.join(jobs, jobs.c.id == remote_scores.c.job_id).where(jobs.c.tenant == tenant)
+        both = sa.select(
+            total.join(digests, digests.c.digest == blobs.c.digest).scalar_subquery(),
+            of_remote.scalar_subquery(),
         )
+        return sum(map(int, self._connection.execute(both).one()))
 
     def _valid_keys(self, tenant: str) -> int:
         ends = api_keys.c.expires_at

@@ -94,7 +94,11 @@ def test_every_hyperparameter_has_a_meaning_and_a_default_that_is_accepted():
         owner = re.match(r"With method ([\w+-]+):", row["meaning"])
         group = row["name"].rpartition(".")[0]
         method = [f"{group}.method={owner[1]}"] if owner else []
-        read_hyperparameters([*method, f"{row['name']}={row['default']}"], None)
+        if owner and owner[1] == "remote":
+            method += ["teacher.url=http://triton", "teacher.model=net"]
+        default = [] if row["default"] == "required" else [f"{row['name']}={row['default']}"]
+        read_hyperparameters([*method, *default], None)
+    assert {row["name"] for row in rows if row["default"] == "required"} == {"teacher.url", "teacher.model"}
 
 
 def test_bounds_and_choices_are_shown():

@@ -11,7 +11,15 @@ import zlib
 import pytest
 
 from app.domain.entities import Dataset, Job, JobState, StudentRow, StudentState, Worker, new_id
-from app.domain.errors import Conflict, InvalidRequest, NotFound, Overloaded, Unavailable, Unprocessable
+from app.domain.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    TooLarge,
+    Unavailable,
+    Unprocessable,
+)
 from app.domain.ports import JobQueue
 from app.domain.training_spec import TeacherChoice, TrainingSpec
 from app.services.training import (
@@ -465,6 +473,49 @@ def test_a_learner_that_needs_extras_is_rejected_without(store, queue, place, re
         assert [fault.field for fault in refused.value.faults] == [f"hyperparameters.{place}.method"]
         rich = add_dataset(store, summary={need: {"columns": 1}})
         assert submit(store, queue, rich, spec=spec)[1]
+
+
+REMOTE = {"method": "remote", "url": "http://triton:8000", "model": "net"}
+ALLOWED = Settings(remote_teachers="http://triton:8000")
+
+
+@pytest.mark.parametrize(
+    ("changed", "settings", "field", "code"),
+    [
+        ({}, Settings(), "url", "remote_not_allowed"),
+        ({"url": "http://triton"}, ALLOWED, "url", "remote_not_allowed"),
+        ({"columns": ["a", "b", "d"]}, ALLOWED, "columns", "missing_class"),
+        ({"columns": ["a", "b", "c", "c"]}, ALLOWED, "columns", "duplicate"),
+        ({}, ALLOWED.model_copy(update={"max_dataset_bytes": 2399}), "method", "too_many_scores"),
+    ],
+)
+def test_a_remote_teacher_that_cannot_serve_is_rejected(
+    store, queue, dataset, changed, settings, field, code
+):
+    spec = TrainingSpec.model_validate({"teacher": REMOTE | changed})
+    with pytest.raises(Unprocessable) as refused:
+        submit(store, queue, dataset, spec=spec, settings=settings)
+    assert refused.value.reason == code
+    assert [fault.field for fault in refused.value.faults] == [f"hyperparameters.teacher.{field}"]
+
+
+def test_a_remote_teacher_needs_no_scores_in_the_data_but_room_for_its_own(store, queue, dataset):
+    spec = TrainingSpec.model_validate({"teacher": REMOTE | {"columns": ["d", "c", "b", "a"]}})
+    used = 10**6
+    job, created = submit(store, queue, dataset, spec=spec, settings=ALLOWED)
+    assert created
+    with store.begin() as uow:
+        before = uow.quotas.used("default").stored_bytes
+        uow.remote_scores.save(job.id, 0, 0, bytes(used))
+        uow.remote_scores.save(job.id, 1, 0, bytes(7))
+        assert uow.quotas.used("default").stored_bytes == before + used + 7
+        assert uow.quotas.used("other").stored_bytes == 0
+    full = ALLOWED.model_copy(update={"quota_stored_bytes": before + used + 7 + 2399})
+    with pytest.raises(TooLarge) as refused:
+        submit(store, queue, dataset, spec=spec, settings=full)
+    assert refused.value.reason == "quota_stored_bytes"
+    room = full.model_copy(update={"quota_stored_bytes": full.quota_stored_bytes + 1})
+    assert submit(store, queue, dataset, spec=spec, settings=room)[1]
 
 
 def test_a_job_that_changes_state_during_cancellation_is_checked_again(store, queue, dataset, monkeypatch):

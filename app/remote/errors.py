@@ -1,0 +1,21 @@
+"""What can be wrong with a remote teacher."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from app.domain.errors import ServiceError
+
+
+class RemoteFailed(ServiceError):
+    """The remote teacher cannot give scores; asking again would not help. It ends the job."""
+
+    code: ClassVar[str] = "remote_failed"
+
+
+class RemoteUnavailable(Exception):
+    """The server did not answer, or asked to be asked later. wait: seconds that it asked for, or None."""
+
+    def __init__(self, message: str, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.wait = wait
