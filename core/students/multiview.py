@@ -29,7 +29,9 @@ class MultiView(StudentSpec):
     performance measures optimization; Joachims 2005). The views are those of the data set, each with a
     constant of its own; columns outside of them are not used, and without views all columns are one. With
     one view and the error rate it is an ordinary linear SVM. It has no gate and takes nothing of the teacher:
-    the teacher is not linear in a single view. Raises InvalidProblem naming every wrong field.
+    the teacher is not linear in a single view. The bound of F1 is loose, and those of PRBEP and at k know no
+    cut: 0 is then set where the measure of the training rows is best (``best_cut``).
+    Raises InvalidProblem naming every wrong field.
     """
 
     name: ClassVar[str] = "multiview"

@@ -13,6 +13,7 @@ from core.features.spec import FeatureSpec
 from core.packed import LinearForm
 from core.run import Run
 from core.solvers.measures.cutting_planes import MeasureProblem, solve_measure
+from core.solvers.measures.violation import best_cut
 from core.solvers.products import matvec
 from core.solvers.solution import Solution, Summary
 from core.students.base import Decision, MetadataValue, Problem, Student
@@ -28,7 +29,8 @@ class MultiViewStudent(Student):
     """It answers yes where v·(x', 1) >= threshold, with x' the scaled columns.
 
     decision: v, (d + 1,), the weights of all views side by side; zeros for columns outside of the views, and
-    the sum of their constants last. columns: the scaling x ↦ (x', 1).
+    last the sum of their constants, less ``best_cut`` of the training rows. columns: the scaling
+    x ↦ (x', 1).
     """
 
     decision: FloatArray
@@ -82,6 +84,7 @@ def fit_multiview(spec: MultiView, problem: Problem, run: Run) -> MultiViewStude
     for view, weights in zip(views, np.split(solution.value, np.cumsum(stated.widths)[:-1]), strict=True):
         decision[view.columns] = weights[:-1]
         decision[-1] += weights[-1]
+    decision[-1] -= best_cut(spec.measure, stated.positive, stated.features @ solution.value, stated.k)
     return MultiViewStudent(decision, solution, columns)
 
 

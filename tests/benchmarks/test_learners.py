@@ -21,7 +21,16 @@ def test_the_last_line_has_the_figures_of_the_parts_that_were_asked_for(capsys):
     assert main(["--quick", "--only", "oracles"]) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert figures["oracle_worst"] <= 1e-6
-    assert set(figures["oracles"]) == {"odm", "svm+", "measures"}
+    assert set(figures["oracles"]) == {
+        "odm",
+        "svm+",
+        "measures",
+        "mcodm",
+        "interpolation",
+        "interpolation, iterated",
+    }
+    assert figures["ep_algorithm_worst"] <= 1e-8
+    assert figures["ep_moments_worst"] <= 1e-3
     assert figures["violated_matches"] == 100
     assert set(figures["seconds"]) == {"oracles"}
 

@@ -11,6 +11,16 @@ best accepts the a positive and the b other rows of the largest scores, so the s
 (a, b) are searched: no search at all for the error rate; one number where a + b = k is given; and for F1 the
 best b of each a by bisection, as Δ and the sum of the b largest scores are both concave in b.
 
+Where k is not the number P of positive rows, ȳ itself does not accept k rows, and V as above bounds nothing:
+equal scores, all high for k < P or all low for k > P, have no loss. So precision and recall at k compare ȳ'
+with the vectors of k rows in which t = min(P − a, b) of its b false positives are swapped for t of its P − a
+rejected positives, and with the mean over all of these:
+
+    V(ȳ') = Δ(ȳ', ȳ) − t/n (mean of s_i over rejected positives − mean of s_j over false positives)
+
+The k rows of the largest scores have no smaller sum than any other k rows, so that max V is an upper bound
+of their loss; for k = P it is the V above.
+
 ROC area has a label for each pair of a positive and another row: Δ is the share of swapped pairs, and V is
 their mean hinge loss [1 − s_i + s_j]_+ in the same way.
 """
@@ -53,23 +63,43 @@ def most_violated(measure: Measure, positive: BoolArray, scores: FloatArray, k: 
     if measure == "roc_area":
         return _swapped_pairs(positive, scores, order)
     accepted, others = order[positive[order]], order[~positive[order]]
-    gained = np.concatenate([[0.0], np.cumsum(scores[accepted])])
+    gained = np.concatenate([[0.0], np.cumsum(scores[accepted])]) / len(scores)
     taken = np.concatenate([[0.0], np.cumsum(scores[others])]) / len(scores)
-    lost = (gained - gained[-1]) / len(scores)  # minus the scores of the P − a rejected positives
+    lost = gained - gained[-1]  # minus the scores of the P − a rejected positives
     if measure == "f1":
         a = np.arange(len(accepted) + 1)
         b = _false_positives_of_f1(a, scores[others] / len(scores))
         losses = 1.0 - 2.0 * a / (a + len(accepted) + b)
+        swaps = np.ones((2, len(a)))
     else:
         k = len(accepted) if measure == "prbep" else k
         a = np.arange(max(0, k - len(others)), min(len(accepted), k) + 1)
         b = k - a
         losses = 1.0 - a / (len(accepted) if measure == "recall_at_k" else k)
-    best = int(np.argmax(losses + lost[a] + taken[b]))
+        flips = np.stack([len(accepted) - a, b])
+        swaps = flips.min(axis=0) / np.maximum(flips, 1)
+    best = int(np.argmax(losses + swaps[0] * lost[a] + swaps[1] * taken[b]))
     coefficients = np.zeros(len(scores))
-    coefficients[accepted[a[best] :]] = 1.0 / len(scores)
-    coefficients[others[: b[best]]] = -1.0 / len(scores)
+    coefficients[accepted[a[best] :]] = swaps[0, best] / len(scores)
+    coefficients[others[: b[best]]] = -swaps[1, best] / len(scores)
     return Violation(float(losses[best]), coefficients)
+
+
+def best_cut(measure: Measure, positive: BoolArray, scores: FloatArray, k: int) -> float:
+    """The score from which on rows are accepted, half-way to the next one, if the measure is to be best.
+
+    F1: where it is largest on these rows. PRBEP and those at k: behind the k largest scores, k as in
+    ``most_violated``. 0 for the error rate, whose bound has its cut at 0, and for ROC area, which has none.
+    """
+    if measure in ("error", "roc_area"):
+        return 0.0
+    order = np.argsort(-scores, kind="stable")
+    falling = np.append(scores[order], 2.0 * scores[order[-1]] - scores[order[0]])
+    last = (int(positive.sum()) if measure == "prbep" else k) - 1
+    if measure == "f1":
+        values = np.cumsum(positive[order]) / (np.arange(1, len(scores) + 1) + positive.sum())
+        last = int(np.argmax(np.where(np.diff(falling) < 0.0, values, -1.0)))
+    return float(falling[last : last + 2].mean())
 
 
 def _false_positives_of_f1(a: IntArray, others: FloatArray) -> IntArray:

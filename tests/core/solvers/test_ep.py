@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from benchmarks.learners._posteriors import algorithm_difference, covariance, moments_difference, random_signs
 from core.errors import Cancelled
 from core.run import Run
 from core.solvers.ep.evidence import (
@@ -31,68 +31,9 @@ from tests.lanes import first_short
 PROBLEMS = 40
 
 
-def covariance(rows, amplitude, gamma=0.5):
-    squares = ((rows[:, None] - rows) ** 2).sum(axis=2)
-    return amplitude * np.exp(-gamma * squares) + 1e-8 * amplitude * np.eye(len(rows))
-
-
-def random_signs(rng, n):
-    return np.where(rng.random(n) < 0.5, -1.0, 1.0)
-
-
-def algorithm_3_5(K, y, sweeps=2000):
-    """Sequential expectation propagation as Rasmussen and Williams print it; log Z by their Eq. 3.65."""
-    n = len(y)
-    precision, shift = np.zeros(n), np.zeros(n)
-    Sigma, mu = K.copy(), np.zeros(n)
-    for _ in range(sweeps):
-        before = precision.copy(), shift.copy()
-        for i in range(n):
-            tau = 1.0 / Sigma[i, i] - precision[i]
-            nu = mu[i] / Sigma[i, i] - shift[i]
-            m, v = nu / tau, 1.0 / tau
-            z = y[i] * m / np.sqrt(1.0 + v)
-            ratio = np.exp(norm.logpdf(z) - norm.logcdf(z))
-            mean = m + y[i] * v * ratio / np.sqrt(1.0 + v)
-            variance = v - v**2 * ratio / (1.0 + v) * (z + ratio)
-            change = 1.0 / variance - tau - precision[i]
-            precision[i] += change
-            shift[i] = mean / variance - nu
-            column = Sigma[:, i].copy()
-            Sigma -= np.outer(column, column) * change / (1.0 + change * column[i])
-            mu = Sigma @ shift
-        root = np.sqrt(precision)
-        V = np.linalg.solve(np.linalg.cholesky(np.eye(n) + root[:, None] * K * root), root[:, None] * K)
-        Sigma = K - V.T @ V
-        mu = Sigma @ shift
-        if np.abs(precision - before[0]).max() + np.abs(shift - before[1]).max() < 1e-13:
-            break
-    tau = 1.0 / np.diag(Sigma) - precision
-    m, v = (mu / np.diag(Sigma) - shift) / tau, 1.0 / tau
-    site_mean, site_variance = shift / precision, 1.0 / precision
-    total = K + np.diag(site_variance)
-    log_z = (
-        -0.5 * np.linalg.slogdet(total)[1]
-        - 0.5 * site_mean @ np.linalg.solve(total, site_mean)
-        + norm.logcdf(y * m / np.sqrt(1.0 + v)).sum()
-        + 0.5 * np.log(v + site_variance).sum()
-        + ((m - site_mean) ** 2 / (2.0 * (v + site_variance))).sum()
-    )
-    return mu, np.diag(Sigma), log_z
-
-
 @pytest.mark.parametrize("seed", first_short(range(PROBLEMS), 10))
 def test_with_known_noise_it_is_algorithm_3_5(seed: int):
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(2, 16))
-    K = covariance(rng.normal(size=(n, 2)), float(np.exp(rng.uniform(-1, 2))))
-    y = random_signs(rng, n)
-    mean, variance, log_z = algorithm_3_5(K, y)
-    found = propagate(ProbitModel(y, Prior.exact(K), 0.0, 0.0), tolerance=1e-13)
-    assert found.status is Status.CONVERGED
-    np.testing.assert_allclose(found.latent.mean, mean, rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(found.latent.variance, variance, rtol=1e-8)
-    assert found.log_evidence == pytest.approx(log_z, rel=1e-8)
+    assert algorithm_difference(seed) <= 1e-8
 
 
 @pytest.mark.parametrize("seed", first_short(range(PROBLEMS), 10))
@@ -111,30 +52,6 @@ def test_a_process_of_the_noise_that_hardly_varies_is_a_known_noise(seed: int):
     assert noisy.log_evidence == pytest.approx(plain.log_evidence, rel=1e-7)
 
 
-def brute_force(model: ProbitModel, nodes: int):
-    """Evidence, and mean and variance of f and g, by Gauss–Hermite quadrature over both processes."""
-    n = len(model.signs)
-    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
-    weights = weights / weights.sum()
-    grid = np.array(list(product(points, repeat=n)))
-    mass = np.prod(np.array(list(product(weights, repeat=n))), axis=1)
-    f = model.mean + grid @ model.latent.root.T
-    g = np.full((1, n), model.noise_mean)
-    mass_g = np.ones(1)
-    if model.noise is not None:
-        g, mass_g = model.noise_mean + grid @ model.noise.root.T, mass
-    likelihood = np.ones((len(f), len(g)))
-    for i in range(n):
-        likelihood *= norm.cdf(model.signs[i] * f[:, i, None] / np.exp(0.5 * g[:, i]))
-    joint = mass[:, None] * likelihood * mass_g
-    total = joint.sum()
-    moments = []
-    for values, weight in ((f, joint.sum(axis=1) / total), (g, joint.sum(axis=0) / total)):
-        mean = weight @ values
-        moments += [mean, weight @ (values - mean) ** 2]
-    return total, moments
-
-
 @pytest.mark.parametrize("seed", first_short(range(PROBLEMS), 10))
 @pytest.mark.parametrize(
     ("latent", "noise", "tolerance"),
@@ -145,26 +62,7 @@ def test_up_to_three_rows_it_is_the_posterior_by_brute_force(
     seed: int, latent: float, noise: float, tolerance: float
 ):
     """Up to the error of the approximation itself, which grows with the prior variances of f and g."""
-    rng = np.random.default_rng(seed)
-    n = 1 + seed % 3
-    model = ProbitModel(
-        random_signs(rng, n),
-        Prior.exact(covariance(rng.normal(size=(n, 2)), float(rng.uniform(0.2, 1.0)) * latent)),
-        float(rng.uniform(-0.3, 0.3)),
-        float(rng.uniform(-0.5, 0.7)),
-        Prior.exact(covariance(rng.normal(size=(n, 2)), float(rng.uniform(0.2, 1.0)) * noise))
-        if noise
-        else None,
-    )
-    evidence, (f_mean, f_variance, g_mean, g_variance) = brute_force(model, {1: 40, 2: 24, 3: 10}[n])
-    found = propagate(model, tolerance=1e-10)
-    assert found.status is Status.CONVERGED
-    assert np.exp(found.log_evidence) == pytest.approx(evidence, rel=3 * tolerance)
-    np.testing.assert_allclose(found.latent.mean + model.mean, f_mean, atol=tolerance)
-    np.testing.assert_allclose(found.latent.variance, f_variance, atol=tolerance)
-    if found.noise is not None:
-        np.testing.assert_allclose(found.noise.mean + model.noise_mean, g_mean, atol=tolerance)
-        np.testing.assert_allclose(found.noise.variance, g_variance, atol=tolerance)
+    assert moments_difference(seed, latent, noise) <= tolerance
 
 
 @pytest.mark.parametrize("seed", first_short(range(PROBLEMS), 10))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 from typing import get_args
 
 import numpy as np
@@ -13,7 +13,7 @@ from core.run import Run
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.measures.cutting_planes import MeasureProblem, solve_measure
-from core.solvers.measures.violation import Measure, most_violated
+from core.solvers.measures.violation import Measure, best_cut, most_violated
 from core.solvers.solution import Status
 
 MEASURES = get_args(Measure)
@@ -42,9 +42,23 @@ def by_brute_force(measure: str, truth: np.ndarray, scores: np.ndarray, k: int) 
     vectors = np.array(list(product((False, True), repeat=n)))
     if measure not in ("error", "f1"):
         vectors = vectors[vectors.sum(axis=1) == (truth.sum() if measure == "prbep" else k)]
-    signs = np.where(truth, 1.0, -1.0)
-    margins = (vectors != truth) @ (signs * scores) / n
+    if measure.endswith("_at_k"):
+        margins = [mean_swap(truth, labels, scores) / n for labels in vectors]
+    else:
+        margins = (vectors != truth) @ (np.where(truth, 1.0, -1.0) * scores) / n
     return max(loss(measure, truth, labels) - part for labels, part in zip(vectors, margins, strict=True))
+
+
+def mean_swap(truth: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> float:
+    """How much the sum of scores of the rows accepted rises, on average over all largest swaps."""
+    rejected, false = scores[truth & ~labels], scores[labels & ~truth]
+    count = min(len(rejected), len(false))
+    rises = [
+        sum(better) - sum(worse)
+        for better in combinations(rejected, count)
+        for worse in combinations(false, count)
+    ]
+    return float(np.mean(rises))
 
 
 def random_case(seed: int, n: int):
@@ -62,6 +76,39 @@ def test_the_most_violated_vector_is_that_of_brute_force(measure):
         found = most_violated(measure, truth, scores, k)
         assert found.value(scores) == pytest.approx(by_brute_force(measure, truth, scores, k), abs=EXACT)
         assert 0.0 <= found.loss <= 1.0
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_the_largest_violation_is_at_least_the_loss_of_the_scores(measure):
+    for seed in range(40):
+        truth, scores, k = random_case(seed, 4 + seed % 9)
+        k = int(truth.sum()) if measure == "prbep" else k
+        if measure == "roc_area":
+            actual = np.mean(scores[truth][:, None] < scores[~truth])
+        else:
+            ranked = np.zeros(len(truth), dtype=bool)
+            ranked[np.argsort(-scores, kind="stable")[:k]] = True
+            actual = loss(measure, truth, scores >= 0.0 if measure in ("error", "f1") else ranked)
+        assert most_violated(measure, truth, scores, k).value(scores) >= actual - EXACT
+
+
+@pytest.mark.parametrize(("measure", "k"), [("precision_at_k", 3), ("recall_at_k", 12)])
+@pytest.mark.parametrize("shift", [-100.0, 0.0, 100.0])
+def test_equal_scores_have_a_loss_at_any_k_whatever_their_size(measure, k, shift):
+    truth = np.arange(20) < 6
+    assert most_violated(measure, truth, np.full(20, shift), k).value(np.full(20, shift)) == pytest.approx(
+        1.0
+    )
+
+
+def test_the_cut_is_where_the_measure_of_the_rows_is_best():
+    truth = np.array([True, False, True, False, False])
+    scores = np.array([5.0, 1.0, 3.0, 2.0, -4.0])
+    cuts = {"error": 0.0, "roc_area": 0.0, "f1": 2.5, "prbep": 2.5, "precision_at_k": 4.0}
+    for measure, cut in cuts.items():
+        assert best_cut(measure, truth, scores, 1) == cut
+    assert best_cut("recall_at_k", truth, scores, 5) == -8.5
+    assert best_cut("f1", truth, np.zeros(5), 1) == 0.0
 
 
 def problem(measure="f1", *, n=120, C=50.0, consistency=0.1, seed=0, **changed) -> MeasureProblem:
