@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -135,6 +136,7 @@ def test_headings_lead_every_page_and_the_present_section_is_marked(sign_in: Ent
                 assert has_name or attributes.get("name") == "hours", f"{path}: {attributes}"
         ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
         assert len(ids) == len(set(ids)), path
+        assert f"STMS {metadata.version('stms')}\n" in page.text, path
 
 
 def test_navigation_has_what_a_key_may_see(sign_in: Enter) -> None:
