@@ -7,7 +7,7 @@ STMS   := $(BIN)/stms
 .DEFAULT_GOAL := help
 # Some machines forbid it: every process of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-false-positives bench-serve bench-cluster bench-letter chaos hostile safety digests sbom
+.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-false-positives bench-serve bench-cluster bench-letter chaos hostile safety digests sbom docs screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -24,6 +24,10 @@ $(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.runtime requirements/docs.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@touch $@
+
 demo: $(VENV)/.runtime ## the main job on real data: train a teacher and its students, then ask them
 	$(STMS) demo
 
@@ -33,7 +37,7 @@ serve: $(VENV)/.runtime ## API and worker together on SQLite
 test: $(VENV)/.dev ## the tests that everybody runs, in a few minutes
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long"
 
-test-all: $(VENV)/.dev ## every test, with branch coverage and its floors, then the container
+test-all: $(VENV)/.dev $(VENV)/.docs ## every test, with branch coverage and its floors, then the container
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/python tests/coverage_floor.py core=95 app=90 stms_client=90
 	$(BIN)/python -m container.smoke || { [ $$? = 3 ] && echo "THE CONTAINER WAS NOT TESTED: no engine or no base images, see above."; }
@@ -48,6 +52,12 @@ check: lint test ## formatting, lint, types, tests
 format: $(VENV)/.dev ## format and fix what can be fixed by itself
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.docs ## the documentation site, with strict links and nothing from outside: build/docs/site/index.html
+	$(BIN)/python -m docs_site
+
+screenshots: $(VENV)/.dev ## the pictures of docs/dashboard.md, taken in chromium; PICTURES="job class": only these
+	$(BIN)/python -m docs_site.screenshots $(PICTURES)
 
 client: $(VENV)/.dev ## generate the blocking client from the one for asyncio
 	$(BIN)/python -m tests.stms_client.generate
@@ -120,6 +130,7 @@ sbom: $(VENV)/.dev ## bill of materials of the service (CycloneDX) from the lock
 lock: ## resolve the requirements anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build -o requirements/runtime.txt pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras -c requirements/runtime.txt -o requirements/dev.txt pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group docs -c requirements/runtime.txt -c requirements/dev.txt -o requirements/docs.txt
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

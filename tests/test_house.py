@@ -94,7 +94,17 @@ MODULE_LINES = 400
 FUNCTION_LINES = 60
 
 
-FOLDERS = ("app", "core", "stms_client", "experiments", "benchmarks", "container", "migrations", "tests")
+FOLDERS = (
+    "app",
+    "core",
+    "stms_client",
+    "experiments",
+    "benchmarks",
+    "container",
+    "docs_site",
+    "migrations",
+    "tests",
+)
 
 
 @cache
