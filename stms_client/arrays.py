@@ -96,5 +96,6 @@ def _labels(labels: Any) -> NDArray[Any]:
     array = _array(labels)
     if array.dtype.kind in "iufU":
         return array
-    # A missing value is None, or unequal to itself as NaN is.
-    return np.array(["" if label is None or label != label else str(label) for label in array.tolist()])
+    # Neither NaN nor the NA of pandas is equal to itself.
+    missing = [label is None or (label == label) is not True for label in array.tolist()]
+    return np.array(["" if gone else str(label) for label, gone in zip(array.tolist(), missing, strict=True)])

@@ -16,7 +16,7 @@ class Operation(Connection):
         """What the API key may do, and which server answers."""
         return await self.do(calls.get("/v1/whoami"))
 
-    def keys(self) -> AsyncIterator[Json]:
+    def api_keys(self) -> AsyncIterator[Json]:
         """All API keys, without their secrets, oldest first."""
         return self.pages("/v1/keys")
 

@@ -16,7 +16,7 @@ class Operation(Connection):
         """What the API key may do, and which server answers."""
         return self.do(calls.get("/v1/whoami"))
 
-    def keys(self) -> Iterator[Json]:
+    def api_keys(self) -> Iterator[Json]:
         """All API keys, without their secrets, oldest first."""
         return self.pages("/v1/keys")
 

@@ -121,6 +121,37 @@ def test_a_head_becomes_a_model(stms: Client, trained, tmp_path: Path):
     assert stms.is_class("axes", "y", [0.0, 2.0, 1.0])
 
 
+@pytest.mark.long
+def test_from_arrays_to_a_curve_and_a_published_threshold(stms: Client, capsys):
+    X = np.random.default_rng(1).normal(size=(90, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0)
+    y = np.repeat(["a", "b", "c"], 30)
+    data = stms.upload_rows(X, y, name="corners", test=(X[::3], y[::3]))
+    assert (data["rows"], data["test_rows"], data["classes"]) == (90, 30, ["a", "b", "c"])
+    job = stms.submit_job(data["id"], "corners", {"teacher": {"C": 10}, "student": {"C": 10}})
+    assert job.wait(progress=True).version == 1
+    assert "corners: succeeded" in capsys.readouterr().err.splitlines()
+    curve = job.curve("b")
+    assert (curve.positives, curve.negatives, curve.threshold) == (10, 20, job.student("b")["threshold"])
+    assert curve.threshold in curve.thresholds
+    assert job.curve("b", method="teacher").positives == 10
+    assert stms.publish_thresholds("corners", {"b": curve.cheapest()})["version"] == 2
+    assert stms.query("corners@2", "b", X[40]).threshold == curve.cheapest()
+    assert [event["type"] for event in stms.job_events(job.id)][-1] == "job_succeeded"
+    assert [row["label"] for row in stms.classes("corners", 2)] == ["a", "b", "c"]
+    assert stms.version("corners", "latest")["version"] == stms.alias("corners", "latest")["version"] == 1
+
+
+def test_keys_are_created_and_revoked(stms: Client, trained):
+    made = stms.create_key("camera", scopes=["query"], models=["kinds"], expires_in_seconds=60)
+    assert made["details"]["models"] == ["kinds"]
+    with Client(stms.address, made["key"]) as camera:
+        assert camera.whoami()["name"] == "camera"
+        assert stms.revoke_key(made["details"]["id"])["revoked_at"] is not None
+        with pytest.raises(NotAllowed):
+            camera.whoami()
+    assert made["details"]["id"] in {key["id"] for key in stms.api_keys()}
+
+
 def test_a_cancelled_job_has_not_succeeded(stms: Client, trained):
     job = stms.submit_job(trained["dataset_id"], "other", {"seed": 3, "publish": False})
     stms.cancel_job(job["id"])
@@ -140,7 +171,7 @@ def test_the_asynchronous_client_sends_concurrent_requests(server: TemporaryServ
             many = await stms.query_rows("kinds", "b", np.array(ROWS))
             assert many.matches.tolist() == [True, False, False]
             dataset = await stms.upload_dataset(csv_file, label_column="kind")
-            assert [found["id"] async for found in stms.datasets()] == [dataset["id"]]
+            assert dataset["id"] in [found["id"] async for found in stms.datasets()]
             events = [event.type async for event in stms.follow_job(trained["id"])]
             assert events[-1] == "job_succeeded"
 
