@@ -56,10 +56,15 @@ def core_page() -> str:
 
 def client_page() -> str:
     """The client for other programs."""
-    names = [name for name in stms_client.__all__ if name != "AsyncClient"]
+    names = [name for name in stms_client.__all__ if not name.startswith("Async")]
     lines = ["# The Python client", "", "::: stms_client", "    options:", "      members: false"]
-    lines += ["      show_root_heading: false", "", "`AsyncClient` has the same methods as coroutines."]
+    lines += [
+        "      show_root_heading: false",
+        "",
+        "`AsyncClient` and its `AsyncJob` have the same methods as coroutines.",
+    ]
     for name in sorted(names, key=lambda name: name != "Client"):
         lines += ["", f"::: stms_client.{name}", "    options:", "      heading_level: 2"]
-        lines += ["      inherited_members: true" if name == "Client" else "      inherited_members: false"]
+        # The methods of a client are those of its parts; an error has more than is of use.
+        lines += [f"      inherited_members: {str(name == 'Client').lower()}"]
     return "\n".join(lines) + "\n"

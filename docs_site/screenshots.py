@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import httpx
-
 from app.commands.demo.digits import write_digits
 from app.commands.demo.temporary_server import TemporaryServer, temporary_server
 from stms_client import Client
@@ -44,10 +42,6 @@ _SEARCHED: Final[Json] = {
     "student": {"method": "gsvm"},
     "tuning": {"grid": {"C": [1, 10, 100, 1e3, 1e4], "margins": [0.5, 1], "floors": [0.1, 0.5]}, "folds": 3},
 }
-_KEYS: Final[tuple[Json, ...]] = (
-    {"name": "till", "scopes": ["query"], "models": ["digits"]},
-    {"name": "nightly training", "scopes": ["train"]},
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +165,9 @@ def _fill(server: TemporaryServer, folder: Path) -> Json:
             stms.wait_for_job(job["id"])
             stms.point_alias("digits", "production", version)
         stms.point_alias("digits", "production", 1)
+        stms.create_key("till", models=["digits"])
+        stms.create_key("nightly training", scopes=["train"])
         stms.query_rows("digits@production", "8", digits.X_test)
-    for body in _KEYS:
-        answer = httpx.post(
-            f"{server.address}/v1/keys",
-            headers={"authorization": f"Bearer {server.key}"},
-            json=body,
-            trust_env=False,
-        )
-        answer.raise_for_status()
     values = {
         "model": "digits",
         "alias": "production",

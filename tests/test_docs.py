@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
+from app.cli import build
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +49,41 @@ def test_make_targets_that_are_named_exist(path: Path):
         set(re.findall(r"(?:`|^ {4})make ([a-z-]+)", path.read_text(encoding="utf-8"), re.MULTILINE))
         <= targets
     )
+
+
+SHOWN_COMMAND = re.compile(r"(?:^|`|\$\(|[ ]{2})(stms [a-z](?:(?![ ]{2}stms )[^`#\n])*)", re.MULTILINE)
+NAMES_OF_CONNECTIONS = {"stms migration", "stms command"}
+"""What PostgreSQL shows as application_name."""
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
+def test_commands_and_options_that_are_shown_exist(path: Path, commands: dict[str, set[str]]):
+    for line in SHOWN_COMMAND.findall(path.read_text(encoding="utf-8").replace("\\\n", " ")):
+        words = line.split()
+        group, command = " ".join(words[:2]), " ".join(words[:3])
+        name = command if command in commands else group
+        assert name in commands or group in NAMES_OF_CONNECTIONS, line
+        is_group = any(other.startswith(f"{name} ") for other in commands)
+        assert not (is_group and words[2:] and words[2].islower()), f"{line}: no such command"
+        options = {word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)}
+        assert options <= commands.get(name, set()), line
+
+
+@pytest.fixture(scope="module")
+def commands() -> dict[str, set[str]]:
+    """The options of each command and group of ``stms``."""
+    found = {}
+
+    def add(group: Any, name: str) -> None:
+        for part, command in group.commands.items():
+            if hasattr(command, "commands"):
+                add(command, f"{name} {part}")
+            found[f"{name} {part}"] = {
+                option for parameter in command.params for option in parameter.opts + parameter.secondary_opts
+            }
+
+    add(typer.main.get_command(build()), "stms")
+    return found
 
 
 def test_the_readme_fits_on_one_screen_and_begins_with_its_two_commands():

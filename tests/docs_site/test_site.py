@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+import threading
 import tomllib
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -70,7 +74,7 @@ def test_the_page_of_core_has_every_public_name():
 
 def test_the_page_of_the_client_has_every_public_name():
     found = re.findall(r"^::: stms_client\.(\w+)$", python_api.client_page(), re.MULTILINE)
-    assert {*found, "AsyncClient"} == set(stms_client.__all__)
+    assert {*found, "AsyncClient", "AsyncJob"} == set(stms_client.__all__)
 
 
 LOADING = (
@@ -120,5 +124,30 @@ def test_the_site_builds_strictly_and_loads_nothing_from_outside(tmp_path: Path)
     built = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert {name.replace(".md", ".html") for name in GENERATED} | {"index.html", "tutorial.html"} <= built
     page = (site / "reference" / "core.html").read_text(encoding="utf-8")
+    assert (
+        foreign_requests(site, ["index.html", "tutorial.html", "dashboard.html", "reference/core.html"]) == []
+    )
     first_sentence, _, _ = core.STMSClassifier.__doc__.partition("\n")
     assert first_sentence.replace("`", "") in re.sub("<[^>]*>", "", page)
+
+
+def foreign_requests(site: Path, pages: list[str]) -> list[str]:
+    """What a browser asks of other servers while it shows these pages; nothing is asked without a browser."""
+    if shutil.which("chromium") is None or find_spec("playwright") is None:
+        return []
+    from playwright.sync_api import sync_playwright
+
+    handler = partial(SimpleHTTPRequestHandler, directory=str(site))
+    asked = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, sync_playwright() as playwright:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        own = f"http://127.0.0.1:{server.server_port}/"
+        for path in pages:
+            page.goto(own + path, wait_until="networkidle")
+        browser.close()
+        server.shutdown()
+    assert len(asked) > len(pages)
+    return [url for url in asked if not url.startswith((own, "data:", "blob:"))]
