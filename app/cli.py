@@ -18,6 +18,7 @@ from app.commands import (
     hyperparameters,
     jobs,
     keys,
+    labels,
     models,
     ping,
     processes,
@@ -73,6 +74,8 @@ def build() -> typer.Typer:
     app.command(rich_help_panel=home)(version)
     app.add_typer(datasets.commands, name="datasets", help="Data sets.", rich_help_panel=remote)
     app.command(rich_help_panel=remote)(train.train)
+    jobs.commands.command()(labels.labels)
+    jobs.commands.command()(labels.correct)
     app.add_typer(jobs.commands, name="jobs", help="Training jobs.", rich_help_panel=remote)
     app.add_typer(models.commands, name="models", help="Models, versions, aliases.", rich_help_panel=remote)
     app.command(rich_help_panel=remote)(workers.workers)

@@ -93,6 +93,7 @@ def create_app(
     limits = {predict: settings.max_query_bytes, datasets: None, teachers: None}
     for part in (datasets, jobs, models, teachers, predict, keys, operation, health, docs):
         app.include_router(part.router, max_body_size=limits.get(part, settings.max_body_bytes))
+    app.include_router(datasets.labels_router, max_body_size=settings.max_body_bytes)
     if settings.dashboard:
         app.state.pages = Dashboard()
         app.include_router(app.state.pages.router, max_body_size=settings.max_body_bytes)

@@ -1,10 +1,13 @@
-"""The teachers and students there are, by name.
+"""The teachers, students and labellers there are, by name.
 
-A new one is added here, or from outside with ``STUDENTS.register`` and ``TEACHERS.register``.
+A new one is added here, or from outside with ``STUDENTS.register`` and the like.
 """
 
 from __future__ import annotations
 
+from core.labelling.base import LabellerSpec
+from core.labelling.odmc import ODMC
+from core.labelling.ssodm import SsODM
 from core.registry import Registry
 from core.students.auto import Auto
 from core.students.base import StudentSpec
@@ -25,3 +28,4 @@ TEACHERS: Registry[TeacherSpec] = Registry("teacher", SSVM, McODM, KernelInterpo
 STUDENTS: Registry[StudentSpec] = Registry(
     "student", GSVM, GSVM0, SVM, Compact, Polytope, ODM, GPC, GPCPlus, SVMPlus, MultiView, Auto
 )
+LABELLERS: Registry[LabellerSpec] = Registry("labelling", SsODM, ODMC)

@@ -169,6 +169,23 @@ def submit(
     return _post("/v1/training-jobs", body, _document, {"Idempotency-Key": key or uuid.uuid4().hex})
 
 
+def correct_labels(
+    job_id: str,
+    corrections: Mapping[int, str | None],
+    rename: Mapping[str, str],
+    keep: str,
+    name: str | None,
+) -> Call[Json]:
+    """The rows of a job with corrected labels as a data set. Sending the same again has no effect."""
+    body = {
+        "corrections": [{"row": int(row), "label": label} for row, label in corrections.items()],
+        "rename": dict(rename),
+        "keep": keep,
+        "name": name,
+    }
+    return _post(f"{job_path(job_id)}/labels", body, _document)
+
+
 def point_alias(model: str, alias: str, version: int, revision: int | None) -> Call[Json]:
     """Move of an alias that was read at ``revision``, or its creation if that is None."""
     condition = {"If-None-Match": "*"} if revision is None else {"If-Match": f'"{revision}"'}

@@ -1,21 +1,24 @@
-"""``/v1/datasets``: upload, list, read and delete data sets."""
+"""``/v1/datasets``: upload, list, read and delete data sets; make them from the labels that jobs found."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import Field, StringConstraints
 
 from app.api import uploads
 from app.api.dependencies import Context, Trainer
 from app.api.etags import etag, not_modified
+from app.api.jobs import JobId
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
-from app.api.schemas import DatasetRowView, DatasetView
-from app.domain.names import MAX_CLASS_NAME, MAX_DISPLAY_NAME
+from app.api.schemas import Body, DatasetRowView, DatasetView, View
+from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME
 from app.ingest.reading import DatasetContent
-from app.services import datasets
+from app.services import datasets, labels
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
+labels_router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"])
 
 DatasetId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Title = Annotated[
@@ -168,6 +171,90 @@ def rows(
 def delete(dataset_id: DatasetId, context: Context, caller: Trainer) -> None:
     """Delete a data set that no unfinished job uses; jobs and models made from it stay."""
     datasets.delete_dataset(context.store_of(caller), dataset_id)
+
+
+class LabelView(View):
+    """The label of one row of the training part, counted from 0.
+
+    certainty: from 0, where another class explains the row as well, to 1; null for labels that were given.
+    """
+
+    row: int
+    label: str
+    certainty: float | None
+
+
+class Correction(Body):
+    """The right label of a row; null takes its label away."""
+
+    row: int = Field(ge=0, le=2**31 - 1)
+    label: str | None = Field(min_length=1, max_length=400)
+
+
+class CorrectLabels(Body):
+    """Corrections of the labels that a job found.
+
+    rename: new names of its classes, before the corrections. keep: all labels, or only those that the data
+    set had and the corrections, so that a job can label the rest again.
+    """
+
+    corrections: list[Correction] = Field([], max_length=labels.MAX_CORRECTIONS)
+    rename: dict[str, Annotated[str, StringConstraints(min_length=1, max_length=400)]] = Field(
+        {}, max_length=1000
+    )
+    keep: Literal["all", "given"] = "all"
+    name: str | None = Field(None, max_length=100, json_schema_extra={"pattern": DISPLAY_NAME})
+
+
+@labels_router.get("/{job_id}/labels")
+def list_labels(
+    job_id: JobId,
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Trainer,
+    limit: Limit = 100,
+    after: AfterNumber = None,
+    order: Annotated[
+        Literal["row", "certainty"],
+        Query(description="certainty: the least certain first, without labels that were given."),
+    ] = "row",
+    label: Annotated[str | None, Query(max_length=400, description="Only rows with this label.")] = None,
+) -> Page[LabelView]:
+    """The labels of the training part's rows after the job's labelling. after: number of rows to skip."""
+    skip = max(after or 0, 0)
+    page, has_more = labels.job_labels(
+        context.store_of(caller), context.files, job_id, skip=skip, limit=limit, order=order, label=label
+    )
+    if has_more:
+        link_next(request, response, skip + len(page))
+    return Page(data=[LabelView.of(one) for one in page], has_more=has_more)
+
+
+@labels_router.post(
+    "/{job_id}/labels",
+    status_code=201,
+    responses={200: {"description": "The same labels are a data set already.", "model": DatasetView}},
+)
+def correct_labels(
+    job_id: JobId, body: CorrectLabels, response: Response, context: Context, caller: Trainer
+) -> DatasetView:
+    """Store the rows with the job's labels, corrected, as a data set; a job on it trains with them."""
+    dataset, created = labels.corrected_dataset(
+        context.store_of(caller),
+        context.files,
+        job_id,
+        corrections={one.row: one.label for one in body.corrections},
+        rename=body.rename,
+        keep=body.keep,
+        name=body.name,
+        created_by=caller.id,
+        limits=context.settings,
+    )
+    if not created:
+        response.status_code = 200
+    response.headers["location"] = f"/v1/datasets/{dataset.id}"
+    return DatasetView.of(dataset)
 
 
 def _options(sent: uploads.Upload, parameters: dict[str, str | None]) -> dict[str, str | None]:

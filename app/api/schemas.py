@@ -131,6 +131,9 @@ class JobView(View):
     warnings: list[Json] = Field(
         description="Warnings of students: code, label, class_index, message; at most 20."
     )
+    labelling: Json | None = Field(
+        description="How the labels were found and how many rows each class has; …/labels has them."
+    )
     provenance: Json
     priority: Priority
     tenant: str
@@ -149,6 +152,7 @@ class JobView(View):
             "error": error,
             "workers": workers,
             "warnings": job.provenance.get("warnings", []),
+            "labelling": job.provenance.get("labelling"),
         }
         return cls.model_validate(values)
 

@@ -118,7 +118,8 @@ class Job:
     attempt: 0 for the first run, one more for each retry; names the workflow together with the id.
     revision: counts every change; the job's ETag.
     spec: the TrainingSpec as JSON. provenance: seed, library versions and digests, to repeat the run.
-    preparation_digest, teacher_digest: blobs written at the end of the teacher stage.
+    preparation_digest, teacher_digest: blobs written at the end of the teacher stage. labels_digest: blob of
+    the labels that the job found for the rows of its data set; None without a labelling.
     progress_done / progress_total: in students, the teacher counted as one more.
     created_by: id of the API key. Workers alternate between tenants, and within one between its keys.
     alias_revision: of the alias that the job moves, when the job was submitted; 0 if it did not exist.
@@ -153,6 +154,7 @@ class Job:
     student_bytes: int = 0
     queued_at: float | None = None
     traceparent: str | None = None
+    labels_digest: str | None = None
 
     @property
     def workflow_id(self) -> str:

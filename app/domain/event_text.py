@@ -15,8 +15,8 @@ def describe_event(kind: str, data: Json) -> str | None:
             return f"waiting: {data['waiting']}" if data.get("waiting") else None
         case "stage_started":
             return _stage_started(data)
-        case "teacher_finished":
-            return f"teacher finished: {_certificate(data)}{_chosen_features(data.get('features') or {})}"
+        case "teacher_finished" | "labels_stored":
+            return _labels_stored(data) if kind == "labels_stored" else _teacher_finished(data)
         case "setting_chosen" | "student_tuned":
             return _setting_chosen(data) if kind == "setting_chosen" else _student_tuned(data)
         case "student_finished":
@@ -48,6 +48,15 @@ def describe_event(kind: str, data: Json) -> str | None:
 def _stage_started(data: Json) -> str:
     seconds = data.get("expected_seconds")
     return f"stage {data.get('stage')}" + ("" if seconds is None else f", about {max(1.0, seconds):.0f} s")
+
+
+def _labels_stored(data: Json) -> str:
+    counts = ", ".join(f"{label} {count}" for label, count in data["class_counts"].items())
+    return f"{data['labelled']} rows are labelled; of all {data['rows']} rows: {counts[:200]}"
+
+
+def _teacher_finished(data: Json) -> str:
+    return f"teacher finished: {_certificate(data)}{_chosen_features(data.get('features') or {})}"
 
 
 def _setting_chosen(data: Json) -> str:

@@ -15,7 +15,9 @@ from app.domain.names import AliasName, Reference
 from app.domain.parameter_fields import AsJson, NameOf, OneOf, SpecModel, declared, model_of
 from app.domain.remote_teacher import RemoteScores
 from core.features.spec import FeatureSpec
-from core.learners import STUDENTS, TEACHERS
+from core.labelling.base import LabellerSpec
+from core.labelling.ssodm import SsODM
+from core.learners import LABELLERS, STUDENTS, TEACHERS
 from core.model_selection.options import CalibrationRule, GuardRule, ThresholdRule
 from core.model_selection.tuning_spec import TuningSpec
 from core.parameters import parameters_of
@@ -97,6 +99,8 @@ _TEACHER = _TeacherAsJson(
     {"model": (Reference | None, _MODEL_FIELD)},
 )
 Teacher: TypeAlias = Annotated[TeacherChoice, _TEACHER]
+
+Labelling: TypeAlias = Annotated[LabellerSpec, OneOf(lambda: LABELLERS, SsODM.name, "LabellingParameters")]
 
 _ONE_BUDGET = _either(
     _absent("relative_cost", "max_f1_loss"),
@@ -207,6 +211,11 @@ class TrainingSpec(SpecModel):
         }
     )
 
+    labelling: Labelling | None = Field(
+        None,
+        description="A stage before training that labels the rows without a label; null: students learn the"
+        " teacher's answers on them.",
+    )
     features: Features = FeatureSpec()
     teacher: Teacher = Field(TeacherChoice(), json_schema_extra={"default": _TEACHER.write(TeacherChoice())})
     student: Student = Field(GSVM(), json_schema_extra={"default": _STUDENT.write(GSVM())})

@@ -86,7 +86,11 @@ def _warnings(
         )
         warnings.append(("rare_classes", text))
     if train.unlabelled:
-        text = f"{train.unlabelled} rows have no label: students learn the teacher's answers on them."
+        text = (
+            f"{train.unlabelled} rows have no label: students learn the teacher's answers on them."
+            if train.K
+            else "No row has a label: a job needs a labelling, which clusters them."
+        )
         warnings.append(("unlabelled_rows", text))
     if raw.ignored:
         warnings.append(("ignored_arrays", f"These arrays are not used: {', '.join(raw.ignored)[:1000]}."))

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from app.domain.entities import Dataset, new_id
@@ -86,7 +86,10 @@ def register_dataset(
         identity = _identity(file.digest, content)
         if (known := find_dataset(store, identity)) is not None:
             return known, False
-        blob, size = _stored(store, files, rows, limits)
+        with files.writing(f"dataset-{secrets.token_hex(8)}.tmp") as writer, rows.open("rb") as source:
+            while piece := source.read(_COPIED_BYTES):
+                writer.write(piece)
+            blob, size = store_rows(store, files, writer, limits)
     dataset = Dataset(
         id=new_id("ds"),
         digest=identity,
@@ -103,10 +106,7 @@ def register_dataset(
         created_by=created_by,
         tenant=store.tenant,
     )
-    if _add(store, dataset, size, limits):
-        return dataset, True
-    # Another request registered the same bytes in the meantime.
-    return _existing(store, identity), False
+    return add_dataset(store, dataset, size, limits)
 
 
 def get_dataset(store: Store, dataset_id: str) -> Dataset:
@@ -221,15 +221,26 @@ def _undamaged(files: BlobCache, dataset: Dataset, read: Callable[[], Result]) -
         ) from error
 
 
-def _stored(store: Store, files: BlobCache, rows: Path, limits: Settings) -> tuple[str, int]:
-    """Copy a file to the database as one blob that is not published yet; returns its digest and size."""
-    with files.writing(f"dataset-{secrets.token_hex(8)}.tmp") as writer, rows.open("rb") as source:
-        while piece := source.read(_COPIED_BYTES):
-            writer.write(piece)
-        room_for(store, limits, "datasets", writer.size)
-        files.commit(writer)
-        put_large(store, writer.digest, writer.size, writer.chunks(LARGE_CHUNK_BYTES))
-        return writer.digest, writer.size
+def store_rows(store: Store, files: BlobCache, rows: FileWriter, limits: Settings) -> tuple[str, int]:
+    """Copy rows to the database as one blob that is not published yet; returns its digest and size.
+
+    Raises Conflict beyond the tenant's quota, Unavailable.
+    """
+    room_for(store, limits, "datasets", rows.size)
+    files.commit(rows)
+    put_large(store, rows.digest, rows.size, rows.chunks(LARGE_CHUNK_BYTES))
+    return rows.digest, rows.size
+
+
+def add_dataset(store: Store, dataset: Dataset, size: int, limits: Settings) -> tuple[Dataset, bool]:
+    """Publish a data set whose rows are a blob of ``size`` bytes; returns it and whether it is new.
+
+    Raises Conflict beyond the tenant's quota, Unavailable.
+    """
+    if _add(store, dataset, size, limits):
+        return dataset, True
+    # Another request registered the same bytes in the meantime.
+    return _existing(store, dataset.digest), False
 
 
 def _add(store: Store, dataset: Dataset, size: int, limits: Settings) -> bool:

@@ -42,6 +42,7 @@ from app.services.training_plan import (
     check_data,
     check_memory,
     check_remote_teacher,
+    classes_of,
     methods_of,
     targets_of,
     units_of,
@@ -253,13 +254,14 @@ def job_students(
             return uow.students.page(job_id, after=after, limit=limit, method=method)
         dataset = uow.datasets.get(job.dataset_id)
         spec = TrainingSpec.of_stored(job.spec)
-        coming = [target for target in targets_of(spec, dataset.classes) if target > after]
+        classes = classes_of(spec, dataset)
+        coming = [target for target in targets_of(spec, classes) if target > after]
         stored = uow.students.of_job(job_id, after=after, limit=limit, method=method)
     rows = {(row.class_index, row.method): row for row in stored}
     methods = [name for name in methods_of(spec) if method in {None, name}]
     for target in coming[:limit]:
         for name in methods:
-            pending = StudentRow(job_id, target, dataset.classes[target], name, StudentState.PENDING)
+            pending = StudentRow(job_id, target, classes[target], name, StudentState.PENDING)
             rows.setdefault((target, name), pending)
     shown = set(coming[:limit])
     page = [rows[pair] for pair in sorted(rows) if pair[0] in shown]
@@ -335,7 +337,7 @@ def _new_job(
     priority: Priority,
 ) -> Job:
     dataset = uow.datasets.lock(dataset_id)
-    targets = targets_of(spec, dataset.classes)
+    targets = targets_of(spec, classes_of(spec, dataset))
     check_data(uow, dataset, spec)
     check_memory(uow, dataset, spec)
     check_remote_teacher(uow, dataset, spec, settings)

@@ -17,6 +17,13 @@ from core.students.base import StudentSpec
 from core.teachers.base import TeacherSpec
 
 
+def classes_of(spec: TrainingSpec, dataset: Dataset) -> tuple[str, ...]:
+    """The classes that a job trains: those of its data set, or those that its labelling makes."""
+    if spec.labelling is None:
+        return tuple(dataset.classes)
+    return spec.labelling.classes_of(dataset.classes)
+
+
 def methods_of(spec: TrainingSpec) -> tuple[str, ...]:
     """The method that answers queries first, then the baselines beside it, each once."""
     return tuple(student.name for student in spec.students)
@@ -63,13 +70,13 @@ def least_memory(dataset: Dataset, spec: TrainingSpec) -> int:
     rows = int(dataset.rows * (1.0 - (spec.evaluation.test_fraction or 0.0)))
     features = spec.features
     if features.kind == "linear":
-        return 8 * len(dataset.classes) * dataset.columns if spec.teacher.model is None else 0
+        return 8 * len(classes_of(spec, dataset)) * dataset.columns if spec.teacher.model is None else 0
     components = features.n_components
     if features.kind == "nystroem":
         components = min(components, rows)
     width = 4 if features.dtype == "float32" else 8
     kernel = 8 * components**2 if features.kind == "nystroem" else 0
-    return width * rows * components + 8 * len(dataset.classes) * components + kernel
+    return width * rows * components + 8 * len(classes_of(spec, dataset)) * components + kernel
 
 
 def check_memory(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
@@ -85,7 +92,8 @@ def check_memory(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
         "hyperparameters.features.n_components" if spec.features.kind != "linear" else "dataset_id",
         "not_enough_memory",
         f"The job needs at least {needed / 1e9:.1f} GB of memory for {dataset.rows} rows and"
-        f" {len(dataset.classes)} classes. The largest worker gives a solver {max(limits) / 1e9:.1f} GB.",
+        f" {len(classes_of(spec, dataset))} classes. The largest worker gives a solver"
+        f" {max(limits) / 1e9:.1f} GB.",
     )
 
 
@@ -94,12 +102,13 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
 
     Raises InvalidRequest and Unprocessable, which name the field, and NotFound for deleted test data.
     """
-    if len(dataset.classes) < 2:
+    labelled = dataset.rows - dataset.summary.get("unlabelled_rows", 0)
+    _check_labelling(dataset, spec, labelled)
+    if len(classes_of(spec, dataset)) < 2:
         raise _bad_data(
             "dataset_id", "single_class", "The data set has a single class; there is nothing to tell apart."
         )
     fraction = spec.evaluation.test_fraction
-    labelled = dataset.rows - dataset.summary.get("unlabelled_rows", 0)
     if fraction is not None:
         held_out = int(labelled * fraction)
         if min(held_out, labelled - held_out) < len(dataset.classes):
@@ -112,7 +121,7 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
     if dataset.summary.get("sparse"):
         _check_sparse(spec)
     _check_extras(dataset, spec)
-    rows = int(labelled * (1.0 - (fraction or 0.0)))
+    rows = int((labelled if spec.labelling is None else dataset.rows) * (1.0 - (fraction or 0.0)))
     if spec.tuning is not None and spec.tuning.folds > rows:
         raise _unfit(
             "hyperparameters.tuning.folds",
@@ -137,7 +146,7 @@ def check_remote_teacher(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec, 
         raise _unfit(f"{field}.url", "remote_not_allowed", not_allowed(origin))
     if teacher.columns is not None:
         named = set(teacher.columns)
-        missing = next((label for label in dataset.classes if label not in named), None)
+        missing = next((label for label in classes_of(spec, dataset) if label not in named), None)
         if missing is not None:
             raise _unfit(
                 f"{field}.columns", "missing_class", f"No column has the scores of class {missing!r:.100}."
@@ -158,7 +167,27 @@ def _remote_bytes(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> int:
     rows = dataset.rows + (dataset.test_rows if spec.evaluation.test_fraction is None else 0)
     if spec.evaluation.dataset_id is not None:
         rows = dataset.rows + uow.datasets.get(spec.evaluation.dataset_id).rows
-    return 8 * rows * len(dataset.classes)
+    return 8 * rows * len(classes_of(spec, dataset))
+
+
+def _check_labelling(dataset: Dataset, spec: TrainingSpec, labelled: int) -> None:
+    """Reject rows without any label that nothing would label, and a labelling that does not suit the rows."""
+    field, labelling = "hyperparameters.labelling.method", spec.labelling
+    if labelling is None and not labelled:
+        message = 'No row has a label: name a labelling, such as {"method": "odmc", "clusters": 3}.'
+        raise _unfit(field, "no_labels", message)
+    if labelling is None:
+        return
+    if labelling.uses_labels and labelled in (0, dataset.rows):
+        have = "no row has one" if not labelled else "all rows have one"
+        message = f"{labelling.name} labels the rows without a label from those with one, and {have}."
+        raise _unfit(field, "nothing_to_label", message)
+    if not labelling.uses_labels and labelled:
+        message = f"{labelling.name} is for rows of which none has a label, and {labelled} have one."
+        raise _unfit(field, "has_labels", message)
+    if not labelling.uses_labels and spec.evaluation.test_fraction is not None:
+        message = "There are no labels to measure students by, so no rows can be held out."
+        raise _unfit("hyperparameters.evaluation.test_fraction", "no_labels", message)
 
 
 def _check_sparse(spec: TrainingSpec) -> None:

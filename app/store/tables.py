@@ -115,6 +115,8 @@ jobs = Table(
     Column("provenance", JSON, nullable=False),
     Column("preparation_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("teacher_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    # Labels that a job found for the rows of its data set.
+    Column("labels_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("version", Integer),
     Column("revision", Integer, nullable=False),
     Column("priority", String(8), nullable=False, server_default="normal"),

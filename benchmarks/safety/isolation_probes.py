@@ -176,6 +176,8 @@ def _training_routes() -> Routes:
         f"DELETE {_JOBS}/{{job_id}}": _one(_JOB),
         f"POST {_JOBS}/{{job_id}}/cancel": [*_one(f"{_JOB}/cancel"), *_one(f"{_JOBS}/{{running}}/cancel")],
         f"POST {_JOBS}/{{job_id}}/retry": _one(f"{_JOB}/retry"),
+        f"GET {_JOBS}/{{job_id}}/labels": _one(f"{_JOB}/labels"),
+        f"POST {_JOBS}/{{job_id}}/labels": _one(f"{_JOB}/labels", body={"rename": {"a": "b"}}),
         f"GET {_JOBS}/{{job_id}}/events": [*_one(f"{_JOB}/events"), *_one(f"{_JOB}/events", headers=_SVG)],
         f"GET {_JOBS}/{{job_id}}/students": [
             *_one(f"{_JOB}/students"),

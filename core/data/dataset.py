@@ -60,13 +60,14 @@ class LabelledData:
         classes: the classes and their order, if they are not to be read from the labels.
         min_per_class: examples that every class must have.
         extras: privileged columns, views and scores of a teacher, to be checked.
-        unlabelled: whether labels may be missing: None, NaN or blank text.
+        unlabelled: whether labels may be missing: None, NaN or blank text; if all are, there are no classes.
         Raises InvalidProblem with the faults of X, of the labels and of the names together.
         """
 
         def coded() -> Coded:
             y, names = _encoded(labels, classes, missing_labels(labels) if unlabelled else None)
-            _check_counts(y[y >= 0], names, min_per_class)
+            if names or not unlabelled:
+                _check_counts(y[y >= 0], names, min_per_class)
             return y, names
 
         return cls._checked(X, coded, feature_names, None, extras)
@@ -241,7 +242,7 @@ def _encoded(labels: Any, classes: Sequence[str] | None, missing: NDArray[np.boo
         return encode_labels(labels) if classes is None else encode_with(labels, classes)
     known = np.flatnonzero(~missing)
     if len(known) == 0:
-        raise _fault("y", "no_labels", "No row has a label; some are needed.")
+        return np.full(len(missing), -1, dtype=np.int32), ()
     given = [labels[row] for row in known] if isinstance(labels, list | tuple) else np.asarray(labels)[known]
     try:
         codes, names = encode_labels(given) if classes is None else encode_with(given, classes)

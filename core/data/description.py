@@ -43,8 +43,8 @@ def describe(data: LabelledData) -> dict[str, Any]:
             name: int(count) for name, count in zip(data.classes[:MAX_DESCRIBED], counts, strict=False)
         },
         "unlabelled_rows": data.unlabelled,
-        "smallest_class": int(counts.min()),
-        "largest_class": int(counts.max()),
+        "smallest_class": int(counts.min()) if data.K else 0,
+        "largest_class": int(counts.max(initial=0)),
         "features": _columns(data.X, names, low, high),
         "constant_columns": len(constant),
         "first_constant_columns": constant[:MAX_DESCRIBED].tolist(),

@@ -256,6 +256,8 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
     config = TrainingConfig() if config is None else config
     run = run.with_seed(config.seed)
     known = data.labelled()
+    if not known.n:
+        raise InvalidProblem(Fault("y", "no_labels", "No row has a label; some are needed."))
     made = _prepared(known, config, run)
     return made if known is data else with_rest(made, data, data_digest(data), run)
 

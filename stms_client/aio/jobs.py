@@ -213,6 +213,31 @@ class Jobs(Connection):
         """The search for a student's hyper-parameters or size, point by point."""
         return await self.do(calls.get(f"{calls.student_path(job_id, class_index, method)}/trace"))
 
+    def job_labels(
+        self, job_id: str, *, order: str | None = None, label: str | None = None
+    ) -> AsyncIterator[Json]:
+        """Row, label and certainty of the rows of a job with a labelling.
+
+        order: "certainty" for the least certain first. label: only rows that have it.
+        """
+        return self.pages(f"{calls.job_path(job_id)}/labels", order=order, label=label)
+
+    async def correct_labels(
+        self,
+        job_id: str,
+        corrections: Mapping[int, str | None] | None = None,
+        *,
+        rename: Mapping[str, str] | None = None,
+        keep: str = "all",
+        name: str | None = None,
+    ) -> Json:
+        """The rows of a job with its labels, corrected, as a data set.
+
+        corrections: labels by row; None takes a label away. rename: new names of the job's classes.
+        keep: "all" labels, or only those "given" by the data set and the corrections.
+        """
+        return await self.do(calls.correct_labels(job_id, corrections or {}, rename or {}, keep, name))
+
     async def cancel_job(self, job_id: str) -> AsyncJob:
         """Stop a job."""
         return AsyncJob(await self.do(calls.act(f"{calls.job_path(job_id)}/cancel")), self)

@@ -4,6 +4,7 @@ It reads commands from standard input and answers on standard output, in the mes
 `app.jobs.solver.messages`:
 
 open {database_url, dataset_id, spec, threads, log_level, …} → opened {threads}
+label {}                     → progress…, labelled {report, transfer} + [labels], of a job with a labelling
 prepare {targets}            → progress…, prepared {summary, seconds, metrics, transfers} + [preparation,
                                packed teacher], empty where `transfers` names a file of the cache instead
 restore {preparation_digest} → progress…, restored
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from app.jobs.solver.session import BatchContext, TrainingSession
     from app.store.unit_of_work import Store
     from core.data.dataset import LabelledData
-    from core.run import Run
+    from core.labelling.base import Labelling
     from core.types import Progress
 
 logger = logging.getLogger(__name__)
@@ -104,14 +105,33 @@ class CommandHandler:
             Path(settings.cache_dir), settings.cache_disk_bytes, bytes.fromhex(settings.cache_key)
         )
         self._spec = TrainingSpec.of_stored(settings.spec)
-        self._dataset_id = settings.dataset_id
+        self._dataset_id, self._job_id = settings.dataset_id, settings.job_id
         self._threads: int = settings.threads or cpu_count()
         self._settings = settings
         self._session: TrainingSession | None = None
         self._report: Json | None = None
+        self._labels: Labelling | None = None
         if settings.memory_bytes:
             limit_memory(settings.memory_bytes)
         answers.send("opened", {"threads": self._threads})
+
+    def label(self, _command: Json) -> None:
+        """Asked again after the disk was full, it repeats only the writing."""
+        from app.jobs.solver.session import label_rows
+        from app.jobs.solver.transfer import Transfer
+
+        if self._labels is None:
+            self._labels = label_rows(
+                self._store,
+                self._files,
+                self._dataset_id,
+                self._spec,
+                self._threads,
+                self._answers.progress,
+            )
+        transfer = Transfer.of(self._files, self._labels.to_bytes())
+        header = {"report": self._labels.report(), "transfer": transfer.header}
+        self._answers.send("labelled", header, transfer.data or b"")
 
     def prepare(self, command: Json) -> None:
         """Asked again after the disk was full, it repeats only the writing."""
@@ -122,7 +142,7 @@ class CommandHandler:
         if session is None or report is None:
             parts = self._parts()
             head = load_head(self._store, self._files, self._spec, parts[0])
-            session = TrainingSession.prepared(parts, self._spec, self._run(), head)
+            session = TrainingSession.prepared(parts, self._spec, self._threads, self._answers.progress, head)
             report = session.teacher_report(command["targets"]) | {"threads": self._threads}
             self._session, self._report = session, report
         # One after the other: content moved to a file leaves the memory before the next is packed.
@@ -145,7 +165,7 @@ class CommandHandler:
         parts = self._parts()
         if Preparation.is_outdated(stored):  # the job was started by an earlier version
             head = load_head(self._store, self._files, self._spec, parts[0])
-            session = TrainingSession.prepared(parts, self._spec, self._run(), head)
+            session = TrainingSession.prepared(parts, self._spec, self._threads, self._answers.progress, head)
         else:
             session = TrainingSession.restored(stored, parts, self._spec, self._answers.progress)
         self._session = session
@@ -189,21 +209,18 @@ class CommandHandler:
             traces = () if artifact.trace is None else (artifact.trace,)
             self._answers.send("student", student | artifact.row, artifact.packed, *traces)
 
-    def _run(self) -> Run:
-        """For a preparation: what an interrupted one has stored in the cache folder is taken up."""
-        from core.run import Run, Scratch
-
-        scratch = Scratch(Path(self._settings.cache_dir), bytes.fromhex(self._settings.cache_key))
-        return Run(n_threads=self._threads, progress=self._answers.progress, scratch=scratch)
-
     def _parts(self) -> tuple[LabelledData, LabelledData | None]:
         from app.jobs.solver.session import load_parts
+        from app.services.labels import load_labels
         from core.types import Progress
 
         self._answers.progress(Progress("data", 0, 1))
+        labels = None
+        if self._spec.labelling is not None:
+            labels, _ = load_labels(self._store, self._files, self._job_id)
         teacher = self._spec.teacher.spec
         score = self._scorer(teacher).with_scores if isinstance(teacher, RemoteScores) else None
-        return load_parts(self._store, self._files, self._dataset_id, self._spec, score)
+        return load_parts(self._store, self._files, self._dataset_id, self._spec, labels, score)
 
     def _scorer(self, teacher: RemoteScores) -> RemoteScorer:
         from app.jobs.solver.remote_scores import RemoteScorer
@@ -255,7 +272,12 @@ def serve(commands: BinaryIO, answers: Answers) -> None:
 def _dispatch(handler: CommandHandler | None, message: Message) -> None:
     if handler is None:
         raise RuntimeError(f"{message.type} came before open")
-    commands = {"prepare": handler.prepare, "restore": handler.restore, "train": handler.train}
+    commands = {
+        "label": handler.label,
+        "prepare": handler.prepare,
+        "restore": handler.restore,
+        "train": handler.train,
+    }
     commands[message.type](message.header)
 
 
@@ -265,12 +287,11 @@ def warm_up() -> None:
 
     from app.jobs.solver.session import TrainingSession
     from core.data.dataset import LabelledData
-    from core.run import Run
 
     X = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 0.9], [0.9, 0.0]])
     data = LabelledData.from_arrays(X, np.array(["a", "b", "a", "b"]))
     spec = TrainingSpec()
-    session = TrainingSession.prepared((data, data), spec, Run(n_threads=1))
+    session = TrainingSession.prepared((data, data), spec, 1, lambda _progress: None)
     context = session.context([(0, spec.served_method)], 1, lambda _progress: None)
     session.student(0, spec.served_method, context, lambda _progress: None)
 

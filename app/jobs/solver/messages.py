@@ -61,6 +61,14 @@ class SolverSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LabellingResult:
+    """report: how the labels were found, JSON-ready. labels: a package of core."""
+
+    report: Json
+    labels: Transfer
+
+
+@dataclass(frozen=True, slots=True)
 class PreparationResult:
     """report: the teacher's summary, seconds by stage and metrics. The two transfers are packages of core."""
 

@@ -25,6 +25,7 @@ from typing import IO, Final, TypeAlias
 from app.domain.entities import Json
 from app.jobs.errors import InvalidMessage, SolverBlocked, SolverDied, SolverFailed, SolverInterrupted
 from app.jobs.solver.messages import (
+    LabellingResult,
     Message,
     PreparationResult,
     ScoredRows,
@@ -165,6 +166,16 @@ class Solver:
     def keep_scores(self, keep: KeepScores) -> None:
         """Give the batches of a remote teacher's scores to ``keep`` as they arrive."""
         self._keep_scores = keep
+
+    def label(self, report: Report) -> LabellingResult:
+        """Load the data and label its rows.
+
+        Raises SolverFailed, SolverDied, SolverBlocked, and what the stop check raises.
+        """
+        self._send("label", {})
+        answer = self._expect(("labelled",), report)
+        labels = Transfer.from_header(answer.header["transfer"], answer.blobs[0])
+        return LabellingResult(answer.header["report"], labels)
 
     def prepare(self, targets: Sequence[int], report: Report) -> PreparationResult:
         """Load the data, fit features and teacher.

@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from app.domain.entities import Json
 from app.jobs.errors import AttemptLost, SolverBlocked, SolverDied, SolverFailed
-from app.jobs.solver.messages import PreparationResult, StudentKey, StudentResult
+from app.jobs.solver.messages import StudentKey, StudentResult
 from app.jobs.solver.process import Report, Solver
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _MAX_DEATHS: Final = 2
 _MAX_CACHE_ROUNDS: Final = 60
 
 
-def prepare_with_retries(solver: Solver, targets: Sequence[int], report: Report) -> PreparationResult:
-    """`Solver.prepare`, repeated once in a new process if the first one dies.
+def with_retries(solver: Solver, make: Callable[[Report], T], report: Report) -> T:
+    """`Solver.label` or `Solver.prepare`, repeated once in a new process if the first one dies.
 
     It is repeated without limit while the database cannot be reached; when the local cache cannot be written,
     the process keeps its results and only the writing is repeated.
@@ -29,7 +31,7 @@ def prepare_with_retries(solver: Solver, targets: Sequence[int], report: Report)
     blocks = _Blocks(solver)
     while True:
         try:
-            return solver.prepare(targets, report)
+            return make(report)
         except SolverBlocked as blocked:
             blocks.wait(blocked)
         except SolverDied as death:

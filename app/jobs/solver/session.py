@@ -18,6 +18,7 @@ from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
+from core.labelling.base import Labelling
 from core.model_selection.folds import Folds
 from core.model_selection.setting_search import Setting
 from core.packed.codec import Buffer
@@ -28,7 +29,7 @@ from core.training.evaluation import ClassResult, Evaluator
 from core.training.pipeline import measure
 from core.training.preparation import Preparation, prepare
 from core.training.student_training import TrainedStudent, class_batches, train_student
-from core.types import ProgressCallback
+from core.types import IntArray, ProgressCallback
 
 MAX_CURVES = 20_000
 """Students of jobs with more classes have no curves, which take some kilobytes each."""
@@ -60,28 +61,67 @@ Score: TypeAlias = Callable[[LabelledData, int], LabelledData]
 
 
 def load_parts(
-    store: Store, files: BlobCache, dataset_id: str, spec: TrainingSpec, score: Score | None = None
+    store: Store,
+    files: BlobCache,
+    dataset_id: str,
+    spec: TrainingSpec,
+    labels: Labelling | None = None,
+    score: Score | None = None,
 ) -> tuple[LabelledData, LabelledData | None]:
     """The training rows, and the test rows if the job has any, with labels coded by the training classes.
 
-    score: of a remote teacher. Raises NotFound, InvalidProblem, and what ``score`` raises.
+    labels: what the job's labelling has found for all training rows of the data set; rows are held out by
+    the labels that were given. score: of a remote teacher.
+    Raises NotFound, InvalidProblem, and what ``score`` raises.
     """
     train, test = load_dataset(store, files, dataset_id)
+    measured = _held_out_rows(train, spec)
+    if labels is not None:
+        train = labels.applied_to(train)
     if spec.evaluation.dataset_id is not None:
         other, _ = load_dataset(store, files, spec.evaluation.dataset_id)
         other = other.labelled()
-        labels = np.asarray(other.classes)[other.y]
-        test = LabelledData.with_codes(other.X, labels, train.classes, n_columns=train.d)
+        names = np.asarray(other.classes)[other.y]
+        test = LabelledData.with_codes(other.X, names, train.classes, n_columns=train.d)
     fraction = spec.evaluation.test_fraction
     if score is not None:
         train = score(train, 0)
         test = score(test, 1) if test is not None and fraction is None else None
-    # The split takes scores along, so that which rows are asked for does not depend on it.
-    return (train, test) if fraction is None else _held_out(train, fraction, spec.seed)
+    if len(measured):
+        # The split takes scores along, so that which rows are asked for does not depend on it.
+        train, test = train.take(_others(train, measured)), train.take(measured)
+    return train, test
 
 
-def _held_out(data: LabelledData, fraction: float, seed: int) -> tuple[LabelledData, LabelledData]:
-    """A stratified split of the rows, the same for the same seed; rows without a label stay in training."""
+def label_rows(
+    store: Store,
+    files: BlobCache,
+    dataset_id: str,
+    spec: TrainingSpec,
+    n_threads: int,
+    progress: ProgressCallback,
+) -> Labelling:
+    """Labels for the training rows of a data set. Rows that the job holds out take no part, and keep theirs.
+
+    Raises NotFound, InvalidProblem.
+    """
+    if spec.labelling is None:
+        raise RuntimeError("the job has no labelling")
+    data, _ = load_dataset(store, files, dataset_id)
+    rows = _others(data, _held_out_rows(data, spec))
+    run = Run(spec.seed, n_threads=n_threads, progress=progress)
+    return spec.labelling.label(data.take(rows), run.stage("labelling")).of_rows(rows, data)
+
+
+def _others(data: LabelledData, rows: IntArray) -> IntArray:
+    return np.setdiff1d(np.arange(data.n), rows)
+
+
+def _held_out_rows(data: LabelledData, spec: TrainingSpec) -> IntArray:
+    """Ascending row numbers of a stratified part of the labelled rows, the same for the same seed."""
+    fraction, seed = spec.evaluation.test_fraction, spec.seed
+    if fraction is None or spec.evaluation.dataset_id is not None:
+        return np.empty(0, dtype=np.intp)
     from sklearn.model_selection import StratifiedShuffleSplit  # a second of start that most jobs do not need
 
     splitter = StratifiedShuffleSplit(n_splits=1, test_size=fraction, random_state=seed)
@@ -91,8 +131,8 @@ def _held_out(data: LabelledData, fraction: float, seed: int) -> tuple[LabelledD
     except ValueError as error:
         fault = Fault("evaluation.test_fraction", "cannot_split", f"The rows cannot be split: {error}")
         raise InvalidProblem(fault) from error
-    measured = np.sort(known[held_out])
-    return data.take(np.setdiff1d(np.arange(data.n), measured)), data.take(measured)
+    rows: IntArray = np.sort(known[held_out])
+    return rows
 
 
 def load_head(store: Store, files: BlobCache, spec: TrainingSpec, data: LabelledData) -> LinearHead | None:
@@ -142,12 +182,13 @@ class TrainingSession:
         cls,
         parts: tuple[LabelledData, LabelledData | None],
         spec: TrainingSpec,
-        run: Run,
+        n_threads: int,
+        progress: ProgressCallback,
         head: LinearHead | None = None,
     ) -> TrainingSession:
         """Fit features and teacher. head: an imported teacher, which is not fitted. Raises InvalidProblem."""
         config = config_of(spec, head)
-        made = prepare(parts[0], config, run)
+        made = prepare(parts[0], config, Run(n_threads=n_threads, progress=progress))
         return cls._of(parts, made)
 
     @classmethod

@@ -39,7 +39,7 @@ def finish(
     check raises, and AttemptLost if one is missing nevertheless.
     """
     totals = total_students(runner.store, check, attempt, plan, is_complete=is_complete)
-    labels = pack_labels(plan.dataset.classes) if totals.is_served and plan.spec.publish else None
+    labels = pack_labels(plan.classes) if totals.is_served and plan.spec.publish else None
     runner.run(finish_job, *attempt, plan, totals, labels)
 
 
@@ -70,9 +70,7 @@ def _ended_students(
         rows = uow.students.results(job_id, plan.targets[first], plan.targets[stop - 1], _ENDED)
     ended = {(row.class_index, row.method) for row in rows}
     missing = [
-        StudentRow(
-            job_id, index, plan.dataset.classes[index], method, StudentState.FAILED, error=_NOT_TRAINED
-        )
+        StudentRow(job_id, index, plan.classes[index], method, StudentState.FAILED, error=_NOT_TRAINED)
         for index, method in plan.keys(first, stop)
         if (index, method) not in ended
     ]
@@ -150,7 +148,7 @@ def _publish(uow: UnitOfWork, job: Job, plan: JobPlan, totals: StudentTotals, la
         job,
         dataset_digest=plan.dataset.digest,
         method=plan.spec.served_method,
-        classes=plan.dataset.classes,
+        classes=plan.classes,
         columns=plan.dataset.columns,
         teacher_digest=str(job.teacher_digest),
         metrics=totals.metrics(),

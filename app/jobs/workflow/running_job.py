@@ -16,7 +16,7 @@ from app.domain.figures import COUNTED_EVENTS
 from app.domain.training_spec import TrainingSpec
 from app.jobs.errors import JobStopped, TimeLimitReached, WorkerStopping
 from app.jobs.solver.messages import StudentKey
-from app.services.training_plan import methods_of, pairs_of, targets_of
+from app.services.training_plan import classes_of, methods_of, pairs_of, targets_of
 from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,11 @@ class JobPlan:
     targets: Sequence[int]
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of the job."""
+        return classes_of(self.spec, self.dataset)
+
+    @property
     def students(self) -> int:
         """Number of students to train."""
         return len(self.targets) * len(methods_of(self.spec))
@@ -75,7 +80,7 @@ class JobPlans:
             job = uow.jobs.get(job_id)
             dataset = uow.datasets.get(job.dataset_id)
         spec = TrainingSpec.of_stored(job.spec)
-        return JobPlan(spec, dataset, targets_of(spec, dataset.classes))
+        return JobPlan(spec, dataset, targets_of(spec, classes_of(spec, dataset)))
 
 
 class CancellationCheck:

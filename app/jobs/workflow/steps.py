@@ -21,7 +21,13 @@ from app.domain.curves import pack
 from app.domain.entities import ACTIVE_STATES, Job, JobState, Json, StudentRow, StudentState
 from app.jobs.engine.step_runner import durable_step
 from app.jobs.errors import JobStopped
-from app.jobs.solver.messages import PreparationResult, ScoredRows, StudentKey, StudentResult
+from app.jobs.solver.messages import (
+    LabellingResult,
+    PreparationResult,
+    ScoredRows,
+    StudentKey,
+    StudentResult,
+)
 from app.jobs.workflow.work_units import Capacity, is_one_chunk, priority_level, queue_priority
 from app.services.training import queue_again
 from app.services.version_metrics import warnings_of
@@ -82,6 +88,26 @@ def begin_job(uow: UnitOfWork, job_id: str, attempt: int, executor: str) -> Json
         uow.jobs.move(job_id, JobState.RUNNING, provenance={**job.provenance, **started}, **since)
         uow.events.append(job_id, "job_started", {"attempt": attempt, "executor": executor})
     return {}
+
+
+@durable_step("keep_labels")
+def store_labels(
+    uow: UnitOfWork, job_id: str, attempt: int, result: LabellingResult | None, *, unit: int | None = None
+) -> Json:
+    """Store the labels that the job found for its rows. None: they are stored already.
+
+    unit: number of the work unit that made them.
+    """
+    job = lock_job(uow, job_id, attempt)
+    if result is None or job.labels_digest is not None:
+        return {}
+    if unit is not None:
+        uow.units.stored_result(job_id, attempt, unit)
+    digest = result.labels.finish(uow)
+    provenance = {**job.provenance, "labels_digest": digest, "labelling": result.report}
+    uow.jobs.change(job_id, labels_digest=digest, provenance=provenance)
+    uow.events.append(job_id, "labels_stored", result.report)
+    return {"labels_digest": digest}
 
 
 @durable_step("keep_preparation")

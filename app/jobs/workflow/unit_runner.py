@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from app.domain.entities import Job, Json
 from app.domain.errors import NotFound, ServiceError
@@ -36,8 +36,9 @@ from app.jobs.solver.messages import (
     StudentResult,
 )
 from app.jobs.solver.pool import SolverPool
-from app.jobs.solver.process import Solver
-from app.jobs.solver.retry import failed_results, prepare_with_retries, train_with_retries
+from app.jobs.solver.process import Report, Solver
+from app.jobs.solver.retry import failed_results, train_with_retries, with_retries
+from app.jobs.solver.transfer import Transfer
 from app.jobs.workflow import steps
 from app.jobs.workflow.running_job import CancellationCheck, JobPlans, ProgressReporter
 from app.jobs.workflow.unit_trace import UnitTrace, unit_trace
@@ -48,6 +49,8 @@ from app.store.private_files import installation_key
 from app.tracing import Tracer
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 _STARTS_TOGETHER: Final = 2
 _METRICS_PER_TRANSACTION: Final = 2000
@@ -108,16 +111,34 @@ class UnitRunner:
             self._running.solver_pid = lambda: solver.pid
             solver.keep_scores(self._keep_scores)
             if unit.number == PREPARE:
+                if plan.spec.labelling is not None:
+                    job = self._label(solver, job)
                 job = self._prepare(solver, job, plan.targets)
             if unit.first < unit.stop:
-                self._train(solver, job, plan.keys(unit.first, unit.stop), plan.dataset.classes)
+                self._train(solver, job, plan.keys(unit.first, unit.stop), plan.classes)
+
+    def _label(self, solver: Solver, job: Job) -> Job:
+        """Store labels for the rows that have none; the solver reads them when it prepares or restores."""
+        result = None
+        if job.labels_digest is None:
+            if self._starts > _MAX_STARTS:
+                raise self._too_many_starts()
+            result = self._stored(solver, solver.label, lambda made: (made.labels,))
+        self._runner.run(steps.store_labels, *self._attempt, result, unit=self._unit.number)
+        return self._check.retry_while_unavailable(self._read_job)
 
     def _prepare(self, solver: Solver, job: Job, targets: Sequence[int]) -> Job:
         result = None
         if job.preparation_digest is None:
             if self._starts > _MAX_STARTS:
                 raise self._too_many_starts()
-            result = self._with_metrics_stored(self._prepared(solver, targets))
+            result = self._with_metrics_stored(
+                self._stored(
+                    solver,
+                    partial(solver.prepare, targets),
+                    lambda made: (made.preparation, made.teacher),
+                )
+            )
         self._runner.run(steps.store_preparation, *self._attempt, result, unit=self._unit.number)
         return self._check.retry_while_unavailable(self._read_job)
 
@@ -139,14 +160,19 @@ class UnitRunner:
         with self._store.begin() as uow:
             steps.store_teacher_metrics(uow, *self._attempt, metrics)
 
-    def _prepared(self, solver: Solver, targets: Sequence[int]) -> PreparationResult:
-        """The preparation, with the chunks of large packages stored. Raises SolverFailed, AttemptLost."""
+    def _stored(
+        self,
+        solver: Solver,
+        make: Callable[[Report], Result],
+        transfers: Callable[[Result], Sequence[Transfer]],
+    ) -> Result:
+        """What the solver makes, its large packages stored. Raises SolverFailed, AttemptLost."""
         cache = BlobCache.of(self._settings)
         for _ in range(_MAX_LOST_FILES):
             report = self._trace.reporting(ProgressReporter(self._store, *self._attempt))
-            result = prepare_with_retries(solver, targets, report)
+            result = with_retries(solver, make, report)
             try:
-                for transfer in (result.preparation, result.teacher):
+                for transfer in transfers(result):
                     self._check.retry_while_unavailable(
                         partial(
                             transfer.store_chunks, self._store, cache, lambda _size: self._check.check_now()

@@ -82,6 +82,7 @@ class Quotas:
             datasets.c.blob_digest,
             jobs.c.preparation_digest,
             jobs.c.teacher_digest,
+            jobs.c.labels_digest,
             model_versions.c.teacher_digest,
             model_versions.c.class_table,
         )

@@ -39,6 +39,7 @@ class MarginDistributionProblem:
     features: Φ, shape (n, m), float32 or float64, dense or CSR. signs: z, shape (n,), +1 or −1.
     gate: g, shape (n,), zeros without one. C: λ > 0 of the paper. band: θ in [0, 1), half the width of the
     band without loss. excess: μ in (0, 1], the weight of margins beyond the band.
+    row_weights: factors > 0 of U, (n,), or None for 1.
 
     Raises InvalidProblem when shapes do not fit or values are out of range.
     """
@@ -49,6 +50,7 @@ class MarginDistributionProblem:
     C: float
     band: float
     excess: float
+    row_weights: FloatArray | None = None
 
     def __post_init__(self) -> None:
         faults = matrix_faults(self.features) + positive_fault("C", self.C)
@@ -58,12 +60,15 @@ class MarginDistributionProblem:
             object.__setattr__(self, name, values)
             faults += vector_faults(name, values, self.features.shape[0])
         faults += element_faults("signs", np.abs(self.signs) == 1.0, "out_of_range", "+1 or -1")
+        if self.row_weights is not None:
+            faults += vector_faults("row_weights", self.row_weights, self.features.shape[0])
+            faults += element_faults("row_weights", self.row_weights > 0.0, "out_of_range", "positive")
         if faults:
             raise InvalidProblem(*faults)
 
     @property
     def weight(self) -> float:
-        """U, the weight of the loss of one row."""
+        """U, the weight of the loss of one row, apart from its own factor."""
         return self.C / (len(self.signs) * (1.0 - self.band) ** 2)
 
     def margins(self, w: FloatArray, run: Run = Run()) -> FloatArray:
@@ -78,8 +83,9 @@ class MarginDistributionProblem:
 
     def curvatures(self, deviations: FloatArray) -> FloatArray:
         """ψ'' of every row, (n,): U below the band, U μ above it, 0 within."""
-        above: FloatArray = np.where(deviations > 0.0, self.weight * self.excess, 0.0)
-        return np.where(deviations < 0.0, self.weight, above)
+        above = np.where(deviations > 0.0, self.weight * self.excess, 0.0)
+        curvatures: FloatArray = np.where(deviations < 0.0, self.weight, above)
+        return curvatures if self.row_weights is None else curvatures * self.row_weights
 
     def objective(self, w: FloatArray, deviations: FloatArray) -> float:
         """P(w) from w and its deviations."""
@@ -91,29 +97,31 @@ def solve_margin_distribution(
     *,
     tolerance: float = 1e-6,
     max_iterations: int = 200,
+    start: FloatArray | None = None,
     run: Run = Run(),
 ) -> Solution:
     """Minimise P: value w (m,), dual δ (n,), positive below the band and negative above it.
 
     Every step is a Newton step with an exact line search, so the objective never rises; P is piecewise
     quadratic, and near the solution one step ends. Reports stage ``"odm"``. tolerance: relative duality gap
-    at which to stop. Raises InvalidProblem for arguments out of range, Cancelled.
+    at which to stop. start: w (m,) to begin from, by default 0.
+    Raises InvalidProblem for arguments out of range, Cancelled.
     """
     with one_blas_thread():
         return iterate(
-            _Newton(problem), stage="odm", tolerance=tolerance, max_iterations=max_iterations, run=run
+            _Newton(problem, start), stage="odm", tolerance=tolerance, max_iterations=max_iterations, run=run
         )
 
 
 class _Newton:
     """Solver state: w, the margins and the gradient at w, its objective, and the smallest gap so far."""
 
-    def __init__(self, problem: MarginDistributionProblem) -> None:
+    def __init__(self, problem: MarginDistributionProblem, start: FloatArray | None) -> None:
         self._problem = problem
         n, m = problem.features.shape
-        self.value: FloatArray = np.zeros(m)
+        self.value: FloatArray = np.zeros(m) if start is None else start
         self.dual: FloatArray = np.zeros(n)
-        self._margins: FloatArray = np.zeros(n)
+        self._margins = np.zeros(n) if start is None else problem.margins(start)
         self.iterations = 0
         self._objective = self._gap = np.inf
         self._gradient = self._slope(Run())

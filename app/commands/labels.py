@@ -1,0 +1,102 @@
+"""`stms jobs labels` and `stms jobs correct`: labels that a job found, and their corrections."""
+
+from __future__ import annotations
+
+import csv
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.commands.job_progress import job_path
+from app.commands.jobs import JobArgument
+from app.commands.output import CommandFailed, JsonOption, field, print_json, print_table, say
+from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect
+
+_COLUMNS = ("row", "label", "certainty")
+
+
+def labels(
+    job_id: JobArgument,
+    certainty: Annotated[bool, typer.Option("--uncertain", help="The least certain rows first.")] = False,
+    label: Annotated[str | None, typer.Option("--label", help="Only rows with this label.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Number of rows; 0: all.")] = 20,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write them to this CSV file, for `stms jobs correct`.")
+    ] = None,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
+    """Show the labels that a job found for the rows of its data set."""
+    order = "certainty" if certainty else "row"
+    with connect(server, api_key, tenant) as client:
+        found = client.pages(
+            f"{job_path(job_id)}/labels", order=order, label=label, limit=min(limit or 1000, 1000)
+        )
+        rows = list(islice(found, limit or None))
+    if as_json:
+        print_json(rows)
+    elif output is not None:
+        with output.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, _COLUMNS)
+            writer.writeheader()
+            writer.writerows(rows)
+        say(f"{len(rows)} labels are in {output}.")
+    else:
+        print_table([*map(field, _COLUMNS)], rows, empty="No row has this label.")
+
+
+def correct(
+    job_id: JobArgument,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            exists=True, dir_okay=False, help="CSV with the columns row and label; a blank label removes it."
+        ),
+    ] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="A new name of a class.")
+    ] = None,
+    given: Annotated[
+        bool,
+        typer.Option(
+            "--given", help="Keep only labels of the data set and the file, to label the rest again."
+        ),
+    ] = False,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the data set.")] = None,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
+    """Send the labels of a job back, corrected, as a data set to train on."""
+    body = {
+        "corrections": [] if file is None else _corrections(file),
+        "rename": dict(map(_renamed, rename or ())),
+        "keep": "given" if given else "all",
+        "name": name,
+    }
+    with connect(server, api_key, tenant) as client:
+        dataset = client.post(f"{job_path(job_id)}/labels", body)
+    if as_json:
+        print_json(dataset)
+    else:
+        say(f"The corrected labels are data set {dataset['id']}: stms train {dataset['id']} --model NAME")
+
+
+def _corrections(file: Path) -> list[dict[str, object]]:
+    with file.open(newline="", encoding="utf-8") as lines:
+        try:
+            return [{"row": int(one["row"]), "label": one["label"] or None} for one in csv.DictReader(lines)]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CommandFailed(f"{file} needs the columns row, a whole number, and label.") from error
+
+
+def _renamed(text: str) -> tuple[str, str]:
+    old, sign, new = text.partition("=")
+    if not (old and sign and new):
+        raise typer.BadParameter(f"{text!r} is not OLD=NEW", param_hint="--rename")
+    return old, new

@@ -1,0 +1,227 @@
+"""Labels that a job found for the rows of its data set: read them, and send them back corrected."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.entities import Dataset, new_id
+from app.domain.errors import InputFault, InvalidRequest, NotFound, Unprocessable
+from app.domain.training_spec import TrainingSpec
+from app.ingest.relabelling import relabelled
+from app.services.datasets import add_dataset, store_rows
+from app.services.training_plan import classes_of
+from app.settings import Settings
+from app.store.blob_cache import BlobCache, open_blob
+from app.store.unit_of_work import Store
+from core.data.labels import encode_labels
+from core.errors import InvalidPackage, InvalidProblem
+
+if TYPE_CHECKING:
+    from core.labelling.base import Labelling
+
+MAX_CORRECTIONS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRow:
+    """The label of one row of the training part. certainty: from 0 to 1; None for labels that were given."""
+
+    row: int
+    label: str
+    certainty: float | None
+
+
+def load_labels(store: Store, files: BlobCache, job_id: str) -> tuple[Labelling, Dataset]:
+    """The labels that a job has stored, and the data set of their rows.
+
+    Raises NotFound for a job without labels, or whose data set was deleted; Unavailable.
+    """
+    from core.labelling.base import Labelling
+
+    with store.read() as uow:
+        job = uow.jobs.get(job_id)
+        if job.labels_digest is None:
+            message = f"Job {job_id} has no labels: it has no labelling, or has not come to its end."
+            raise NotFound(message, code="labels_not_found")
+        dataset, digest = uow.datasets.get(job.dataset_id), job.labels_digest
+    classes = classes_of(TrainingSpec.of_stored(job.spec), dataset)
+    return files.with_refetch(
+        lambda: Labelling.from_bytes(open_blob(store, files, digest).whole(), classes), digest
+    ), dataset
+
+
+def job_labels(
+    store: Store,
+    files: BlobCache,
+    job_id: str,
+    *,
+    skip: int = 0,
+    limit: int = 100,
+    order: Literal["row", "certainty"] = "row",
+    label: str | None = None,
+) -> tuple[Sequence[LabelRow], bool]:
+    """``limit`` rows after the first ``skip``, and whether more follow.
+
+    order: by row, or by certainty, the least certain first, without rows whose label was given. label: only
+    rows that have it. Raises NotFound, Unavailable.
+    """
+    labels, _ = load_labels(store, files, job_id)
+    found = np.ones(len(labels.codes), dtype=bool)
+    if label is not None:
+        found &= labels.codes == (labels.classes.index(label) if label in labels.classes else -2)
+    if order == "certainty":
+        found &= ~np.isnan(labels.certainty)
+    rows = np.flatnonzero(found)
+    if order == "certainty":
+        rows = rows[np.argsort(labels.certainty[rows], kind="stable")]
+    page = [_row(labels, int(row)) for row in rows[skip : skip + limit]]
+    return page, skip + limit < len(rows)
+
+
+def corrected_dataset(
+    store: Store,
+    files: BlobCache,
+    job_id: str,
+    *,
+    corrections: Mapping[int, str | None],
+    rename: Mapping[str, str],
+    keep: Literal["all", "given"],
+    name: str | None,
+    created_by: str,
+    limits: Settings,
+) -> tuple[Dataset, bool]:
+    """The rows of a job's data set with its labels, corrected, as a data set; and whether that is new.
+
+    corrections: labels by row; None takes the label away. rename: new names of the job's classes, before the
+    corrections. keep: all labels, or only those of the data set and the corrections, from which a job can
+    label the rest again. The same labels of the same rows are the same data set.
+
+    Raises NotFound, InvalidRequest, Unprocessable, Conflict beyond the tenant's quota, Unavailable.
+    """
+    labels, source = load_labels(store, files, job_id)
+    _check(labels, source, corrections, rename)
+    texts = np.array([rename.get(one, one) for one in labels.classes], dtype=object)
+    given = texts[labels.codes]
+    if keep == "given":
+        given[~np.isnan(labels.certainty)] = None
+    for row, label in corrections.items():
+        given[row] = label
+    codes, classes = _encoded(given)
+    identity = _identity(source.digest, codes, classes)
+    with store.read() as uow:
+        known = uow.datasets.by_digest(identity)
+    if known is not None:
+        return known, False
+    buffer = open_blob(store, files, source.blob_digest).whole()
+    try:
+        pieces = relabelled(buffer, codes, classes, source.classes)
+    except InvalidPackage as error:
+        raise Unprocessable(str(error), code="test_part_without_class") from error
+    with files.writing(f"dataset-{secrets.token_hex(8)}.tmp") as writer:
+        for piece in pieces:
+            writer.write(piece)
+        blob, size = store_rows(store, files, writer, limits)
+    dataset = Dataset(
+        id=new_id("ds"),
+        digest=identity,
+        name=name or f"{source.name}, labels of {job_id}",
+        source_format=source.source_format,
+        size_bytes=source.size_bytes,
+        blob_digest=blob,
+        rows=source.rows,
+        test_rows=source.test_rows,
+        columns=source.columns,
+        classes=classes,
+        summary=_summary(source, codes, classes, job_id, len(corrections)),
+        created_at=time.time(),
+        created_by=created_by,
+        tenant=store.tenant,
+    )
+    return add_dataset(store, dataset, size, limits)
+
+
+def _row(labels: Labelling, row: int) -> LabelRow:
+    certainty = float(labels.certainty[row])
+    return LabelRow(row, labels.classes[labels.codes[row]], None if np.isnan(certainty) else certainty)
+
+
+def _check(
+    labels: Labelling, source: Dataset, corrections: Mapping[int, str | None], rename: Mapping[str, str]
+) -> None:
+    faults = [
+        InputFault(
+            "corrections", "unknown_row", f"There is no row {row}: rows are 0 to {source.rows - 1}.", row=row
+        )
+        for row in corrections
+        if not 0 <= row < source.rows
+    ]
+    faults += [
+        InputFault("rename", "unknown_class", f"The job has no class {old!r:.80}.")
+        for old in rename
+        if old not in labels.classes
+    ]
+    if faults:
+        raise InvalidRequest(faults[0].message, code=faults[0].code, faults=faults[:10])
+    if "teacher_scores" in source.summary:
+        message = "The data set has scores of a teacher, whose columns belong to its own classes."
+        raise Unprocessable(message, code="has_scores")
+
+
+def _encoded(given: NDArray[np.object_]) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Codes, −1 for None, and the classes that occur. Raises InvalidRequest."""
+    known = np.flatnonzero([label is not None for label in given])
+    codes = np.full(len(given), -1, dtype=np.int32)
+    if not len(known):
+        return codes, ()
+    try:
+        codes[known], classes = encode_labels(given[known])
+    except InvalidProblem as error:
+        faults = [InputFault("corrections", fault.code, fault.message) for fault in error.faults]
+        raise InvalidRequest(faults[0].message, code=faults[0].code, faults=faults) from error
+    counts = np.bincount(codes[known])
+    if len(classes) < 2 or counts.min() < 2:
+        few = classes[int(counts.argmin())]
+        message = (
+            f"All labels are {few!r:.80}; two classes are needed."
+            if len(classes) < 2
+            else f"The class {few!r:.80} has one example; at least 2 are needed."
+        )
+        raise InvalidRequest(
+            message, code="class_too_small", faults=[InputFault("corrections", "class_too_small", message)]
+        )
+    return codes, classes
+
+
+def _identity(source: str, codes: NDArray[np.int32], classes: Sequence[str]) -> str:
+    text = json.dumps([source, list(classes)]).encode()
+    return hashlib.sha256(text + codes.tobytes()).hexdigest()
+
+
+def _summary(
+    source: Dataset, codes: NDArray[np.int32], classes: Sequence[str], job_id: str, corrected: int
+) -> dict[str, object]:
+    counts = np.bincount(codes[codes >= 0], minlength=len(classes)).tolist()
+    missing = int((codes < 0).sum())
+    warnings = [one for one in source.summary["warnings"] if one["code"] != "unlabelled_rows"]
+    if missing:
+        message = f"{missing} rows have no label: students learn the teacher's answers on them."
+        warnings.append({"code": "unlabelled_rows", "message": message})
+    return {
+        **source.summary,
+        "classes": len(classes),
+        "class_counts": dict(zip(classes[:1000], counts, strict=False)),
+        "unlabelled_rows": missing,
+        "smallest_class": min(counts, default=0),
+        "largest_class": max(counts, default=0),
+        "warnings": warnings,
+        "labels_of": {"job_id": job_id, "corrections": corrected},
+    }

@@ -1,1 +1,0 @@
-"""What the dashboard costs: beside queries, on the wire, until it is painted, and on the server."""

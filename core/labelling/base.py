@@ -1,0 +1,119 @@
+"""The protocol of labellers: rows with few labels or none in, a label for each out.
+
+A new labeller is one module: a frozen dataclass that derives from ``LabellerSpec``, whose annotated fields
+are its hyper-parameters (``core.parameters``), and one line in ``core.learners``. The module imports NumPy at
+most; solvers are imported inside ``label``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import Fault, InvalidProblem
+from core.packed.codec import Buffer, decode, encode, take, take_array
+
+if TYPE_CHECKING:
+    from core.data.dataset import LabelledData
+    from core.run import Run
+    from core.solvers.solution import Summary
+    from core.types import FloatArray, IntArray
+
+_FORMAT = "stms.labels.1"
+_MAX_COUNTED = 1000
+
+Space: TypeAlias = Literal["graph", "kernel", "both", "linear"]
+"""In which features classes are looked for; see ``core.labelling.space``."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labelling:
+    """Labels of n rows. codes: (n,) int32 in 0..K−1. classes: K names.
+
+    certainty: (n,) float32 from 0, where another class explains a row as well or the conditions decided,
+    to 1, where its margins are those of a typical row; NaN for labels that were given.
+    summary: how the solver ended; details: further figures of it, JSON-ready.
+    """
+
+    codes: NDArray[np.int32]
+    certainty: FloatArray
+    classes: tuple[str, ...]
+    summary: Summary
+    details: dict[str, Any]
+
+    def report(self) -> dict[str, Any]:
+        """How the labels were found and how many rows each of the first 1000 classes has, JSON-ready."""
+        counts = np.bincount(self.codes, minlength=len(self.classes)).tolist()
+        sure = self.certainty[~np.isnan(self.certainty)]
+        return {
+            "rows": len(self.codes),
+            "labelled": len(sure),
+            "class_counts": dict(zip(self.classes[:_MAX_COUNTED], counts, strict=False)),
+            "mean_certainty": float(sure.mean()) if len(sure) else None,
+            **self.summary.as_dict(),
+            **self.details,
+        }
+
+    def to_bytes(self) -> bytes:
+        """All but the classes as safetensors; equal labellings give equal bytes."""
+        header = {
+            "format": _FORMAT,
+            "summary": replace(self.summary, seconds=0.0).as_dict(),
+            "details": self.details,
+        }
+        return encode(header, {"codes": self.codes.astype(np.int64), "certainty": self.certainty})
+
+    @classmethod
+    def from_bytes(cls, stored: Buffer, classes: Sequence[str]) -> Labelling:
+        """The labelling that ``to_bytes`` stored, with its classes. Raises InvalidPackage."""
+        from core.solvers.solution import Summary
+
+        header, arrays = decode(stored, _FORMAT)
+        return cls(
+            take_array(arrays, "codes").astype(np.int32),
+            take_array(arrays, "certainty"),
+            tuple(classes),
+            Summary(**take(header, "summary", dict)),
+            take(header, "details", dict),
+        )
+
+    def of_rows(self, rows: IntArray, data: LabelledData) -> Labelling:
+        """The labelling of ``data``, of which these are the labels of ``rows``; others keep their own."""
+        codes, certainty = data.y.copy(), np.full(data.n, np.nan, dtype=np.float32)
+        codes[rows], certainty[rows] = self.codes, self.certainty
+        return replace(self, codes=codes, certainty=certainty)
+
+    def applied_to(self, data: LabelledData) -> LabelledData:
+        """The same rows with these labels. Raises InvalidProblem for another number of rows."""
+        if len(self.codes) != data.n:
+            message = f"there are {len(self.codes)} labels for {data.n} rows"
+            raise InvalidProblem(Fault("labelling", "other_data", message))
+        return replace(data, y=self.codes, classes=self.classes)
+
+
+class LabellerSpec(ABC):
+    """How rows without a label get one; the fields of the dataclass are the hyper-parameters.
+
+    name: key of the registry, and of the API. uses_labels: whether it needs some labels of every class, or
+    takes rows of which none has a label.
+    """
+
+    __slots__ = ()
+    name: ClassVar[str]
+    uses_labels: ClassVar[bool]
+
+    def classes_of(self, known: Sequence[str]) -> tuple[str, ...]:
+        """The classes of the result, from those that the data have before."""
+        return tuple(known)
+
+    @abstractmethod
+    def label(self, data: LabelledData, run: Run) -> Labelling:
+        """Labels of all rows; those that are given stay. Reports stages ``"space"`` and ``"labels"``.
+
+        Raises InvalidProblem, Cancelled.
+        """

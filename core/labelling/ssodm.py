@@ -1,0 +1,91 @@
+"""Hyper-parameters of semi-supervised optimal margin distribution machines as labellers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from core.data.scaling_kind import Scaling
+from core.errors import Fault, InvalidProblem
+from core.labelling.base import LabellerSpec, Labelling, Space
+from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
+
+if TYPE_CHECKING:
+    from core.data.dataset import LabelledData
+    from core.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class SsODM(LabellerSpec):
+    """Labels the rest of rows of which few have a label.
+
+    Of all labels that keep those given, it looks for the ones on which an optimal margin distribution machine
+    has the least objective: ``core.solvers.labels.margin_labels`` with U_i = 2 C_known/l for the l rows with
+    a label and 2 C/u for the u others (Zhang, slides; every class against the rest). It begins from the
+    answers of the machine that learnt from the labelled rows only.
+
+    Raises InvalidProblem naming every wrong field.
+    """
+
+    name: ClassVar[str] = "ssodm"
+    uses_labels: ClassVar[bool] = True
+
+    C_known: Annotated[
+        float, Ge(1e-6), Le(1e8), Doc("λ₁, the loss weight of the rows with a label, all together.")
+    ] = 100.0
+    C: Annotated[
+        float, Ge(1e-6), Le(1e8), Doc("λ₂, the loss weight of the rows without a label, all together.")
+    ] = 100.0
+    balance: Annotated[
+        float,
+        Ge(0),
+        Le(1),
+        Doc(
+            "Every class gets at least this part of the rows that it would have by its share of the"
+            " labels; 1: exactly these shares."
+        ),
+    ] = 0.3
+    band: Annotated[float, Ge(0), Lt(1), Doc("θ: margins from 1 − θ to 1 + θ have no loss.")] = 0.2
+    excess: Annotated[
+        float, Gt(0), Le(1), Doc("ν: weight of margins above the band, relative to those below it.")
+    ] = 0.5
+    space: Annotated[
+        Space,
+        Doc(
+            "Where classes are looked for. graph: rows that are joined by near rows are alike; kernel: RBF;"
+            " both: the mean of these kernels; linear: the columns."
+        ),
+    ] = "graph"
+    size: Annotated[int, Ge(1), Le(2000), Doc("Components of the graph, or landmarks of the kernel.")] = 100
+    scaling: Annotated[Scaling, Doc("Scaling of the raw columns for this stage.")] = Scaling.MINMAX
+    rounds: Annotated[
+        int, Ge(0), Le(50), Doc("Most label vectors that are added to the relaxed problem.")
+    ] = 2
+
+    def __post_init__(self) -> None:
+        check_parameters(self, "labelling")
+        object.__setattr__(self, "scaling", Scaling(self.scaling))
+
+    def label(self, data: LabelledData, run: Run) -> Labelling:
+        """Labels of all rows. Raises InvalidProblem where a class has no label, or all rows have one."""
+        import numpy as np
+
+        from core.labelling.margins import labelling_of, least_counts
+        from core.labelling.space import labelling_space
+        from core.solvers.labels.label_set import LabelSet
+        from core.solvers.labels.margin_labels import LabelProblem
+
+        known, counts, unknown = data.y >= 0, data.class_counts, data.unlabelled
+        if data.K < 2 or not counts.all() or not unknown:
+            message = "some rows must have no label, and every class of two or more a row with one"
+            raise InvalidProblem(Fault("labelling.method", "nothing_to_label", message))
+        no_pairs = np.empty((0, 2), dtype=np.intp)
+        least = least_counts(counts / counts.sum(), unknown, self.balance)
+        labels = LabelSet(data.y, data.K, least, no_pairs, no_pairs)
+        features = labelling_space(data.X, self.space, self.scaling, self.size, run)
+        weights = np.where(known, 2.0 * self.C_known / known.sum(), 2.0 * self.C / unknown)
+        problem = LabelProblem(features, weights, labels, self.band, self.excess)
+        supervised = LabelProblem(features[known], weights[known], labels, self.band, self.excess)
+        planes, _, _ = supervised.fit(features[known], problem.signs[data.y[known]], run)
+        start = labels.best(-problem.losses(features @ planes.T))
+        return labelling_of(problem, [start], data.classes, self.rounds, run)

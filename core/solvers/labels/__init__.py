@@ -1,0 +1,1 @@
+"""Optimal margin distribution with labels that are unknown: clustering, and few labels among many rows."""
