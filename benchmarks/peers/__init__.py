@@ -62,20 +62,30 @@ def mlserver(core: int, *, features: int = FEATURES) -> Iterator[str]:
     home = environment(HERE / "requirements" / "mlserver.txt")
     with tempfile.TemporaryDirectory(prefix="stms-peer-") as folder:
         _train(home, Path(folder), features)
-        ports = [free_port() for _ in range(3)]
-        settings: dict[str, Any] = dict(zip(("http_port", "grpc_port", "metrics_port"), ports, strict=True))
-        settings |= {"host": "127.0.0.1", "parallel_workers": 0, "debug": False, "metrics_endpoint": None}
-        model = {
-            "name": "peer",
-            "implementation": "mlserver_sklearn.SKLearnModel",
-            "parameters": {"uri": "./model.joblib"},
-        }
-        (Path(folder) / "settings.json").write_text(json.dumps(settings))
-        (Path(folder) / "model-settings.json").write_text(json.dumps(model))
-        url = f"http://127.0.0.1:{ports[0]}"
-        with running([home / "bin" / "mlserver", "start", "."], core, Path(folder)) as process:
-            wait_until_it_answers(process, f"{url}/v2/models/peer/ready", Path(folder))
-            yield f"{url}/v2/models/peer/infer"
+        with serve_mlserver(home, Path(folder), core) as origin:
+            yield f"{origin}/v2/models/peer/infer"
+
+
+@contextmanager
+def serve_mlserver(home: Path, folder: Path, core: int | None) -> Iterator[str]:
+    """MLServer's scikit-learn runtime with ``model.joblib`` of a folder as model ``peer``; yields its origin.
+
+    home: its environment. core: to pin it to, or None.
+    """
+    ports = [free_port() for _ in range(3)]
+    settings: dict[str, Any] = dict(zip(("http_port", "grpc_port", "metrics_port"), ports, strict=True))
+    settings |= {"host": "127.0.0.1", "parallel_workers": 0, "debug": False, "metrics_endpoint": None}
+    model = {
+        "name": "peer",
+        "implementation": "mlserver_sklearn.SKLearnModel",
+        "parameters": {"uri": "./model.joblib"},
+    }
+    (folder / "settings.json").write_text(json.dumps(settings))
+    (folder / "model-settings.json").write_text(json.dumps(model))
+    origin = f"http://127.0.0.1:{ports[0]}"
+    with running([home / "bin" / "mlserver", "start", "."], core, folder) as process:
+        wait_until_it_answers(process, f"{origin}/v2/models/peer/ready", folder)
+        yield origin
 
 
 @contextmanager

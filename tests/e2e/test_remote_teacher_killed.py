@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,8 +15,9 @@ import pytest
 from app.domain.entities import JobState
 from app.services.training import cancel_job
 from app.settings import Settings
+from benchmarks.peers import serve_mlserver
 from benchmarks.peers.environments import NotInstallable, Offline, environment
-from benchmarks.processes import free_port, running, wait_until_it_answers
+from benchmarks.peers.scripts import FIT
 from tests.e2e.test_kill_and_cancel import House, children, is_alive, open_house, wait_for
 from tests.model_server import ModelServer, metadata, model_server
 
@@ -93,18 +93,6 @@ def test_a_server_that_is_away_is_waited_for_and_the_events_say_so(house: House,
     assert any(text is not None and "503" in text for text in waits)
 
 
-FIT = """
-import sys
-import joblib, numpy as np
-from sklearn.linear_model import LogisticRegression
-with np.load("rows.npz") as file:
-    X, y = file["X_train"], file["y_train"]
-    fitted = LogisticRegression(max_iter=200).fit(X, y)
-    joblib.dump(fitted, "model.joblib")
-    np.savez("scores.npz", train=fitted.predict_proba(X), test=fitted.predict_proba(file["X_test"]))
-"""
-
-
 @contextmanager
 def mlserver(folder: Path) -> Iterator[str]:
     """MLServer with a model of ``rows.npz``, whose scores go to ``scores.npz``; yields its origin."""
@@ -113,15 +101,7 @@ def mlserver(folder: Path) -> Iterator[str]:
     except (Offline, NotInstallable) as error:
         pytest.skip(str(error))
     subprocess.run([home / "bin" / "python", "-c", FIT], cwd=folder, check=True, capture_output=True)
-    ports = [free_port() for _ in range(3)]
-    settings: dict[str, Any] = dict(zip(("http_port", "grpc_port", "metrics_port"), ports, strict=True))
-    settings |= {"host": "127.0.0.1", "parallel_workers": 0, "debug": False, "metrics_endpoint": None}
-    model = {"name": "m", "implementation": "mlserver_sklearn.SKLearnModel"}
-    (folder / "settings.json").write_text(json.dumps(settings))
-    (folder / "model-settings.json").write_text(json.dumps(model | {"parameters": {"uri": "./model.joblib"}}))
-    origin = f"http://127.0.0.1:{ports[0]}"
-    with running([home / "bin" / "mlserver", "start", "."], None, folder) as process:
-        wait_until_it_answers(process, f"{origin}/v2/models/m/ready", folder)
+    with serve_mlserver(home, folder, None) as origin:
         yield origin
 
 
@@ -132,17 +112,19 @@ def test_students_of_mlserver_are_those_of_the_matrix(tmp_path: Path, sqlite_add
     with open_house(settings) as house:
         with np.load(tmp_path / "rows.npz") as file:
             rows = dict(file)
-        np.savez(folder / "rows.npz", **rows)
+        asked_for = np.vstack([rows["X_train"], rows["X_test"]])
+        np.savez(folder / "rows.npz", X=rows["X_train"], y=rows["y_train"], asked=asked_for)
         with mlserver(folder) as origin:
             monkeypatch.setenv("STMS_REMOTE_TEACHERS", origin)
             house.settings = settings.model_copy(update={"remote_teachers": origin})
             with house.worker():
-                teacher = {"method": "remote", "url": origin, "model": "m", "output_name": "predict_proba"}
+                teacher = {"method": "remote", "url": origin, "model": "peer", "output_name": "predict_proba"}
                 asked = house.submit(**SPEC | {"teacher": teacher | {"batch": 100}})
                 wait_for(lambda: house.state(asked).ended)
                 assert house.state(asked) is JobState.SUCCEEDED
-                with np.load(folder / "scores.npz") as scores:
-                    rows |= {f"teacher_scores_{part}": scores[part] for part in ("train", "test")}
+                with np.load(folder / "scores.npz") as file:
+                    parts = np.split(file["asked"], [len(rows["y_train"])])
+                rows |= dict(zip(("teacher_scores_train", "teacher_scores_test"), parts, strict=True))
                 house.dataset_id = house.register(rows)
                 given = house.submit(**SPEC | {"teacher": {"method": "scores"}})
                 wait_for(lambda: house.state(given).ended)

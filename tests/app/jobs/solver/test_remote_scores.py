@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -114,6 +115,26 @@ def test_what_is_not_allowed_is_refused_without_a_connection(sqlite_store, job, 
         solver.scorer.with_scores(DATA, 0)
     assert refused.value.reason == "remote_not_allowed"
     assert server.paths == []
+
+
+def test_the_name_is_resolved_once_and_its_addresses_are_checked(sqlite_store, job, server):
+    url = server.url.replace("127.0.0.1", "triton.invalid")
+    solver = Solver(sqlite_store, job, server, url=url)
+    found, asked = ["127.0.0.1"], []
+
+    def resolve(host: str, port: int) -> list[str]:
+        asked.append((host, port))
+        return found
+
+    scorer = dataclasses.replace(solver.scorer, allowed=AllowedServers.of(url), resolve=resolve)
+    server.canned = [(503, {"Connection": "close"}, b"")]
+    scorer = dataclasses.replace(scorer, teacher=dataclasses.replace(scorer.teacher, retries=1))
+    assert np.allclose(scorer.with_scores(DATA, 0).teacher_scores, X @ WEIGHTS.T, rtol=1e-12)
+    assert asked == [("triton.invalid", server.port)]
+    found[:] = ["169.254.169.254"]
+    with pytest.raises(RemoteFailed) as refused:
+        scorer.with_scores(DATA, 1)
+    assert refused.value.reason == "remote_address"
 
 
 def test_a_stored_batch_of_another_size_is_asked_for_again(sqlite_store, job, server):
