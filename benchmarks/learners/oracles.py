@@ -198,12 +198,14 @@ def label_vectors(name: str, truth: np.ndarray, k: int) -> tuple[np.ndarray, np.
         return swapped.mean(axis=1), swapped @ directions / len(pairs)
     labels = np.array(list(product((False, True), repeat=n)))
     if name not in ("error", "f1"):
-        labels = labels[labels.sum(axis=1) == (positives if name == "prbep" else k)]
+        rows = {"prbep": positives, "precision_at_k": max(k, positives)}.get(name, k)
+        labels = labels[labels.sum(axis=1) == rows]
     hits, accepted = (labels & truth).sum(axis=1), labels.sum(axis=1)
     values = {
         "error": (labels == truth).mean(axis=1),
         "f1": 2.0 * hits / (accepted + positives),
         "recall_at_k": hits / positives,
+        "precision_at_k": 1.0 - (accepted - hits) / k,
     }
     flips = (labels != truth) * np.where(truth, 1.0, -1.0) / n
     if name in ("precision_at_k", "recall_at_k"):

@@ -12,14 +12,15 @@ best accepts the a positive and the b other rows of the largest scores, so the s
 best b of each a by bisection, as Δ and the sum of the b largest scores are both concave in b.
 
 Where k is not the number P of positive rows, ȳ itself does not accept k rows, and V as above bounds nothing:
-equal scores, all high for k < P or all low for k > P, have no loss. So precision and recall at k compare ȳ'
-with the vectors of k rows in which t = min(P − a, b) of its b false positives are swapped for t of its P − a
-rejected positives, and with the mean over all of these:
+equal scores, all high for k < P or all low for k > P, have no loss. For k < P, precision at k takes vectors
+that accept P rows instead, with Δ = b/k: at worst, the b false ones are among the first k. Else ȳ' is
+compared with the vectors of k rows in which t = min(P − a, b) of its b false positives are swapped for t of
+its P − a rejected positives, and with the mean over all of these:
 
     V(ȳ') = Δ(ȳ', ȳ) − t/n (mean of s_i over rejected positives − mean of s_j over false positives)
 
-The k rows of the largest scores have no smaller sum than any other k rows, so that max V is an upper bound
-of their loss; for k = P it is the V above.
+The rows of the largest scores have no smaller sum than any others of their number, so that max V is an upper
+bound of the loss; for k = P all of these are one.
 
 ROC area has a label for each pair of a positive and another row: Δ is the share of swapped pairs, and V is
 their mean hinge loss [1 − s_i + s_j]_+ in the same way.
@@ -73,9 +74,10 @@ def most_violated(measure: Measure, positive: BoolArray, scores: FloatArray, k: 
         swaps = np.ones((2, len(a)))
     else:
         k = len(accepted) if measure == "prbep" else k
-        a = np.arange(max(0, k - len(others)), min(len(accepted), k) + 1)
-        b = k - a
-        losses = 1.0 - a / (len(accepted) if measure == "recall_at_k" else k)
+        rows = max(k, len(accepted)) if measure == "precision_at_k" else k
+        a = np.arange(max(0, rows - len(others)), min(len(accepted), rows) + 1)
+        b = rows - a
+        losses = b / k if measure == "precision_at_k" else 1.0 - a / len(accepted)
         flips = np.stack([len(accepted) - a, b])
         swaps = flips.min(axis=0) / np.maximum(flips, 1)
     best = int(np.argmax(losses + swaps[0] * lost[a] + swaps[1] * taken[b]))

@@ -41,12 +41,16 @@ def by_brute_force(measure: str, truth: np.ndarray, scores: np.ndarray, k: int) 
         )
     vectors = np.array(list(product((False, True), repeat=n)))
     if measure not in ("error", "f1"):
-        vectors = vectors[vectors.sum(axis=1) == (truth.sum() if measure == "prbep" else k)]
+        rows = {"prbep": truth.sum(), "precision_at_k": max(k, truth.sum())}.get(measure, k)
+        vectors = vectors[vectors.sum(axis=1) == rows]
     if measure.endswith("_at_k"):
         margins = [mean_swap(truth, labels, scores) / n for labels in vectors]
     else:
         margins = (vectors != truth) @ (np.where(truth, 1.0, -1.0) * scores) / n
-    return max(loss(measure, truth, labels) - part for labels, part in zip(vectors, margins, strict=True))
+    losses = [loss(measure, truth, labels) for labels in vectors]
+    if measure == "precision_at_k":  # of k rows at worst, where P > k are accepted
+        losses = [int((labels & ~truth).sum()) / k for labels in vectors]
+    return max(one - part for one, part in zip(losses, margins, strict=True))
 
 
 def mean_swap(truth: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> float:
@@ -75,7 +79,7 @@ def test_the_most_violated_vector_is_that_of_brute_force(measure):
         truth, scores, k = random_case(seed, 2 + seed % (5 if measure == "roc_area" else 7))
         found = most_violated(measure, truth, scores, k)
         assert found.value(scores) == pytest.approx(by_brute_force(measure, truth, scores, k), abs=EXACT)
-        assert 0.0 <= found.loss <= 1.0
+        assert 0.0 <= found.loss <= (max(1.0, truth.sum() / k) if measure == "precision_at_k" else 1.0)
 
 
 @pytest.mark.parametrize("measure", MEASURES)
@@ -92,13 +96,11 @@ def test_the_largest_violation_is_at_least_the_loss_of_the_scores(measure):
         assert most_violated(measure, truth, scores, k).value(scores) >= actual - EXACT
 
 
-@pytest.mark.parametrize(("measure", "k"), [("precision_at_k", 3), ("recall_at_k", 12)])
+@pytest.mark.parametrize(("measure", "k", "least"), [("precision_at_k", 3, 2.0), ("recall_at_k", 12, 1.0)])
 @pytest.mark.parametrize("shift", [-100.0, 0.0, 100.0])
-def test_equal_scores_have_a_loss_at_any_k_whatever_their_size(measure, k, shift):
-    truth = np.arange(20) < 6
-    assert most_violated(measure, truth, np.full(20, shift), k).value(np.full(20, shift)) == pytest.approx(
-        1.0
-    )
+def test_equal_scores_have_a_loss_at_any_k_whatever_their_size(measure, k, least, shift):
+    truth, scores = np.arange(20) < 6, np.full(20, shift)
+    assert most_violated(measure, truth, scores, k).value(scores) == pytest.approx(least)
 
 
 def test_the_cut_is_where_the_measure_of_the_rows_is_best():
