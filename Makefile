@@ -7,7 +7,7 @@ STMS   := $(BIN)/stms
 .DEFAULT_GOAL := help
 # Some machines forbid it: every process of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-false-positives bench-serve bench-cluster bench-letter chaos hostile safety digests sbom docs screenshots
+.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-false-positives bench-serve bench-cluster bench-letter bench-dashboard chaos hostile safety digests sbom docs screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ bench-serve: $(VENV)/.dev ## the server against a bare handler, FastAPI and MLSe
 
 bench-cluster: $(VENV)/.dev ## two workers against one, job overhead, 10 000 classes, queries beside training (needs PostgreSQL)
 	$(BIN)/python -m benchmarks.cluster
+
+bench-dashboard: $(VENV)/.dev ## queries beside 20 open tabs, bytes and times of pages, the cost of traces (first paint needs chromium)
+	$(BIN)/python -m benchmarks.dashboard
 
 chaos: $(VENV)/.dev ## the whole service under 280 faults of 21 kinds, then an audit; some 20 minutes (needs PostgreSQL, best as root)
 	$(BIN)/python -m benchmarks.chaos

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from core.errors import Cancelled, Fault, InvalidProblem
 from core.types import CancelCheck, Progress, ProgressCallback
 
 _MAX_THREADS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """A folder for the progress of long computations. key: authenticates the files, at most 64 bytes."""
+
+    folder: Path
+    key: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,8 @@ class Run:
     progress: called with reports, possibly from several threads.
     should_cancel: called every few milliseconds; computation stops with ``Cancelled`` once it returns True.
     stage_name: name under which all reports are made; None leaves each function its own name.
+    scratch: where computations of minutes keep what they have, so that the same one goes on from there after
+        an interruption, with the same result; None: it begins anew.
 
     Raises InvalidProblem for a seed or a number of threads out of bounds.
     """
@@ -29,6 +40,7 @@ class Run:
     progress: ProgressCallback | None = None
     should_cancel: CancelCheck | None = None
     stage_name: str | None = None
+    scratch: Scratch | None = None
 
     def __post_init__(self) -> None:
         faults = [_fault("seed", self.seed, 0, 2**32 - 1)]

@@ -120,11 +120,16 @@ def common(request: Request) -> dict[str, Any]:
         "url": lambda path, **parameters: link(path, {"tenant": tenant} | parameters),
         "done": request.query_params.get("done", ""),
         "notices": NOTICES,
-        "release": metadata.version("stms"),
+        "release": _release(),
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         "request_id": getattr(request.state, "request_id", ""),
         "can": lambda scope: caller is not None and may(caller, scope),
     }
+
+
+@cache
+def _release() -> str:
+    return metadata.version("stms")
 
 
 def may(caller: ApiKey, scope: str) -> bool:

@@ -124,10 +124,16 @@ def _grid(points: Sequence[Json], chosen: Json) -> dict[str, Any]:
     return found | {
         "cells": cells,
         "size": (round(width, 1), round(height, 1)),
-        "across": [(round((n + 0.5) * width, 1), shown(value)) for n, value in enumerate(values[across])],
-        "down": [(round(SIDE - (n + 0.5) * height, 1), shown(value)) for n, value in enumerate(values[down])],
+        "across": [(round((n + 0.5) * width, 1), text) for n, text in _ticks(values[across], 7)],
+        "down": [(round(SIDE - (n + 0.5) * height, 1), text) for n, text in _ticks(values[down], 14)],
         "ends": (lowest, highest),
     }
+
+
+def _ticks(values: Sequence[Any], most: int) -> list[tuple[int, str]]:
+    """Every so many of the values that there are at most ``most``, with their numbers."""
+    every = -(-len(values) // most)
+    return [(number, shown(value)) for number, value in enumerate(values) if number % every == 0]
 
 
 def _whiskers(points: Sequence[Json], varied: Sequence[str], is_chosen: dict[int, bool]) -> dict[str, Any]:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from app.store.unit_of_work import Store
     from core.data.dataset import LabelledData
     from core.labelling.base import Labelling
+    from core.run import Run
     from core.types import Progress
 
 logger = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ class CommandHandler:
         if session is None or report is None:
             parts = self._parts()
             head = load_head(self._store, self._files, self._spec, parts[0])
-            session = TrainingSession.prepared(parts, self._spec, self._threads, self._answers.progress, head)
+            session = TrainingSession.prepared(parts, self._spec, self._run(), head)
             report = session.teacher_report(command["targets"]) | {"threads": self._threads}
             self._session, self._report = session, report
         # One after the other: content moved to a file leaves the memory before the next is packed.
@@ -165,7 +166,7 @@ class CommandHandler:
         parts = self._parts()
         if Preparation.is_outdated(stored):  # the job was started by an earlier version
             head = load_head(self._store, self._files, self._spec, parts[0])
-            session = TrainingSession.prepared(parts, self._spec, self._threads, self._answers.progress, head)
+            session = TrainingSession.prepared(parts, self._spec, self._run(), head)
         else:
             session = TrainingSession.restored(stored, parts, self._spec, self._answers.progress)
         self._session = session
@@ -208,6 +209,13 @@ class CommandHandler:
         else:
             traces = () if artifact.trace is None else (artifact.trace,)
             self._answers.send("student", student | artifact.row, artifact.packed, *traces)
+
+    def _run(self) -> Run:
+        """For a preparation: what an interrupted one has stored in the cache folder is taken up."""
+        from core.run import Run, Scratch
+
+        scratch = Scratch(Path(self._settings.cache_dir), bytes.fromhex(self._settings.cache_key))
+        return Run(n_threads=self._threads, progress=self._answers.progress, scratch=scratch)
 
     def _parts(self) -> tuple[LabelledData, LabelledData | None]:
         from app.jobs.solver.session import load_parts
@@ -287,11 +295,12 @@ def warm_up() -> None:
 
     from app.jobs.solver.session import TrainingSession
     from core.data.dataset import LabelledData
+    from core.run import Run
 
     X = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 0.9], [0.9, 0.0]])
     data = LabelledData.from_arrays(X, np.array(["a", "b", "a", "b"]))
     spec = TrainingSpec()
-    session = TrainingSession.prepared((data, data), spec, 1, lambda _progress: None)
+    session = TrainingSession.prepared((data, data), spec, Run(n_threads=1))
     context = session.context([(0, spec.served_method)], 1, lambda _progress: None)
     session.student(0, spec.served_method, context, lambda _progress: None)
 

@@ -182,13 +182,12 @@ class TrainingSession:
         cls,
         parts: tuple[LabelledData, LabelledData | None],
         spec: TrainingSpec,
-        n_threads: int,
-        progress: ProgressCallback,
+        run: Run,
         head: LinearHead | None = None,
     ) -> TrainingSession:
         """Fit features and teacher. head: an imported teacher, which is not fitted. Raises InvalidProblem."""
         config = config_of(spec, head)
-        made = prepare(parts[0], config, Run(n_threads=n_threads, progress=progress))
+        made = prepare(parts[0], config, run)
         return cls._of(parts, made)
 
     @classmethod

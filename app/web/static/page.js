@@ -46,11 +46,20 @@ function replace(/** @type {HTMLElement} */ part, /** @type {string} */ html) {
   const content = new DOMParser().parseFromString(html, "text/html").body;
   part.replaceChildren(...content.childNodes);
   for (const [id, top] of scrolled) if (top) document.getElementById(id)?.scrollTo({top});
+  scrollable();
   announce(part.querySelector("[data-say]")?.textContent || "");
   if (name) {
     for (const link of part.querySelectorAll("a, button")) {
       if (link.getAttribute("href") === name || link.id === name) return /** @type {HTMLElement} */ (link).focus();
     }
+  }
+}
+
+/** Lets the keyboard scroll what is wider than its place and holds nothing that can have the focus. */
+function scrollable() {
+  for (const part of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".scroll"))) {
+    if (part.scrollWidth > part.clientWidth && !part.querySelector("a, button, input, select, summary")) part.tabIndex = 0;
+    else part.removeAttribute("tabindex");
   }
 }
 
@@ -137,3 +146,5 @@ function copyButtons() {
 for (const part of document.querySelectorAll("[data-poll]")) follow(/** @type {HTMLElement} */ (part));
 shortcuts();
 copyButtons();
+scrollable();
+addEventListener("resize", scrollable);

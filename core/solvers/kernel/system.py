@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from core.errors import Fault, InvalidProblem
 from core.run import Run
 from core.solvers.checks import matrix_faults, positive_fault
 from core.solvers.kernel.rows import KernelRows, in_parallel, slices
+from core.solvers.kernel.tile_file import TileFile
 from core.solvers.kernel.tiled_cholesky import TILE, NotPositiveDefinite, TiledCholesky
 from core.solvers.solution import Status, Summary
 from core.solvers.threads import one_blas_thread
@@ -36,6 +38,8 @@ _SINGLE_RESOLUTION = 1e-5
 """Relative residuals below this need a kernel in float64."""
 _JITTER_FACTOR, _MOST_JITTER = 10.0, 1.0
 _MAX_LANDMARKS = 2000
+_KEPT_ROWS = 8192
+"""Fewer rows are factored within seconds."""
 _IDLE_STEPS = 100
 """Steps in succession without a smaller residual, after which rounding errors are to blame."""
 
@@ -87,7 +91,8 @@ def solve_kernel_system(
     tolerance: relative residual at which to stop. memory_bytes: of the factor, 2 n² bytes, or else of B.
     with_inverse_diagonal: costs as much as the factorisation.
     run: tiles and blocks are shared by its threads; no result depends on them. Reports stage
-        ``"kernel_interpolation"`` in tiles, or in steps with the objective.
+        ``"kernel_interpolation"`` in tiles, or in steps with the objective. From 8192 rows on, its scratch
+        folder has the finished columns of tiles until α is found.
 
     Raises InvalidProblem for arguments out of range, Cancelled (checked between tiles and blocks).
     """
@@ -95,12 +100,12 @@ def solve_kernel_system(
     started = time.perf_counter()
     exact = KernelRows(np.ascontiguousarray(rows, dtype=np.float64))
     used = exact if tolerance < _SINGLE_RESOLUTION else exact.astype(np.float32)
-    with one_blas_thread(), ThreadPoolExecutor(run.threads) as pool:
+    with one_blas_thread(), ThreadPoolExecutor(run.threads) as pool, ExitStack() as stack:
         condition: float | None = None
         diagonal: Doubles | None = None
         preconditioner: Preconditioner
         if 2.0 * exact.n * (exact.n + tile) <= memory_bytes:
-            factor, jitter = _factored(exact.astype(np.float32), jitter, pool, run, tile)
+            factor, jitter = _factored(exact.astype(np.float32), jitter, pool, run, tile, stack)
             condition = factor.condition()
             diagonal = factor.inverse_diagonal() if with_inverse_diagonal else None
             preconditioner = factor
@@ -109,6 +114,8 @@ def solve_kernel_system(
         solved = _conjugate_gradients(
             used, right, jitter, preconditioner, tolerance, max_iterations, pool, run
         )
+        if isinstance(preconditioner, TiledCholesky) and preconditioner.kept is not None:
+            preconditioner.kept.remove()
     alpha, residual, objective, status, iterations, trace = solved
     fitted = right - residual - jitter * alpha
     relative = float(np.linalg.norm(residual) / np.linalg.norm(right))
@@ -166,10 +173,19 @@ class NystromPreconditioner:
 
 
 def _factored(
-    kernel: KernelRows, jitter: float, pool: Executor, run: Run, tile: int
+    kernel: KernelRows, jitter: float, pool: Executor, run: Run, tile: int, stack: ExitStack
 ) -> tuple[TiledCholesky, float]:
-    """The factor, and the jitter with which it exists. Raises InvalidProblem where even 1 is too little."""
+    """The factor, and the jitter with which it exists. Raises InvalidProblem where even 1 is too little.
+
+    stack: closes the file of its columns.
+    """
     while True:
+        kept = None
+        if run.scratch is not None and kernel.n >= _KEPT_ROWS:
+            size = 2 * kernel.n * (kernel.n + tile)
+            kept = TileFile.open(run.scratch, kernel.rows, f"jitter {jitter!r}, tiles of {tile}", size)
+        if kept is not None:
+            stack.callback(kept.close)
         try:
             factor = TiledCholesky(
                 kernel,
@@ -178,8 +194,11 @@ def _factored(
                 run,
                 tile=tile,
                 report=lambda done, total: run.report(STAGE, done, total),
+                kept=kept,
             )
         except NotPositiveDefinite as error:
+            if kept is not None:
+                kept.remove()
             jitter *= _JITTER_FACTOR
             if jitter > _MOST_JITTER:
                 raise InvalidProblem(Fault("teacher.jitter", "singular", str(error))) from error

@@ -22,9 +22,8 @@ from scipy.linalg import lapack
 
 from core.run import Run
 from core.solvers.kernel.rows import KernelRows, in_parallel, slices
+from core.solvers.kernel.tile_file import Singles, TileFile
 from core.types import FloatArray
-
-Singles = NDArray[np.float32]
 
 TILE = 1024
 _WIDE = 4 * TILE
@@ -41,6 +40,7 @@ class TiledCholesky:
     """L with L Lᵀ = K + jI. Raises NotPositiveDefinite, Cancelled.
 
     kernel: the rows, in float32. jitter: j. tile: b. report: called with the tiles factored so far and all.
+    kept: finished columns of the same factor, to go on from and to add to; it stays open.
     largest: the largest row sum of K + jI, an upper bound of its largest eigenvalue.
     """
 
@@ -53,17 +53,22 @@ class TiledCholesky:
         *,
         tile: int = TILE,
         report: Callable[[int, int], None] | None = None,
+        kept: TileFile | None = None,
     ) -> None:
-        self.n, self._pool, self._run = kernel.n, pool, run
+        self.n, self._pool, self._run, self.kept = kernel.n, pool, run, kept
         self._blocks = slices(kernel.n, tile)
         self._panels: list[Singles] = in_parallel(pool, lambda rows: self._kernel(kernel, rows), self._blocks)
         self.largest = self._largest_row_sum() + jitter
         for panel, rows in zip(self._panels, self._blocks, strict=True):
             panel[:, rows][np.diag_indices(len(panel))] += np.float32(jitter)
         total = len(self._blocks) * (len(self._blocks) + 1) // 2
-        done = 0
+        done, goes_on = 0, kept is not None
         for column in range(len(self._blocks)):
-            self._factor_column(column)
+            goes_on = goes_on and kept is not None and kept.read(column, self._tiles(column))
+            if not goes_on:
+                self._factor_column(column)
+                if kept is not None:
+                    kept.append(column, self._tiles(column))
             done += len(self._blocks) - column
             if report is not None:
                 report(done, total)
@@ -122,6 +127,10 @@ class TiledCholesky:
             sums[rows] += panel.sum(axis=1, dtype=np.float64)
             sums[: rows.start] += panel[:, : rows.start].sum(axis=0, dtype=np.float64)
         return float(sums.max())
+
+    def _tiles(self, column: int) -> list[Singles]:
+        """Column ``column`` of tiles, from the diagonal down."""
+        return [panel[:, self._blocks[column]] for panel in self._panels[column:]]
 
     def _factor_column(self, column: int) -> None:
         """Column ``column`` of tiles, from the diagonal down."""

@@ -1,55 +1,163 @@
-"""The pages in a real browser: no violation of their policy, no error, and no request to another address."""
+"""The pages in a real browser: nothing is violated, nothing foreign is asked, and axe finds nothing."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from app.store.unit_of_work import Store
 from tests.app.api.test_process import Server, server
+from tests.app.web.browsing import DESK, NEEDS_CHROMIUM, PHONE, browser, visit
 from tests.app.web.conftest import Things
+from tests.app.web.test_pages import addresses
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 __all__ = ["server"]
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed"),
-]
+pytestmark = NEEDS_CHROMIUM
 
 
-def opened(address: str, folder: Path) -> tuple[str, list[str]]:
-    """The document of a page after two seconds, and the lines of the browser's console."""
-    command = [
-        "chromium",
-        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-        *("--disable-background-networking", "--enable-logging=stderr", "--virtual-time-budget=4000"),
-        *("--no-first-run", f"--user-data-dir={folder / 'profile'}"),
-        # No other name or address is reached.
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-        *("--dump-dom", address),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+_WIDE = """() => {
+  const page = document.documentElement, nav = document.querySelector("nav.sections");
+  if (nav.scrollWidth > nav.clientWidth + 1) return ["nav"];
+  if (page.scrollWidth <= page.clientWidth + 1) return [];
+  return [...document.querySelectorAll("body *")]
+    .filter((one) => !one.parentElement.closest(".scroll, .unseen"))
+    .filter((one) => one.getBoundingClientRect().right > page.clientWidth + 1)
+    .map((one) => `${one.tagName} ${one.getAttribute("class")} ${one.textContent.trim().slice(0, 40)}`);
+}"""
+"""What is wider than the window, unless it scrolls by itself."""
 
 
-def test_a_browser_shows_the_pages_and_runs_their_scripts(
-    server: Server, things: Things, store: Store, tmp_path: Path
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as opened:
+        yield opened
+
+
+def pages(things: Things) -> list[str]:
+    """Every page, and one that does not exist is not among them: the browser logs its status."""
+    return [path for path in addresses(things) if "/fragments/" not in path]
+
+
+def test_scripts_run_and_shortcuts_work(chromium: Browser, server: Server, things: Things) -> None:
+    job = f"/ui/jobs/{things.job.id}"
+    with visit(chromium, server.url) as person:
+        person.open(job)
+        assert person.page.evaluate("document.body.innerText.includes('alert')"), "labels are shown as text"
+        person.press("/")
+        assert person.has_focus("input[type=search]")
+        person.press("Escape")
+        person.page.locator("h1").click()
+        person.press("?")
+        assert person.page.locator("dialog#shortcuts").is_visible()
+        assert "Retry what is missing" not in person.page.locator("dialog#shortcuts").inner_text()
+        person.press("Escape")
+        person.press("j")
+        assert person.has_focus("tbody tr:first-child a")
+        person.press("ArrowDown")
+        assert person.has_focus("tbody tr:nth-child(2) a")
+        person.press("k")
+        person.go("Enter")
+        assert "/classes/" in person.page.url
+        person.go("g", "m")
+        assert person.page.url.endswith("/ui/models")
+        person.open(f"{job}/classes/0")
+        assert person.page.locator("#slider").is_visible(), "the script has shown the slider"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_on_any_page(
+    chromium: Browser, server: Server, things: Things, scheme: str
 ) -> None:
-    job = f"{server.url}/ui/jobs/{things.job.id}"
-    for address, sign in {
-        f"{server.url}/": "Data sets",
-        job: "Classes",
-        f"{server.url}/ui/models/pets": "Aliases",
-        f"{server.url}/ui/models/pets/ask?at=1": "Question",
-    }.items():
-        page, console = opened(address, tmp_path)
-        assert console == [], address
-        assert sign in page
-        assert "alert(&#39;x&#39;)" in page or "<script>alert" not in page
-    page, console = opened(f"{job}/classes/0", tmp_path)
-    assert console == []
-    assert 'data-slider=""' in page, "the script has shown the slider"
-    assert 'data-slider="" hidden' not in page
+    from axe_playwright_python.sync_playwright import Axe
+
+    with visit(chromium, server.url, color_scheme=scheme) as person:
+        found = []
+        for path in pages(things):
+            person.open(path)
+            violations = Axe().run(person.page).response["violations"]
+            for one in violations:
+                targets = [node["target"] for node in one["nodes"][:3]]
+                found.append(f"{path}: {one['id']}: {one['help']}: {targets}")
+        assert found == []
+
+
+@pytest.mark.long
+def test_no_page_scrolls_sideways_on_a_phone(chromium: Browser, server: Server, things: Things) -> None:
+    with visit(chromium, server.url, viewport=PHONE, has_touch=True, is_mobile=True) as person:
+        wide = []
+        for path in pages(things):
+            person.open(path)
+            if found := person.page.evaluate(_WIDE):
+                wide.append(f"{path}: {found[:4]}")
+        assert wide == []
+
+
+@pytest.mark.long
+def test_colours_are_chosen_by_hand_and_paper_is_light(
+    chromium: Browser, server: Server, things: Things
+) -> None:
+    def background() -> str:
+        colour: str = person.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return colour
+
+    with visit(chromium, server.url, color_scheme="light") as person:
+        person.open("/ui/jobs")
+        light = background()
+        person.page.emulate_media(color_scheme="dark")
+        dark = background()
+        assert dark != light
+        person.page.emulate_media(color_scheme="light")
+        person.tab_to("details.account > summary")
+        person.press("Enter")
+        person.tab_to("button[name=theme][value=dark]")
+        person.go("Enter")
+        assert person.page.url.endswith("/ui/jobs")
+        assert background() == dark
+        person.page.emulate_media(media="print")
+        assert background() == "rgb(255, 255, 255)"
+        assert person.page.locator("nav.sections").is_hidden()
+
+
+@pytest.mark.long
+def test_a_region_that_stays_tells_what_has_changed(
+    chromium: Browser, server: Server, things: Things, store: Store
+) -> None:
+    with visit(chromium, server.url) as person:
+        person.open(f"/ui/jobs/{things.job.id}")
+        region = person.page.locator("#live")
+        assert region.inner_text() == ""
+        with store.begin() as uow:
+            uow.events.append(
+                things.job.id, "student_failed", {"label": "zebra", "method": "svm", "message": "no"}
+            )
+        region.filter(has_text="zebra").wait_for(state="attached", timeout=20_000)
+        assert region.get_attribute("role") == "status"
+
+
+@pytest.mark.long
+def test_the_half_of_the_state_is_not_empty_beside_many_events(
+    chromium: Browser, server: Server, things: Things, store: Store
+) -> None:
+    with store.begin() as uow:
+        for number in range(40):
+            data = {"label": f"class {number}", "method": "svm", "message": "a long message " * 10}
+            uow.events.append(things.job.id, "student_failed", data)
+    with visit(chromium, server.url, viewport=DESK) as person:
+        person.open(f"/ui/jobs/{things.job.id}")
+        rest = person.page.evaluate(
+            "() => { const card = document.querySelector('[aria-labelledby=state-title]');"
+            " return card.getBoundingClientRect().bottom"
+            " - card.querySelector('dl').getBoundingClientRect().bottom; }"
+        )
+        assert rest < 100
+        assert person.page.evaluate(
+            "() => { const one = document.getElementById('events');"
+            " return one.scrollHeight > one.clientHeight; }"
+        )

@@ -126,6 +126,7 @@ def test_headings_lead_every_page_and_the_present_section_is_marked(sign_in: Ent
         assert headings[0] == "h1"
         assert headings.count("h1") == 1
         assert len(page.values("a", "aria-current")) >= 1
+        assert f"STMS {metadata.version('stms')}" in page.text
         labelled = {attributes.get("for") for tag, attributes in page.elements if tag == "label"}
         for tag, attributes in page.elements:
             if tag in {"input", "select", "textarea"} and attributes.get("type") not in {

@@ -40,6 +40,16 @@ def test_a_cell_shows_the_best_of_the_points_that_were_measured_on_most_folds():
     assert "0.6000 ± 0.0100 on 4 folds" in chosen.text
 
 
+def test_a_large_grid_names_only_some_of_its_values():
+    points = [point(C / 100, C=float(C), margin=float(m)) for C in range(30) for m in range(29)]
+    shown = drawn_search({"chosen": {"C": 29.0, "margin": 0.0}, "points": points})
+    assert shown is not None
+    assert len(shown["cells"]) == 870
+    assert [text for _, text in shown["across"]] == ["0", "5", "10", "15", "20", "25"]
+    assert len(shown["down"]) == 10
+    assert len(shown["best"]) == 25
+
+
 def test_one_axis_is_a_row_of_points_with_their_errors():
     points = [point(score, C=C) for C, score in ((1.0, 0.5), (10.0, 0.7), (100.0, 0.6))]
     shown = drawn_search({"chosen": {"C": 10.0}, "points": points})

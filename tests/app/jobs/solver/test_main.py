@@ -34,6 +34,7 @@ from core.errors import Fault, InvalidProblem
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
 from core.run import Run
+from core.solvers.kernel import system, tile_file
 from core.training.pipeline import train
 from core.types import Progress
 
@@ -252,9 +253,8 @@ def test_the_batch_context_does_not_change_students(sqlite_store, iris, files):
     budget |= {"guard": {"kind": "off"}}
     spec = TrainingSpec.model_validate(SPEC | budget)
     reported = []
-    session = TrainingSession.prepared(
-        load_parts(sqlite_store, files, iris.id, spec), spec, 1, reported.append
-    )
+    run = Run(n_threads=1, progress=reported.append)
+    session = TrainingSession.prepared(load_parts(sqlite_store, files, iris.id, spec), spec, run)
     pairs = [(1, "compact"), (1, "svm")]
     assert session.batches(pairs) == [pairs]
     context = session.context(pairs, 8, reported.append)
@@ -365,6 +365,31 @@ def test_after_a_full_disk_only_the_writing_is_repeated(conversation, monkeypatc
     assert answers[0].header["code"] == "cache_full"
     assert answers[0].header["retryable"]
     assert len(prepared) == 1
+
+
+def test_the_tiles_of_an_interrupted_preparation_are_taken_up_from_the_cache_folder(
+    conversation, files, monkeypatch
+):
+    spec = SPEC | {"teacher": {"method": "interpolation", "gamma": 1.0, "scaling": "zscore"}}
+    monkeypatch.setattr(system, "_KEPT_ROWS", 10)
+    taken_up, read, left = [], tile_file.TileFile.read, []
+
+    def count(self, column, tiles):
+        taken_up.append(read(self, column, tiles))
+        left.append(self.path.parent)
+        return taken_up[-1]
+
+    def interrupted(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(tile_file.TileFile, "read", count)
+    with monkeypatch.context() as patched:
+        patched.setattr(system, "_conjugate_gradients", interrupted)
+        assert conversation(PREPARE, spec=spec)[-1].header["code"] == "out_of_memory"
+    assert conversation(PREPARE, spec=spec)[-1].type == "prepared"
+    assert taken_up == [False, True]
+    assert set(left) == {files.path("0" * 64).parent.parent}
+    assert not list(left[0].glob("*.tiles"))
 
 
 def test_stages_are_reported(conversation):

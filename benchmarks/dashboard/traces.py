@@ -1,0 +1,131 @@
+"""Processor time of a query, traces off and 1 % sampled, against the version before there were traces."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.digests import ROOT, checkout
+from benchmarks.processes import cpu_seconds, family, free_port, running, two_cores, wait_until_it_answers
+from benchmarks.query import FEATURES, Connection, request
+
+_PREPARE: Final = "import sys; from pathlib import Path; from benchmarks.query import prepare; "
+_PREPARE_CALL: Final = "print(prepare(Path(sys.argv[1])))"
+_SERVE: Final = (
+    "import sys; from benchmarks.query import our_server; our_server(*map(int, sys.argv[1:3]), sys.argv[3])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A running server. pids: of its processes."""
+
+    connection: Connection
+    pids: list[int]
+
+    def cost(self, requests: int) -> float:
+        """Processor time of a query in microseconds."""
+        before = cpu_seconds(self.pids)
+        self.connection.turn(requests)
+        return 1e6 * (cpu_seconds(self.pids) - before) / requests
+
+
+def measure(before: str, quick: bool) -> dict[str, Any]:
+    """Three servers by turns on one core; only one at a time is asked."""
+    rounds, requests = (3, 2000) if quick else (15, 10_000)
+    older = before or _before_traces()
+    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="stms-traces-") as name:
+        collector = stack.enter_context(_collector())
+        sampled = {"STMS_TRACE_ENDPOINT": collector, "STMS_TRACE_RATE": "0.01"}
+        servers = {
+            title: stack.enter_context(_server(tree, Path(name) / title, environ))
+            for title, tree, environ in (
+                ("before", checkout(older), {}),
+                ("off", ROOT, {}),
+                ("sampled", ROOT, sampled),
+            )
+        }
+        costs: dict[str, list[float]] = {title: [] for title in servers}
+        for server in servers.values():
+            server.cost(requests)
+        for number in range(rounds):
+            order = list(servers)
+            for title in order[number % 3 :] + order[: number % 3]:
+                costs[title].append(servers[title].cost(requests))
+        for server in servers.values():
+            server.connection.close()
+    median = {title: statistics.median(values) for title, values in costs.items()}
+    for title, value in median.items():
+        print(f"{title:8} {value:7.1f} µs a query", flush=True)
+    return {
+        "trace_off_ratio": round(median["off"] / median["before"], 3),
+        "trace_sampled_ratio": round(median["sampled"] / median["before"], 3),
+        "trace_before_us": round(median["before"], 1),
+        "trace_off_us": round(median["off"], 1),
+        "trace_sampled_us": round(median["sampled"], 1),
+        "trace_before": older,
+    }
+
+
+def _before_traces() -> str:
+    """The commit before the one that added ``app/tracing.py``."""
+    log = ["git", "-C", str(ROOT), "log", "--diff-filter=A", "--format=%H", "--", "app/tracing.py"]
+    done = subprocess.run(log, check=True, capture_output=True, text=True)
+    return f"{done.stdout.split()[-1]}^"
+
+
+@contextmanager
+def _server(tree: Path, folder: Path, environ: Mapping[str, str]) -> Iterator[Contestant]:
+    """A server of the program in ``tree``, with a database of its own."""
+    folder.mkdir()
+    environ = {"PYTHONPATH": str(tree), **environ}
+    server_core, _ = two_cores()
+    prepare = [sys.executable, "-c", _PREPARE + _PREPARE_CALL, str(folder)]
+    made = subprocess.run(
+        prepare, check=True, capture_output=True, text=True, cwd=tree, env={**os.environ, **environ}
+    )
+    key, port = made.stdout.split()[-1], free_port()
+    row = [round(random.Random(0).gauss(0, 1), 6) for _ in range(FEATURES)]
+    body = json.dumps({"x": row}).encode()
+    command = [sys.executable, "-c", _SERVE, str(port), str(server_core), str(folder)]
+    with running(command, None, folder, environ) as process:
+        wait_until_it_answers(process, f"http://127.0.0.1:{port}/livez", folder)
+        asked = request("POST", "/v1/models/digits/classes/3:query", body, key)
+        yield Contestant(Connection(port, asked), family(process.pid))
+
+
+@contextmanager
+def _collector() -> Iterator[str]:
+    """The address of a collector that accepts everything."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
