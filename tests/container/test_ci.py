@@ -24,7 +24,7 @@ def script(path: Path, text: str) -> None:
 def tree(tmp_path: Path) -> Path:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
-    for name in ("initdb", "podman", "wrk", "prometheus"):
+    for name in ("initdb", "podman", "wrk", "prometheus", "chromium"):
         script(tmp_path / "bin" / name, "exit 0")
     return tmp_path
 
