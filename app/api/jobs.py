@@ -244,8 +244,7 @@ def students(
     sort: Annotated[
         str | None,
         Query(
-            max_length=20,
-            pattern=r"^-?[a-z0-9]+$",
+            pattern=f"^-?({'|'.join(ORDERS)})$",
             description=f"One of {', '.join(ORDERS)}, with a minus sign descending.",
         ),
     ] = None,

@@ -219,7 +219,7 @@ class AliasMoveView(View):
 @router.get("/{model}/aliases/{alias}/history")
 def list_alias_moves(
     model: ModelName,
-    alias: AliasText,
+    alias: Annotated[str, Path(pattern=ALIAS)],
     request: Request,
     response: Response,
     context: Context,

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from app.domain.entities import Dataset, new_id
-from app.domain.errors import Conflict, InputFault, InvalidRequest, TooLarge, Unavailable
+from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound, TooLarge, Unavailable
 from app.domain.names import MAX_DISPLAY_NAME, is_display_name
 from app.ingest.dataset_rows import StoredPart, StoredRow
 from app.ingest.formats import named
@@ -157,15 +157,13 @@ def stored_rows(
 ) -> tuple[Sequence[StoredRow], bool]:
     """Some rows of a data set with numbers above ``after``, and whether there are more.
 
-    part: train or test. label: of one class only. Raises InvalidRequest for a class or part that the data set
-    does not have, NotFound and Unavailable.
+    part: train or test. label: of one class only. Raises NotFound, also for a class or part that the data set
+    does not have, and Unavailable.
     """
     if label is not None and label not in dataset.classes:
-        text = f"Data set {dataset.id} has no class {label!r:.100}."
-        raise InvalidRequest(text, faults=[InputFault("class", "unknown_class", text)])
+        raise NotFound(f"Data set {dataset.id} has no class {label!r:.100}.", code="class_not_found")
     if part == "test" and not dataset.test_rows:
-        text = f"Data set {dataset.id} has no test part."
-        raise InvalidRequest(text, faults=[InputFault("part", "no_test_part", text)])
+        raise NotFound(f"Data set {dataset.id} has no test part.", code="no_test_part")
     code = None if label is None else dataset.classes.index(label)
     digest = dataset.blob_digest
 

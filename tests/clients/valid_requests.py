@@ -153,6 +153,10 @@ def _head(rows: list[tuple[float, float]]) -> bytes:
     return save({"weights": np.array(rows, dtype=np.float32)}, metadata={"labels": labels})
 
 
+def _rows_safetensors(rows: list[tuple[float, float]]) -> bytes:
+    return save({"X": np.repeat(np.array(rows), 2, axis=0), "y": np.arange(2 * len(rows)) % 2})
+
+
 def _head_npz(rows: list[tuple[float, float]]) -> bytes:
     file = io.BytesIO()
     np.savez(file, weights=np.array(rows), labels=np.array([f"class {i}" for i in range(len(rows))]))
@@ -190,7 +194,7 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
     elif path.endswith("/infer"):
         _fit_inference(case, kwargs)
     elif path == "/v1/datasets" and case.method == "POST":
-        _fit_dataset(case)
+        _fit_dataset(case, kwargs)
     elif path == "/v1/teachers":
         _fit_head(case, kwargs)
     elif path.endswith("/aliases/{alias}") and case.method in ("PUT", "DELETE"):
@@ -263,10 +267,13 @@ def _fit_head(case: schemathesis.Case, kwargs: Json) -> None:
         kwargs["data"] = (_head if case.media_type.endswith("stream") else _head_npz)(_numbers(case))
 
 
-def _fit_dataset(case: schemathesis.Case) -> None:
+def _fit_dataset(case: schemathesis.Case, kwargs: Json) -> None:
     """The query string says nothing of the file that it does not hold."""
     for name in ("format", "label_column", "filename"):
         case.query.pop(name, None)
+    if case.media_type == "application/x-safetensors":
+        # Heads are files of this type, too.
+        kwargs["data"] = _rows_safetensors(_numbers(case))
 
 
 def _fit_job(case: schemathesis.Case) -> None:
