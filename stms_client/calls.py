@@ -14,6 +14,7 @@ import httpx
 import msgspec
 
 from stms_client.arrays import Row, Rows, archive, is_array, raw_bytes, row_values
+from stms_client.documents import Alias, Dataset, ImportedVersion, Job, Key, NewKey, Usage, Version
 from stms_client.errors import Json, StmsError
 from stms_client.results import Decision, Decisions
 
@@ -123,7 +124,7 @@ def upload(
     file_format: str | None,
     label_column: str | None,
     unlabelled: str | None = None,
-) -> Call[Json]:
+) -> Call[Dataset]:
     """Upload of a data set. Uploading the same bytes again has no effect."""
     params = {
         "name": name or file.stem,
@@ -133,26 +134,24 @@ def upload(
         "unlabelled": unlabelled,
     }
     headers = {"Content-Type": CONTENT_TYPES.get(file.suffix.lower(), _BINARY)}
-    return Call("POST", "/v1/datasets", _document, _without_none(params), headers, file=file)
+    return Call("POST", "/v1/datasets", decoded, _without_none(params), headers, file=file)
 
 
 def upload_rows(
     X: Any, y: Any, name: str, test: tuple[Any, Any] | None, unlabelled: str | None
-) -> Call[Json]:
+) -> Call[Dataset]:
     """Upload of rows and labels as a data set."""
     params = {"name": name, "filename": f"{name}.npz", "format": "npz", "unlabelled": unlabelled}
     headers = {"Content-Type": CONTENT_TYPES[".npz"]}
-    return Call("POST", "/v1/datasets", _document, _without_none(params), headers, archive(X, y, test))
+    return Call("POST", "/v1/datasets", decoded, _without_none(params), headers, archive(X, y, test))
 
 
 def import_head(
     file: Path, model: str, kind: str, alias: str, rivals: int = 0, row_norm: float | None = None
-) -> Call[Json]:
+) -> Call[ImportedVersion]:
     """Upload of a linear head. Uploading the same head again has no effect."""
     params = {"model": model, "kind": kind, "alias": alias, "rivals": rivals or None, "row_norm": row_norm}
-    return Call(
-        "POST", "/v1/teachers", _document, _without_none(params), {"Content-Type": _BINARY}, file=file
-    )
+    return Call("POST", "/v1/teachers", decoded, _without_none(params), {"Content-Type": _BINARY}, file=file)
 
 
 def submit(
@@ -161,12 +160,12 @@ def submit(
     hyperparameters: Mapping[str, Any] | None,
     key: str | None,
     priority: str | None = None,
-) -> Call[Json]:
+) -> Call[Job]:
     """Submission of a training job, which its idempotency key makes repeatable."""
     body = {"dataset_id": dataset_id, "model": model, "hyperparameters": dict(hyperparameters or {})}
     if priority is not None:
         body["priority"] = priority
-    return _post("/v1/training-jobs", body, _document, {"Idempotency-Key": key or uuid.uuid4().hex})
+    return _post("/v1/training-jobs", body, decoded, {"Idempotency-Key": key or uuid.uuid4().hex})
 
 
 def correct_labels(
@@ -175,7 +174,7 @@ def correct_labels(
     rename: Mapping[str, str],
     keep: str,
     name: str | None,
-) -> Call[Json]:
+) -> Call[Dataset]:
     """The rows of a job with corrected labels as a data set. Sending the same again has no effect."""
     body = {
         "corrections": [{"row": int(row), "label": label} for row, label in corrections.items()],
@@ -183,15 +182,15 @@ def correct_labels(
         "keep": keep,
         "name": name,
     }
-    return _post(f"{job_path(job_id)}/labels", body, _document)
+    return _post(f"{job_path(job_id)}/labels", body, decoded)
 
 
-def point_alias(model: str, alias: str, version: int, revision: int | None) -> Call[Json]:
+def point_alias(model: str, alias: str, version: int, revision: int | None) -> Call[Alias]:
     """Move of an alias that was read at ``revision``, or its creation if that is None."""
     condition = {"If-None-Match": "*"} if revision is None else {"If-Match": f'"{revision}"'}
     headers = {"Content-Type": "application/json"} | condition
     content = encoded({"version": version})
-    return Call("PUT", alias_path(model, alias), _document, {}, headers, content, repeatable=False)
+    return Call("PUT", alias_path(model, alias), decoded, {}, headers, content, repeatable=False)
 
 
 def delete_alias(model: str, alias: str, revision: int) -> Call[None]:
@@ -200,10 +199,10 @@ def delete_alias(model: str, alias: str, revision: int) -> Call[None]:
     return Call("DELETE", alias_path(model, alias), lambda _: None, headers=headers)
 
 
-def publish_thresholds(model: str, thresholds: Mapping[str, float], base: int | str) -> Call[Json]:
+def publish_thresholds(model: str, thresholds: Mapping[str, float], base: int | str) -> Call[Version]:
     """Publication of a version with other thresholds; each call publishes one."""
     body = {"base": str(base), "thresholds": {label: float(value) for label, value in thresholds.items()}}
-    return _once(_post(f"{model_path(model)}/versions", body, _document))
+    return _once(_post(f"{model_path(model)}/versions", body, decoded))
 
 
 def student_path(job_id: str, class_index: int, method: str) -> str:
@@ -221,36 +220,36 @@ def alias_path(model: str, alias: str) -> str:
     return f"{model_path(model)}/aliases/{segment(alias)}"
 
 
-def rotate_key(key_id: str, overlap_seconds: float) -> Call[Json]:
+def rotate_key(key_id: str, overlap_seconds: float) -> Call[NewKey]:
     """Rotation of an API key."""
     path = f"/v1/keys/{segment(key_id)}/rotate"
-    return _once(_post(path, {"overlap_seconds": overlap_seconds}, _document))
+    return _once(_post(path, {"overlap_seconds": overlap_seconds}, decoded))
 
 
-def create_key(body: Mapping[str, Any]) -> Call[Json]:
+def create_key(body: Mapping[str, Any]) -> Call[NewKey]:
     """Creation of an API key."""
-    return _once(_post("/v1/keys", _without_none(body), _document))
+    return _once(_post("/v1/keys", _without_none(body), decoded))
 
 
-def revoke_key(key_id: str) -> Call[Json]:
+def revoke_key(key_id: str) -> Call[Key]:
     """Revocation of an API key."""
-    return Call("DELETE", f"/v1/keys/{segment(key_id)}", _document)
+    return Call("DELETE", f"/v1/keys/{segment(key_id)}", decoded)
 
 
-def set_quotas(tenant: str, quotas: Mapping[str, int | None]) -> Call[Json]:
+def set_quotas(tenant: str, quotas: Mapping[str, int | None]) -> Call[Usage]:
     """Change of a tenant's quotas."""
     headers = {"Content-Type": "application/json"}
-    return Call("PATCH", "/v1/quotas", _document, {"tenant": tenant}, headers, encoded(dict(quotas)))
+    return Call("PATCH", "/v1/quotas", decoded, {"tenant": tenant}, headers, encoded(dict(quotas)))
 
 
-def get(path: str) -> Call[Json]:
-    """Read of the document at a path."""
-    return Call("GET", path, _document)
+def get(path: str, _kind: type[T]) -> Call[T]:
+    """Read of the document at a path. _kind: its type; it is not checked, since it may have further keys."""
+    return Call("GET", path, decoded)
 
 
-def act(path: str) -> Call[Json]:
-    """An action on a resource that is not repeatable."""
-    return Call("POST", path, _document, repeatable=False)
+def act(path: str, _kind: type[T]) -> Call[T]:
+    """An action on a resource that is not repeatable, and the document of this kind that it returns."""
+    return Call("POST", path, decoded, repeatable=False)
 
 
 def delete(path: str) -> Call[None]:
@@ -315,11 +314,6 @@ def decoded(response: httpx.Response) -> Any:
 def _once(call: Call[T]) -> Call[T]:
     """A call that is not repeated after it may have had an effect."""
     return replace(call, repeatable=False)
-
-
-def _document(response: httpx.Response) -> Json:
-    document: Json = decoded(response)
-    return document
 
 
 def _without_none(params: Mapping[str, Any]) -> dict[str, Any]:

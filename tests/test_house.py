@@ -532,7 +532,8 @@ def test_the_watch_on_imports_sees_an_opened_file(tmp_path: Path):
 
 
 def test_a_module_has_one_subject():
-    lengths = {module: len(text_of(module).splitlines()) for module in sources()}
+    written = set(sources()) - {"stms_client.documents"}  # which is generated
+    lengths = {module: len(text_of(module).splitlines()) for module in written}
     assert {module: lines for module, lines in lengths.items() if lines > MODULE_LINES} == {}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -100,12 +100,12 @@ class RemoteServer:
     def upload(self, file: Path, progress: Callable[[int, int], None], **options: str | None) -> Json:
         """Upload a data set; ``options`` as in `Client.upload_dataset`."""
         with _client_errors():
-            return self._client.upload_dataset(file, progress=progress, **options)
+            return cast(Json, self._client.upload_dataset(file, progress=progress, **options))
 
     def import_head(self, file: Path, progress: Callable[[int, int], None], **options: Any) -> Json:
         """Upload a linear head as a version of a model; ``options`` as in `stms_client.calls.import_head`."""
         with _client_errors():
-            return self._client.do(import_head(file, **options), progress)
+            return cast(Json, self._client.do(import_head(file, **options), progress))
 
     def point_alias(self, model: str, alias: str, version: int) -> None:
         """Point an alias to a version."""
@@ -115,7 +115,7 @@ class RemoteServer:
     def publish_thresholds(self, model: str, thresholds: Mapping[str, float], base: str) -> Json:
         """Publish a version with other thresholds."""
         with _client_errors():
-            return self._client.publish_thresholds(model, thresholds, base=base)
+            return cast(Json, self._client.publish_thresholds(model, thresholds, base=base))
 
     def set_quotas(self, tenant: str, quotas: Mapping[str, int | None]) -> None:
         """Change quotas of a tenant."""

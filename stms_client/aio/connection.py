@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 import httpx
 
@@ -66,6 +66,10 @@ class Connection:
             page = await self.do(calls.page(page.next))
             for item in page.items:
                 yield item
+
+    def _listed(self, path: str, _kind: type[T], **params: str | float | None) -> AsyncIterator[T]:
+        """As `pages`. _kind: the type of the items; it is not checked, since they may have further keys."""
+        return cast(AsyncIterator[T], self.pages(path, **params))
 
     async def do(self, call: Call[T], progress: Progress | None = None) -> T:
         """Make a call, repeated as the retry policy allows. Raises StmsError."""

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from stms_client import calls, plots
+from stms_client import calls, documents, plots
 from stms_client.aio.connection import Connection
 from stms_client.curves import Curve
-from stms_client.errors import JobNotSucceeded, Json, StmsError
+from stms_client.documents import Dataset, Event, JobCounts, Label, Student, Trace
+from stms_client.errors import JobNotSucceeded, StmsError
 from stms_client.events import ENDED, EventCursor, EventReader
 from stms_client.progress import ProgressBar
 from stms_client.results import JobEvent
@@ -27,7 +28,7 @@ class AsyncJob(dict[str, Any]):
     the job has no trained student of the class.
     """
 
-    def __init__(self, document: Json, client: Jobs) -> None:
+    def __init__(self, document: documents.Job, client: Jobs) -> None:
         super().__init__(document)
         self._client = client
 
@@ -82,11 +83,11 @@ class AsyncJob(dict[str, Any]):
 
     def students(
         self, *, method: str | None = None, sort: str | None = None, label: str | None = None
-    ) -> AsyncIterator[Json]:
+    ) -> AsyncIterator[Student]:
         """The students of the job, as `Client.students` lists them."""
         return self._client.students(self.id, method=method, sort=sort, label=label)
 
-    async def student(self, label: str, *, method: str | None = None) -> Json:
+    async def student(self, label: str, *, method: str | None = None) -> Student:
         """The trained student of one class."""
         async for row in self.students(method=method, label=label):
             if row["label"] == label:
@@ -101,7 +102,7 @@ class AsyncJob(dict[str, Any]):
         document = await self._client.student_curve(self.id, student["class_index"], named)
         return Curve.of(document, label, student["threshold"] if named == student["method"] else None)
 
-    async def trace(self, label: str, *, method: str | None = None) -> Json:
+    async def trace(self, label: str, *, method: str | None = None) -> Trace:
         """The points of the search for the student's hyper-parameters or size."""
         student = await self.student(label, method=method)
         return await self._client.student_trace(self.id, student["class_index"], student["method"])
@@ -131,14 +132,14 @@ class AsyncJob(dict[str, Any]):
         axes: Axes | None = None,
     ) -> Figure:
         """A metric of the classes in which it is lowest. most: number of classes."""
-        rows: list[Json] = []
+        rows: list[Student] = []
         async for row in self.students(method=method, sort=metric):
             if len(rows) == most:
                 break
             rows.append(row)
         return plots.classes(rows, metric, axes)
 
-    def _replace(self, document: Json) -> Self:
+    def _replace(self, document: Mapping[str, Any]) -> Self:
         self.clear()
         self.update(document)
         return self
@@ -173,21 +174,21 @@ class Jobs(Connection):
     ) -> AsyncIterator[AsyncJob]:
         """Jobs, newest first. created_by: id of an API key. since: earliest submission, in Unix time."""
         filters = {"status": state, "model": model, "created_by": created_by, "since": since}
-        async for document in self.pages("/v1/training-jobs", **filters):
+        async for document in self._listed("/v1/training-jobs", documents.Job, **filters):
             yield AsyncJob(document, self)
 
     async def job_counts(self) -> dict[str, int]:
         """How many jobs are in each state."""
-        counts: dict[str, int] = (await self.do(calls.get("/v1/training-jobs/counts")))["counts"]
-        return counts
+        found = await self.do(calls.get("/v1/training-jobs/counts", JobCounts))
+        return found["counts"]
 
     async def job(self, job_id: str) -> AsyncJob:
         """The current state of a job."""
-        return AsyncJob(await self.do(calls.get(calls.job_path(job_id))), self)
+        return AsyncJob(await self.do(calls.get(calls.job_path(job_id), documents.Job)), self)
 
-    def job_events(self, job_id: str) -> AsyncIterator[Json]:
+    def job_events(self, job_id: str) -> AsyncIterator[Event]:
         """The events of a job so far, oldest first."""
-        return self.pages(f"{calls.job_path(job_id)}/events")
+        return self._listed(f"{calls.job_path(job_id)}/events", Event)
 
     def students(
         self,
@@ -196,31 +197,32 @@ class Jobs(Connection):
         method: str | None = None,
         sort: str | None = None,
         label: str | None = None,
-    ) -> AsyncIterator[Json]:
+    ) -> AsyncIterator[Student]:
         """The students of a job, one entry for each class and method.
 
         sort: for example "-f1" for the best first; label: part of the label. With one of them, the trained
         students of one method, by default the served one.
         """
         path = f"{calls.job_path(job_id)}/students"
-        return self.pages(path, method=method, sort=sort, label=label)
+        return self._listed(path, Student, method=method, sort=sort, label=label)
 
-    async def student_curve(self, job_id: str, class_index: int, method: str) -> Json:
+    async def student_curve(self, job_id: str, class_index: int, method: str) -> documents.Curve:
         """The ROC curve of a student on the test part: thresholds, and counts at each."""
-        return await self.do(calls.get(f"{calls.student_path(job_id, class_index, method)}/curve"))
+        path = f"{calls.student_path(job_id, class_index, method)}/curve"
+        return await self.do(calls.get(path, documents.Curve))
 
-    async def student_trace(self, job_id: str, class_index: int, method: str) -> Json:
+    async def student_trace(self, job_id: str, class_index: int, method: str) -> Trace:
         """The search for a student's hyper-parameters or size, point by point."""
-        return await self.do(calls.get(f"{calls.student_path(job_id, class_index, method)}/trace"))
+        return await self.do(calls.get(f"{calls.student_path(job_id, class_index, method)}/trace", Trace))
 
     def job_labels(
         self, job_id: str, *, order: str | None = None, label: str | None = None
-    ) -> AsyncIterator[Json]:
+    ) -> AsyncIterator[Label]:
         """Row, label and certainty of the rows of a job with a labelling.
 
         order: "certainty" for the least certain first. label: only rows that have it.
         """
-        return self.pages(f"{calls.job_path(job_id)}/labels", order=order, label=label)
+        return self._listed(f"{calls.job_path(job_id)}/labels", Label, order=order, label=label)
 
     async def correct_labels(
         self,
@@ -230,7 +232,7 @@ class Jobs(Connection):
         rename: Mapping[str, str] | None = None,
         keep: str = "all",
         name: str | None = None,
-    ) -> Json:
+    ) -> Dataset:
         """The rows of a job with its labels, corrected, as a data set.
 
         corrections: labels by row; None takes a label away. rename: new names of the job's classes.
@@ -240,11 +242,11 @@ class Jobs(Connection):
 
     async def cancel_job(self, job_id: str) -> AsyncJob:
         """Stop a job."""
-        return AsyncJob(await self.do(calls.act(f"{calls.job_path(job_id)}/cancel")), self)
+        return AsyncJob(await self.do(calls.act(f"{calls.job_path(job_id)}/cancel", documents.Job)), self)
 
     async def retry_job(self, job_id: str) -> AsyncJob:
         """Resume a failed, cancelled or partly successful job."""
-        return AsyncJob(await self.do(calls.act(f"{calls.job_path(job_id)}/retry")), self)
+        return AsyncJob(await self.do(calls.act(f"{calls.job_path(job_id)}/retry", documents.Job)), self)
 
     async def delete_job(self, job_id: str) -> None:
         """Delete an ended job that published no version."""
@@ -268,7 +270,7 @@ class Jobs(Connection):
                         if event is not None:
                             cursor.advance(event)
                             yield event
-                job = await self._once(calls.get(path))
+                job = await self._once(calls.get(path, documents.Job))
                 if job["state"] in ENDED:
                     return
             except StmsError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stms_client import calls
 from stms_client.arrays import Table
-from stms_client.errors import Json
+from stms_client.documents import Dataset, DatasetRow
 from stms_client.progress import upload_bar
 from stms_client.sync.connection import Connection
 from stms_client.transport import Progress
@@ -26,7 +26,7 @@ class Datasets(Connection):
         label_column: str | None = None,
         unlabelled: str | None = None,
         progress: Progress | bool | None = None,
-    ) -> Json:
+    ) -> Dataset:
         """Upload a file as a data set.
 
         unlabelled: ``"accept"`` keeps training rows whose label is missing. progress: True for a bar in the
@@ -44,7 +44,7 @@ class Datasets(Connection):
         name: str,
         test: tuple[Table, Sequence[Any]] | None = None,
         unlabelled: str | None = None,
-    ) -> Json:
+    ) -> Dataset:
         """Upload rows and their labels as a data set. Needs NumPy.
 
         X: array or data frame (n, d), whose columns name the features. y: n labels. test: rows and labels of
@@ -53,23 +53,23 @@ class Datasets(Connection):
         """
         return self.do(calls.upload_rows(X, y, name, test, unlabelled))
 
-    def datasets(self) -> Iterator[Json]:
+    def datasets(self) -> Iterator[Dataset]:
         """All data sets, newest first."""
-        return self.pages("/v1/datasets")
+        return self._listed("/v1/datasets", Dataset)
 
-    def dataset(self, dataset_id: str) -> Json:
+    def dataset(self, dataset_id: str) -> Dataset:
         """One data set."""
-        return self.do(calls.get(f"/v1/datasets/{calls.segment(dataset_id)}"))
+        return self.do(calls.get(f"/v1/datasets/{calls.segment(dataset_id)}", Dataset))
 
     def dataset_rows(
         self, dataset_id: str, label: str | None = None, *, part: str = "train", page: int = 100
-    ) -> Iterator[Json]:
+    ) -> Iterator[DatasetRow]:
         """Rows of a data set, each with ``id``, ``label`` and ``x``, in a form that queries take.
 
         label: of one class. part: ``"train"`` or ``"test"``. page: rows in one response.
         """
         filters: dict[str, str | float | None] = {"class": label, "part": part, "limit": page}
-        return self.pages(f"/v1/datasets/{calls.segment(dataset_id)}/rows", **filters)
+        return self._listed(f"/v1/datasets/{calls.segment(dataset_id)}/rows", DatasetRow, **filters)
 
     def delete_dataset(self, dataset_id: str) -> None:
         """Delete a data set that no unfinished job uses."""

@@ -6,32 +6,33 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from stms_client import calls
-from stms_client.errors import Json, NotFound
+from stms_client.documents import Alias, AliasMove, Class, ImportedVersion, Model, ModelSummary, Version
+from stms_client.errors import NotFound
 from stms_client.sync.connection import Connection
 
 
 class Models(Connection):
     """A version is named by its number or by an alias."""
 
-    def models(self) -> Iterator[Json]:
+    def models(self) -> Iterator[ModelSummary]:
         """All models."""
-        return self.pages("/v1/models")
+        return self._listed("/v1/models", ModelSummary)
 
-    def model(self, model: str) -> Json:
+    def model(self, model: str) -> Model:
         """One model with its newest versions and its aliases."""
-        return self.do(calls.get(calls.model_path(model)))
+        return self.do(calls.get(calls.model_path(model), Model))
 
-    def version(self, model: str, version: int | str = "latest") -> Json:
+    def version(self, model: str, version: int | str = "latest") -> Version:
         """One version."""
-        return self.do(calls.get(calls.version_path(model, version)))
+        return self.do(calls.get(calls.version_path(model, version), Version))
 
-    def classes(self, model: str, version: int | str = "latest") -> Iterator[Json]:
+    def classes(self, model: str, version: int | str = "latest") -> Iterator[Class]:
         """The classes of a version, each with its number and label."""
-        return self.pages(f"{calls.version_path(model, version)}/classes", limit=1000)
+        return self._listed(f"{calls.version_path(model, version)}/classes", Class, limit=1000)
 
     def publish_thresholds(
         self, model: str, thresholds: Mapping[str, float], *, base: int | str = "latest"
-    ) -> Json:
+    ) -> Version:
         """Publish ``base`` with other thresholds, by class, as a new version. No alias is moved."""
         return self.do(calls.publish_thresholds(model, thresholds, base))
 
@@ -44,7 +45,7 @@ class Models(Connection):
         alias: str = "latest",
         rivals: int = 0,
         row_norm: float | None = None,
-    ) -> Json:
+    ) -> ImportedVersion:
         """Upload a linear head (safetensors, .npz) as a version of a model. kind: `head` or `students`.
 
         rivals: a class of a head must also score higher than so many of its nearest rivals. row_norm: length
@@ -56,22 +57,22 @@ class Models(Connection):
         """Delete a version to which no alias points."""
         self.do(calls.delete(calls.version_path(model, version)))
 
-    def alias(self, model: str, alias: str) -> Json:
+    def alias(self, model: str, alias: str) -> Alias:
         """One alias: its version, and its revision, which grows with each move."""
-        return self.do(calls.get(calls.alias_path(model, alias)))
+        return self.do(calls.get(calls.alias_path(model, alias), Alias))
 
-    def point_alias(self, model: str, alias: str, version: int) -> Json:
+    def point_alias(self, model: str, alias: str, version: int) -> Alias:
         """Point an alias to a version. Raises Conflict when another client moved it at the same time."""
         try:
             current = self.alias(model, alias)
-            revision = current["revision"]
+            revision: int | None = current["revision"]
         except NotFound:
             revision = None
         return self.do(calls.point_alias(model, alias, version, revision))
 
-    def alias_history(self, model: str, alias: str) -> Iterator[Json]:
+    def alias_history(self, model: str, alias: str) -> Iterator[AliasMove]:
         """Where an alias has pointed, and who moved it, newest first."""
-        return self.pages(f"{calls.alias_path(model, alias)}/history")
+        return self._listed(f"{calls.alias_path(model, alias)}/history", AliasMove)
 
     def delete_alias(self, model: str, alias: str) -> None:
         """Delete an alias; its version stays. Raises Conflict when it was moved at the same time."""

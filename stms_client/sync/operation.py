@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from stms_client import calls
-from stms_client.errors import Json
+from stms_client.documents import Audit, Key, NewKey, Server, Usage, WhoAmI, Worker
 from stms_client.sync.connection import Connection
 
 
 class Operation(Connection):
     """Most of it needs a key of an administrator or operator."""
 
-    def whoami(self) -> Json:
+    def whoami(self) -> WhoAmI:
         """What the API key may do, and which server answers."""
-        return self.do(calls.get("/v1/whoami"))
+        return self.do(calls.get("/v1/whoami", WhoAmI))
 
-    def api_keys(self) -> Iterator[Json]:
+    def api_keys(self) -> Iterator[Key]:
         """All API keys, without their secrets, oldest first."""
-        return self.pages("/v1/keys")
+        return self._listed("/v1/keys", Key)
 
     def create_key(
         self,
@@ -29,7 +29,7 @@ class Operation(Connection):
         expires_in_seconds: float | None = None,
         rate_limit: float | None = None,
         rate_burst: int | None = None,
-    ) -> Json:
+    ) -> NewKey:
         """Create an API key. Its text, ``key`` of the result, is shown only here.
 
         scopes: operator, admin, train or query. models: that a query key may ask; empty for all. rate_limit:
@@ -45,27 +45,27 @@ class Operation(Connection):
         }
         return self.do(calls.create_key(body))
 
-    def rotate_key(self, key_id: str, *, overlap_seconds: float = 0.0) -> Json:
+    def rotate_key(self, key_id: str, *, overlap_seconds: float = 0.0) -> NewKey:
         """Replace the secret of an API key. The new one, ``key`` of the result, is shown only here."""
         return self.do(calls.rotate_key(key_id, overlap_seconds))
 
-    def revoke_key(self, key_id: str) -> Json:
+    def revoke_key(self, key_id: str) -> Key:
         """Revoke an API key; a second call changes nothing."""
         return self.do(calls.revoke_key(key_id))
 
-    def servers(self) -> Iterator[Json]:
+    def servers(self) -> Iterator[Server]:
         """Groups of server processes with their live figures, for operators."""
-        return self.pages("/v1/servers")
+        return self._listed("/v1/servers", Server)
 
-    def workers(self) -> Iterator[Json]:
+    def workers(self) -> Iterator[Worker]:
         """Worker processes and what each does, for operators."""
-        return self.pages("/v1/workers")
+        return self._listed("/v1/workers", Worker)
 
-    def usage(self, tenant: str | None = None) -> Iterator[Json]:
+    def usage(self, tenant: str | None = None) -> Iterator[Usage]:
         """What tenants use and may use: the key's own; for operators another one, or all without a name."""
-        return self.pages("/v1/usage", tenant=tenant)
+        return self._listed("/v1/usage", Usage, tenant=tenant)
 
-    def set_quotas(self, tenant: str, quotas: Mapping[str, int | None]) -> Json:
+    def set_quotas(self, tenant: str, quotas: Mapping[str, int | None]) -> Usage:
         """Change quotas of a tenant, for operators. None means the default of the server's settings."""
         return self.do(calls.set_quotas(tenant, quotas))
 
@@ -77,7 +77,7 @@ class Operation(Connection):
         object: str | None = None,  # noqa: A002 - the server's parameter name
         since: float | None = None,
         until: float | None = None,
-    ) -> Iterator[Json]:
+    ) -> Iterator[Audit]:
         """Audit records, newest first. since, until: seconds since the epoch."""
         filters = {"actor": actor, "action": action, "object": object, "since": since, "until": until}
-        return self.pages("/v1/audit", **filters)
+        return self._listed("/v1/audit", Audit, **filters)

@@ -1,4 +1,4 @@
-"""Generates ``stms_client/sync`` from ``stms_client/aio`` by replacing tokens: ``make client``."""
+"""Generates ``stms_client/sync`` from ``stms_client/aio``, and the documents: ``make client``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tokenize
 from pathlib import Path
+
+from tests.stms_client.documents import documents
 
 FOLDER = Path(__file__).parents[2] / "stms_client"
 REPLACED = {
@@ -44,11 +46,20 @@ def generate(name: str) -> str:
         "`Client` has the same methods without ``await``, and may be shared by threads.",
         "Threads may share it. `AsyncClient` has the same methods for asyncio.",
     )
-    for command in (["check", "--select=I", "--fix", "--quiet"], ["format", "--quiet"]):
-        target = str(FOLDER / "sync" / name)
-        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", target, "-"]
+    return formatted(text, FOLDER / "sync" / name)
+
+
+def formatted(text: str, target: Path) -> str:
+    """The source as ruff writes it."""
+    for command in (["check", "--select=I,F401", "--fix", "--quiet"], ["format", "--quiet"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(target), "-"]
         text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
     return text
+
+
+def generate_documents() -> str:
+    """The source of the types of the service's JSON."""
+    return formatted(documents(), FOLDER / "documents.py")
 
 
 def names() -> list[str]:
@@ -57,5 +68,6 @@ def names() -> list[str]:
 
 
 if __name__ == "__main__":
+    (FOLDER / "documents.py").write_text(generate_documents(), "utf-8")
     for module in names():
         (FOLDER / "sync" / module).write_text(generate(module), "utf-8")

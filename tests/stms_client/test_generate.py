@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.stms_client.generate import FOLDER, generate, names
+from tests.stms_client.generate import FOLDER, generate, generate_documents, names
 
 
 @pytest.mark.parametrize("name", names())
 def test_the_blocking_client_is_generated_from_the_one_for_asyncio(name: str):
     assert (FOLDER / "sync" / name).read_text("utf-8") == generate(name), "run: make client"
+
+
+def test_the_documents_are_those_of_the_service():
+    assert (FOLDER / "documents.py").read_text("utf-8") == generate_documents(), "run: make client"
 
 
 def test_the_blocking_client_has_no_other_modules():
