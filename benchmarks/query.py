@@ -100,6 +100,8 @@ class Connection:
         data = self._socket.recv(65536)
         while (end := data.find(b"\r\n\r\n")) < 0:
             data += self._socket.recv(65536)
+        if data.startswith(b"HTTP/1.1 304"):
+            return data
         length = int(data[:end].lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         while len(data) < end + 4 + length:
             data += self._socket.recv(65536)

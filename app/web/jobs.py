@@ -17,7 +17,7 @@ from app.services.class_table import PAGE_ROWS, class_table
 from app.web import advice
 from app.web.charts import histogram_bars
 from app.web.forms import see
-from app.web.rendering import fragment, page
+from app.web.rendering import page, shared_fragment
 
 router = APIRouter()
 
@@ -51,7 +51,7 @@ def jobs_page(
 
 
 @router.get("/ui/fragments/jobs")
-def jobs_fragment(
+async def jobs_fragment(
     request: Request,
     context: Context,
     caller: Trainer,
@@ -61,8 +61,12 @@ def jobs_fragment(
     after: Name = "",
 ) -> Response:
     """The part of `jobs_page` that changes."""
-    values = _jobs(request, context, caller, state or [], model, by, after)
-    return fragment(request, "jobs_part.html", **values)
+    return await shared_fragment(
+        request,
+        caller,
+        "jobs_part.html",
+        lambda: _jobs(request, context, caller, state or [], model, by, after),
+    )
 
 
 @router.get("/ui/jobs/{job_id}")
@@ -85,14 +89,16 @@ def job_page(
 
 
 @router.get("/ui/fragments/jobs/{job_id}")
-def job_fragment(job_id: JobId, request: Request, context: Context, caller: Trainer) -> Response:
+async def job_fragment(job_id: JobId, request: Request, context: Context, caller: Trainer) -> Response:
     """State, progress and events of a job."""
-    job = training.get_job(context.store_of(caller), job_id)
-    return fragment(request, "job_part.html", **_job(context, caller, job))
+    store = context.store_of(caller)
+    return await shared_fragment(
+        request, caller, "job_part.html", lambda: _job(context, caller, training.get_job(store, job_id))
+    )
 
 
 @router.get("/ui/fragments/jobs/{job_id}/classes")
-def classes_fragment(
+async def classes_fragment(
     job_id: JobId,
     request: Request,
     context: Context,
@@ -104,9 +110,12 @@ def classes_fragment(
     page_number: Annotated[int, Query(alias="page", ge=1, le=100_000)] = 1,
 ) -> Response:
     """The table of a job's classes."""
-    job = training.get_job(context.store_of(caller), job_id)
-    values = _classes(context, caller, job, method, sort, down, q, page_number)
-    return fragment(request, "classes_part.html", job=job, **values)
+
+    def values() -> dict[str, Any]:
+        job = training.get_job(context.store_of(caller), job_id)
+        return {"job": job} | _classes(context, caller, job, method, sort, down, q, page_number)
+
+    return await shared_fragment(request, caller, "classes_part.html", values)
 
 
 @router.post("/ui/jobs/{job_id}/cancel")

@@ -12,7 +12,7 @@ from app.domain.figures import SERVER_ALIVE_SECONDS
 from app.services import audit, quotas
 from app.services.workers import list_servers, list_workers
 from app.web import advice
-from app.web.rendering import fragment, may, page
+from app.web.rendering import fragment, may, page, shared_fragment
 
 router = APIRouter()
 
@@ -48,9 +48,9 @@ def workers_page(request: Request, context: Context, _caller: Operator) -> Respo
 
 
 @router.get("/ui/fragments/workers")
-def workers_fragment(request: Request, context: Context, _caller: Operator) -> Response:
+async def workers_fragment(request: Request, context: Context, caller: Operator) -> Response:
     """The part of `workers_page` that changes."""
-    return fragment(request, "workers_part.html", **_workers(context))
+    return await shared_fragment(request, caller, "workers_part.html", lambda: _workers(context))
 
 
 @router.get("/ui/health")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from importlib import metadata
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from fastapi import Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from app.api.etags import etag, not_modified
 from app.auth.authenticator import authorise
@@ -34,6 +36,10 @@ HEADERS: Final = {
     "cross-origin-opener-policy": "same-origin",
 }
 """Headers of every page."""
+_SHARED_SECONDS: Final = 1.0
+_MAX_SHARED: Final = 128
+_SHARED: Final[dict[tuple[Any, ...], tuple[float, bytes, str]]] = {}
+"""When each fragment was made, its text and its tag, by its address and what its readers may see."""
 THEMES: Final = ("auto", "light", "dark")
 THEME_COOKIE: Final = "stms_theme"
 
@@ -96,14 +102,36 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
     return Response(text, status, headers=HEADERS, media_type="text/html")
 
 
-def fragment(request: Request, template: str, **values: Any) -> Response:
-    """Part of a page, which a script asks for again and again; 304 if it has not changed."""
+def fragment(request: Request, template: str, *, always: bool = False, **values: Any) -> Response:
+    """Part of a page, which a script asks for again; 304 if it has not changed, unless ``always``."""
     text = environment().get_template(template).render(common(request) | values)
     tag = etag(blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest())
     headers = HEADERS | {"etag": tag, "cache-control": "private, no-cache"}
-    if not_modified(request, tag):
+    if not always and not_modified(request, tag):
         return Response(status_code=304, headers=headers)
     return Response(text, headers=headers, media_type="text/html")
+
+
+async def shared_fragment(
+    request: Request, caller: ApiKey, template: str, values: Callable[[], Mapping[str, Any]]
+) -> Response:
+    """As `fragment`, made at most once a second for all who see the same, however many tabs are open.
+
+    values: what the template shows, which depends on the address and on what ``caller`` may see alone. It is
+    called in a thread.
+    """
+    seen = (request.url.path, request.url.query, caller.tenant, caller.scopes, caller.models)
+    made = _SHARED.get(seen)
+    if made is None or monotonic() - made[0] > _SHARED_SECONDS:
+        started = monotonic()
+        answer = await run_in_threadpool(lambda: fragment(request, template, always=True, **values()))
+        if len(_SHARED) >= _MAX_SHARED:
+            _SHARED.clear()
+        made = _SHARED[seen] = started, bytes(answer.body), answer.headers["etag"]
+    headers = HEADERS | {"etag": made[2], "cache-control": "private, no-cache"}
+    if not_modified(request, made[2]):
+        return Response(status_code=304, headers=headers)
+    return Response(made[1], headers=headers, media_type="text/html")
 
 
 def common(request: Request) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 The server is one process on SQLite, pinned to a core; clients are on another one. The last line is JSON:
 
-tabs_p99_ratio      p99 of queries beside 20 open dashboard tabs : without, of all rounds together (≤ 1.1)
+tabs_p99_ratio      p99 of queries beside 20 open dashboard tabs : without, median of the rounds (≤ 1.1)
 tabs_requests       fragments that the tabs received a second, and tabs_unchanged: share answered with 304
 page_bytes          the largest page with its style sheet and scripts, uncompressed (≤ 100 000); page_bytes_of
 first_paint_ms      first contentful paint by Chromium on loopback with an empty cache: the slowest page,

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import random
 import re
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,31 +39,42 @@ def measure(site: Site, quick: bool) -> dict[str, Any]:
     body = json.dumps({"x": row}).encode()
     path = "/v1/models/digits/classes/3:query"
     connection = Connection(site.port, request("POST", path, body, site.content.query_key))
-    alone: list[float] = []
-    beside: list[float] = []
+    alone: list[list[float]] = []
+    beside: list[list[float]] = []
     answers = unchanged = 0
     with working(site.folder, site.content):
         _ask(connection, 1.0)
         for _ in range(rounds):
-            alone += _ask(connection, seconds)
+            alone.append(_ask(connection, seconds))
             with _tabs(site, polls, client_core) as counts:
                 _ask(connection, 1.0)
                 before = counts[0].value, counts[1].value
-                beside += _ask(connection, seconds)
+                beside.append(_ask(connection, seconds))
                 answers += counts[0].value - before[0]
                 unchanged += counts[1].value - before[1]
-            p99 = [np.quantile(times[-int(_RATE * seconds) :], 0.99) * 1e6 for times in (alone, beside)]
-            print(f"p99 without tabs {p99[0]:7.0f} µs   beside {len(TABS)} tabs {p99[1]:7.0f} µs", flush=True)
+            p99s = [_quantile(rounds_of[-1], 0.99) for rounds_of in (alone, beside)]
+            print(
+                f"p99 without tabs {p99s[0]:7.0f} µs   beside {len(TABS)} tabs {p99s[1]:7.0f} µs", flush=True
+            )
     connection.close()
-    p50s, p99s = ([float(np.quantile(times, q)) * 1e6 for times in (alone, beside)] for q in (0.5, 0.99))
+
+    def ratio(q: float) -> float:
+        pairs = zip(alone, beside, strict=True)
+        return round(statistics.median(_quantile(b, q) / _quantile(a, q) for a, b in pairs), 3)
+
     return {
-        "tabs_p99_ratio": round(p99s[1] / p99s[0], 3),
-        "tabs_p50_ratio": round(p50s[1] / p50s[0], 3),
-        "p99_us": round(p99s[0], 1),
-        "tabs_p99_us": round(p99s[1], 1),
+        "tabs_p99_ratio": ratio(0.99),
+        "tabs_p50_ratio": ratio(0.5),
+        "p99_us": round(statistics.median(_quantile(times, 0.99) for times in alone), 1),
+        "tabs_p99_us": round(statistics.median(_quantile(times, 0.99) for times in beside), 1),
         "tabs_requests": round(answers / (rounds * seconds), 1),
         "tabs_unchanged": round(unchanged / max(answers, 1), 3),
     }
+
+
+def _quantile(seconds: list[float], q: float) -> float:
+    """A quantile in microseconds."""
+    return float(np.quantile(seconds, q)) * 1e6
 
 
 def _polls(site: Site, path: str) -> list[tuple[str, float]]:
@@ -98,6 +110,8 @@ def _tabs(
                 raise RuntimeError("The tabs have ended.")
             time.sleep(0.1)
         yield counts
+        if not process.is_alive():
+            raise RuntimeError("The tabs have ended.")
     finally:
         process.terminate()
         process.join()

@@ -82,14 +82,9 @@ class Comparisons:
         old, new, both = _joined(sides, metric)
         pairs = both.subquery()
         change = pairs.c.after - pairs.c.before
-        larger, smaller, equal = (
-            int(
-                self._connection.execute(
-                    sa.select(sa.func.count()).select_from(pairs).where(test)
-                ).scalar_one()
-            )
-            for test in (change > 0, change < 0, change == 0)
-        )
+        signs = [sa.func.count(sa.case((test, 1))) for test in (change > 0, change < 0, change == 0)]
+        row = self._connection.execute(sa.select(*signs).select_from(pairs)).one()
+        larger, smaller, equal = int(row[0]), int(row[1]), int(row[2])
         alone = [
             int(self._connection.execute(sa.select(sa.func.count()).select_from(side)).scalar_one())
             - (larger + smaller + equal)

@@ -14,7 +14,8 @@ import pytest
 from app.services.class_table import PAGE_ROWS
 from app.store.repositories.students import ORDERS
 from app.store.unit_of_work import Store
-from app.web.rendering import POLICY, SECTIONS
+from app.web import rendering
+from app.web.rendering import POLICY, SECTIONS, fragment
 from tests.app.web.conftest import HOSTILE, Page, Person, Things
 
 ROOT = Path(__file__).parents[3] / "app" / "web"
@@ -275,3 +276,30 @@ def test_a_server_may_leave_the_dashboard_out(make_client: Any) -> None:
     client = make_client(dashboard=False)
     assert client.get("/ui/jobs").json()["code"] == "no_such_path"
     assert client.get("/").status_code == 404
+
+
+def test_a_fragment_is_made_once_for_all_tabs_that_show_the_same_and_for_nobody_else(
+    sign_in: Enter, things: Things, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def counted(request: Any, *arguments: Any, **values: Any) -> Any:
+        made.append(request.url.path)
+        return fragment(request, *arguments, **values)
+
+    monkeypatch.setattr(rendering, "fragment", counted)
+    monkeypatch.setattr(rendering, "_SHARED_SECONDS", 60.0)
+    first, second = sign_in("train"), sign_in("train")
+    stranger, reader = sign_in("train", tenant="rival"), sign_in("query")
+    for path in (f"/ui/fragments/jobs/{things.job.id}", "/ui/fragments/jobs"):
+        answers = [person.get(path) for person in (first, second, first)]
+        assert len({answer.headers["etag"] for answer in answers}) == 1
+        assert all(things.job.id in answer.text for answer in answers)
+        assert made.count(path) == 1
+        other = stranger.get(path)
+        assert other.status_code == (404 if things.job.id in path else 200)
+        assert things.job.model not in other.text
+        assert reader.get(path).status_code == 403
+        again = second.get(path, **{"if-none-match": answers[0].headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+    assert made.count("/ui/fragments/jobs") == 2, "another tenant has a fragment of its own"
