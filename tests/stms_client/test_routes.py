@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import httpx
 
 from app.main import create_app
 from app.settings import Settings
-from stms_client import Client
+from stms_client import AsyncClient, Client
 
 ANSWER = {
     "id": "x",
@@ -63,32 +64,50 @@ def routes(folder: Path) -> set[tuple[str, str]]:
     }
 
 
-def requested(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Method and path of every request that the methods of the client make."""
-    seen: list[tuple[str, str]] = []
+class Recorder:
+    """Answers every request, and keeps its method and path."""
 
-    def respond(request: httpx.Request) -> httpx.Response:
-        seen.append((request.method, request.url.raw_path.decode().partition("?")[0]))
-        return httpx.Response(200, json=ANSWER) if "events" not in request.url.path else events(request)
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
 
-    def events(request: httpx.Request) -> httpx.Response:
-        is_stream = request.headers["accept"] == "text/event-stream"
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.seen.append((request.method, request.url.raw_path.decode().partition("?")[0]))
+        is_stream = request.headers.get("accept") == "text/event-stream"
         return httpx.Response(200, text="") if is_stream else httpx.Response(200, json=ANSWER)
 
+
+def calls(kind: type, values: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names of the methods of a client, each with values for the parameters that it needs."""
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if not name.startswith("_") and name not in NO_ROUTE:
+            parameters = list(inspect.signature(method).parameters.values())[1:]
+            needed = [one.name for one in parameters if one.default is inspect.Parameter.empty]
+            yield name, {parameter: values[parameter] for parameter in needed}
+
+
+def requested(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Method and path of every request that the methods of the blocking client make."""
+    recorder = Recorder()
     with Client("http://stms.test", "key") as client:
-        client._http = httpx.Client(base_url="http://stms.test", transport=httpx.MockTransport(respond))
-        for name, method in inspect.getmembers(type(client), inspect.isfunction):
-            if name.startswith("_") or name in NO_ROUTE:
-                continue
-            required = [
-                parameter.name
-                for parameter in list(inspect.signature(method).parameters.values())[1:]
-                if parameter.default is inspect.Parameter.empty
-            ]
-            result = getattr(client, name)(**{parameter: values[parameter] for parameter in required})
+        client._http = httpx.Client(base_url="http://stms.test", transport=httpx.MockTransport(recorder))
+        for name, arguments in calls(Client, values):
+            result = getattr(client, name)(**arguments)
             if isinstance(result, Iterator):
                 list(result)
-    return iter(seen)
+    return recorder.seen
+
+
+async def requested_by_asyncio(values: dict[str, Any]) -> list[tuple[str, str]]:
+    recorder = Recorder()
+    async with AsyncClient("http://stms.test", "key") as client:
+        client._http = httpx.AsyncClient(base_url="http://stms.test", transport=httpx.MockTransport(recorder))
+        for name, arguments in calls(AsyncClient, values):
+            result = getattr(client, name)(**arguments)
+            if isinstance(result, AsyncIterator):
+                [None async for _ in result]
+            else:
+                await result
+    return recorder.seen
 
 
 def test_every_route_has_a_method_of_the_client(tmp_path: Path):
@@ -107,3 +126,10 @@ def test_every_route_has_a_method_of_the_client(tmp_path: Path):
         asked.add(fitting[0])
     assert len(known) > 30
     assert known - asked == set(), "write a method in stms_client/aio, then run: make client"
+
+
+def test_the_asynchronous_client_makes_the_same_requests(tmp_path: Path):
+    file = tmp_path / "rows.csv"
+    file.write_text("x,y\n1,a\n", encoding="utf-8")
+    values = VALUES | {"file": file}
+    assert asyncio.run(requested_by_asyncio(values)) == requested(values)
