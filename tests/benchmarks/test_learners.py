@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.learners import oracles
+from benchmarks.learners import labelling, oracles
 from benchmarks.learners.__main__ import PARTS, main
 from benchmarks.learners.measures import value_of
 
@@ -35,6 +35,17 @@ def test_the_last_line_has_the_figures_of_the_parts_that_were_asked_for(capsys):
     assert figures["ep_moments_worst"] <= 1e-3
     assert figures["violated_matches"] == 100
     assert set(figures["seconds"]) == {"oracles"}
+
+
+def test_clusters_are_matched_under_their_best_names():
+    truth = np.array([0, 0, 1, 1, 2, 2])
+    assert labelling.matched(truth, np.array([2, 2, 0, 0, 1, 1])) == 1.0
+    assert labelling.matched(truth, np.zeros(6, dtype=int)) == pytest.approx(1 / 3)
+
+
+def test_a_lead_is_over_the_best_of_the_others():
+    measured = [{"a nmi": 3.0, "b nmi": 1.0, "c nmi": 2.0, "b accuracy": 9.0}, {"a nmi": 1.0, "b nmi": 4.0}]
+    assert labelling.lead(measured, "a", "nmi") == -1.0
 
 
 def test_an_unknown_part_is_refused(capsys):
