@@ -14,7 +14,7 @@ from core.errors import Fault, InvalidProblem
 from core.features.spec import FeatureSpec
 from core.learners import STUDENTS, TEACHERS
 from core.model_selection.tuning_spec import TuningSpec
-from core.parameters import Doc, Ge, Gt, Le, Lt, MaxLen, MinLen, check_parameters, parameters_of
+from core.parameters import Doc, Ge, Gt, Le, Lt, MaxLen, MinLen, Pattern, check_parameters, parameters_of
 from core.students.grid import Grid
 from core.training.config import TrainingConfig
 
@@ -146,3 +146,19 @@ def test_the_declarations_are_read_without_the_libraries_of_training():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.strip() == "set()"
+
+
+@dataclass(frozen=True)
+class Named:
+    name: Annotated[str | None, Pattern("^[a-z]+$"), Doc("A name.")] = None
+
+
+def test_a_text_matches_its_pattern_as_a_whole():
+    [parameter] = parameters_of(Named)
+    assert (parameter.kind, parameter.pattern, parameter.is_optional) == (str, "^[a-z]+$", True)
+    for fine in (None, "abc"):
+        check_parameters(Named(fine), "n")
+    for wrong in ("", "Abc", "abc\n", "a b"):
+        with pytest.raises(InvalidProblem) as refused:
+            check_parameters(Named(wrong), "n")
+        assert [(fault.field, fault.code) for fault in refused.value.faults] == [("n.name", "bad_text")]
