@@ -155,7 +155,7 @@ def mcodm_difference(seed: int) -> float:
     )
     least = np.append(np.full(len(rows), 1.0 - band), -(1.0 + band + found.rivals))
     squares = np.repeat([1.0 / problem.weight, 1.0, excess], [K * m, n, n])
-    theirs = by_clarabel(np.diag(squares), np.zeros(len(squares)), constraints, least)
+    theirs = by_clarabel(np.diag(squares), np.zeros(len(squares)), constraints, least, accuracy=1e-9)
     return abs(found.objective / problem.weight - theirs) / abs(theirs)
 
 
@@ -232,11 +232,17 @@ def random_rows(rng: np.random.Generator, n: int, m: int) -> tuple[np.ndarray, n
     return features, signs
 
 
-def by_clarabel(quadratic: np.ndarray, costs: np.ndarray, rows: np.ndarray, least: np.ndarray) -> float:
+def by_clarabel(
+    quadratic: np.ndarray,
+    costs: np.ndarray,
+    rows: np.ndarray,
+    least: np.ndarray,
+    accuracy: float = 1e-11,
+) -> float:
     """The minimum of ½xᵀPx + q·x with A x ≥ b."""
     settings = clarabel.DefaultSettings()
     settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = accuracy
     cones = [clarabel.NonnegativeConeT(len(least))]
     matrices = sp.csc_matrix(np.triu(quadratic)), costs, sp.csc_matrix(-rows), -least
     solution = clarabel.DefaultSolver(*matrices, cones, settings).solve()
