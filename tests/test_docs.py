@@ -23,6 +23,15 @@ def test_links_lead_somewhere(path: Path):
         assert target.startswith("http") or (path.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("path", DOCUMENTS[1:], ids=NAMES[1:])
+def test_links_of_the_site_stay_within_it(path: Path):
+    """Files of code are named between backticks, since the documentation site does not have them."""
+    for target in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")):
+        assert target.startswith("http") or (path.parent / target).resolve().is_relative_to(ROOT / "docs"), (
+            target
+        )
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_files_that_are_named_exist(path: Path):
     named = re.findall(

