@@ -38,8 +38,6 @@ HEADERS: Final = {
 """Headers of every page."""
 _SHARED_SECONDS: Final = 1.0
 _MAX_SHARED: Final = 128
-_SHARED: Final[dict[tuple[Any, ...], tuple[float, bytes, str]]] = {}
-"""When each fragment was made, its text and its tag, by its address and what its readers may see."""
 THEMES: Final = ("auto", "light", "dark")
 THEME_COOKIE: Final = "stms_theme"
 
@@ -121,17 +119,27 @@ async def shared_fragment(
     called in a thread.
     """
     seen = (request.url.path, request.url.query, caller.tenant, caller.scopes, caller.models)
-    made = _SHARED.get(seen)
+    kept = _shared(request)
+    made = kept.get(seen)
     if made is None or monotonic() - made[0] > _SHARED_SECONDS:
         started = monotonic()
         answer = await run_in_threadpool(lambda: fragment(request, template, always=True, **values()))
-        if len(_SHARED) >= _MAX_SHARED:
-            _SHARED.clear()
-        made = _SHARED[seen] = started, bytes(answer.body), answer.headers["etag"]
+        if len(kept) >= _MAX_SHARED:
+            kept.clear()
+        made = kept[seen] = started, bytes(answer.body), answer.headers["etag"]
     headers = HEADERS | {"etag": made[2], "cache-control": "private, no-cache"}
     if not_modified(request, made[2]):
         return Response(status_code=304, headers=headers)
     return Response(made[1], headers=headers, media_type="text/html")
+
+
+def _shared(request: Request) -> dict[tuple[Any, ...], tuple[float, bytes, str]]:
+    """When each fragment of this server was made, its text and tag, by address and what readers may see."""
+    state = request.app.state
+    if not hasattr(state, "fragments"):
+        state.fragments = {}
+    fragments: dict[tuple[Any, ...], tuple[float, bytes, str]] = state.fragments
+    return fragments
 
 
 def common(request: Request) -> dict[str, Any]:
