@@ -12,6 +12,8 @@ import pytest
 from app.services.audit import list_records
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
+from core.labelling.base import Labelling
+from core.solvers.solution import Summary
 from tests.app.api.conftest import CSV, WEIGHTS
 from tests.app.started import Client
 
@@ -76,6 +78,16 @@ def cancelled(world: World) -> str:
     return job
 
 
+def labelled(world: World) -> str:
+    """A job that has stored labels."""
+    job, summary = world.job(), Summary(1.0, None, None, 1, 0.1, "converged")
+    codes = np.arange(40, dtype=np.int32) % 2
+    found = Labelling(codes, np.full(40, 0.5, dtype=np.float32), ("no", "yes"), summary, {})
+    with world.store.begin() as uow:
+        uow.jobs.change(job, labels_digest=uow.blobs.put([found.to_bytes()])[0])
+    return job
+
+
 def second_version(world: World) -> str:
     world.ask("POST", "/v1/teachers?model=heads&alias=", content=head())
     return "/v1/models/heads/versions/1"
@@ -105,6 +117,12 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
     ("post", "/v1/training-jobs/{job_id}/retry"): (
         "job.retry",
         lambda w: w.ask("POST", f"/v1/training-jobs/{cancelled(w)}/retry"),
+    ),
+    ("post", "/v1/training-jobs/{job_id}/labels"): (
+        "dataset.create",
+        lambda w: w.ask(
+            "POST", f"/v1/training-jobs/{labelled(w)}/labels", json={"rename": {"yes": "certainly"}}
+        ),
     ),
     ("post", "/v1/teachers"): (
         "model.import",

@@ -99,6 +99,7 @@ def test_names_that_dbos_has_stored_do_not_change():
         "cut_job",
         "take_turn",
         "begin_job",
+        "keep_labels",
         "keep_preparation",
         "plan_chunk",
         "keep_students",
