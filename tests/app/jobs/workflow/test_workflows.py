@@ -7,12 +7,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from app.domain.entities import JobState, StudentState
 from app.jobs.engine.patches import recover_workflows
 from app.jobs.solver.process import Solver
 from app.services.training import cancel_job, job_students, retry_job
 from app.store.repositories.units import Units
+from app.store.tables import datasets
 from tests.app.jobs.conftest import CLASSES, is_alive, wait_for
 
 
@@ -194,6 +196,22 @@ def test_a_retried_job_continues_where_it_was_cancelled(service, solver):
         assert service.ended(job).state is JobState.SUCCEEDED
     assert sorted(finished(service, job)) == [(k, "gsvm") for k in range(6)]
     assert solver.done().count("prepare") == 1
+
+
+def test_a_retried_job_keeps_the_labels_that_it_stored(service, solver):
+    with service.store.engine.begin() as connection:
+        connection.execute(sa.update(datasets).values(summary={"unlabelled_rows": 50}))
+    solver.plan(prepare_seconds=500)
+    with service.worker(solver):
+        job = service.submit(labelling={"method": "ssodm"})
+        wait_for(lambda: service.job(job).labels_digest is not None)
+        cancel_job(service.store, service.queue, job.id)
+        assert service.ended(job).state is JobState.CANCELLED
+        solver.plan()
+        retry_job(service.store, service.queue, job.id, service.settings)
+        assert service.ended(job).state is JobState.SUCCEEDED
+    assert solver.done().count("label") == 1
+    assert service.events(job, "labels_stored")[0][1]["labelled"] == 50
 
 
 def test_the_next_worker_continues_the_job_of_a_stopped_one(service, solver):
