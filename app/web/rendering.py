@@ -37,6 +37,8 @@ HEADERS: Final = {
 }
 """Headers of every page."""
 _SHARED_SECONDS: Final = 1.0
+_STALE_SECONDS: Final = 5.0
+_MOST_SHARE: Final = 0.01
 _MAX_SHARED: Final = 128
 THEMES: Final = ("auto", "light", "dark")
 THEME_COOKIE: Final = "stms_theme"
@@ -115,18 +117,22 @@ async def shared_fragment(
 ) -> Response:
     """As `fragment`, made at most once a second for all who see the same, however many tabs are open.
 
+    One that takes long is made more rarely, every `_STALE_SECONDS` at least, so that it takes
+    `_MOST_SHARE` of a core.
     values: what the template shows, which depends on the address and on what ``caller`` may see alone. It is
     called in a thread.
     """
     seen = (request.url.path, request.url.query, caller.tenant, caller.scopes, caller.models)
     kept = _shared(request)
     made = kept.get(seen)
-    if made is None or monotonic() - made[0] > _SHARED_SECONDS:
+    if made is None or monotonic() > made[0]:
         started = monotonic()
         answer = await run_in_threadpool(lambda: fragment(request, template, always=True, **values()))
         if len(kept) >= _MAX_SHARED:
             kept.clear()
-        made = kept[seen] = started, bytes(answer.body), answer.headers["etag"]
+        pause = (monotonic() - started) / _MOST_SHARE
+        until = started + min(max(_SHARED_SECONDS, pause), _STALE_SECONDS)
+        made = kept[seen] = until, bytes(answer.body), answer.headers["etag"]
     headers = HEADERS | {"etag": made[2], "cache-control": "private, no-cache"}
     if not_modified(request, made[2]):
         return Response(status_code=304, headers=headers)
@@ -134,7 +140,7 @@ async def shared_fragment(
 
 
 def _shared(request: Request) -> dict[tuple[Any, ...], tuple[float, bytes, str]]:
-    """When each fragment of this server was made, its text and tag, by address and what readers may see."""
+    """Until when each fragment of this server holds, its text and tag, by address and what readers see."""
     state = request.app.state
     if not hasattr(state, "fragments"):
         state.fragments = {}
