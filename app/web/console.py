@@ -23,7 +23,7 @@ from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.query.requests import RequestLimits
 from app.web.charts import SIDE
 from app.web.forms import read_form
-from app.web.rendering import may, page, segment
+from app.web.rendering import base_address, may, page, segment
 
 router = APIRouter()
 
@@ -186,8 +186,6 @@ def _console(
         row = parsed_row(text) if text else example
     except InvalidRequest:
         row = example
-    scheme = "https" if context.sessions.is_secure(request.scope) else "http"
-    base = f"{scheme}://{request.headers.get('host', 'localhost')}"
     return page(
         request,
         "ask.html",
@@ -201,7 +199,7 @@ def _console(
         answer=answer,
         error=error,
         side=SIDE,
-        snippets=snippets(base, f"{version.model}@{at}", label, row),
+        snippets=snippets(base_address(request, context), f"{version.model}@{at}", label, row),
     )
 
 

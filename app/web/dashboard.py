@@ -27,6 +27,7 @@ from app.web import (
     tables,
 )
 from app.web.rendering import HEADERS, common, environment
+from app.web.training import pages as training
 
 _START: Final = "/ui/"
 _WITHOUT_SESSION: Final = (sign_in.PATH, "/ui/static/")
@@ -43,6 +44,7 @@ _PARTS: Final = (
     datasets,
     keys,
     operation,
+    training,
 )
 
 

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from app.api.dependencies import AppContext
 from app.api.etags import etag, not_modified
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey
@@ -66,6 +67,9 @@ SECTIONS: Final = (
 
 
 NOTICES: Final = {
+    "submit": "The job is accepted. Its classes appear below as they are finished.",
+    "upload": "Uploaded and checked. Look at its classes, columns and warnings, then train on it.",
+    "known": "The same file was uploaded before: this is its data set.",
     "cancel": "The job is being cancelled. Its finished students are kept.",
     "retry": "The job is queued again; only what is missing is trained.",
     "delete": "Deleted.",
@@ -172,6 +176,12 @@ def common(request: Request) -> dict[str, Any]:
 @cache
 def _release() -> str:
     return metadata.version("stms")
+
+
+def base_address(request: Request, context: AppContext) -> str:
+    """The address of the server as the browser knows it, for commands that do the same."""
+    scheme = "https" if context.sessions.is_secure(request.scope) else "http"
+    return f"{scheme}://{request.headers.get('host', 'localhost')}"
 
 
 def may(caller: ApiKey, scope: str) -> bool:

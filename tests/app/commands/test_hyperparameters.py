@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,10 @@ import typer
 from app.commands.hyperparameters import (
     TABLE_BEGINS,
     TABLE_ENDS,
-    describe_fields,
     read_hyperparameters,
     with_table,
 )
+from app.domain.parameter_table import parameter_rows
 from core.learners import STUDENTS
 
 
@@ -87,22 +86,24 @@ def test_a_file_that_is_no_object_is_told(tmp_path, text, message):
 
 
 def test_every_hyperparameter_has_a_meaning_and_a_default_that_is_accepted():
-    rows = list(describe_fields())
+    rows = list(parameter_rows())
     assert len(rows) > 20
     for row in rows:
-        assert row["meaning"], row["name"]
-        owner = re.match(r"With method ([\w+-]+):", row["meaning"])
-        group = row["name"].rpartition(".")[0]
-        method = [f"{group}.method={owner[1]}"] if owner else []
-        if owner and owner[1] == "remote":
-            method += ["teacher.url=http://triton", "teacher.model=net"]
-        default = [] if row["default"] == "required" else [f"{row['name']}={row['default']}"]
-        read_hyperparameters([*method, *default], None)
-    assert {row["name"] for row in rows if row["default"] == "required"} == {"teacher.url", "teacher.model"}
+        assert row.meaning, row.name
+        group = row.name.rpartition(".")[0]
+        default = [] if row.default == "required" else [f"{row.name}={row.default}"]
+        for method in row.methods or [""]:
+            named = [f"{group}.method={method}"] if method else []
+            if method == "remote":
+                named += ["teacher.url=http://triton", "teacher.model=net"]
+            read_hyperparameters([*named, *default], None)
+    assert {row.name for row in rows if row.default == "required"} == {"teacher.url", "teacher.model"}
 
 
 def test_bounds_and_choices_are_shown():
-    rows = {row["name"]: row["allowed"] for row in describe_fields()}
+    rows: dict[str, str] = {}
+    for row in parameter_rows():
+        rows.setdefault(row.name, row.allowed)
     assert rows["student.C"] == "≥ 1e-06 and ≤ 100000000"
     assert rows["student.method"] == " | ".join(name for name in STUDENTS if name != "compact")
     assert rows["evaluation.test_fraction"] == "> 0 and < 0.9"

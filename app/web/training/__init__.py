@@ -1,0 +1,1 @@
+"""The form for a training job: its fields are those that the hyper-parameters declare."""
