@@ -87,7 +87,7 @@ def create_app(
         redoc_url=None,
     )
     # Uploads are streamed, with limits of their own: see `app.api.uploads`.
-    streamed = [datasets.router.prefix, teachers.router.prefix]
+    streamed = [datasets.router.prefix, teachers.router.prefix, Dashboard.STREAMED]
     app.add_middleware(RequestMiddleware, exempt=health.PATHS, streamed=streamed)
     install_error_handlers(app)
     limits = {predict: settings.max_query_bytes, datasets: None, teachers: None}
@@ -96,6 +96,8 @@ def create_app(
     app.include_router(datasets.labels_router, max_body_size=settings.max_body_bytes)
     if settings.dashboard:
         app.state.pages = Dashboard()
+        # Before the others, which have a limit for the length of a body.
+        app.include_router(app.state.pages.streamed, max_body_size=None)
         app.include_router(app.state.pages.router, max_body_size=settings.max_body_bytes)
     return app
 

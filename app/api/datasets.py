@@ -8,17 +8,20 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, StringConstraints
 
 from app.api import uploads
-from app.api.dependencies import Context, Trainer
+from app.api.dependencies import AppContext, Context, Trainer
 from app.api.etags import etag, not_modified
 from app.api.jobs import JobId
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
 from app.api.schemas import Body, DatasetRowView, DatasetView, View
+from app.domain.entities import ApiKey, Dataset
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME
 from app.ingest.reading import DatasetContent
 from app.services import datasets, labels
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
 labels_router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"])
+
+_PARAMETERS = ("name", "filename", "format", "label_column", "unlabelled")
 
 DatasetId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Title = Annotated[
@@ -83,11 +86,27 @@ async def upload(
         "label_column": label_column,
         "unlabelled": unlabelled,
     }
+    dataset, created = await receive_dataset(request, context, caller, parameters)
+    if not created:
+        response.status_code = 200
+    response.headers["location"] = f"/v1/datasets/{dataset.id}"
+    response.headers["etag"] = etag(dataset.digest)
+    return DatasetView.of(dataset)
+
+
+async def receive_dataset(
+    request: Request, context: AppContext, caller: ApiKey, parameters: dict[str, str | None]
+) -> tuple[Dataset, bool]:
+    """Register the file in a request as a data set; returns it and whether it is new.
+
+    parameters: name, filename, format, label_column and unlabelled, as far as the query string gives them.
+    Raises as `uploads.receive_upload` and `datasets.register_dataset`.
+    """
     context.reader.check_queue()
     limit = context.settings.max_upload_bytes
     async with uploads.receive_upload(request, context, caller, "datasets", limit) as sent:
         options = _options(sent, parameters)
-        dataset, created = await uploads.while_connected(
+        return await uploads.while_connected(
             request,
             lambda gone: datasets.register_dataset(
                 context.store_of(caller),
@@ -99,11 +118,6 @@ async def upload(
                 **options,
             ),
         )
-    if not created:
-        response.status_code = 200
-    response.headers["location"] = f"/v1/datasets/{dataset.id}"
-    response.headers["etag"] = etag(dataset.digest)
-    return DatasetView.of(dataset)
 
 
 @router.get("")
@@ -259,7 +273,8 @@ def correct_labels(
 
 def _options(sent: uploads.Upload, parameters: dict[str, str | None]) -> dict[str, str | None]:
     """Name and format options: query parameters first, then form fields, then the content type."""
-    values = {key: value if value is not None else sent.fields.get(key) for key, value in parameters.items()}
+    values = {name: sent.fields.get(name) for name in _PARAMETERS}
+    values |= {name: value for name, value in parameters.items() if value is not None}
     filename = values["filename"] or sent.filename
     return {
         "name": values["name"] or (None if filename else "data set"),

@@ -69,7 +69,12 @@ def serve(
     address = own_address(settings.host, free_port)
     if (made := _make_first_key(settings)) is not None:
         _report_first_key(made)
-    if settings.require_keys and (file := settings.data_dir / FILE_NAME).exists():
+    file = settings.data_dir / FILE_NAME
+    has_file = settings.require_keys and file.exists()
+    if settings.dashboard:
+        entry = f": sign in with the key in {file}" if has_file else ""
+        _report(f"Dashboard: {address}/{entry}")
+    if has_file:
         _report(f'Try: curl -H "Authorization: Bearer $(cat {file})" {address}/v1/models')
     supervisor = Supervisor(
         address,

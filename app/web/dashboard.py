@@ -25,6 +25,7 @@ from app.web import (
     sign_in,
     static_files,
     tables,
+    uploads,
 )
 from app.web.rendering import HEADERS, common, environment
 from app.web.training import pages as training
@@ -45,14 +46,18 @@ _PARTS: Final = (
     keys,
     operation,
     training,
+    uploads,
 )
 
 
 class Dashboard:
-    """The pages. router: their routes."""
+    """The pages. router: their routes. streamed: those that take uploads, all at the path `STREAMED`."""
+
+    STREAMED: Final = uploads.PATH
 
     def __init__(self) -> None:
         self.router = APIRouter(include_in_schema=False)
+        self.streamed = uploads.streamed
         for part in _PARTS:
             self.router.include_router(part.router)
         self.router.add_api_route("/ui/{path:path}", _missing, methods=["GET"])

@@ -37,7 +37,13 @@ def datasets_page(request: Request, context: Context, caller: Trainer, after: Na
     """All data sets, newest first."""
     store = context.listed_store(request, caller)
     listed, has_more = datasets.list_datasets(store, limit=_DATASETS, after=after or None)
-    return page(request, "datasets.html", datasets=listed, next=listed[-1].id if has_more else None)
+    return page(
+        request,
+        "datasets.html",
+        datasets=listed,
+        next=listed[-1].id if has_more else None,
+        max_bytes=context.settings.max_upload_bytes,
+    )
 
 
 @router.get("/ui/datasets/{dataset_id}")

@@ -37,7 +37,7 @@ def snippets(base: str, dataset_id: str, model: str, values: Json, priority: str
                 "",
                 f"with Client({base!r}, api_key=os.environ['STMS_API_KEY']) as stms:",
                 f"    job = stms.submit_job({dataset_id!r}, {model!r}, {_indented(values)}{urgent})",
-                "    stms.wait_for_job(job['id'])",
+                "    job.wait()",
             )
         ),
     }

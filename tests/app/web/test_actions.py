@@ -129,6 +129,8 @@ def test_forms_need_the_scope_of_what_they_do(sign_in: Enter, things: Things) ->
         f"/ui/jobs/{things.job.id}/retry",
         f"/ui/jobs/{things.job.id}/delete",
         f"/ui/datasets/{things.dataset_id}/delete",
+        f"/ui/datasets/{things.dataset_id}/train",
+        "/ui/datasets/example",
         "/ui/models/pets/aliases/latest",
         "/ui/models/pets/aliases/latest/delete",
         "/ui/models/pets/versions/1/delete",

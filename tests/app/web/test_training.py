@@ -135,11 +135,11 @@ def test_the_commands_make_the_same_job(sign_in: Enter, things: Things) -> None:
 
         def __exit__(self, *_: object) -> None: ...
 
-        def submit_job(self, *args: Any, **options: Any) -> dict[str, str]:
+        def submit_job(self, *args: Any, **options: Any) -> Recorder:
             calls.append((args, options))
-            return {"id": "job_1"}
+            return self
 
-        def wait_for_job(self, _job_id: str) -> None: ...
+        def wait(self) -> None: ...
 
     script = python.replace("from stms_client import Client", "")
     exec(script.replace("os.environ['STMS_API_KEY']", "''"), {"Client": Recorder})
