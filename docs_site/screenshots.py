@@ -77,6 +77,8 @@ SHOTS: Final[dict[str, Shot]] = {
     "ask": Shot("/ui/models/{model}/ask", "?at=production&class=8", click="[name=example][value=class]"),
     "datasets": Shot("/ui/datasets"),
     "dataset": Shot("/ui/datasets/{dataset_id}"),
+    "train": Shot("/ui/datasets/{dataset_id}/train"),
+    "clone": Shot("/ui/jobs/{job_id}/clone"),
     "keys": Shot("/ui/keys"),
     "audit": Shot("/ui/audit"),
     "workers": Shot("/ui/workers"),

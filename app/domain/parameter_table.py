@@ -27,8 +27,8 @@ _SIGNS = {
 class ParameterRow:
     """One hyper-parameter, or one of several of the same name that belong to different methods.
 
-    default: as JSON, or ``required``. allowed: choices or bounds in words. methods: of its group that have it; none if all do.
-    by_default: whether the default method has it.
+    default: as JSON, or ``required``. allowed: choices or bounds in words. methods: of its group that have
+    it; none if all do. by_default: whether the default method has it.
     """
 
     name: str

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from app.domain.entities import Json
 from app.domain.errors import InputFault
-from app.domain.parameter_table import ParameterRow, flat, parameter_rows, put, value_of_kind
+from app.domain.parameter_table import ParameterRow, flat, parameter_rows, put, value_of, value_of_kind
 from app.domain.training_spec import TrainingSpec
 from app.web.forms import Form
 from core.learners import STUDENTS, TEACHERS
@@ -54,8 +54,8 @@ class Field:
 
     @property
     def default(self) -> str:
-        """The default of the first of the rows, without the quotes of JSON."""
-        return shown(json.loads(self.rows[0].default))
+        """The default of the first of the rows without the quotes of JSON, or ``required``."""
+        return shown(value_of(self.rows[0].default))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def fails_in_the_database(*_: Any, **__: Any) -> Any:
     ("where", "method", "path", "options"),
     [
         ((datasets, "find_dataset"), "POST", "/v1/datasets?format=csv", {"content": CSV}),
-        ((datasets, "_stored"), "POST", "/v1/datasets?format=csv", {"content": CSV}),
+        ((datasets, "store_rows"), "POST", "/v1/datasets?format=csv", {"content": CSV}),
         ((models, "list_models"), "GET", "/v1/models", {}),
         ((keys, "create_key"), "POST", "/v1/keys", {"json": {"name": "k", "scopes": ["query"]}}),
         (("app.serving.query.handler.answer_class",), "POST", QUERY, {"json": ROW}),

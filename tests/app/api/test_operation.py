@@ -119,7 +119,7 @@ def test_students_are_sorted_and_found(client, submit, store: Store):
 
     assert labels("sort=f1") == ["Ape", "apron", "bee"]
     assert labels("sort=-f1&label=ap") == ["apron", "Ape"]
-    assert client.get(f"{path}&sort=taste").json()["code"] == "invalid_request"
+    assert client.get(f"{path}&sort=taste").json()["code"] == "invalid_parameter"
     first = client.get(f"{path}&sort=-f1&limit=2")
     assert [row["label"] for row in first.json()["data"]] == ["bee", "apron"]
     assert first.json()["has_more"] is True

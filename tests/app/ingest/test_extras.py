@@ -267,9 +267,11 @@ class TestMissingLabels:
         content = csv({"x": [1, 2, "z", 4], "y": ["a", "", "b", "b"]})
         assert faults_of(ingest, content, unlabelled=True) == [("X", "not_a_number", 2, 0)]
 
-    def test_some_labels_are_needed(self, ingest: Any) -> None:
-        content = csv({"x": range(3), "y": ["", "", ""]})
-        assert faults_of(ingest, content, unlabelled=True) == [("y", "no_labels", None, None)]
+    def test_no_label_at_all_is_accepted_with_a_warning(self, ingest: Any) -> None:
+        train, _, summary = ingest(csv({"x": range(3), "y": ["", "", ""]}), unlabelled=True)
+
+        assert (train.y.tolist(), train.K) == ([-1, -1, -1], 0)
+        assert "a job needs a labelling" in summary["warnings"][-1]["message"]
 
     def test_a_test_part_needs_all_labels(self, ingest: Any) -> None:
         arrays = {"X_train": X, "y_train": np.array(LABELS), "X_test": X[:2], "y_test": np.array(["a", ""])}

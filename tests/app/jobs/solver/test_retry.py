@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from app.jobs.errors import SolverDied
 from app.jobs.solver.messages import StudentResult
 from app.jobs.solver.process import Solver
-from app.jobs.solver.retry import prepare_with_retries, train_with_retries
+from app.jobs.solver.retry import train_with_retries, with_retries
 from tests.app.jobs.conftest import OPENED, SETTINGS, STUDENTS, flat, ignore, never_stop, script
 
 
@@ -97,7 +98,7 @@ def test_a_job_is_prepared_after_an_outage(tmp_path, monkeypatch):
     monkeypatch.setattr("app.jobs.solver.process._BACK_OFF_SECONDS", 0.05)
     answer = "send({'type': 'prepared'}, b'preparation', b'teacher'); read()"
     with Solver(SETTINGS, never_stop, blocked_twice(tmp_path, answer)) as process:
-        prepared = prepare_with_retries(process, [0], ignore)
+        prepared = with_retries(process, partial(process.prepare, [0]), ignore)
     assert prepared.teacher.data == b"teacher"
 
 
@@ -114,7 +115,7 @@ def test_a_solver_that_waits_for_the_database_can_be_stopped(tmp_path):
         pytest.raises(InterruptedError),
         Solver(SETTINGS, check, blocked_twice(tmp_path, "read()")) as process,
     ):
-        prepare_with_retries(process, [0], ignore)
+        with_retries(process, partial(process.prepare, [0]), ignore)
 
 
 def test_a_solver_that_cannot_restore_fails_every_student():
