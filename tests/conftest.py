@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -14,7 +15,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from fastapi import APIRouter, FastAPI
 from hypothesis import HealthCheck, settings
+from starlette.routing import BaseRoute
 
 from app.processes.file_reader import FileReader
 from app.settings import Settings
@@ -76,7 +79,11 @@ def pytest_configure(config: pytest.Config) -> None:
     without a deadline: on a busy machine, an example of a millisecond may take half a second.
     """
     settings.register_profile(
-        "tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+        "tests",
+        deadline=None,
+        derandomize=True,
+        max_examples=30 if config.option.markexpr == "not long" else 100,
+        suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -121,6 +128,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(HEAVY))
 
 
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from searching modules and tests, which stay, again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _common_settings() -> Iterator[None]:
     """Servers of tests have no spare solver, which costs seconds of a core, and need no API keys.
@@ -130,6 +143,29 @@ def _common_settings() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STMS_SPARE_SOLVER", "false")
         patch.setenv("STMS_REQUIRE_KEYS", "false")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _routes_prepared_once() -> Iterator[None]:
+    """Applications within the test process share the routes that FastAPI has prepared.
+
+    It prepares those of a router at the first request, which takes a fifth of a second for each application.
+    """
+    include = FastAPI.include_router
+    prepared: dict[tuple[int, int | None], list[BaseRoute]] = {}
+
+    def include_prepared(app: FastAPI, router: APIRouter, *, max_body_size: int | None = None) -> None:
+        key = id(router), max_body_size
+        if key in prepared:
+            app.router.routes.extend(prepared[key])
+        else:
+            before = len(app.router.routes)
+            include(app, router, max_body_size=max_body_size)
+            prepared[key] = app.router.routes[before:]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FastAPI, "include_router", include_prepared)
         yield
 
 

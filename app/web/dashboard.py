@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 from urllib.parse import quote
 
@@ -56,11 +57,8 @@ class Dashboard:
     STREAMED: Final = uploads.PATH
 
     def __init__(self) -> None:
-        self.router = APIRouter(include_in_schema=False)
+        self.router = _router()
         self.streamed = uploads.streamed
-        for part in _PARTS:
-            self.router.include_router(part.router)
-        self.router.add_api_route("/ui/{path:path}", _missing, methods=["GET"])
 
     def has(self, path: str) -> bool:
         """Whether a path is that of a page."""
@@ -92,6 +90,15 @@ class Dashboard:
         headers += [header for header in problem.headers() if header[0] != b"content-type"]
         headers.append((b"content-type", b"text/html; charset=utf-8"))
         return Response(text.encode("utf-8", "replace"), headers, problem.status)
+
+
+@cache
+def _router() -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+    for part in _PARTS:
+        router.include_router(part.router)
+    router.add_api_route("/ui/{path:path}", _missing, methods=["GET"])
+    return router
 
 
 def _to_sign_in(request: Request) -> Response:

@@ -456,6 +456,7 @@ def server() -> Iterator[Postgres]:
         pytest.skip(str(reason))
 
 
+@pytest.mark.long
 def test_postgres_keeps_committed_data_after_a_crash(server: Postgres):
     address = server.create_database("some")
     with psycopg.connect(address) as connection:

@@ -54,6 +54,7 @@ def test_thresholds_from_rows_that_were_seen_flatter(figures):
     assert rate["promised"] < rate["gate_saw"] < rate["both_saw"]
 
 
+@pytest.mark.long
 def test_sparse_rows_are_measured_too():
     (X, y), (X_test, y_test) = noisy(180, 0), noisy(300, 1)
     sparse = measure(Split(sp.csr_array(X), y, sp.csr_array(X_test), y_test), SPARSE)

@@ -17,6 +17,7 @@ def test_every_module_of_the_folder_is_a_part():
     assert "__main__" not in PARTS
 
 
+@pytest.mark.long
 def test_the_last_line_has_the_figures_of_the_parts_that_were_asked_for(capsys):
     assert main(["--quick", "--only", "oracles"]) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])

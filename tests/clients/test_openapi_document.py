@@ -58,6 +58,7 @@ def test_responses_match_the_openapi_document(start_service: Any, tmp_path: Path
     assert "/v2/models/{model}/infer" in paths
 
 
+@pytest.mark.long
 def test_unauthenticated_responses_match_the_openapi_document(service: Any, tmp_path: Path):
     # Without a key no request reaches the validation that the coverage phase tests.
     report = run(service, tmp_path, "--max-examples", "2", "--checks", "all", "--phases", "examples,fuzzing")

@@ -320,6 +320,7 @@ def test_twin_requests_at_the_same_time_make_one_job(service, http, follow, flow
     follow(job)
 
 
+@pytest.mark.long
 def test_a_cancelled_job_keeps_its_students_and_a_retry_trains_the_rest(
     http, problem, submit, follow, slow_data, slow
 ):

@@ -58,6 +58,7 @@ def test_the_events_say_that_the_server_is_asked(http: httpx.Client, job: Json):
     assert stages.index("remote_scores") < stages.index("teacher")
 
 
+@pytest.mark.long
 def test_students_of_a_matrix_with_the_same_scores_are_the_same(
     http: httpx.Client,
     job: Json,

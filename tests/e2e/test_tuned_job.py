@@ -187,6 +187,7 @@ def test_hyper_parameters_that_do_not_go_together_are_refused(http, problem, upl
     )
 
 
+@pytest.mark.long
 def test_a_class_too_small_for_folds_fails_the_job_by_name(http, submit, follow, upload, csv, iris):
     labels = iris[1].copy()
     labels[:2] = "rare"

@@ -80,6 +80,7 @@ def test_a_stopped_curve_goes_on_and_ends_with_the_same_figures(folder: Path, tm
         ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changed", [{"seed": 1}, {"plan": replace(PLAN, steps=21)}])
 def test_another_recipe_invalidates_the_curve(folder: Path, tmp_path: Path, changed):
     store = Store(tmp_path / "work.jsonl")

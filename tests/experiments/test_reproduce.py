@@ -35,6 +35,7 @@ def test_progress_counts_all_records_and_nothing_is_made_twice(folder: Path, tmp
     assert not any(update.new for update in again)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_small_plans")
 def test_all_parts_end_in_one_report(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in list(plans.CURVES):

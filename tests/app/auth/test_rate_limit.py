@@ -202,6 +202,7 @@ def _spend(file: int, started: float, seconds: float, passed: multiprocessing.Qu
     passed.put(count)
 
 
+@pytest.mark.long
 def test_the_limit_holds_over_all_processes():
     scoreboard, context = Scoreboard.shared(1), multiprocessing.get_context("fork")
     passed: multiprocessing.Queue = context.Queue()

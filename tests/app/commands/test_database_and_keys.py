@@ -64,6 +64,7 @@ def test_no_keys_is_said(run, data_dir):
     assert "There are no keys." in run("keys", "list", "--data-dir", data_dir).stdout
 
 
+@pytest.mark.long
 def test_what_is_old_is_counted_before_it_is_deleted(run, data_dir):
     store = Store(open_engine(f"sqlite:///{data_dir}/stms.sqlite"))
     with store.begin() as uow:

@@ -91,6 +91,7 @@ def test_what_is_wrong_with_a_head_is_told_by_place(ask, tmp_path: Path):
     assert "is empty" in result.stderr
 
 
+@pytest.mark.long
 def test_students_of_a_head_are_trained_for_the_classes_of_the_data(
     ask, live, csv_file: Path, tmp_path: Path
 ):

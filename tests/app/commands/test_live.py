@@ -211,6 +211,7 @@ def test_what_the_server_refuses_is_told_and_ends_with_1(ask, trained, arguments
     assert message in result.stderr
 
 
+@pytest.mark.long
 def test_a_job_can_be_started_without_waiting_and_cancelled(ask, trained, csv_file):
     dataset = json.loads(ask("datasets", "list", "--json").stdout)[0]["id"]
     started = ask("train", dataset, "--model", "other", "--no-wait", "--set", "automatic=false")
@@ -233,6 +234,7 @@ def test_a_job_can_be_started_without_waiting_and_cancelled(ask, trained, csv_fi
     assert "There is no training job" in ask("jobs", "show", found[1]).stderr
 
 
+@pytest.mark.long
 def test_training_can_be_asked_for_as_json(ask, trained):
     dataset = json.loads(ask("datasets", "list", "--json").stdout)[0]["id"]
     result = ask("train", dataset, "--model", "third", "--json", "--set", "publish=false")

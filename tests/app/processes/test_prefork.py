@@ -412,6 +412,7 @@ def test_no_request_is_lost_during_rolling_restarts_and_moves_of_an_alias(servic
     assert "Traceback" not in service.log_text()
 
 
+@pytest.mark.long
 def test_a_killed_process_is_reported_and_replaced_while_the_other_serves(service: Service):
     victim, _ = service.children()
     os.kill(victim, signal.SIGKILL)

@@ -90,6 +90,7 @@ def fleet(tmp_path: Path, sqlite_store: Store) -> Iterator[Fleet]:
                 started.stop()
 
 
+@pytest.mark.long
 def test_limits_keys_and_logs_hold_over_all_processes(fleet: Fleet, sqlite_store: Store, tmp_path: Path):
     _, root = create_key(sqlite_store, "root", {"admin"})
     busy, busy_text = create_key(sqlite_store, "busy", {"query"}, rate_limit=0.5, rate_burst=30)

@@ -70,6 +70,7 @@ def _version(client: httpx.Client, name: str = "c7") -> int:
     return int(answer["version"])
 
 
+@pytest.mark.long
 def test_every_server_follows_a_moved_alias(servers: list[httpx.Client], tmp_path: Path):
     first, second = servers
     for number in (1, 2):

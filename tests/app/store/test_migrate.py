@@ -181,6 +181,7 @@ def test_a_file_that_somebody_writes_to_is_waited_for(tmp_path: Path) -> None:
         end.join()
 
 
+@pytest.mark.long
 def test_readers_do_not_queue_behind_a_migration_that_waits(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from app.domain.entities import Job, JobState, StudentRow, StudentState
@@ -12,6 +13,7 @@ from app.store.migrate import downgrade, upgrade
 from app.store.unit_of_work import Store
 
 
+@pytest.mark.long
 def test_traces_come_and_go_without_the_students(database_address: str, add_dataset: Any) -> None:
     engine = open_engine(database_address)
     store = Store(engine)

@@ -63,6 +63,7 @@ def test_every_table_is_the_same_as_csv_and_as_json_for_those_with_its_scope(
     assert people["operator"].get("/ui/tables/xml/jobs").status_code == 404
 
 
+@pytest.mark.long
 def test_every_page_with_a_table_links_to_it(sign_in: Enter, things: Things) -> None:
     person = sign_in("operator")
     job = f"/ui/jobs/{things.job.id}"

@@ -211,6 +211,7 @@ def test_a_stored_preparation_keeps_the_setting(preparation):
             Preparation.from_bytes(encode(rest | broken, arrays), rings(150), CONFIG)
 
 
+@pytest.mark.long
 def test_the_estimate_is_told_before_the_search_and_progress_in_it():
     reports: list[Progress] = []
     prepare(rings(90), replace(CONFIG, students=(SVM(),)), Run(n_threads=1, progress=reports.append))

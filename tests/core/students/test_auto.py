@@ -95,6 +95,7 @@ def test_a_comparison_can_be_cancelled(training_part):
         train_student(prepared, 0, run=Run(should_cancel=lambda: True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_chosen_family_is_trained_and_packed(training_part, test_part, sparse: bool):
     rows = sp.csr_array(training_part.X) if sparse else training_part.X

@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 
 from core.run import Run
 from core.solvers.margins.margin_distribution import MarginDistributionProblem, solve_margin_distribution
+from tests.lanes import first_short
 
 
 def random_problem(seed: int) -> MarginDistributionProblem:
@@ -58,7 +59,7 @@ def clarabel_dual(problem: MarginDistributionProblem) -> float:
     return -solution.obj_val
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", first_short(range(60), 12))
 def test_the_objective_is_that_of_l_bfgs_on_the_primal(seed):
     problem = random_problem(seed)
     ours = solve_margin_distribution(problem, tolerance=1e-9)
@@ -69,14 +70,14 @@ def test_the_objective_is_that_of_l_bfgs_on_the_primal(seed):
     assert ours.objective == pytest.approx(theirs.fun, rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", first_short(range(40), 8))
 def test_the_objective_is_that_of_clarabel_on_the_dual(seed):
     problem = random_problem(seed)
     ours = solve_margin_distribution(problem, tolerance=1e-9)
     assert ours.objective == pytest.approx(clarabel_dual(problem), rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", first_short(range(20), 4))
 def test_the_objective_never_rises_and_the_gap_bounds_the_error(seed):
     problem = random_problem(seed)
     exact = solve_margin_distribution(problem, tolerance=1e-9)

@@ -194,6 +194,7 @@ def test_what_a_job_chose_is_told_and_taken_up_by_the_next_solver(conversation, 
     assert PackedStudent.from_bytes(one.blobs[0]).calibration.kind == "sigmoid"
 
 
+@pytest.mark.long
 def test_what_a_search_for_everything_found_is_told_and_taken_up_by_the_next_solver(
     conversation, sqlite_store
 ):
@@ -232,6 +233,7 @@ def test_every_scaling_goes_with_every_kind_of_features(conversation, scaling, k
 COMPACT = {**SPEC, "compact": {"max_f1_loss": 5}, "threshold": {"rule": "f1", "folds": 3}}
 
 
+@pytest.mark.long
 def test_compact_students_are_packed_with_their_calibration(conversation):
     pairs = [[0, "compact"], [0, "svm"]]
     answers = conversation(PREPARE, {"type": "train", "students": pairs}, spec=COMPACT)

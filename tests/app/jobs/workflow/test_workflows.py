@@ -45,6 +45,7 @@ def test_a_job_trains_every_class_and_publishes(service, solver):
     assert set(job.provenance["versions"]) >= {"python", "numpy", "scipy", "numba", "scikit-learn", "stms"}
 
 
+@pytest.mark.long
 def test_a_published_version_has_the_means_of_every_method(service, solver):
     with service.worker(solver):
         job = service.ended(service.submit(alias="stable"))
@@ -66,6 +67,7 @@ def test_a_job_may_end_without_a_version(service, solver):
     assert finished(service, job) == [(2, "gsvm")]
 
 
+@pytest.mark.long
 def test_many_classes_are_trained_in_chunks_by_one_solver(service, solver):
     service.settings.classes_per_chunk = 2
     with service.worker(solver):
