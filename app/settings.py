@@ -215,8 +215,9 @@ class Settings(BaseSettings):
     solver_niceness: int = Field(
         19,
         ge=0,
-        le=19,
-        description="Niceness of solver processes; 19 is the lowest priority, servers have 0.",
+        le=20,
+        description="Niceness of solver processes; servers have 0. 20: they compute only while nothing else "
+        "in their session or container does (SCHED_IDLE of Linux), which delays queries least.",
     )
     solver_memory_bytes: int = Field(
         0,

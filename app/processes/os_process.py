@@ -17,6 +17,10 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+IDLE_NICENESS: Final = 20
+"""Beyond the niceness of the system: see `deprioritise`."""
+
+_MAX_NICENESS: Final = 19
 _PR_SET_PDEATHSIG: Final = 1
 _OOM_SCORE: Final = "500"
 _POLL_SECONDS: Final = 0.5
@@ -72,16 +76,22 @@ def set_niceness(niceness: int) -> None:
 
 
 def deprioritise(niceness: int) -> None:
-    """Give query processes precedence over this one: for the processor, and when memory runs out."""
-    set_niceness(niceness)
+    """Give query processes precedence over this one: for the processor, and when memory runs out.
+
+    niceness: `IDLE_NICENESS` means to compute only while nothing else does.
+    """
+    lowest = min(niceness, _MAX_NICENESS)
+    set_niceness(lowest)
     if sys.platform == "linux":
-        # SCHED_BATCH never preempts an interactive process on wake-up.
+        # SCHED_BATCH never preempts an interactive process on wake-up. SCHED_IDLE is preempted by one at
+        # once, and not only at the next tick of the kernel.
+        policy = os.SCHED_BATCH if niceness < IDLE_NICENESS else os.SCHED_IDLE
         for thread in _threads():
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
+                os.sched_setscheduler(thread, policy, os.sched_param(0))
         # With autogroups the kernel weighs sessions, by a niceness of their own.
         with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(niceness), encoding="ascii")
+            Path("/proc/self/autogroup").write_text(str(lowest), encoding="ascii")
         # Some sandboxes forbid this; the OOM killer then decides by size alone, which usually selects the
         # solver as well.
         with contextlib.suppress(OSError):

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from app.store.engine import POOL_SIZE
 from benchmarks.hostile import (
     bodies,
     browser,
@@ -29,6 +28,7 @@ from benchmarks.hostile import (
 from benchmarks.hostile.archives import good_npz, npz, safetensors
 from benchmarks.hostile.attack import CLASSES, DATASETS, INFER, JOBS, PREDICT, QUERY, Attack, complaints
 from benchmarks.hostile.server import (
+    MAX_CONNECTIONS,
     ROWS,
     Resources,
     Server,
@@ -102,7 +102,7 @@ class Report:
             found.append(f"memory grew by {self.growth / 1e6:.1f} MB")
         if self.after.files > self.before.files:
             found.append(f"{self.after.files - self.before.files} files or connections are left open")
-        if self.after.connections > POOL_SIZE:
+        if self.after.connections > MAX_CONNECTIONS:
             found.append(f"{self.after.connections} connections to the database are open")
         if self.stumbled:
             found.append(f"the server logged an error: {self.stumbled}")

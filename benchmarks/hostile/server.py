@@ -67,6 +67,8 @@ KEYS: dict[str, tuple[str, str, frozenset[str]]] = {
     **{tenant.replace("-", " "): (tenant, "train", frozenset()) for tenant in QUOTAS},
 }
 """Tenant, scope and models of the keys by name."""
+MAX_CONNECTIONS = POOL_SIZE + 1
+"""Connections to the database that a server keeps: those of requests, and one of health checks."""
 _SETTLE_SECONDS = 20.0
 _SETTLED_GROWTH = 10 * 1024**2
 _WARM_QUERIES = 400
@@ -237,7 +239,7 @@ def settled(server: Server, before: Resources) -> Resources:
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
         now = resources(server)
-        closed = now.files <= before.files and now.connections <= POOL_SIZE and not now.left
+        closed = now.files <= before.files and now.connections <= MAX_CONNECTIONS and not now.left
         if (closed and now.rss <= before.rss + _SETTLED_GROWTH) or time.monotonic() > deadline:
             return now
         time.sleep(0.2)

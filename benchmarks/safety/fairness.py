@@ -7,7 +7,8 @@ wait behind another one are counted. The claim: no query of the other key fails,
 that of the windows without a crowd.
 
 The service (servers, readers of files, worker and solver) has all cores. The clients are pinned to the last
-one, as clients elsewhere would not take the processors of the service. There what is measured runs
+one, as clients elsewhere would not take the processors of the service. There the crowd runs after everything
+else by SCHED_IDLE (if that makes it slower, the number of its answers shows it), and what is measured runs
 before everything else by SCHED_FIFO, which needs root or CAP_SYS_NICE; without it a note is printed. Windows
 without a crowd have the same pins and priority.
 
@@ -34,6 +35,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from app.processes.os_process import IDLE_NICENESS
 from app.services.keys import create_key
 from app.settings import Settings
 from app.store.engine import open_engine
@@ -170,8 +172,9 @@ def _running(folder: Path, cores: Collection[int], *command: str) -> Iterator[su
     unset = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     environment = unset | _ENVIRONMENT | {"STMS_DATA_DIR": str(folder / "data")}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    # A machine that answers queries and trains leaves a core to the servers.
+    # As docs/operations.md advises for a machine that answers queries and trains.
     environment["STMS_SOLVER_THREADS"] = str(max(1, len(cores) - 1))
+    environment["STMS_SOLVER_NICENESS"] = str(IDLE_NICENESS)
     pinned = ["taskset", "--cpu-list", ",".join(map(str, cores))]
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(

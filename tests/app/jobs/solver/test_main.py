@@ -541,18 +541,19 @@ def test_a_process_of_another_parent_exits():
     assert process.returncode == 1
 
 
-def test_a_solver_lowers_its_priority():
+@pytest.mark.parametrize(("asked", "expected", "policy"), [(7, 7, "SCHED_BATCH"), (20, 19, "SCHED_IDLE")])
+def test_a_solver_lowers_its_priority(asked: int, expected: int, policy: str):
     code = (
         "import os, sys\n"
         "from app.processes.os_process import deprioritise, set_niceness\n"
-        "deprioritise(7)\n"
+        f"deprioritise({asked})\n"
         "set_niceness(3)\n"
-        "print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0) == os.SCHED_BATCH)\n"
+        f"print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0) == os.{policy})\n"
     )
     reported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    niceness, batch = reported.split()
-    assert int(niceness) == max(7, os.getpriority(os.PRIO_PROCESS, 0))
-    assert batch == str(sys.platform == "linux")
+    niceness, same = reported.split()
+    assert int(niceness) == max(expected, os.getpriority(os.PRIO_PROCESS, 0))
+    assert same == str(sys.platform == "linux")
 
 
 def test_a_process_polls_its_parent(monkeypatch):
