@@ -57,6 +57,20 @@ ON_ONE_SERVER = (
         "tests/e2e/test_repeatability.py",
         "tests/e2e/test_remote_teacher.py",
     ),
+    tuple(
+        f"tests/e2e/test_{name}.py"
+        for name in (
+            "odm",
+            "mcodm",
+            "svm_plus",
+            "interpolation",
+            "multiview",
+            "gaussian",
+            "outside_scores",
+            "labelling",
+            "pages",
+        )
+    ),
     (
         "tests/app/commands/test_live.py",
         "tests/app/commands/test_heads_live.py",

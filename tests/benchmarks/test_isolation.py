@@ -27,6 +27,7 @@ def test_no_route_tells_anything_of_another_tenant(tmp_path: Path) -> None:
     assert result.combinations > 300
 
 
+@pytest.mark.long
 def test_a_leak_and_a_route_without_a_probe_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,7 @@ def test_events_report_the_search(http, tuned):
     assert stages[-2:] == ["tuning_teacher", "students"]
 
 
+@pytest.mark.long
 def test_a_search_for_everything_is_told_with_its_estimate_and_what_it_tried(
     http, train, flowers_data, parts
 ):

@@ -152,6 +152,7 @@ def test_keys_are_created_and_revoked(stms: Client, trained):
     assert made["details"]["id"] in {key["id"] for key in stms.api_keys()}
 
 
+@pytest.mark.long
 def test_a_cancelled_job_has_not_succeeded(stms: Client, trained):
     job = stms.submit_job(trained["dataset_id"], "other", {"seed": 3, "publish": False})
     stms.cancel_job(job["id"])

@@ -127,6 +127,7 @@ def test_a_browser_draws_the_docs_page_from_this_server_alone(server: Server, tm
     assert console == [], "a violation of the page's policy, or an error"
 
 
+@pytest.mark.long
 def test_an_upload_whose_connection_breaks_stores_nothing(server: Server):
     with socket.create_connection(("127.0.0.1", server.port)) as wire:
         head = (
@@ -153,6 +154,7 @@ def test_a_job_is_followed_live_until_it_ends(server: Server, csv: bytes):
     assert lines == ["event: job_queued", "event: job_cancelled"]
 
 
+@pytest.mark.long
 def test_an_open_stream_does_not_delay_shutdown(server: Server, csv: bytes):
     with httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client:
         dataset = client.post("/v1/datasets", content=csv, headers={"content-type": "text/csv"}).json()

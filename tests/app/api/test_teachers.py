@@ -180,6 +180,7 @@ def test_a_new_version_of_a_head_is_loaded_before_queries_use_it(client: Any):
     assert ask(client, "cat", [1.0, 0.0])["score"] == 3.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", ["flip", "cut", "gone"])
 def test_a_damaged_cache_file_is_fetched_again(make_client: Any, harm: str):
     rng = np.random.default_rng(3)

@@ -53,6 +53,7 @@ def test_ping_finds_the_server_by_its_own_settings(run, live):
     assert run("ping", STMS_HOST=host, STMS_PORT=port).exit_code == 0
 
 
+@pytest.mark.long
 def test_a_job_can_be_looked_at(ask, trained):
     assert trained in ask("jobs", "list").stdout
     assert trained in ask("jobs", "list", "--state", "succeeded").stdout

@@ -80,6 +80,7 @@ sys.exit(worker.run_worker(Settings()))
 """
 
 
+@pytest.mark.long
 def test_a_signal_while_a_worker_starts_ends_it(service):
     command = [sys.executable, "-P", "-c", TERMINATED_WHILE_IT_STARTS]
     environment = os.environ | {"STMS_DATA_DIR": str(service.settings.data_dir)}

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from app.domain.curves import pack
 from app.domain.entities import JobState
 from app.services.models import get_alias
@@ -112,6 +114,7 @@ def test_a_key_is_made_shown_once_rotated_and_revoked(client: Any, sign_in: Ente
         assert client.get("/v1/models", headers={"x-api-key": known}).status_code == 401
 
 
+@pytest.mark.long
 def test_wrong_fields_of_a_key_are_named(sign_in: Enter) -> None:
     person = sign_in("admin")
     assert person.post("/ui/keys", name="robot", scope=["operator"]).status_code == 403

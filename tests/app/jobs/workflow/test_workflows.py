@@ -230,6 +230,7 @@ def test_the_next_worker_continues_the_job_of_a_stopped_one(service, solver):
     assert job.attempt == 0
 
 
+@pytest.mark.long
 def test_an_unexpected_error_names_its_class_only(service, solver, monkeypatch):
     def broken(*_arguments):
         raise ZeroDivisionError("secret detail")
