@@ -4,11 +4,13 @@ X, y                                rows and labels; or X_train, y_train, and op
 X_data, X_indices, X_indptr, X_shape   instead of X: a table as CSR
 class_names, feature_names          names, optional
 privileged, privileged_names        columns known in training only (n, p), and their names; optional
+Xpriv                               another name of privileged
 views, view_names                   first column and end of each view (v, 2), and its name; optional
+view_offsets                        instead of views: first columns, and the end of the last one (v + 1,)
 teacher_scores                      scores of a teacher (n, K), optional; columns in the order of the classes,
 teacher_score_classes               or of these names
-privileged and teacher_scores take the suffix of X, if it has one. Labels that are missing are NaN or empty
-text; −1 where class_names names whole numbers.
+privileged, Xpriv and teacher_scores take the suffix of X, if it has one. Labels that are missing are NaN or
+empty text; −1 where class_names names whole numbers.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
@@ -39,12 +42,13 @@ _NAME_LISTS: Final = (
     "view_names",
     "teacher_score_classes",
 )
-_EXTRAS: Final = ("privileged", "teacher_scores")
+_EXTRAS: Final = ("privileged", "Xpriv", "teacher_scores")
 _SUFFIXES: Final = ("", "_train", "_test")
 _NAMES: Final = (
     *(f"{name}{suffix}" for name in ("X", "y", *_EXTRAS) for suffix in _SUFFIXES),
     *(f"X{suffix}_{part}" for suffix in _SUFFIXES for part in (*_CSR, "shape")),
     "views",
+    "view_offsets",
 )
 """Arrays of numbers."""
 _MAX_UNUSED_NAMES: Final = 100_000
@@ -141,7 +145,9 @@ class _DatasetReader:
             text = f"{labels.name} must be one list of labels; it has {len(labels.shape)} axes."
             raise _dataset_error(labels.name, "wrong_shape", text)
         extras = RawExtras(
-            privileged=(privileged := self._extra(f"privileged{suffix}", rows)),
+            privileged=(
+                privileged := self._extra(self._either(f"privileged{suffix}", f"Xpriv{suffix}"), rows)
+            ),
             privileged_names=None
             if privileged is None
             else self._names("privileged_names", self.limits.max_columns),
@@ -162,22 +168,38 @@ class _DatasetReader:
             raise _dataset_error(name, "wrong_length", text)
         return self._table(name)
 
+    def _either(self, name: str, other: str) -> str:
+        """``other`` if the file has it, else ``name``. Raises InvalidRequest if it has both."""
+        if other in self.entries and name in self.entries:
+            text = f"The file has {name} and {other}, which mean the same; send one of them."
+            raise _dataset_error(other, "ambiguous_array", text)
+        return other if other in self.entries else name
+
     def _views(self) -> list[tuple[str, int, int]]:
         """Name, first column and end of each view, not yet compared with X."""
-        if "views" not in self.entries:
+        field = self._either("views", "view_offsets")
+        if field not in self.entries:
             return []
-        header = self._header("views")
-        if len(header.shape) != 2 or header.shape[1] != 2 or header.dtype.kind not in "iu":
+        header = self._header(field)
+        if field == "views":
+            fits = len(header.shape) == 2 and header.shape[1] == 2
             text = "views must hold two whole numbers for each view: its first column and its end."
-            raise _dataset_error("views", "wrong_shape", text)
-        if header.shape[0] > MAX_VIEWS:
-            text = f"There are {header.shape[0]} views; the limit is {MAX_VIEWS}."
-            raise _dataset_error("views", "too_many", text)
-        names = self._names("view_names", header.shape[0])
-        if names is None or len(names) != header.shape[0]:
-            text = f"view_names must hold the names of the {header.shape[0]} views."
+            count = header.shape[0] if fits else 0
+        else:
+            fits = len(header.shape) == 1 and header.shape[0] > 1
+            text = "view_offsets must hold the first column of each view, then the end of the last."
+            count = header.shape[0] - 1 if fits else 0
+        if not fits or header.dtype.kind not in "iu":
+            raise _dataset_error(field, "wrong_shape", text)
+        if count > MAX_VIEWS:
+            text = f"There are {count} views; the limit is {MAX_VIEWS}."
+            raise _dataset_error(field, "too_many", text)
+        names = self._names("view_names", count)
+        if names is None or len(names) != count:
+            text = f"view_names must hold the names of the {count} views."
             raise _dataset_error("view_names", "wrong_length", text)
-        ranges = self._array("views").tolist()
+        numbers = self._array(field).tolist()
+        ranges = numbers if field == "views" else pairwise(numbers)
         return [(name, start, stop) for name, (start, stop) in zip(names, ranges, strict=True)]
 
     def _shape(self, name: str) -> tuple[int, int]:

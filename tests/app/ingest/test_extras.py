@@ -130,6 +130,21 @@ def test_extras_of_a_test_part(ingest: Any) -> None:
         np.testing.assert_array_equal(data.teacher_scores, SCORES[:2])
 
 
+@pytest.mark.parametrize("make", [npz, safetensors])
+def test_other_names_of_the_same_arrays(ingest: Any, make: Any) -> None:
+    arrays = {f"{name}_{part}": ARRAYS[name] for name in ("X", "y") for part in ("train", "test")}
+    arrays |= {"Xpriv_train": PRIVILEGED, "Xpriv_test": PRIVILEGED, "view_offsets": np.array([0, 2, 3])}
+    train, test, summary = ingest(
+        make(arrays, {name: NAMES[name] for name in ("privileged_names", "view_names")})
+    )
+
+    for data in (train, test):
+        np.testing.assert_array_equal(data.privileged, PRIVILEGED)
+        assert data.extras.privileged_names == ("depth", "age")
+        assert data.views == VIEWS
+    assert "ignored_arrays" not in [warning["code"] for warning in summary["warnings"]]
+
+
 def test_data_sets_without_extras_are_stored_as_before() -> None:
     data = LabelledData.from_arrays(X, LABELS)
 
@@ -179,12 +194,37 @@ class TestRefused:
             ({"views": np.array([[0.0, 2.0]])}, {}, "views", "wrong_shape"),
             ({"views": np.zeros((MAX_VIEWS + 1, 2), dtype=np.int64)}, {}, "views", "too_many"),
             ({}, {"view_names": ["image"]}, "view_names", "wrong_length"),
+            ({"view_offsets": np.array([0, 2, 3])}, {}, "view_offsets", "ambiguous_array"),
+            ({"Xpriv": PRIVILEGED}, {}, "Xpriv", "ambiguous_array"),
         ],
     )
     def test_named_arrays(
         self, ingest: Any, make: Any, arrays: dict[str, Any], names: dict[str, Any], field: str, code: str
     ) -> None:
         content = make(ARRAYS | arrays, NAMES | names)
+        assert (field, code) in {fault[:2] for fault in faults_of(ingest, content)}
+
+    @pytest.mark.parametrize("make", [npz, safetensors])
+    @pytest.mark.parametrize(
+        ("extra", "field", "code"),
+        [
+            ({"view_offsets": np.array([0, 2])}, "view_names", "wrong_length"),
+            ({"view_offsets": np.array([2])}, "view_offsets", "wrong_shape"),
+            ({"view_offsets": np.array([[0, 2], [2, 3]])}, "view_offsets", "wrong_shape"),
+            ({"view_offsets": np.array([0.0, 2.0, 3.0])}, "view_offsets", "wrong_shape"),
+            ({"view_offsets": np.array([0, 2, 9])}, "views", "out_of_bounds"),
+            ({"view_offsets": np.array([-1, 2, 3])}, "views", "out_of_bounds"),
+            ({"view_offsets": np.array([0, 3, 2])}, "views", "out_of_bounds"),
+            ({"view_offsets": np.arange(MAX_VIEWS + 2)}, "view_offsets", "too_many"),
+            ({"Xpriv": PRIVILEGED[:5]}, "Xpriv", "wrong_length"),
+            ({"Xpriv": PRIVILEGED[:, 0]}, "Xpriv", "wrong_shape"),
+            ({"Xpriv": np.full((6, 2), np.inf)}, "privileged", "not_finite"),
+        ],
+    )
+    def test_other_names_of_arrays(
+        self, ingest: Any, make: Any, extra: dict[str, Any], field: str, code: str
+    ) -> None:
+        content = make({"X": X, "y": ARRAYS["y"]} | extra, {"view_names": ["image", "sound"]})
         assert (field, code) in {fault[:2] for fault in faults_of(ingest, content)}
 
     def test_a_label_column_that_is_an_extra(self, ingest: Any) -> None:

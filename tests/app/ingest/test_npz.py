@@ -314,24 +314,24 @@ def test_an_npy_file_without_labels_or_cut_off_is_refused(ingest: Any) -> None:
 
 @pytest.mark.data
 @pytest.mark.parametrize(
-    ("name", "shape", "classes"),
+    ("name", "shape", "classes", "offers"),
     [
-        ("letter", (15000, 5000, 16), 26),
-        ("dna", (2000, 1186, 180), 3),
-        ("yeast", (1185, 299, 8), 10),
-        ("mfeat", (1400, 600, 649), 10),
-        ("cwru_lupi", (1568, 666, 15), 4),
-        ("reuters_r8", (5485, 2189, 10684), 8),
+        ("letter", (15000, 5000, 16), 26, set()),
+        ("dna", (2000, 1186, 180), 3, set()),
+        ("yeast", (1185, 299, 8), 10, set()),
+        ("mfeat", (1400, 600, 649), 10, {"views"}),
+        ("cwru_lupi", (1568, 666, 15), 4, {"privileged"}),
+        ("reuters_r8", (5485, 2189, 10684), 8, set()),
     ],
 )
 def test_the_benchmark_sets_are_read(
-    ingest: Any, name: str, shape: tuple[int, int, int], classes: int
+    ingest: Any, name: str, shape: tuple[int, int, int], classes: int, offers: set[str]
 ) -> None:
     path = DATA / f"{name}.npz"
     if not path.exists():
         pytest.skip(f"{path.name} is not there; set STMS_DATA")
     train, test, _ = ingest(path.read_bytes(), limits=DatasetLimits(10**6, 10**6, 10**9))
-    assert ((train.n, test.n, train.d), train.K) == (shape, classes)
+    assert ((train.n, test.n, train.d), train.K, train.extras.offers) == (shape, classes, offers)
     with np.load(path) as stored:
         codes = np.unique(stored["y_train"], return_inverse=True)[1]
         np.testing.assert_array_equal(train.y, codes)
