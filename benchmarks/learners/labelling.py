@@ -49,6 +49,7 @@ def measure(quick: bool = False) -> dict[str, Any]:
                 for count in LABELS
             },
         }
+        print(f"{name}: {figures[name]}", flush=True)
     clusters = [figures[name]["clusters"] for name in SETS]
     return {
         "labelling": figures,

@@ -64,6 +64,24 @@ FIGURES: dict[str, dict[str, Any]] = {
         "measures_compared": 2,
         "measures_seconds": 0.3,
     },
+    "labelling": {
+        "labelling": {
+            "usps": {
+                "clusters": {
+                    "odmc nmi": 80.0,
+                    "odmc accuracy": 70.0,
+                    "kmeans nmi": 60.0,
+                    "kmeans accuracy": 75.0,
+                    "spectral nmi": 82.5,
+                    "spectral accuracy": 65.0,
+                },
+                "5": {"ssodm": 90.0, "svm": 80.0, "self-training": 85.0, "label spreading": 88.0},
+            }
+        },
+        "odmc_nmi_vs_best": -2.5,
+        "odmc_accuracy_vs_best": -5.0,
+        "ssodm_accuracy_vs_best": {"5": 2.0},
+    },
     "outside_scores": {
         "outside_scores": {
             "rows": 5000,
@@ -87,6 +105,7 @@ SHOWN = {
     "margins": "| vowel | odm-gated | gsvm0 | 3.00 | 3.25 | +0.25 ± 0.12 |",
     "gaussian": "| gpc | 1.500 ± 0.200 | -0.474 ± 0.315 |",
     "measures": "| mfeat | roc_area | 99.50 | 99.75 | -0.25 |",
+    "labelling": "| usps | 5 | 90.0 | 80.0 | 85.0 | 88.0 | +2.0 |",
     "outside_scores": "| forest |  | 92.8 | 91.5 | 91.3 |",
     "remote": "| largest difference of a score | 0.0e+00 | ≤ 1e-12 |",
 }
@@ -113,6 +132,7 @@ def test_every_family_has_its_table_figure_and_command(tmp_path: Path, capsys: p
         drawn = tmp_path / "out" / f"family-{family.part}.svg"
         assert drawn.is_file() == (family.figure is not None) == (f"({drawn.name})" in text)
     assert "+-svm" not in text
+    assert "| usps | 80.0 | 70.0 | 60.0 | 75.0 | 82.5 | 65.0 |" in text
     again = (tmp_path / "out" / "family-mcodm.svg").read_bytes()
     main(["--results", str(stored), "--out", str(tmp_path / "out")])
     assert (tmp_path / "out" / "family-mcodm.svg").read_bytes() == again
