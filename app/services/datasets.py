@@ -115,6 +115,12 @@ def get_dataset(store: Store, dataset_id: str) -> Dataset:
         return uow.datasets.get(dataset_id)
 
 
+def dataset_name(store: Store, dataset_id: str) -> str | None:
+    """The name of a data set; None if there is none with this id, or not any more."""
+    with store.read() as uow:
+        return uow.datasets.name(dataset_id)
+
+
 def find_dataset(store: Store, digest: str) -> Dataset | None:
     """The data set with a digest; None if there is none, or not any more."""
     with store.read() as uow:

@@ -82,6 +82,12 @@ def create_key(
     return key, _text(key, secret)
 
 
+def key_names(store: Store, key_ids: Iterable[str]) -> dict[str, str]:
+    """Names of those of some keys that exist in the tenant, by id; of revoked keys, too."""
+    with store.read() as uow:
+        return uow.keys.names(sorted(set(key_ids)))
+
+
 def list_keys(store: Store, *, limit: int, after: str | None = None) -> tuple[Sequence[ApiKey], bool]:
     """Keys newer than id ``after``, including revoked ones, oldest first; and whether more follow."""
     with store.read() as uow:

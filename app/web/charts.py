@@ -11,6 +11,9 @@ from app.domain.entities import Json
 
 SIDE: Final = 260.0
 """Width and height of the area of a square plot."""
+MAP_WIDTH: Final = 520.0
+MAP_HEIGHT: Final = 300.0
+"""Width and height of the area of a heat map."""
 BAR_HEIGHT: Final = 44.0
 
 

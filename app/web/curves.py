@@ -13,6 +13,7 @@ from app.api.models import ModelName
 from app.domain.curves import Curve
 from app.services.curves import publish_thresholds
 from app.web.charts import SIDE
+from app.web.formats import significant
 from app.web.forms import read_form, see
 from app.web.rendering import segment
 
@@ -58,7 +59,7 @@ def drawn(curve: Curve, threshold: float, ratio: float) -> dict[str, Any]:
 
     ratio: cost of a row of the class that is missed, in false positives.
     """
-    point = curve.point_at(threshold)
+    point, typed = _point(curve, threshold)
     confusion = curve.confusion(point)
     counts = range(len(curve.thresholds))
     found = [_share(tp, curve.positives) for tp in curve.tp]
@@ -68,6 +69,7 @@ def drawn(curve: Curve, threshold: float, ratio: float) -> dict[str, Any]:
     return {
         "curve": curve,
         "point": point,
+        "typed": typed,
         "confusion": confusion,
         "ratio": ratio,
         "cost": confusion.cost(ratio),
@@ -75,6 +77,17 @@ def drawn(curve: Curve, threshold: float, ratio: float) -> dict[str, Any]:
         "roc": _plot([(0.0, 0.0), *roc, (1.0, 1.0)], roc[point]),
         "pr": _plot(pr, pr[point]),
     }
+
+
+def _point(curve: Curve, threshold: float) -> tuple[int, str]:
+    """The number of the point that a person means by a threshold, and the text that means this point.
+
+    Six digits are enough if no other point is shown so.
+    """
+    shown = [significant(value) for value in curve.thresholds]
+    is_one = shown.count(significant(threshold)) == 1
+    point = shown.index(significant(threshold)) if is_one else curve.point_at(threshold)
+    return point, shown[point] if shown.count(shown[point]) == 1 else repr(curve.thresholds[point])
 
 
 def _plot(points: list[tuple[float, float]], present: tuple[float, float]) -> Plot:

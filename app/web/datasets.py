@@ -13,6 +13,7 @@ from app.domain.entities import ApiKey, Dataset
 from app.domain.errors import ServiceError
 from app.domain.names import MAX_CLASS_NAME
 from app.services import datasets
+from app.services.keys import key_names
 from app.web.charts import BAR_HEIGHT, SIDE, outline
 from app.web.forms import see
 from app.web.rendering import page
@@ -61,13 +62,15 @@ def dataset_page(
 
     columns: page of the histograms. label: of the rows to show. rows: show rows also of a large data set.
     """
-    dataset = datasets.get_dataset(context.store_of(caller), dataset_id)
+    store = context.store_of(caller)
+    dataset = datasets.get_dataset(store, dataset_id)
     first = (page_number - 1) * _CLASSES
     counts = dataset.summary.get("class_counts", {})
     return page(
         request,
         "dataset.html",
         dataset=dataset,
+        names=key_names(store, [dataset.created_by]),
         classes=[(label, counts.get(label)) for label in dataset.classes[first : first + _CLASSES]],
         largest=max(counts.values(), default=0),
         pages=max(1, -(-len(dataset.classes) // _CLASSES)),

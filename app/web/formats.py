@@ -74,6 +74,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.2e}"
 
 
+def significant(value: float | None) -> str:
+    """A number with at most six significant digits."""
+    return NOTHING if value is None else f"{value:.6g}"
+
+
 def percent(value: float | None) -> str:
     """A share in [0, 1]."""
     return NOTHING if value is None else f"{100 * value:.1f} %"
@@ -107,6 +112,19 @@ def compact_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
+def brief_json(value: Any) -> str:
+    """As `compact_json`, with at most six significant digits of each number."""
+    return compact_json(_brief(value))
+
+
+def _brief(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _brief(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_brief(one) for one in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
 def pretty_json(value: Any) -> str:
     """JSON on several lines."""
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)
@@ -119,11 +137,13 @@ FILTERS: Final = {
     "duration": duration,
     "latency": latency,
     "number": number,
+    "significant": significant,
     "percent": percent,
     "share": share,
     "size": size,
     "words": words,
     "tone": tone,
     "compact_json": compact_json,
+    "brief_json": brief_json,
     "pretty_json": pretty_json,
 }

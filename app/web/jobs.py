@@ -12,8 +12,9 @@ from app.api.dependencies import AppContext, Context, Trainer
 from app.api.jobs import JobId
 from app.domain.entities import ApiKey, Job, JobState
 from app.domain.event_text import describe_event
-from app.services import retention, training
+from app.services import datasets, retention, training
 from app.services.class_table import PAGE_ROWS, class_table
+from app.services.keys import key_names
 from app.web import advice
 from app.web.charts import histogram_bars
 from app.web.forms import see
@@ -167,6 +168,7 @@ def _jobs(
         "workers": training.workers_of(store, jobs),
         "finish": {job.id: training.estimated_finish(job, time.time()) for job in jobs},
         "counts": training.count_jobs(store),
+        "names": key_names(store, (job.created_by for job in jobs)),
         "next": listed[-1].id if has_more else None,
         "filters": {"state": [state.value for state in states], "model": model, "by": by},
         "after": after,
@@ -179,6 +181,8 @@ def _job(context: AppContext, caller: ApiKey, job: Job) -> dict[str, Any]:
     lines = [(event, describe_event(event.type, event.data)) for event in events]
     return {
         "job": job,
+        "names": key_names(store, [job.created_by]),
+        "dataset_name": datasets.dataset_name(store, job.dataset_id),
         "stages": STAGES,
         "stage": _stage(job),
         "workers": training.workers_of(store, [job])[job.id],

@@ -10,6 +10,7 @@ from app.api import health
 from app.api.dependencies import Administrator, AppContext, Context, Operator, Reader
 from app.domain.figures import SERVER_ALIVE_SECONDS
 from app.services import audit, quotas
+from app.services.keys import key_names
 from app.services.workers import list_servers, list_workers
 from app.web import advice
 from app.web.rendering import fragment, may, page, shared_fragment
@@ -37,8 +38,14 @@ def audit_page(
     store = context.listed_store(request, caller)
     equal: dict[str, Any] = {name: value or None for name, value in filters.items()}
     records, has_more = audit.list_records(store, limit=_RECORDS, after=after or None, **equal)
-    following = records[-1].id if has_more else None
-    return page(request, "audit.html", records=records, filters=filters, next=following)
+    return page(
+        request,
+        "audit.html",
+        records=records,
+        names=key_names(store, (one.object for one in records if one.object.startswith("key_"))),
+        filters=filters,
+        next=records[-1].id if has_more else None,
+    )
 
 
 @router.get("/ui/workers")

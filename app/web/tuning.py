@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.domain.entities import Json
 from app.store.unit_of_work import Store
-from app.web.charts import SIDE
+from app.web.charts import MAP_HEIGHT, MAP_WIDTH, SIDE
 
 _BEST: Final = 25
 _MEASURES: Final = ("folds", "score", "standard_error", "gap", "seconds")
@@ -105,7 +105,7 @@ def _grid(points: Sequence[Json], chosen: Json) -> dict[str, Any]:
     if len(varied) < 2:
         return found | {"line": _whiskers(points, varied, is_chosen)}
     across, down = varied[0], varied[1]
-    width, height = SIDE / len(values[across]), SIDE / len(values[down])
+    width, height = MAP_WIDTH / len(values[across]), MAP_HEIGHT / len(values[down])
     cells = []
     for point in best.values():
         column = values[across].index(point.get(across))
@@ -123,9 +123,10 @@ def _grid(points: Sequence[Json], chosen: Json) -> dict[str, Any]:
         )
     return found | {
         "cells": cells,
+        "area": (MAP_WIDTH, MAP_HEIGHT),
         "size": (round(width, 1), round(height, 1)),
-        "across": [(round((n + 0.5) * width, 1), text) for n, text in _ticks(values[across], 7)],
-        "down": [(round(SIDE - (n + 0.5) * height, 1), text) for n, text in _ticks(values[down], 14)],
+        "across": [(round((n + 0.5) * width, 1), text) for n, text in _ticks(values[across], 10)],
+        "down": [(round(MAP_HEIGHT - (n + 0.5) * height, 1), text) for n, text in _ticks(values[down], 14)],
         "ends": (lowest, highest),
     }
 

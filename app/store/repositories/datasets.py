@@ -30,6 +30,12 @@ class Datasets(Scoped):
             raise NotFound(f"There is no data set {dataset_id!r}.", code="dataset_not_found")
         return _entity(row)
 
+    def name(self, dataset_id: str) -> str | None:
+        """The name of a data set; None if there is none with this id."""
+        query = sa.select(datasets.c.name).where(datasets.c.id == dataset_id, self._owns(datasets))
+        name: str | None = self._connection.execute(query).scalar()
+        return name
+
     def lock(self, dataset_id: str, *, exclusive: bool = False) -> Dataset:
         """As `get`, with a shared or exclusive row lock until the end of the transaction. Raises NotFound.
 

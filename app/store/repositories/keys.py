@@ -65,6 +65,16 @@ class Keys(Scoped):
             for row in self._connection.execute(sa.select(api_keys).where(api_keys.c.id.in_(some)))
         ]
 
+    def names(self, key_ids: Collection[str]) -> dict[str, str]:
+        """Names of those of some keys that exist, by id; of revoked keys, too."""
+        columns = sa.select(api_keys.c.id, api_keys.c.name).where(self._owns(api_keys))
+        rows = [
+            row
+            for some in batched(key_ids)
+            for row in self._connection.execute(columns.where(api_keys.c.id.in_(some)))
+        ]
+        return {row.id: row.name for row in rows}
+
     def get(self, key_id: str, *, lock: bool = False) -> ApiKey:
         """One key. lock: lock its row until the end of the transaction. Raises NotFound."""
         query = sa.select(api_keys).where(self._is(key_id))

@@ -27,12 +27,20 @@ function movable(/** @type {HTMLElement} */ part) {
     mark?.setAttribute("cy", String(side * (1 - (y ?? 0))));
   }
 
+  const short = thresholds.map((/** @type {number} */ value) => Number(value.toPrecision(6)));
+
+  /** With six digits, or with all if another point is shown so. */
+  function typed(/** @type {number} */ i) {
+    return String(short.filter((/** @type {number} */ value) => value === short[i]).length === 1 ? short[i] : thresholds[i]);
+  }
+
   function show(/** @type {number} */ i) {
     const ratio = Number(cost.value) > 0 ? Number(cost.value) : 1;
     const fn = positives - tp[i], tn = negatives - fp[i];
     const precision = share(tp[i], tp[i] + fp[i]), recall = share(tp[i], positives);
     for (const [name, value] of /** @type {[string, number][]} */ ([["tp", tp[i]], ["fp", fp[i]], ["fn", fn], ["tn", tn]])) say(name, grouped(value));
-    say("threshold", String(Number(thresholds[i].toPrecision(5))));
+    say("threshold", String(short[i]));
+    for (const one of part.querySelectorAll('[data-value="threshold"]')) /** @type {HTMLElement} */ (one).title = String(thresholds[i]);
     say("precision", shown(precision));
     say("recall", shown(recall));
     say("f1", shown(positives ? share(2 * tp[i], 2 * tp[i] + fp[i] + fn) : null));
@@ -41,7 +49,8 @@ function movable(/** @type {HTMLElement} */ part) {
     place("roc", share(fp[i], negatives), recall);
     place("pr", recall, precision);
     for (const hidden of part.querySelectorAll("[data-threshold]")) /** @type {HTMLInputElement} */ (hidden).value = String(thresholds[i]);
-    field.value = String(thresholds[i]);
+    field.value = typed(i);
+    field.title = String(thresholds[i]);
     slider.setAttribute("aria-valuetext", `threshold ${thresholds[i].toPrecision(5)}, precision ${shown(precision)}, recall ${shown(recall)}`);
     let best = 0;
     const costOf = (/** @type {number} */ k) => fp[k] + ratio * (positives - tp[k]);

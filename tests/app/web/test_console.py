@@ -35,7 +35,7 @@ def test_the_console_answers_as_the_api_does(
     headers = {"authorization": f"Bearer {text}"}
     asked = client.post("/v1/models/pets@1/classes/cat:query", headers=headers, json={"x": [3, 1, 2]}).json()
     assert asked["score"] == 3.0
-    assert re.search(r"<dt>Score</dt><dd>3</dd>", answer.text)
+    assert '<dt>Score</dt><dd><span title="3.0">3</span></dd>' in answer.text
     no = person.post("/ui/ask", model="pets", at="1", row="[-1, 0, 0]", **{"class": "größe/1:x"})
     assert "Yes" in no.text or "No" in no.text
 

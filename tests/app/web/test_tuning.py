@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.web.charts import SIDE
+from app.web.charts import MAP_WIDTH
 from app.web.tuning import drawn_search
 from tests.app.web.conftest import GRID
 
@@ -21,7 +21,7 @@ def test_a_grid_is_a_map_over_its_two_longest_axes():
     assert [text for _, text in shown["down"]] == ["0", "1"]
     assert len(shown["cells"]) == 6
     [chosen] = [cell for cell in shown["cells"] if cell.chosen]
-    assert (chosen.x, chosen.y) == (pytest.approx(SIDE * 2 / 3, abs=0.1), 0.0), "right, and at the top"
+    assert (chosen.x, chosen.y) == (pytest.approx(MAP_WIDTH * 2 / 3, abs=0.1), 0.0), "right, and at the top"
     assert chosen.shade == max(cell.shade for cell in shown["cells"])
     assert shown["best"][0]["score"] == max(one["score"] for one in GRID)
 
@@ -45,7 +45,7 @@ def test_a_large_grid_names_only_some_of_its_values():
     shown = drawn_search({"chosen": {"C": 29.0, "margin": 0.0}, "points": points})
     assert shown is not None
     assert len(shown["cells"]) == 870
-    assert [text for _, text in shown["across"]] == ["0", "5", "10", "15", "20", "25"]
+    assert [text for _, text in shown["across"]] == [str(C) for C in range(0, 30, 3)]
     assert len(shown["down"]) == 10
     assert len(shown["best"]) == 25
 
