@@ -10,15 +10,18 @@ import base64
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import count, product
+from math import sin
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from app.commands.demo.digits import write_digits
 from app.commands.demo.temporary_server import TemporaryServer, temporary_server
-from stms_client import Client
+from stms_client import Client, NotFound
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
@@ -27,6 +30,7 @@ FOLDER: Final = Path(__file__).parents[1] / "docs" / "images"
 SCHEMES: Final = ("light", "dark")
 _WIDTH, _HEIGHT, _MOST_HEIGHT = 1200, 640, 1100
 _QUALITY = 70
+_ASKED_SECONDS = 30.0
 
 Json = dict[str, Any]
 
@@ -81,6 +85,7 @@ SHOTS: Final[dict[str, Shot]] = {
     "clone": Shot("/ui/jobs/{job_id}/clone"),
     "keys": Shot("/ui/keys"),
     "audit": Shot("/ui/audit"),
+    "traffic": Shot("/ui/traffic", wait="#models-title"),
     "workers": Shot("/ui/workers"),
     "health": Shot("/ui/health"),
 }
@@ -103,15 +108,40 @@ def take(folder: Path, names: frozenset[str] = frozenset(SHOTS)) -> None:
         sync_playwright() as playwright,
     ):
         values = _fill(server, Path(temporary))
+        in_background = _ask(server, values) if "traffic" in names else nullcontext()
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for scheme in SCHEMES:
-            for signed_in in (False, True):
+        with in_background:
+            for scheme, signed_in in product(SCHEMES, (False, True)):
                 with _context(browser, scheme, server, signed_in) as context:
                     for name in sorted(names):
                         if SHOTS[name].signed_in is signed_in:
                             picture = _picture(context, server.address, SHOTS[name], values)
                             (folder / f"{name}-{scheme}.webp").write_bytes(picture)
         browser.close()
+
+
+@contextmanager
+def _ask(server: TemporaryServer, values: Json) -> Iterator[None]:
+    """Queries in a rhythm that rises and falls, some of which are refused; the first half a minute passes."""
+    stop = threading.Event()
+
+    def ask() -> None:
+        with Client(server.address, api_key=server.key) as stms:
+            for turn in count():
+                label = str(turn % 10) if turn % 40 else "no such class"
+                with suppress(NotFound):
+                    stms.query_rows("digits@production", label, values["rows"])
+                if stop.wait(0.02 + 0.08 * (1 + sin(turn / 60))):
+                    return
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        stop.wait(_ASKED_SECONDS)
+        yield
+    finally:
+        stop.set()
+        asking.join()
 
 
 @contextmanager
@@ -177,7 +207,7 @@ def _fill(server: TemporaryServer, folder: Path) -> Json:
         "class_index": 8,
         "dataset_id": dataset["id"],
     }
-    return values | {"jobs": [job["id"] for job in jobs]}
+    return values | {"jobs": [job["id"] for job in jobs], "rows": digits.X_test[:1]}
 
 
 def main() -> None:

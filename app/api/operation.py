@@ -14,7 +14,6 @@ from app.api.dependencies import Administrator, AppContext, Context, Operator, R
 from app.api.paging import After, Limit, Page, link_next
 from app.api.schemas import AuditView, Body, SortedNames, Time, UnitView, View, WorkerView
 from app.domain.entities import ApiKey
-from app.domain.figures import SERVER_ALIVE_SECONDS
 from app.services import audit, quotas, workers
 
 router = APIRouter(prefix="/v1", tags=["operation"])
@@ -84,13 +83,32 @@ def list_workers(context: Context, _caller: Operator) -> Page[WorkerView]:
     return Page(data=views, has_more=False)
 
 
+class TrafficView(View):
+    """Queries of one model to one server. refused_per_second: with a status from 400 to 499.
+
+    latency: p50, p95 and p99 in seconds, of the successful queries of the last minute; null without one.
+    buckets: their histogram, as that of the metric stms_query_seconds, but not cumulative. history: queries a
+    second, one number every two seconds, oldest first.
+    """
+
+    model: str
+    queries_per_second: float
+    refused_per_second: float
+    latency: dict[str, float | None]
+    buckets: list[float]
+    history: list[float]
+
+
 class ServerView(View):
     """A group of server processes on one machine. alive: whether it has reported in the last ten seconds.
 
-    queries, rows, failed_queries, requests, errors: since the group was started; requests are those that are
-    no queries, errors the responses from status 500. latency: p50, p95 and p99 in seconds, of the successful
-    queries of the last minute; null without one. history: one entry every two seconds, oldest first, of four
-    numbers: seconds since the epoch, queries a second, errors a second, p99 or null.
+    queries, rows, failed_queries, refused, requests, errors: since the group was started; requests are those
+    that are no queries, refused the queries with a status from 400 to 499, errors the responses from status
+    500. unanswered: numbers of queries of the last minute without an answer, by status. latency, buckets: of
+    the queries of all models. models: the ten with the most queries in the last minute. history: one entry
+    every two seconds, oldest first, of six numbers: seconds since the epoch, queries a second, errors a
+    second, p99 or null, refused queries a second, p50 or null. Servers of earlier releases leave out the last
+    two numbers, refused, unanswered, buckets and models.
     """
 
     id: str
@@ -111,6 +129,11 @@ class ServerView(View):
     errors_per_second: float
     latency: dict[str, float | None]
     history: list[list[float | None]]
+    refused: float = 0.0
+    refused_per_second: float = 0.0
+    unanswered: dict[str, float] = Field(default_factory=dict)
+    buckets: list[float] = Field(default_factory=list)
+    models: list[TrafficView] = Field(default_factory=list)
 
 
 @router.get("/servers")
@@ -125,7 +148,7 @@ def list_servers(context: Context, _caller: Operator) -> Page[ServerView]:
             version=row.program,
             started_at=row.started_at,
             beat_at=row.beat_at,
-            alive=now - row.beat_at <= SERVER_ALIVE_SECONDS,
+            alive=row.is_alive(now),
             **row.figures,
         )
         for row in servers

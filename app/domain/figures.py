@@ -96,6 +96,10 @@ class ServerRow:
     beat_at: float
     figures: dict[str, Any]
 
+    def is_alive(self, now: float) -> bool:
+        """Whether its last beat is at most `SERVER_ALIVE_SECONDS` before ``now``, by the database's clock."""
+        return now - self.beat_at <= SERVER_ALIVE_SECONDS
+
 
 def bucket_label(outcome: str, seconds: float) -> str:
     """Label of the tally `JOB_SECONDS_BUCKET` of a job: its outcome, and the number of its bucket."""

@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from typing import Final
@@ -21,8 +21,9 @@ from typing import Final
 from app.domain.entities import Json
 from app.domain.errors import Unavailable
 from app.domain.figures import ServerRow
-from app.processes.exposition import BUCKETS, ModelCounts
+from app.processes.exposition import ModelCounts
 from app.processes.metrics import Metrics
+from app.serving.model_figures import HISTORY, ModelFigures, is_refusal, latency_of
 from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)
@@ -34,54 +35,66 @@ LATENCY_SECONDS: Final = 60.0
 """Latencies are those of the queries of the last so many seconds."""
 FORGET_SECONDS: Final = 3600.0
 """Rows of servers that have been silent for so long are deleted."""
-_HISTORY: Final = 60
-_QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 class Figures:
     """Live figures made of the counters of all processes at successive times.
 
-    `step` returns JSON. Totals since the group started: queries, rows, failed_queries, requests, errors
-    (responses of other requests from 500). queries_per_second, errors_per_second: of the last ten seconds.
-    latency: p50, p95 and p99 in seconds of the successful queries of the last minute; null without one.
-    history: at most 60 [time, queries per second, errors per second, p99], oldest first.
+    `step` returns JSON. Totals since the group started: queries, rows, failed_queries, refused (queries with
+    a status from 400 to 499), requests, errors (responses of all requests from 500). queries_per_second,
+    refused_per_second, errors_per_second: of the last ten seconds. Of the last minute: latency, the p50, p95
+    and p99 in seconds of the successful queries, null without one; buckets, their histogram as in
+    `ModelCounts`; unanswered, the numbers of all other queries by status. models: see `ModelFigures`.
+    history: at most 60 [time, queries per second, errors per second, p99, refused per second, p50], oldest
+    first.
     """
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, Json, list[float]]] = deque()
-        self._history: deque[list[float | None]] = deque(maxlen=_HISTORY)
+        self._samples: deque[tuple[float, Json, list[float], dict[str, float]]] = deque()
+        self._history: deque[list[float | None]] = deque(maxlen=HISTORY)
+        self._models = ModelFigures()
 
-    def step(self, now: float, models: Sequence[ModelCounts], routes: Sequence[ModelCounts]) -> Json:
+    def step(self, now: float, models: Mapping[str, ModelCounts], routes: Sequence[ModelCounts]) -> Json:
         """The figures at ``now``, seconds since the epoch."""
-        totals = _totals(models, routes)
-        buckets = [sum(column) for column in zip(*(counts.buckets for counts in models), strict=True)]
+        totals = _totals(list(models.values()), routes)
+        unanswered = _unanswered(models.values())
+        columns = zip(*(counts.buckets for counts in models.values()), strict=True)
+        buckets = [sum(column) for column in columns]
         while self._samples and now - self._samples[0][0] > LATENCY_SECONDS:
             self._samples.popleft()
-        oldest = self._samples[0][2] if self._samples else buckets
+        _, _, old_buckets, old_unanswered = (
+            self._samples[0] if self._samples else (now, totals, buckets, unanswered)
+        )
         recent = next((s for s in self._samples if now - s[0] <= RATE_SECONDS), None)
-        rates = {"queries_per_second": 0.0, "errors_per_second": 0.0}
+        rates = {"queries_per_second": 0.0, "errors_per_second": 0.0, "refused_per_second": 0.0}
         if recent is not None and now > recent[0]:
-            for name, total in (("queries_per_second", "queries"), ("errors_per_second", "errors")):
+            for name, total in zip(rates, ("queries", "errors", "refused"), strict=True):
                 rates[name] = max(0.0, (totals[total] - recent[1][total]) / (now - recent[0]))
-        counts = [max(0.0, new - old) for new, old in zip(buckets, oldest, strict=True)]
-        latency = {name: quantile(counts, share) for name, share in _QUANTILES.items()}
-        self._samples.append((now, totals, buckets))
-        self._history.append([now, *rates.values(), latency["p99"]])
-        return {**totals, **rates, "latency": latency, "history": list(self._history)}
+        counts = [max(0.0, new - old) for new, old in zip(buckets, old_buckets, strict=True)]
+        latency = latency_of(counts)
+        new = {status: number - old_unanswered.get(status, 0.0) for status, number in unanswered.items()}
+        self._samples.append((now, totals, buckets, unanswered))
+        queries, errors, refused = rates.values()
+        self._history.append([now, queries, errors, latency["p99"], refused, latency["p50"]])
+        return {
+            **totals,
+            **rates,
+            "latency": latency,
+            "buckets": counts,
+            "unanswered": {status: number for status, number in new.items() if number > 0.0},
+            "models": self._models.step(now, models),
+            "history": list(self._history),
+        }
 
 
-def quantile(counts: Sequence[float], share: float) -> float | None:
-    """A quantile of a histogram over `BUCKETS`, linear within a bucket; None if it is empty."""
-    total, below = sum(counts), 0.0
-    if total == 0:
-        return None
-    for index, count in enumerate(counts):
-        if count and below + count >= share * total:
-            low = BUCKETS[index - 1] if index else 0.0
-            high = BUCKETS[min(index, len(BUCKETS) - 1)]
-            return low + (high - low) * (share * total - below) / count
-        below += count
-    return BUCKETS[-1]
+def _unanswered(models: Iterable[ModelCounts]) -> dict[str, float]:
+    """Queries that were not answered, by status."""
+    found: dict[str, float] = {}
+    for counts in models:
+        for status, number in counts.statuses.items():
+            if status != "200":
+                found[status] = found.get(status, 0.0) + number
+    return found
 
 
 def _totals(models: Sequence[ModelCounts], routes: Sequence[ModelCounts]) -> Json:
@@ -91,6 +104,7 @@ def _totals(models: Sequence[ModelCounts], routes: Sequence[ModelCounts]) -> Jso
         "queries": sum(number for name, number in statuses if name == "200"),
         "rows": sum(counts.rows for counts in models),
         "failed_queries": sum(number for name, number in statuses if name != "200"),
+        "refused": sum(number for name, number in statuses if is_refusal(name)),
         "requests": sum(number for _, number in others),
         "errors": sum(number for name, number in [*statuses, *others] if name.startswith("5")),
     }
@@ -133,8 +147,8 @@ class ServerBeats:
 
     def beat(self) -> None:
         """Write the row, if this process is the one that does. A failure is logged once. Blocks."""
-        models = list(self._metrics.counts().values())
-        figures = self._figures.step(time.time(), models, list(self._metrics.route_counts().values()))
+        routes = list(self._metrics.route_counts().values())
+        figures = self._figures.step(time.time(), self._metrics.counts(), routes)
         if not self._metrics.is_first():
             return
         counts = self._metrics.processes()

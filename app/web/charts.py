@@ -70,6 +70,21 @@ def histogram_bars(counts: Sequence[int], width: float = SIDE) -> list[Bar]:
     return bars
 
 
+def trend(values: Sequence[float | None], width: float = SIDE) -> str:
+    """Values from 0 to the highest in equal steps, filled, with gaps for None, as SVG path data."""
+    highest = max((value for value in values if value is not None), default=0.0) or 1.0
+    each, parts = width / max(len(values), 1), []
+    for number, value in enumerate(values):
+        if value is None:
+            continue
+        if number == 0 or values[number - 1] is None:
+            parts.append(f"M{round(number * each, 1):g} {BAR_HEIGHT:g}")
+        parts.append(f"V{round(BAR_HEIGHT * (1 - value / highest), 1):g}H{round((number + 1) * each, 1):g}")
+        if number + 1 == len(values) or values[number + 1] is None:
+            parts.append(f"V{BAR_HEIGHT:g}Z")
+    return "".join(parts)
+
+
 def outline(counts: Sequence[int], width: float = SIDE) -> str:
     """A histogram as one closed line, as SVG path data: small enough for many histograms on one page."""
     highest, each = max([*counts, 1]), width / max(len(counts), 1)

@@ -26,6 +26,7 @@ from app.web import (
     sign_in,
     static_files,
     tables,
+    traffic,
     uploads,
 )
 from app.web.rendering import HEADERS, common, environment
@@ -46,6 +47,7 @@ _PARTS: Final = (
     datasets,
     keys,
     operation,
+    traffic,
     training,
     uploads,
 )

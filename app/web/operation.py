@@ -1,4 +1,4 @@
-"""Pages for operating the service: audit log, workers and health."""
+"""Pages for operating the service: audit log, workers and health; `app.web.traffic` has the servers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.api import health
 from app.api.dependencies import Administrator, AppContext, Context, Operator, Reader
-from app.domain.figures import SERVER_ALIVE_SECONDS
 from app.services import audit, quotas
 from app.services.keys import key_names
-from app.services.workers import list_servers, list_workers
+from app.services.workers import list_workers
 from app.web import advice
 from app.web.rendering import fragment, may, page, shared_fragment
 
@@ -50,7 +49,7 @@ def audit_page(
 
 @router.get("/ui/workers")
 def workers_page(request: Request, context: Context, _caller: Operator) -> Response:
-    """Worker processes and what each does, and server processes with their live figures."""
+    """Worker processes and what each does."""
     return page(request, "workers.html", **_workers(context))
 
 
@@ -87,6 +86,4 @@ def _workers(context: AppContext) -> dict[str, Any]:
     alive = {
         worker.executor_id: worker.is_alive(now, context.settings.takeover_seconds) for worker in workers
     }
-    servers, asked = list_servers(context.store)
-    answering = {server.id: asked - server.beat_at <= SERVER_ALIVE_SECONDS for server in servers}
-    return {"workers": workers, "alive": alive, "servers": servers, "answering": answering}
+    return {"workers": workers, "alive": alive}

@@ -61,6 +61,7 @@ SECTIONS: Final = (
     Section("/ui/datasets", "Data sets", "train", "d"),
     Section("/ui/keys", "Keys", "admin", "k"),
     Section("/ui/audit", "Audit log", "admin", "a"),
+    Section("/ui/traffic", "Traffic", "operator", "t"),
     Section("/ui/workers", "Workers", "operator", "w"),
     Section("/ui/health", "Health", "query", "h"),
 )

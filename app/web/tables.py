@@ -28,8 +28,10 @@ from app.web.classes import ClassIndex
 from app.web.formats import exact_time
 from app.web.models import MEASURES, means_of
 from app.web.rendering import HEADERS, link
+from app.web.traffic import models_of
 
 _TYPES: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
+_SERIES: Final = ("history", "buckets", "models")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -351,10 +353,19 @@ def servers(request: Request, context: Context, _caller: Operator) -> Response:
     listed, _ = list_servers(context.store)
     rows = [
         _fields(one, "id", "host", "pid", "program", "started_at", "beat_at")
-        | {name: value for name, value in one.figures.items() if name != "history"}
+        | {name: value for name, value in one.figures.items() if name not in _SERIES}
         for one in listed
     ]
     return table(request, "servers", rows)
+
+
+@router.get("/traffic")
+def traffic(request: Request, context: Context, _caller: Operator) -> Response:
+    """The models with the most queries in the last minute."""
+    listed, now = list_servers(context.store)
+    models = models_of([server for server in listed if server.is_alive(now)])
+    rows = [{name: value for name, value in one.items() if name != "trend"} for one in models]
+    return table(request, "traffic", rows)
 
 
 @router.get("/checks")

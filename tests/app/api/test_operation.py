@@ -12,7 +12,8 @@ from app.domain.entities import JobState, StudentRow, StudentState
 from app.processes.exposition import BUCKETS
 from app.processes.metrics import Metrics
 from app.services.keys import create_key
-from app.serving.server_beats import Figures, ServerBeats, quantile
+from app.serving.model_figures import ModelFigures, quantile
+from app.serving.server_beats import Figures, ServerBeats
 from app.store.unit_of_work import Store
 
 
@@ -40,7 +41,7 @@ def test_figures_are_totals_rates_and_latencies():
     metrics, figures = Metrics(), Figures()
 
     def step(now: float):
-        return figures.step(now, list(metrics.counts().values()), list(metrics.route_counts().values()))
+        return figures.step(now, metrics.counts(), list(metrics.route_counts().values()))
 
     assert step(1000.0)["queries_per_second"] == 0.0
     for _ in range(90):
@@ -56,6 +57,13 @@ def test_figures_are_totals_rates_and_latencies():
     assert (found["requests"], found["errors"]) == (2, 2)
     assert found["queries_per_second"] == pytest.approx(20.0)
     assert found["errors_per_second"] == pytest.approx(0.4)
+    assert (found["refused"], found["refused_per_second"]) == (1, pytest.approx(0.2))
+    assert found["unanswered"] == {"404": 1, "503": 1}
+    assert sum(found["buckets"]) == 100
+    assert [(one["model"], one["queries_per_second"]) for one in found["models"]] == [
+        ("pets", 18.0),
+        ("cars", 2.0),
+    ]
     assert 0.0015 < found["latency"]["p50"] < 0.002
     assert 0.01 < found["latency"]["p99"] <= 0.02
     assert [point[:3] for point in found["history"]] == [[1000.0, 0.0, 0.0], [1005.0, 20.0, 0.4]]
@@ -63,6 +71,30 @@ def test_figures_are_totals_rates_and_latencies():
     assert later["queries"] == 100
     assert later["queries_per_second"] == 0.0, "ten seconds are over"
     assert later["latency"] == {"p50": None, "p95": None, "p99": None}, "and so is the minute"
+    assert (later["unanswered"], later["models"], sum(later["buckets"])) == ({}, [], 0)
+
+
+def test_the_ten_most_asked_models_have_rates_latencies_and_a_history():
+    metrics, figures = Metrics(), ModelFigures()
+    metrics.answered("old", 1, 0.5)
+    assert figures.step(1000.0, metrics.counts()) == [], "what was before the first step is not known"
+    for number in range(12):
+        for _ in range(number + 1):
+            metrics.answered(f"model-{number:02d}", 1, 0.0019)
+    metrics.refused("model-11", 429)
+    found = figures.step(1002.0, metrics.counts())
+    assert [one["model"] for one in found] == [f"model-{number:02d}" for number in range(11, 1, -1)]
+    assert (found[0]["history"], found[0]["queries_per_second"]) == ([0.0, 6.0], 6.0)
+    assert found[0]["refused_per_second"] == 0.5
+    assert sum(found[0]["buckets"]) == 12
+    assert 0.0015 < found[0]["latency"]["p50"] < found[0]["latency"]["p99"] < 0.002
+    for step in range(1, 40):
+        metrics.answered("model-00", 1, 0.0019)
+        found = figures.step(1002.0 + 2 * step, metrics.counts())
+    assert [one["model"] for one in found] == ["model-00"], "the minute of all others is over"
+    assert found[0]["queries_per_second"] == 0.5
+    assert 30 <= sum(found[0]["buckets"]) <= 36
+    assert len(found[0]["history"]) == 41
 
 
 def test_a_quantile_beyond_the_last_bucket_is_its_bound():

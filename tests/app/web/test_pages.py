@@ -60,6 +60,8 @@ def addresses(things: Things) -> dict[str, str]:
         "/ui/keys": "admin",
         "/ui/audit": "admin",
         "/ui/audit?action=dataset.create&actor=system": "admin",
+        "/ui/traffic": "operator",
+        "/ui/fragments/traffic": "operator",
         "/ui/workers": "operator",
         "/ui/fragments/workers": "operator",
         "/ui/health": "query",

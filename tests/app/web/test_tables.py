@@ -40,6 +40,7 @@ def tables(things: Things) -> dict[str, str]:
         "audit": "admin",
         "workers": "operator",
         "servers": "operator",
+        "traffic": "operator",
         "checks": "query",
         "quotas": "train",
     }
@@ -69,7 +70,8 @@ def test_every_page_with_a_table_links_to_it(sign_in: Enter, things: Things) -> 
     job = f"/ui/jobs/{things.job.id}"
     pages = ["/ui/jobs", job, f"{job}/classes/0", "/ui/datasets", f"/ui/datasets/{things.dataset_id}"]
     pages += ["/ui/models", "/ui/models/pets", "/ui/models/pets/aliases/production", "/ui/keys", "/ui/audit"]
-    pages += ["/ui/models/pets/compare?a=1&b=2", "/ui/workers", "/ui/health"]
+    pages += ["/ui/models/pets/compare?a=1&b=2", "/ui/traffic", "/ui/workers"]
+    pages += ["/ui/health"]
     found = set()
     for path in pages:
         links = [link for link in Page(person.get(path).text).values("a", "href") if "/tables/" in link]
