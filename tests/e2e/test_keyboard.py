@@ -1,12 +1,14 @@
-"""The dashboard by keyboard alone: watch, choose a threshold, publish, serve, ask, roll back."""
+"""The dashboard by keyboard alone: upload, train, watch, move a threshold, publish, serve, ask, roll back."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.app.web.browsing import NEEDS_CHROMIUM, Visit, browser, visit
@@ -120,3 +122,78 @@ def test_from_a_running_job_to_a_rolled_back_version(
     assert latest["version"] == 1
     moves = http.get(f"/v1/models/{MODEL}/aliases/latest/history").json()["data"]
     assert [move["version"] for move in moves] == [1, 2, 1]
+
+
+def choose_file(person: Visit, path: Path) -> None:
+    """Open the dialogue of the field with the focus, choose a file, and go on to the button."""
+    with person.page.expect_file_chooser() as dialogue:
+        person.press("Enter")
+    dialogue.value.set_files(path)
+    person.tab_to("form[data-upload] button.primary")
+
+
+def upload(person: Visit, folder: Path) -> None:
+    """Upload a file with a fault, read what is wrong, and upload it without the fault."""
+    rng = np.random.default_rng(5)
+    rows = [
+        f"{k % 3 + x:.3f},{(k % 2) + y:.3f},kind {k % 3}" for k, (x, y) in enumerate(rng.normal(size=(90, 2)))
+    ]
+    path = folder / "kinds.csv"
+    path.write_text("\n".join(["length,width,kind", *rows, "1,NaN,kind 0"]), encoding="utf-8")
+    person.go("g", "d")
+    if not person.page.locator("#file").is_visible():
+        person.tab_to("details.group > summary")
+        person.press("Enter")
+    person.tab_to("#file")
+    choose_file(person, path)
+    outcome = person.page.locator("[data-outcome]")
+    with person.expect_refusal(400):
+        person.press("Enter")
+        outcome.locator(".note.bad").wait_for()
+    assert "row 90" in outcome.inner_text()
+    assert person.has_focus("form[data-upload] button"), "the focus stays where it was"
+    path.write_text("\n".join(["length,width,kind", *rows]), encoding="utf-8")
+    person.tab_to("#file", key="Shift+Tab")
+    choose_file(person, path)
+    person.go("Enter")
+    assert "Uploaded and checked" in person.page.locator("[role=status]").last.inner_text()
+
+
+def fill_in(person: Visit, selector: str, text: str) -> None:
+    """Reach a field by the tabulator key, and write in it."""
+    person.tab_to(selector)
+    person.press("Control+a")
+    person.page.keyboard.type(text)
+
+
+def train(person: Visit, model: str) -> None:
+    """Fill in the form with a name that is not allowed, follow the link to that field, and correct it."""
+    follow_link(person, 'a.primary[href$="/train"]')
+    fill_in(person, "#model", "not/allowed")
+    person.tab_to('[data-group="student"] > summary')
+    person.press("Enter")
+    fill_in(person, '[id="p.student.C"]', "1000")
+    with person.expect_refusal(400):
+        person.go("Enter")
+    person.tab_to('.note.bad a[href="#model"]')
+    person.press("Enter")
+    assert person.has_focus("#model"), "the link leads into the field"
+    assert person.page.locator('[id="p.student.C"]').input_value() == "1000", "what was filled in is kept"
+    person.press("Control+a")
+    person.page.keyboard.type(model)
+    person.go("Enter")
+
+
+def test_from_a_file_to_its_trained_job(chromium: Browser, http: httpx.Client, tmp_path: Path) -> None:
+    model = "keyed_kinds"
+    with visit(chromium, str(http.base_url).rstrip("/")) as person:
+        sign_in(person, http)
+        upload(person, tmp_path)
+        train(person, model)
+        assert re.search(r"/ui/jobs/job_\w+\?done=submit$", person.page.url)
+        job_id = person.page.url.rpartition("/")[2].partition("?")[0]
+        person.page.locator("#state-title + .push .badge.good").wait_for(timeout=300_000)
+        person.page.locator("#classes tbody tr").nth(2).wait_for(timeout=20_000)
+    job = http.get(f"/v1/training-jobs/{job_id}").json()
+    assert (job["state"], job["model"]) == ("succeeded", model)
+    assert job["hyperparameters"]["student"]["C"] == 1000

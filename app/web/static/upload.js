@@ -23,7 +23,8 @@ function enhance(/** @type {HTMLFormElement} */ form) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const request = new XMLHttpRequest();
-    const end = () => { bar.hidden = true; button.disabled = false; };
+    // A button that is disabled loses the focus.
+    const end = () => { bar.hidden = true; button.disabled = false; button.focus(); };
     request.open("POST", form.action);
     request.responseType = "document";
     request.upload.addEventListener("progress", (now) => {

@@ -64,10 +64,19 @@ class Visit:
         with self.page.expect_navigation(wait_until="load"):
             self.press(keys[-1])
 
-    def tab_to(self, selector: str, most: int = 150) -> None:
+    @contextmanager
+    def expect_refusal(self, status: int) -> Iterator[None]:
+        """What follows is answered with this status, which the browser logs as an error."""
+        before = len(self.faults)
+        yield
+        new = self.faults[before:]
+        assert [fault for fault in new if f"status of {status}" in fault], new
+        self.faults[before:] = [fault for fault in new if f"status of {status}" not in fault]
+
+    def tab_to(self, selector: str, most: int = 150, key: str = "Tab") -> None:
         """Press the tabulator key until an element that matches has the focus."""
         for _ in range(most):
-            self.press("Tab")
+            self.press(key)
             if self.has_focus(selector):
                 return
         pytest.fail(f"{selector} on {self.page.url} is not reached by the tabulator key")
