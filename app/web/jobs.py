@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -11,13 +13,14 @@ from starlette.concurrency import run_in_threadpool
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.jobs import JobId
 from app.domain.entities import ApiKey, Job, JobState
+from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound
 from app.domain.event_text import describe_event
 from app.services import datasets, retention, training
 from app.services.class_table import PAGE_ROWS, class_table
 from app.services.keys import key_names
 from app.web import advice
 from app.web.charts import histogram_bars
-from app.web.forms import see
+from app.web.forms import read_form, see
 from app.web.rendering import page, shared_fragment
 
 router = APIRouter()
@@ -27,6 +30,7 @@ _UNFINISHED: Final = (JobState.RUNNING, JobState.CANCELLING, JobState.QUEUED)
 _BROKEN: Final = (JobState.FAILED, JobState.PARTIALLY_SUCCEEDED)
 _JOBS: Final = 50
 _FIRST: Final = 100
+_MARKED: Final = 250
 _EVENTS: Final = 12
 _DAY: Final = 86400.0
 
@@ -117,6 +121,38 @@ async def classes_fragment(
         return {"job": job} | _classes(context, caller, job, method, sort, down, q, page_number)
 
     return await shared_fragment(request, caller, "classes_part.html", values)
+
+
+@router.post("/ui/jobs/several")
+async def several(request: Request, context: Context, caller: Trainer, tenant: Name = "") -> Response:
+    """Cancel or delete the marked jobs, each as on its own page, and say which could not be."""
+    form = await read_form(request)
+    action, job_ids = form.text("do"), list(dict.fromkeys(form.all("job")))
+    store = context.store_of(caller)
+    actions: dict[str, Callable[[str], object]] = {
+        "cancel": lambda job_id: training.cancel_job(store, context.queue, job_id),
+        "delete": lambda job_id: retention.delete_job(store, job_id),
+    }
+    are_ids = all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", job_id) for job_id in job_ids)
+    if action not in actions or not are_ids or not 0 < len(job_ids) <= _MARKED:
+        message = f"Mark 1 to {_MARKED} jobs in the list, then choose what to do with them."
+        raise InvalidRequest(message, faults=[InputFault("job", "not_marked", message)])
+    failed = await run_in_threadpool(_each, actions[action], job_ids)
+    if failed:
+        values = {"action": action, "failed": failed, "count": len(job_ids)}
+        return page(request, "several.html", 409, **values)
+    return see("/ui/jobs", tenant=tenant, done=f"{action}-several")
+
+
+def _each(action: Callable[[str], object], job_ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Do this with each job; returns those with which it could not be done, and why."""
+    failed = []
+    for job_id in job_ids:
+        try:
+            action(job_id)
+        except (NotFound, Conflict) as error:
+            failed.append((job_id, error.message))
+    return failed
 
 
 @router.post("/ui/jobs/{job_id}/cancel")

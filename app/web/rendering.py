@@ -71,6 +71,8 @@ NOTICES: Final = {
     "submit": "The job is accepted. Its classes appear below as they are finished.",
     "upload": "Uploaded and checked. Look at its classes, columns and warnings, then train on it.",
     "known": "The same file was uploaded before: this is its data set.",
+    "cancel-several": "The marked jobs are being cancelled. Their finished students are kept.",
+    "delete-several": "The marked jobs were deleted.",
     "cancel": "The job is being cancelled. Its finished students are kept.",
     "retry": "The job is queued again; only what is missing is trained.",
     "delete": "Deleted.",

@@ -41,7 +41,7 @@ function replace(/** @type {HTMLElement} */ part, /** @type {string} */ html) {
   const used = document.activeElement;
   const scrolled = new Map([...part.querySelectorAll("[id]")].map((one) => [one.id, one.scrollTop]));
   const isTyping = used instanceof HTMLInputElement && part.contains(used);
-  if (isTyping || part.querySelector("details[open]") || part.contains(document.getSelection()?.isCollapsed ? null : document.getSelection()?.anchorNode ?? null)) return;
+  if (isTyping || part.querySelector("details[open], input:checked") || part.contains(document.getSelection()?.isCollapsed ? null : document.getSelection()?.anchorNode ?? null)) return;
   const name = used instanceof HTMLElement && part.contains(used) ? used.getAttribute("href") || used.id : "";
   const content = new DOMParser().parseFromString(html, "text/html").body;
   part.replaceChildren(...content.childNodes);

@@ -10,6 +10,7 @@ import pytest
 
 from app.domain.curves import pack
 from app.domain.entities import JobState
+from app.services.audit import list_records
 from app.services.models import get_alias
 from app.store.unit_of_work import Store
 from tests.app.web.conftest import Page, Person, Things
@@ -83,6 +84,48 @@ def test_jobs_are_cancelled_retried_and_deleted(sign_in: Enter, things: Things, 
     assert person.get(path).status_code == 404
 
 
+def test_marked_jobs_are_cancelled_and_deleted_each_as_one_by_itself(
+    sign_in: Enter, store: Store, add_job: Any
+) -> None:
+    person = sign_in("train")
+    with store.begin() as uow:
+        jobs = [add_job(uow).id for _ in range(3)]
+        with_version = add_job(uow, state=JobState.SUCCEEDED).id
+    with store.of_tenant("rival").begin() as uow:
+        foreign = add_job(uow, tenant="rival").id
+    page = Page(person.get("/ui/jobs").text)
+    assert sorted(page.values("input", "value")[-4:]) == sorted([*jobs, with_version])
+    path = "/ui/jobs/several"
+    early = person.post(path, do="delete", job=jobs[:2])
+    assert early.status_code == 409
+    assert "2 of 2 jobs stay as they are" in early.text
+    assert "Cancel it first" in early.text
+    assert (
+        person.post(path, do="cancel", job=[*jobs, jobs[0]]).headers["location"]
+        == "/ui/jobs?done=cancel-several"
+    )
+    mixed = person.post(path, do="delete", job=[jobs[0], foreign, "job_none"])
+    assert "2 of 3 jobs stay as they are" in mixed.text
+    assert all(job_id in mixed.text for job_id in (foreign, "job_none"))
+    done = person.post(path, do="delete", job=jobs[1:])
+    assert done.headers["location"] == "/ui/jobs?done=delete-several"
+    assert "The marked jobs were deleted." in person.get(done.headers["location"]).text
+    for name in ("job.cancel", "job.delete"):
+        records, _ = list_records(store, limit=100, action=name)
+        assert sorted(one.object for one in records) == sorted(jobs)
+        assert {one.actor_name for one in records} == {"Ada"}
+    with store.of_tenant("rival").read() as uow:
+        assert uow.jobs.get(foreign).state is JobState.QUEUED
+    for wrong in (
+        {"do": "cancel"},
+        {"do": "publish", "job": with_version},
+        {"do": "cancel", "job": "a\0<b>"},
+    ):
+        refused = person.post(path, **wrong)
+        assert refused.status_code == 400
+        assert "Mark 1 to 250 jobs" in refused.text
+
+
 def test_a_data_set_is_deleted_when_no_job_needs_it(sign_in: Enter, things: Things) -> None:
     person = sign_in("train")
     path = f"/ui/datasets/{things.dataset_id}"
@@ -128,6 +171,7 @@ def test_wrong_fields_of_a_key_are_named(sign_in: Enter) -> None:
 def test_forms_need_the_scope_of_what_they_do(sign_in: Enter, things: Things) -> None:
     person = sign_in("query")
     for path in (
+        "/ui/jobs/several",
         f"/ui/jobs/{things.job.id}/cancel",
         f"/ui/jobs/{things.job.id}/retry",
         f"/ui/jobs/{things.job.id}/delete",
