@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from core.data.scaling_kind import Scaling
 from core.errors import Fault, InvalidProblem
@@ -13,6 +14,11 @@ from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
 if TYPE_CHECKING:
     from core.data.dataset import LabelledData
     from core.run import Run
+    from core.solvers.labels.margin_labels import LabelProblem
+    from core.types import FloatArray
+
+_CANDIDATES: Final[tuple[Space, ...]] = ("graph", "both", "kernel")
+"""What auto tries; of equal ones the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +56,13 @@ class SsODM(LabellerSpec):
         float, Gt(0), Le(1), Doc("ν: weight of margins above the band, relative to those below it.")
     ] = 0.5
     space: Annotated[
-        Space,
+        Literal["auto", Space],
         Doc(
             "Where classes are looked for. graph: rows that are joined by near rows are alike; kernel: RBF;"
-            " both: the mean of these kernels; linear: the columns."
+            " both: the mean of these kernels; linear: the columns. auto: graph, both or kernel, whichever"
+            " errs least on rows with a label that it did not learn, in 5 folds."
         ),
-    ] = "graph"
+    ] = "auto"
     size: Annotated[int, Ge(1), Le(2000), Doc("Components of the graph, or landmarks of the kernel.")] = 100
     scaling: Annotated[Scaling, Doc("Scaling of the raw columns for this stage.")] = Scaling.MINMAX
     rounds: Annotated[
@@ -71,7 +78,6 @@ class SsODM(LabellerSpec):
         import numpy as np
 
         from core.labelling.margins import labelling_of, least_counts
-        from core.labelling.space import labelling_space
         from core.solvers.labels.label_set import LabelSet
         from core.solvers.labels.margin_labels import LabelProblem
 
@@ -82,10 +88,34 @@ class SsODM(LabellerSpec):
         no_pairs = np.empty((0, 2), dtype=np.intp)
         least = least_counts(counts / counts.sum(), unknown, self.balance)
         labels = LabelSet(data.y, data.K, least, no_pairs, no_pairs)
-        features = labelling_space(data.X, self.space, self.scaling, self.size, run)
+
+        def supervised(rows: FloatArray) -> LabelProblem:
+            weights = np.full(len(rows), 2.0 * self.C_known / len(rows))
+            return LabelProblem(rows, weights, labels, self.band, self.excess)
+
+        features, errors = self._features(data, supervised, run)
         weights = np.where(known, 2.0 * self.C_known / known.sum(), 2.0 * self.C / unknown)
         problem = LabelProblem(features, weights, labels, self.band, self.excess)
-        supervised = LabelProblem(features[known], weights[known], labels, self.band, self.excess)
-        planes, _, _ = supervised.fit(features[known], problem.signs[data.y[known]], run)
+        planes, _, _ = supervised(features[known]).fit(features[known], problem.signs[data.y[known]], run)
         start = labels.best(-problem.losses(features @ planes.T))
-        return labelling_of(problem, [start], data.classes, self.rounds, run)
+        found = labelling_of(problem, [start], data.classes, self.rounds, run)
+        return replace(found, details=found.details | errors)
+
+    def _features(
+        self, data: LabelledData, supervised: Callable[[FloatArray], LabelProblem], run: Run
+    ) -> tuple[FloatArray, dict[str, Any]]:
+        """Features of all rows in the space given or chosen, and what is said of the choice."""
+        from core.labelling.choice import held_out_errors
+        from core.labelling.space import labelling_space
+
+        def of(space: Space) -> FloatArray:
+            return labelling_space(data.X, space, self.scaling, self.size, run)
+
+        if self.space != "auto":
+            return of(self.space), {}
+        known = data.y >= 0
+        spaces = {space: of(space) for space in _CANDIDATES}
+        rows = {space: features[known] for space, features in spaces.items()}
+        errors = held_out_errors(rows, data.y[known], supervised, run)
+        chosen = min(_CANDIDATES, key=errors.__getitem__)
+        return spaces[chosen], {"space": chosen, "held_out_errors": errors}

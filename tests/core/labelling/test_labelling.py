@@ -12,10 +12,13 @@ from sklearn.datasets import make_moons
 from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidProblem
 from core.labelling.base import Labelling
+from core.labelling.choice import held_out_errors
 from core.labelling.odmc import ODMC
 from core.labelling.ssodm import SsODM
 from core.learners import LABELLERS
 from core.run import Run
+from core.solvers.labels.label_set import LabelSet
+from core.solvers.labels.margin_labels import LabelProblem
 from core.training.preparation import prepare
 
 
@@ -52,7 +55,7 @@ def test_clusters_are_the_groups_of_rows():
 
 
 @pytest.mark.parametrize(
-    ("space", "least"), [("graph", 0.85), ("both", 0.75), ("kernel", 0.75), ("linear", 0.75)]
+    ("space", "least"), [("auto", 0.85), ("graph", 0.85), ("both", 0.75), ("kernel", 0.75), ("linear", 0.75)]
 )
 def test_few_labels_are_enough_where_near_rows_are_of_one_class(space: str, least: float):
     X, y = make_moons(120, noise=0.05, random_state=0)
@@ -62,6 +65,26 @@ def test_few_labels_are_enough_where_near_rows_are_of_one_class(space: str, leas
     assert (found.codes == y).mean() >= least
     assert np.isnan(found.certainty[few]).all()
     assert np.isnan(found.certainty).sum() == 6
+
+
+def test_the_space_is_the_one_that_errs_least_on_labels_it_did_not_learn():
+    data = blobs()
+    noise = np.random.default_rng(0).normal(size=data.X.shape)
+    none = np.empty((0, 2), dtype=np.intp)
+    labels = LabelSet(data.y, 3, np.zeros(3, dtype=np.intp), none, none)
+
+    def problem(rows):
+        return LabelProblem(rows, np.full(len(rows), 1.0), labels, 0.2, 0.5)
+
+    errors = held_out_errors({"graph": noise, "kernel": data.X}, data.y, problem, Run())
+    assert errors["kernel"] <= 2
+    assert errors["graph"] >= 30
+    once = held_out_errors({"graph": noise[[0, 30, 60]]}, data.y[[0, 30, 60]], problem, Run())
+    assert once == {"graph": 0}
+    report = SsODM().label(unlabelled(data, [0, 1, 30, 31, 60, 61]), Run()).report()
+    assert report["space"] == min(report["held_out_errors"], key=report["held_out_errors"].get)
+    assert set(report["held_out_errors"]) == {"graph", "both", "kernel"}
+    assert "space" not in SsODM(space="both").label(unlabelled(data, [0, 30, 60]), Run()).report()
 
 
 def test_links_decide_what_a_cluster_is():
