@@ -125,10 +125,8 @@ def test_from_a_running_job_to_a_rolled_back_version(
 
 
 def choose_file(person: Visit, path: Path) -> None:
-    """Open the dialogue of the field with the focus, choose a file, and go on to the button."""
-    with person.page.expect_file_chooser() as dialogue:
-        person.press("Enter")
-    dialogue.value.set_files(path)
+    """Choose a file in the field with the focus, and go on to the button. The dialogue is not of the page."""
+    person.page.set_input_files("#file:focus", path)
     person.tab_to("form[data-upload] button.primary")
 
 
