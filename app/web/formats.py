@@ -74,6 +74,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.2e}"
 
 
+def rate(value: float | None) -> str:
+    """A number a second with one decimal place."""
+    return NOTHING if value is None else f"{value:,.1f}".replace(",", "\u202f")
+
+
 def significant(value: float | None) -> str:
     """A number with at most six significant digits."""
     return NOTHING if value is None else f"{value:.6g}"
@@ -137,6 +142,7 @@ FILTERS: Final = {
     "duration": duration,
     "latency": latency,
     "number": number,
+    "rate": rate,
     "significant": significant,
     "percent": percent,
     "share": share,

@@ -19,6 +19,7 @@ SERVER = {
     "errors": 1.0,
     "queries_per_second": 12.34,
     "errors_per_second": 0.0,
+    "refused_per_second": 0.51,
     "latency": {"p50": 0.0012, "p95": None, "p99": None},
     "history": [],
 }
@@ -30,7 +31,7 @@ def test_servers_are_shown_with_their_figures(run, written):
     assert shown.exit_code == 0, shown.output
     text = " ".join(shown.stdout.split())
     assert "north 7 0.1.0 yes" in text
-    assert "2/3 12.3 1.2" in text
+    assert "2/3 12.3 0.5 1.2" in text
     assert json.loads(run("servers", "--json", STMS_URL=written.address).stdout) == [SERVER]
 
 

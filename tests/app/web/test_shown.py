@@ -12,7 +12,7 @@ from app.domain.curves import Curve, pack
 from app.services.keys import create_key, key_names, revoke_key
 from app.store.unit_of_work import Store
 from app.web.curves import drawn
-from app.web.formats import brief_json, significant
+from app.web.formats import brief_json, rate, significant
 from tests.app.web.conftest import Page, Person, Things
 
 Enter = Callable[..., Person]
@@ -94,3 +94,8 @@ def test_numbers_in_json_and_text_are_cut_to_six_digits() -> None:
     assert brief_json({"a": [1 / 3, 2], "b": None, "c": "0.123456789"}) == (
         '{"a": [0.333333, 2], "b": null, "c": "0.123456789"}'
     )
+
+
+def test_rates_have_one_decimal_place() -> None:
+    values = (None, 0.0, 0.099, 12.34, 4321.0)
+    assert [rate(value) for value in values] == ["–", "0.0", "0.1", "12.3", "4\u202f321.0"]
