@@ -219,12 +219,13 @@ class CommandHandler:
 
     def _parts(self) -> tuple[LabelledData, LabelledData | None]:
         from app.jobs.solver.session import load_parts
-        from app.services.labels import load_labels
         from core.types import Progress
 
         self._answers.progress(Progress("data", 0, 1))
         labels = None
         if self._spec.labelling is not None:
+            from app.services.labels import load_labels
+
             labels, _ = load_labels(self._store, self._files, self._job_id)
         teacher = self._spec.teacher.spec
         score = self._scorer(teacher).with_scores if isinstance(teacher, RemoteScores) else None
