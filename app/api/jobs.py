@@ -18,8 +18,8 @@ from app.api.etags import etag, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
 from app.api.schemas import EventView, JobView, StudentView, SubmitJob, View
 from app.api.sse import last_event_id
-from app.auth.authenticator import authorise
-from app.domain.entities import ApiKey, Job, JobState, Json, Priority
+from app.auth.authenticator import authorise_priority
+from app.domain.entities import ApiKey, Job, JobState, Json
 from app.domain.names import MODEL_NAME
 from app.services import curves, retention, training
 from app.services.class_table import class_table
@@ -53,8 +53,7 @@ def submit(
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     """Train a teacher and one student per class on a data set, and publish them as a version of a model."""
-    if body.priority is Priority.HIGH:
-        authorise(caller, "operator")
+    authorise_priority(caller, body.priority)
     job, created = training.submit_job(
         context.store_of(caller),
         context.queue,

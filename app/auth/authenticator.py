@@ -11,7 +11,7 @@ from typing import Final
 from app.auth.local_requests import check_local
 from app.auth.rate_limit import Quota, RateLimiter
 from app.domain.audit_context import UNKNOWN, Actor, current_context
-from app.domain.entities import ApiKey, Session
+from app.domain.entities import ApiKey, Priority, Session
 from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited, ServiceError, Unavailable
 from app.http.client_address import TrustedProxies
 from app.http.types import HeaderList, Scope
@@ -224,6 +224,12 @@ class Authenticator:
         match = self._ring.recognise(text.decode("latin-1"))
         self._used[match[0].id] = time.time()
         return match
+
+
+def authorise_priority(key: ApiKey, priority: Priority) -> None:
+    """Raise NotAuthorised unless ``key`` may submit jobs of this priority: the high one is for operators."""
+    if priority is Priority.HIGH:
+        authorise(key, "operator")
 
 
 def authorise(key: ApiKey, required_scope: str, model: str | None = None) -> None:

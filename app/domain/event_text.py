@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from app.domain.entities import Json
 
 
 def describe_event(kind: str, data: Json) -> str | None:
     """An event as one line of text; None for events that only update the bar."""
+    if (describe := _DESCRIPTIONS.get(kind)) is not None:
+        return describe(data)
     match kind:
         case "stage_progress":
             return f"waiting: {data['waiting']}" if data.get("waiting") else None
-        case "stage_started":
-            return _stage_started(data)
-        case "teacher_finished" | "labels_stored":
-            return _labels_stored(data) if kind == "labels_stored" else _teacher_finished(data)
-        case "setting_chosen" | "student_tuned":
-            return _setting_chosen(data) if kind == "setting_chosen" else _student_tuned(data)
         case "student_finished":
             f1 = f", F {percent(data['f1'])} %" if data.get("f1") is not None else ""
             return f"student {data.get('method')} of class {data.get('label')}: {_certificate(data)}{f1}"
@@ -143,3 +139,12 @@ def text(value: object) -> str:
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(text(item) for item in value) or "–"
     return str(value)
+
+
+_DESCRIPTIONS: Final[Mapping[str, Callable[[Json], str]]] = {
+    "stage_started": _stage_started,
+    "labels_stored": _labels_stored,
+    "teacher_finished": _teacher_finished,
+    "setting_chosen": _setting_chosen,
+    "student_tuned": _student_tuned,
+}

@@ -226,6 +226,13 @@ class Columns:
         )
 
 
+def unlabelled_warning(rows: int, *, has_classes: bool) -> tuple[str, str]:
+    """Code and text of the warning that so many rows have no label. has_classes: whether others have one."""
+    if has_classes:
+        return "unlabelled_rows", f"{rows} rows have no label: students learn the teacher's answers on them."
+    return "unlabelled_rows", "No row has a label: a job needs a labelling, which clusters them."
+
+
 def _without(prefix: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name.removeprefix(prefix) for name in names)
 

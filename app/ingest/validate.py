@@ -10,7 +10,7 @@ import numpy as np
 
 from app.domain.entities import Json
 from app.domain.errors import InputFault
-from app.ingest.raw import UNLABELLED_HINT, RawData, RawPart, invalid_rows
+from app.ingest.raw import UNLABELLED_HINT, RawData, RawPart, invalid_rows, unlabelled_warning
 from core.data.dataset import LabelledData
 from core.data.description import describe
 from core.errors import Fault, InvalidProblem
@@ -86,12 +86,7 @@ def _warnings(
         )
         warnings.append(("rare_classes", text))
     if train.unlabelled:
-        text = (
-            f"{train.unlabelled} rows have no label: students learn the teacher's answers on them."
-            if train.K
-            else "No row has a label: a job needs a labelling, which clusters them."
-        )
-        warnings.append(("unlabelled_rows", text))
+        warnings.append(unlabelled_warning(train.unlabelled, has_classes=bool(train.K)))
     if raw.ignored:
         warnings.append(("ignored_arrays", f"These arrays are not used: {', '.join(raw.ignored)[:1000]}."))
     if test is not None and summary["test"]["classes"] < test.K:

@@ -80,18 +80,19 @@ def deprioritise(niceness: int) -> None:
 
     niceness: `IDLE_NICENESS` means to compute only while nothing else does.
     """
-    lowest = min(niceness, _MAX_NICENESS)
-    set_niceness(lowest)
+    is_idle = niceness >= IDLE_NICENESS
+    niceness = min(niceness, _MAX_NICENESS)
+    set_niceness(niceness)
     if sys.platform == "linux":
         # SCHED_BATCH never preempts an interactive process on wake-up. SCHED_IDLE is preempted by one at
         # once, and not only at the next tick of the kernel.
-        policy = os.SCHED_BATCH if niceness < IDLE_NICENESS else os.SCHED_IDLE
+        policy = os.SCHED_IDLE if is_idle else os.SCHED_BATCH
         for thread in _threads():
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setscheduler(thread, policy, os.sched_param(0))
         # With autogroups the kernel weighs sessions, by a niceness of their own.
         with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(lowest), encoding="ascii")
+            Path("/proc/self/autogroup").write_text(str(niceness), encoding="ascii")
         # Some sandboxes forbid this; the OOM killer then decides by size alone, which usually selects the
         # solver as well.
         with contextlib.suppress(OSError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -86,10 +87,8 @@ def register_dataset(
         identity = _identity(file.digest, content)
         if (known := find_dataset(store, identity)) is not None:
             return known, False
-        with files.writing(f"dataset-{secrets.token_hex(8)}.tmp") as writer, rows.open("rb") as source:
-            while piece := source.read(_COPIED_BYTES):
-                writer.write(piece)
-            blob, size = store_rows(store, files, writer, limits)
+        with rows.open("rb") as source:
+            blob, size = store_rows(store, files, iter(partial(source.read, _COPIED_BYTES), b""), limits)
     dataset = Dataset(
         id=new_id("ds"),
         digest=identity,
@@ -225,15 +224,18 @@ def _undamaged(files: BlobCache, dataset: Dataset, read: Callable[[], Result]) -
         ) from error
 
 
-def store_rows(store: Store, files: BlobCache, rows: FileWriter, limits: Settings) -> tuple[str, int]:
-    """Copy rows to the database as one blob that is not published yet; returns its digest and size.
+def store_rows(store: Store, files: BlobCache, pieces: Iterable[bytes], limits: Settings) -> tuple[str, int]:
+    """Store the pieces of a file as one blob that is not published yet; returns its digest and size.
 
     Raises Conflict beyond the tenant's quota, Unavailable.
     """
-    room_for(store, limits, "datasets", rows.size)
-    files.commit(rows)
-    put_large(store, rows.digest, rows.size, rows.chunks(LARGE_CHUNK_BYTES))
-    return rows.digest, rows.size
+    with files.writing(f"dataset-{secrets.token_hex(8)}.tmp") as writer:
+        for piece in pieces:
+            writer.write(piece)
+        room_for(store, limits, "datasets", writer.size)
+        files.commit(writer)
+        put_large(store, writer.digest, writer.size, writer.chunks(LARGE_CHUNK_BYTES))
+        return writer.digest, writer.size
 
 
 def add_dataset(store: Store, dataset: Dataset, size: int, limits: Settings) -> tuple[Dataset, bool]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 from app.domain.entities import Dataset, new_id
 from app.domain.errors import InputFault, InvalidRequest, NotFound, Unprocessable
 from app.domain.training_spec import TrainingSpec
+from app.ingest.raw import unlabelled_warning
 from app.ingest.relabelling import relabelled
-from app.services.datasets import add_dataset, store_rows
+from app.services.datasets import add_dataset, find_dataset, store_rows
 from app.services.training_plan import classes_of
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
@@ -117,19 +117,14 @@ def corrected_dataset(
         given[row] = label
     codes, classes = _encoded(given)
     identity = _identity(source.digest, codes, classes)
-    with store.read() as uow:
-        known = uow.datasets.by_digest(identity)
-    if known is not None:
+    if (known := find_dataset(store, identity)) is not None:
         return known, False
     buffer = open_blob(store, files, source.blob_digest).whole()
     try:
         pieces = relabelled(buffer, codes, classes, source.classes)
     except InvalidPackage as error:
         raise Unprocessable(str(error), code="test_part_without_class") from error
-    with files.writing(f"dataset-{secrets.token_hex(8)}.tmp") as writer:
-        for piece in pieces:
-            writer.write(piece)
-        blob, size = store_rows(store, files, writer, limits)
+    blob, size = store_rows(store, files, pieces, limits)
     dataset = Dataset(
         id=new_id("ds"),
         digest=identity,
@@ -213,8 +208,8 @@ def _summary(
     missing = int((codes < 0).sum())
     warnings = [one for one in source.summary["warnings"] if one["code"] != "unlabelled_rows"]
     if missing:
-        message = f"{missing} rows have no label: students learn the teacher's answers on them."
-        warnings.append({"code": "unlabelled_rows", "message": message})
+        code, message = unlabelled_warning(missing, has_classes=bool(classes))
+        warnings.append({"code": code, "message": message})
     return {
         **source.summary,
         "classes": len(classes),

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from app.api.datasets import DatasetId
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.jobs import JobId
-from app.auth.authenticator import authorise
+from app.auth.authenticator import authorise_priority
 from app.domain.entities import ApiKey, Dataset, Job, Json, Priority
 from app.domain.errors import InputFault, InvalidRequest, ServiceError
 from app.domain.spec_changes import changes
@@ -101,8 +101,8 @@ def _submitted(context: AppContext, caller: ApiKey, dataset: Dataset, filled: Fi
         faults.append(InputFault("", "unknown_choice", "The priority is low, normal or high."))
     if faults:
         raise InvalidRequest("Some fields cannot be used.", faults=faults)
-    if filled.priority == Priority.HIGH:
-        authorise(caller, "operator")
+    priority = Priority(filled.priority)
+    authorise_priority(caller, priority)
     body = [dataset.id, filled.model, filled.values, filled.priority]
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     job, _ = training.submit_job(
@@ -111,7 +111,7 @@ def _submitted(context: AppContext, caller: ApiKey, dataset: Dataset, filled: Fi
         dataset_id=dataset.id,
         model=filled.model,
         spec=TrainingSpec.model_validate(filled.values),
-        priority=Priority(filled.priority),
+        priority=priority,
         created_by=caller.id,
         idempotency_key=f"page-{filled.once[:32]}-{digest[:32]}",
         body_digest=digest,
