@@ -2,10 +2,10 @@
 
 The times of heartbeats are the database's, so that all processes agree on who is alive. A peer is dead when
 its heartbeat has not changed for a while on this process's own clock; of what happened before this process
-looked, at most half of that time counts, by the database's clock. After a pause of its own (a freeze, a
-database outage) a worker starts the observation of its peers again, so that it never mistakes its own silence
-for theirs. Heartbeats have their own thread: a worker that blocks on a lock during a takeover must still look
-alive.
+looked, at most half of that time counts, by the database's clock. A worker looks at its peers only after a
+heartbeat of its own. After a pause of these (a freeze, a database outage) it starts the observation again, so
+that it never mistakes its own silence for theirs; a peer that was late before has half of the time left.
+Heartbeats have their own thread: a worker that blocks on a lock during a takeover must still look alive.
 
 An idle worker needs one statement a heartbeat: it also returns whether any peer is late or lost, and whether
 this worker is elected. The rows of the peers are read only if one is.
@@ -27,21 +27,35 @@ from app.store.unit_of_work import Store
 logger = logging.getLogger(__name__)
 
 _JOIN_SECONDS = 5.0
+_RETRIES_PER_INTERVAL = 4
 
 
 class Peers:
     """When the heartbeat of each other worker last changed, on this process's clock.
 
-    timeout: seconds without a change after which a worker is dead.
+    timeout: seconds without a change after which a worker is dead. late: after which it is late.
     """
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, late: float) -> None:
         self._timeout = timeout
+        self._late = late
         self._seen: dict[str, tuple[float, float]] = {}
+        self._looked_at = float("-inf")
 
     def forget(self) -> None:
         """Start the observation again: every worker counts as just seen."""
         self._seen.clear()
+
+    def resume(self, now: float) -> None:
+        """Start the observation again after a pause. Workers that were late before it still are.
+
+        now: monotonic seconds.
+        """
+        self._seen = {
+            executor_id: (beat_at, now - self._late)
+            for executor_id, (beat_at, since) in self._seen.items()
+            if self._looked_at - since >= self._late
+        }
 
     def dead(
         self, workers: Sequence[Worker], now: float, credit: Mapping[str, float] | None = None
@@ -50,6 +64,7 @@ class Peers:
 
         now: monotonic seconds. credit: seconds without a change before the first observation, by worker.
         """
+        self._looked_at = now
         known = {worker.executor_id: worker for worker in workers}
         self._seen = {
             executor_id: seen
@@ -66,12 +81,13 @@ class Peers:
 
 
 class Heartbeat:
-    """Two threads: one sends heartbeats, one watches the peers.
+    """Two threads: one sends heartbeats, one looks at the peers after each.
 
     store: best one of its own, since a heartbeat must never wait for a connection. clock: monotonic seconds.
-    interval: seconds between heartbeats. timeout: of the peers, in seconds. units: returns the running units,
-    reported with every heartbeat. take_over: called with the names of lost workers, again as long as they are
-    listed as lost. on_lost: called once, when the peers have marked this worker as lost and do its work.
+    interval: seconds between heartbeats; a failed one is repeated sooner. timeout: of the peers, in seconds.
+    units: returns the running units, reported with every heartbeat. take_over: called with the names of lost
+    workers, again as long as they are listed as lost. on_lost: called once, when the peers have marked this
+    worker as lost and do its work.
     """
 
     def __init__(
@@ -94,17 +110,18 @@ class Heartbeat:
         self._take_over = take_over
         self._on_lost = on_lost
         self._clock = clock
-        self._peers = Peers(timeout)
         self._late = min(timeout / 2, 2 * interval)
         self._pause = max(timeout / 2, 2 * interval)
+        self._peers = Peers(timeout, self._late)
         self._beat_at = float("inf")
-        self._checked_at = float("inf")
         self._observing_since = float("inf")
+        self._paused = False
         self._summary: PeerSummary | None = None
+        self._beaten = threading.Event()
         self._stopping = threading.Event()
         self._threads = [
-            threading.Thread(target=self._loop, args=(task,), name=name, daemon=True)
-            for name, task in (("heartbeat", self.beat), ("peers", self.check_peers))
+            threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True),
+            threading.Thread(target=self._watch_peers, name="peers", daemon=True),
         ]
 
     @property
@@ -123,22 +140,26 @@ class Heartbeat:
         now = self._clock()
         if now - self._beat_at > self._pause:
             # Without an answer of the database nothing was learned about the peers meanwhile.
-            self._checked_at = float("-inf")
+            self._paused = True
+        self._observing_since = min(self._observing_since, now)
         self._beat_at = now
         if summary is None:
             self._stopping.set()
             self._on_lost()
         self._summary = summary or self._summary
+        self._beaten.set()
 
     def check_peers(self) -> None:
-        """Mark dead workers as lost, and take over the work of lost ones. Raises Unavailable."""
+        """Mark dead workers as lost, and take over the work of lost ones. Raises Unavailable.
+
+        Call it after a heartbeat: the database has answered then.
+        """
         now = self._clock()
-        if now - self._checked_at > self._pause:
+        if self._paused:
             logger.warning("paused; observing the other workers again")
-            self._peers.forget()
+            self._paused = False
+            self._peers.resume(now)
             self._observing_since = now
-        self._observing_since = min(self._observing_since, now)
-        self._checked_at = now
         summary = self._summary
         if summary is None or not (summary.late or (summary.lost and summary.is_first)):
             # If no worker is late there is nothing to observe: every heartbeat has changed.
@@ -170,6 +191,7 @@ class Heartbeat:
     def stop(self) -> None:
         """End the threads. The worker's row is not changed."""
         self._stopping.set()
+        self._beaten.set()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 # A thread that waits for a lost network must not keep the process alive.
@@ -184,11 +206,25 @@ class Heartbeat:
                 if uow.workers.mark_lost(worker.executor_id, worker.beat_at)
             ]
 
-    def _loop(self, task: Callable[[], None]) -> None:
-        while not self._stopping.wait(self._interval):
-            try:
-                task()
-            except ServiceError as error:
-                logger.warning("heartbeat: %s", error)
-            except Exception:
-                logger.exception("heartbeat failed; it is tried again")
+    def _send_heartbeats(self) -> None:
+        seconds = self._interval
+        while not self._stopping.wait(seconds):
+            is_stored = self._attempt(self.beat)
+            seconds = self._interval if is_stored else self._interval / _RETRIES_PER_INTERVAL
+
+    def _watch_peers(self) -> None:
+        while self._beaten.wait() and not self._stopping.is_set():
+            self._beaten.clear()
+            self._attempt(self.check_peers)
+
+    @staticmethod
+    def _attempt(task: Callable[[], None]) -> bool:
+        try:
+            task()
+        except ServiceError as error:
+            logger.warning("heartbeat: %s", error)
+        except Exception:
+            logger.exception("heartbeat failed; it is tried again")
+        else:
+            return True
+        return False

@@ -4,7 +4,7 @@ Heartbeats, peers, takeovers, the reconciler and the durable steps are the servi
 job engine and processes are simulated. Every schedule follows from its seed: ``--seed N`` prints one.
 
 Always: a worker is marked as lost only after a silence; a worker marked as lost stops; a student is stored
-only by the current attempt of a running job, and once. When the faults are over: within ten seconds no work
+only by the current attempt of a running job, and once. When the faults are over: within seven seconds no work
 is left with a dead worker, and every job ends. The same schedules must find each of five planted bugs.
 """
 

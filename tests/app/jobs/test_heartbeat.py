@@ -23,7 +23,7 @@ def names(workers: Sequence[Worker]) -> list[str]:
 
 
 def test_a_peer_is_dead_when_its_heartbeat_does_not_change():
-    peers = Peers(timeout=5.0)
+    peers = Peers(timeout=5.0, late=2.0)
     assert peers.dead([worker("a", 1.0), worker("b", 1.0)], now=100.0) == []
     assert peers.dead([worker("a", 2.0), worker("b", 1.0)], now=104.0) == []
     assert names(peers.dead([worker("a", 3.0), worker("b", 1.0)], now=106.0)) == ["b"]
@@ -31,17 +31,36 @@ def test_a_peer_is_dead_when_its_heartbeat_does_not_change():
 
 
 def test_no_clock_of_a_peer_is_trusted():
-    peers = Peers(timeout=5.0)
+    peers = Peers(timeout=5.0, late=2.0)
     assert peers.dead([worker("slow", -1e9)], now=0.0) == []
     assert peers.dead([worker("slow", -1e9 + 1)], now=6.0) == []
 
 
 def test_after_forget_every_peer_counts_as_just_seen():
-    peers = Peers(timeout=5.0)
+    peers = Peers(timeout=5.0, late=2.0)
     peers.dead([worker("a")], now=0.0)
     peers.forget()
     assert peers.dead([worker("a")], now=6.0) == []
     assert names(peers.dead([worker("a")], now=12.0)) == ["a"]
+
+
+def test_a_peer_that_was_late_before_a_pause_has_half_of_the_time_left():
+    peers = Peers(timeout=4.0, late=2.0)
+    peers.dead([worker("late"), worker("punctual", 1.0)], now=0.0)
+    peers.dead([worker("late"), worker("punctual", 2.0)], now=2.5)
+    peers.resume(now=60.0)
+    assert peers.dead([worker("late"), worker("punctual", 2.0)], now=61.9) == []
+    assert names(peers.dead([worker("late"), worker("punctual", 2.0)], now=62.1)) == ["late"]
+    assert names(peers.dead([worker("punctual", 2.0)], now=66.0)) == ["punctual"]
+
+
+def test_a_late_peer_that_returns_after_a_pause_is_observed_anew():
+    peers = Peers(timeout=4.0, late=2.0)
+    for now in (0.0, 3.0):
+        peers.dead([worker("late")], now)
+    peers.resume(now=60.0)
+    peers.dead([worker("late", 1.0)], now=61.0)
+    assert peers.dead([worker("late", 1.0)], now=64.9) == []
 
 
 class Takeovers(list[list[str]]):
@@ -119,6 +138,25 @@ def test_heartbeats_continue_after_an_error(sqlite_store: Store, error: Exceptio
     finally:
         mine.stop()
     assert "heartbeat" in caplog.text
+
+
+def test_a_heartbeat_that_fails_is_repeated_sooner(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch):
+    failures = [Unavailable("The database is away.")] * 2
+    waits: list[float] = []
+
+    def units() -> tuple[()]:
+        if failures:
+            raise failures.pop()
+        return ()
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        return len(waits) == 4
+
+    mine = heartbeat(sqlite_store, Takeovers(), units=units, interval=1.0)
+    monkeypatch.setattr(mine._stopping, "wait", wait)
+    mine._send_heartbeats()
+    assert waits == [1.0, 0.25, 0.25, 1.0]
 
 
 def test_a_heartbeat_reports_the_running_units(store: Store):
