@@ -70,6 +70,7 @@ def fill(folder: Path) -> Content:
             "audit log": "/ui/audit",
             "workers": "/ui/workers",
             "health": "/ui/health",
+            "traffic": "/ui/traffic",
         }
         return Content(query_key, operator_key, running, ended, pages)
     finally:

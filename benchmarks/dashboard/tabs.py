@@ -23,7 +23,7 @@ from benchmarks.dashboard.site import Site
 from benchmarks.processes import two_cores
 from benchmarks.query import FEATURES, Connection, request
 
-TABS: Final = ("running job",) * 10 + ("jobs",) * 6 + ("workers",) * 2 + ("health",) * 2
+TABS: Final = ("running job",) * 10 + ("jobs",) * 4 + ("workers",) * 2 + ("health",) * 2 + ("traffic",) * 2
 """The pages that are open: 20."""
 _RATE: Final = 400.0
 _POLL = re.compile(r'data-poll="([^"]*)"\s+data-seconds="([\d.]+)"')

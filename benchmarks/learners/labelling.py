@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import MinMaxScaler
@@ -103,7 +104,7 @@ def labelled(data: LabelledData, count: int, seed: int) -> Iterator[tuple[str, f
     answers = {
         "ssodm": SsODM().label(partly, Run(seed, n_threads=1)).codes,
         "svm": SVC(C=10).fit(X[known], y[known]).predict(X),
-        "self-training": SelfTrainingClassifier(SVC(C=10, probability=True, random_state=0))
+        "self-training": SelfTrainingClassifier(CalibratedClassifierCV(SVC(C=10), ensemble=False))
         .fit(X, y)
         .predict(X),
         "label spreading": LabelSpreading(kernel="knn", n_neighbors=10).fit(X, y).transduction_,

@@ -143,8 +143,22 @@ function copyButtons() {
   if (navigator.clipboard) for (const button of document.querySelectorAll("[data-copy]")) button.removeAttribute("hidden");
 }
 
+/** A box in the head of a table marks all boxes of its name, and shows whether all, some or none are marked. */
+function markAll() {
+  document.addEventListener("change", (event) => {
+    const target = /** @type {HTMLInputElement} */ (event.target), table = target.closest("table");
+    const all = /** @type {HTMLInputElement | null | undefined} */ (table?.querySelector("[data-marks]"));
+    if (!table || !all) return;
+    const boxes = /** @type {HTMLInputElement[]} */ ([...table.querySelectorAll(`input[name="${all.dataset.marks}"]`)]);
+    if (target === all) for (const box of boxes) box.checked = all.checked;
+    all.checked = boxes.length > 0 && boxes.every((box) => box.checked);
+    all.indeterminate = !all.checked && boxes.some((box) => box.checked);
+  });
+}
+
 for (const part of document.querySelectorAll("[data-poll]")) follow(/** @type {HTMLElement} */ (part));
 shortcuts();
 copyButtons();
+markAll();
 scrollable();
 addEventListener("resize", scrollable);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -68,6 +68,32 @@ def test_scripts_run_and_shortcuts_work(chromium: Browser, server: Server, thing
         assert person.page.url.endswith("/ui/models")
         person.open(f"{job}/classes/0")
         assert person.page.locator("#slider").is_visible(), "the script has shown the slider"
+
+
+@pytest.mark.long
+def test_one_box_marks_all_jobs_of_a_page(
+    chromium: Browser, server: Server, store: Store, add_job: Any
+) -> None:
+    with store.begin() as uow:
+        for _ in range(3):
+            add_job(uow)
+    with visit(chromium, server.url) as person:
+        person.open("/ui/jobs")
+        every, boxes = person.page.locator("[data-marks]"), person.page.locator("input[name=job]")
+        count = boxes.count()
+        assert count >= 3
+        marked = person.page.locator("input[name=job]:checked")
+        person.tab_to("[data-marks]")
+        person.press("Space")
+        assert marked.count() == count
+        boxes.first.uncheck()
+        assert not every.is_checked()
+        assert every.evaluate("box => box.indeterminate")
+        boxes.first.check()
+        assert every.is_checked()
+        person.tab_to("[data-marks]")
+        person.press("Space")
+        assert marked.count() == 0
 
 
 @pytest.mark.long
