@@ -35,7 +35,6 @@ _END_SECONDS: Final = 60.0
 _UNITS: Final = 3
 _POLL_SECONDS: Final = 0.5
 _SWITCH_SECONDS: Final = 0.05
-"""From a heartbeat to the look at the peers that follows it."""
 _SPEC: Final = TrainingSpec(publish=False)
 _DATASET: Final = Dataset(
     id="ds",
@@ -137,19 +136,17 @@ class SimulatedWorker:
             world.sleep(INTERVAL)
             self._cluster.replace(self)
             return
-        world.spawn(self.process, self._reconcile)
-        world.spawn(self.process, self._take_work)
-        self._send_heartbeats()
+        for work in (self._reconcile, self._take_work, self._send_heartbeats):
+            world.spawn(self.process, work)
 
     def _send_heartbeats(self) -> None:
         seconds = INTERVAL
         while not self.stopping.is_set():
             self._world.sleep(seconds)
-            if self._try(self.heartbeat.beat):
-                seconds = INTERVAL
+            is_stored = self._try(self.heartbeat.beat)
+            seconds = INTERVAL if is_stored else INTERVAL / 4
+            if is_stored:
                 self._world.spawn(self.process, self._check_peers, delay=_SWITCH_SECONDS)
-            else:
-                seconds = INTERVAL / 4
 
     def _check_peers(self) -> None:
         """Look at the peers in a thread of its own; heartbeats go on while it waits."""

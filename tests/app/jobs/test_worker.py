@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -190,7 +191,7 @@ def test_a_hanging_thread_does_not_keep_the_process_alive(monkeypatch):
     release = threading.Event()
     left = []
     monkeypatch.setattr(module.os, "_exit", left.append)
-    monkeypatch.setattr(module.time, "monotonic", iter([0.0, 5.0, 5.0, 5.0, 5.0]).__next__)
+    monkeypatch.setattr(module.time, "monotonic", itertools.chain([0.0], itertools.repeat(5.0)).__next__)
     monkeypatch.setattr(module.logging, "shutdown", lambda: None)
     thread = threading.Thread(target=release.wait, name="stuck")
     # Other tests of this process may have left threads of their own.
