@@ -148,7 +148,7 @@ class Postgres:
             command, check=False, capture_output=True, text=True, cwd=self._folder, **self._identity
         )
         if made.returncode:
-            raise NoPostgres(f"initdb failed: {made.stderr.strip()}")
+            raise RuntimeError(f"initdb failed: {made.stderr.strip()}")
         with (self._folder / "data" / "pg_hba.conf").open("a", encoding="ascii") as rules:
             rules.writelines(f"host all all {network} trust\n" for network in networks)
 

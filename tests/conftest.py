@@ -213,6 +213,15 @@ class _SharedReader(FileReader):
         """The session closes it."""
 
 
+@pytest.fixture(autouse=True)
+def _same_umask() -> Iterator[None]:
+    """Undo what commands of the program do that a test calls in its own process."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """Address ``postgresql://…/`` of a private server (append a database); ends with the test session."""
