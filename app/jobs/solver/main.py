@@ -1,4 +1,4 @@
-"""The solver process: ``python -m app.jobs.solver.main <pid of the worker> <niceness> <now|later>``.
+"""The solver process: ``python -m app.jobs.solver <pid of the worker> <niceness> <now|later>``.
 
 It reads commands from standard input and answers on standard output, in the messages of
 `app.jobs.solver.messages`:
@@ -46,7 +46,7 @@ from app.jobs.solver.messages import (
 )
 from app.logs import mask_logs
 from app.plugins import load_plugins
-from app.processes.os_process import deprioritise, die_with_parent, limit_memory
+from app.processes.os_process import deprioritise, limit_memory
 
 if TYPE_CHECKING:
     from app.jobs.solver.remote_scores import RemoteScorer
@@ -307,13 +307,12 @@ def warm_up() -> None:
 
 
 def main() -> int:
-    """Tie the process to its worker, reserve standard output for messages, and serve.
+    """Reserve standard output for messages, and serve.
 
     A solver for which a job waits loads its libraries first and lowers its priority afterwards. A spare one
     lowers it first and reports when it is ready.
     """
-    parent, niceness, when = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    die_with_parent(parent)
+    niceness, when = int(sys.argv[2]), sys.argv[3]
     load_plugins()
     commands = os.fdopen(os.dup(0), "rb")
     answers = Answers(os.fdopen(os.dup(1), "wb"))
@@ -329,7 +328,3 @@ def main() -> int:
         deprioritise(niceness)
     serve(commands, answers)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -47,7 +47,7 @@ Report: TypeAlias = Callable[[Json], None]
 KeepScores: TypeAlias = Callable[[ScoredRows], None]
 """Called with each batch of a remote teacher's scores, to store it."""
 
-SOLVER_COMMAND: Final = (sys.executable, "-P", "-m", "app.jobs.solver.main")
+SOLVER_COMMAND: Final = (sys.executable, "-P", "-m", "app.jobs.solver")
 
 _POLL_SECONDS: Final = 0.1
 _BACK_OFF_SECONDS: Final = 1.0

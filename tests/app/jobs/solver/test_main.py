@@ -17,6 +17,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_iris
 
+import app
 from app.domain.entities import Dataset
 from app.domain.errors import NotFound
 from app.domain.training_spec import TrainingSpec
@@ -37,6 +38,7 @@ from core.run import Run
 from core.solvers.kernel import system, tile_file
 from core.training.pipeline import train
 from core.types import Progress
+from tests.app.jobs.conftest import is_alive, wait_for
 
 
 def register(store: Store, folder: Path, name: str, unlabelled: str | None = None, **arrays: Any) -> Dataset:
@@ -522,7 +524,7 @@ def test_another_data_set_is_coded_with_the_classes_of_training(sqlite_store, ir
 
 def test_the_process_keeps_its_pipe_clean_and_ends_with_it():
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "app.jobs.solver.main", str(os.getpid()), "10", "now"],
+        [sys.executable, "-P", "-m", "app.jobs.solver", str(os.getpid()), "10", "now"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -533,12 +535,30 @@ def test_the_process_keeps_its_pipe_clean_and_ends_with_it():
 
 def test_a_process_of_another_parent_exits():
     process = subprocess.run(
-        [sys.executable, "-P", "-m", "app.jobs.solver.main", "1", "10", "now"],
+        [sys.executable, "-P", "-m", "app.jobs.solver", "1", "10", "now"],
         capture_output=True,
         timeout=300,
         check=False,
     )
     assert process.returncode == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux ends a stopped process with its parent.")
+def test_a_process_that_is_stopped_while_it_loads_ends_with_its_parent(tmp_path: Path):
+    """It was left behind when a worker was killed whose solver hung before it had loaded its libraries."""
+    (tmp_path / "app").symlink_to(Path(app.__file__).parent)
+    (tmp_path / "msgspec.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n")
+    code = (
+        "import os, subprocess, sys\n"
+        "command = [sys.executable, '-m', 'app.jobs.solver', str(os.getpid()), '10', 'now']\n"
+        "solver = subprocess.Popen(command)\n"
+        "os.waitid(os.P_PID, solver.pid, os.WSTOPPED)\n"
+        "print(solver.pid, flush=True)\n"
+    )
+    parent = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300
+    )
+    wait_for(lambda: not is_alive(int(parent.stdout)))
 
 
 @pytest.mark.parametrize(("asked", "expected", "policy"), [(7, 7, "SCHED_BATCH"), (20, 19, "SCHED_IDLE")])
