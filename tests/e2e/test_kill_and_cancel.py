@@ -338,12 +338,11 @@ def frozen(postgres_address: str, tmp_path: Path) -> Iterator[Frozen]:
     with open_house(settings) as house, house.worker() as one, house.worker() as other:
         wait_for(lambda: len(house.workers()) == 2)
         job = house.submit(**LONG)
-        wait_for(lambda: len(house.trained(job)) >= 2 and children(one.pid) and children(other.pid))
+        wait_for(lambda: house.trained(job))
         name = house.events(job, "job_started")[0]["executor"]
-        wait_for(lambda: house.is_at_work(name))
         first = one if house.workers()[name] == one.pid else other
+        wait_for(lambda: house.is_frozen_at_work(name, first.pid, job))
         solvers = children(first.pid)
-        first.send_signal(signal.SIGSTOP)
         wait_for(lambda: house.events(job, "worker_took_over"))
         yield Frozen(house, job, name, first, solvers)
 
