@@ -134,7 +134,8 @@ class Heartbeat:
         me = dataclasses.replace(self._worker, units=self._units())
         if self._summary is None:
             with self._store.begin() as uow:
-                uow.workers.beat(me)
+                # A worker that ends before its first heartbeat must not look silent for long.
+                uow.workers.beat(dataclasses.replace(me, beat_at=uow.workers.clock()))
         with self._store.single() as uow:
             summary = uow.workers.renew(me, late=self._late, dead=self._timeout)
         now = self._clock()

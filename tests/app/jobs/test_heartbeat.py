@@ -159,6 +159,18 @@ def test_a_heartbeat_that_fails_is_repeated_sooner(sqlite_store: Store, monkeypa
     assert waits == [1.0, 0.25, 0.25, 1.0]
 
 
+def test_a_worker_that_ends_before_its_first_heartbeat_was_not_silent_for_long(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    """The simulation found it: such a worker was given up after less than two seconds."""
+    mine = heartbeat(store, Takeovers())
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "single", lambda: pytest.fail("it ends here"))
+        with pytest.raises(pytest.fail.Exception):
+            mine.beat()
+    assert abs(beats(store)["me"] - time.time()) < 10.0
+
+
 def test_a_heartbeat_reports_the_running_units(store: Store):
     mine = heartbeat(store, Takeovers())
     for _ in range(2):
