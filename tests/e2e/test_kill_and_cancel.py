@@ -202,7 +202,11 @@ def test_a_killed_worker_loses_nothing_and_repeats_nothing(house: House):
 
 
 TUNED = {
-    "tuning": {"grid": {"C": [10, 100, 1000, 10000], "margins": [0.3, 1.0]}, "folds": 8},
+    "tuning": {
+        "grid": {"C": [10, 30, 100, 300, 1000, 3000, 10000], "margins": [0.1, 0.3, 1.0]},
+        "folds": 8,
+        "strategy": "exhaustive",
+    },
     "evaluation": {"baselines": []},
 }
 LONG = {"tuning": {"grid": {"C": [10, 100, 1000, 10000], "margins": [0.3, 1.0]}, "folds": 8}}
