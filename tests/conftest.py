@@ -215,7 +215,7 @@ class _SharedReader(FileReader):
 
 @pytest.fixture(autouse=True)
 def _same_umask() -> Iterator[None]:
-    """Undo what commands of the program do that a test calls in its own process."""
+    """Restore the umask after each test: commands of the program set it, also in the process of a test."""
     before = os.umask(0o022)
     os.umask(before)
     yield

@@ -3,8 +3,9 @@
 The times of heartbeats are the database's, so that all processes agree on who is alive. A peer is dead when
 its heartbeat has not changed for a while on this process's own clock; of what happened before this process
 looked, at most half of that time counts, by the database's clock. A worker looks at its peers only after a
-heartbeat of its own. After a pause of these (a freeze, a database outage) it starts the observation again, so
-that it never mistakes its own silence for theirs; a peer that was late before has half of the time left.
+heartbeat of its own. If its own heartbeats pause (a freeze, a database outage), it starts the observation
+again, so that it never mistakes its own silence for theirs; a peer that was late before has half of the time
+left.
 Heartbeats have their own thread: a worker that blocks on a lock during a takeover must still look alive.
 
 An idle worker needs one statement a heartbeat: it also returns whether any peer is late or lost, and whether
@@ -18,6 +19,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from app.domain.entities import Json, Worker
 from app.domain.errors import ServiceError
@@ -27,7 +29,8 @@ from app.store.unit_of_work import Store
 logger = logging.getLogger(__name__)
 
 _JOIN_SECONDS = 5.0
-_RETRIES_PER_INTERVAL = 4
+RETRIES_PER_INTERVAL: Final = 4
+"""How often a heartbeat that fails is repeated in one interval."""
 
 
 class Peers:
@@ -117,7 +120,7 @@ class Heartbeat:
         self._observing_since = float("inf")
         self._paused = False
         self._summary: PeerSummary | None = None
-        self._beaten = threading.Event()
+        self._heartbeat_stored = threading.Event()
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True),
@@ -148,7 +151,7 @@ class Heartbeat:
             self._stopping.set()
             self._on_lost()
         self._summary = summary or self._summary
-        self._beaten.set()
+        self._heartbeat_stored.set()
 
     def check_peers(self) -> None:
         """Mark dead workers as lost, and take over the work of lost ones. Raises Unavailable.
@@ -192,7 +195,7 @@ class Heartbeat:
     def stop(self) -> None:
         """End the threads. The worker's row is not changed."""
         self._stopping.set()
-        self._beaten.set()
+        self._heartbeat_stored.set()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 # A thread that waits for a lost network must not keep the process alive.
@@ -211,11 +214,11 @@ class Heartbeat:
         seconds = self._interval
         while not self._stopping.wait(seconds):
             is_stored = self._attempt(self.beat)
-            seconds = self._interval if is_stored else self._interval / _RETRIES_PER_INTERVAL
+            seconds = self._interval if is_stored else self._interval / RETRIES_PER_INTERVAL
 
     def _watch_peers(self) -> None:
-        while self._beaten.wait() and not self._stopping.is_set():
-            self._beaten.clear()
+        while self._heartbeat_stored.wait() and not self._stopping.is_set():
+            self._heartbeat_stored.clear()
             self._attempt(self.check_peers)
 
     @staticmethod

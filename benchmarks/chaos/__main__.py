@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := set(options.stages) - set(STAGES):
         parser().error(f"there is no stage {', '.join(sorted(unknown))}")
     folder = Path(tempfile.mkdtemp(prefix="stms-chaos-"))
-    _open_for_all(folder)
+    _allow_entry(folder)
     event_log = EventLog(options.timeline)
     outcomes = {}
     try:
@@ -147,14 +147,14 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if failed(result) else 0
 
 
-def _open_for_all(folder: Path) -> None:
+def _allow_entry(folder: Path) -> None:
     """Let the database server, which runs as another user, enter its subfolder under any umask."""
     folder.chmod(0o711)
 
 
 def _stage(name: str, size: Size, folder: Path, event_log: EventLog) -> Outcome:
     folder.mkdir()
-    _open_for_all(folder)
+    _allow_entry(folder)
     event_log.report(f"— {name}")
     found = STAGES[name](folder, event_log, f"{os.getpid()}-{uuid.uuid4().hex}", size)
     for line in (*found.lost, *found.duplicated, *found.corrupt, *found.orphans, *found.broken):

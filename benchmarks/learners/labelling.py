@@ -3,9 +3,9 @@
 On a third of the training part of four sets, at most 1000 rows, scaled to [0, 1] for all methods, each with
 fixed hyper-parameters: ours with their defaults. ODMC, k-means and spectral clustering (graph of nearest
 neighbours) with ten seeds: normalised mutual information, and accuracy under the best naming of clusters.
-ssODM, SVM (RBF, C 10), the same SVM in ``SelfTrainingClassifier``, and ``LabelSpreading`` (10 neighbours)
-with 5, 10 and 50 labels a class (at most half of a class), drawn anew for ten seeds: accuracy on the other
-rows.
+ssODM, SVM (RBF, C 10), the same SVM, calibrated, in ``SelfTrainingClassifier``, and ``LabelSpreading`` (10
+neighbours) with 5, 10 and 50 labels a class (at most half of a class), drawn anew for ten seeds: accuracy on
+the other rows.
 
 ``labelling``: the means in per cent, by set. ``odmc_nmi_vs_best``, ``odmc_accuracy_vs_best``: the mean over
 the sets of ODMC's value less that of the better baseline, in points; ``ssodm_accuracy_vs_best``: the same of

@@ -13,7 +13,7 @@ from app.domain.errors import Conflict, ServiceError, Unavailable
 from app.domain.training_spec import TrainingSpec
 from app.jobs.engine.client import DbosQueue
 from app.jobs.errors import JobStopped, WorkerStopping, WorkflowOver
-from app.jobs.heartbeat import Heartbeat
+from app.jobs.heartbeat import RETRIES_PER_INTERVAL, Heartbeat
 from app.jobs.reconciler import Reconciler
 from app.jobs.solver.messages import StudentResult
 from app.jobs.takeover import Takeover, UnstartedWork
@@ -144,7 +144,7 @@ class SimulatedWorker:
         while not self.stopping.is_set():
             self._world.sleep(seconds)
             is_stored = self._try(self.heartbeat.beat)
-            seconds = INTERVAL if is_stored else INTERVAL / 4
+            seconds = INTERVAL if is_stored else INTERVAL / RETRIES_PER_INTERVAL
             if is_stored:
                 self._world.spawn(self.process, self._check_peers, delay=_SWITCH_SECONDS)
 

@@ -87,12 +87,9 @@ def test_what_was_backed_up_answers_the_same(run: Callable[..., Any], settings: 
 
 def test_databases_and_backups_are_private(run: Callable[..., Any], tmp_path: Path):
     data, folder = tmp_path / "data", tmp_path / "backup"
-    before = os.umask(0o022)
-    try:
-        assert run("db", "upgrade", "--data-dir", str(data)).exit_code == 0
-        made = run("db", "backup", str(folder), "--data-dir", str(data))
-    finally:
-        os.umask(before)
+    os.umask(0o022)
+    assert run("db", "upgrade", "--data-dir", str(data)).exit_code == 0
+    made = run("db", "backup", str(folder), "--data-dir", str(data))
     assert made.exit_code == 0, made.output
     modes = {path: path.stat().st_mode & 0o777 for place in (data, folder) for path in place.rglob("*")}
     assert folder / "stms.sqlite" in modes

@@ -6,7 +6,6 @@ import hashlib
 import os
 import stat
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,16 +27,9 @@ def never() -> list[bytes]:
     raise Unavailable("It would be fetched again.")
 
 
-@pytest.fixture
-def _usual_umask() -> Iterator[None]:
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
-
-
-@pytest.mark.usefixtures("_usual_umask")
 def test_everything_of_an_installation_is_private(tmp_path: Path):
     """With the usual umask 022 any local user could read data sets, models and hashes of keys."""
+    os.umask(0o022)
     settings = Settings(data_dir=tmp_path / "data")
     files = BlobCache.of(settings)
     files.open(DIGEST, lambda: [LARGE])
