@@ -46,7 +46,7 @@ def test_signing_in_leads_to_pages_of_this_server_only(client: Any, store: Store
 
 
 def test_a_wrong_key_is_refused_counted_and_audited(make_client: Any, store: Store) -> None:
-    client = make_client(require_keys=True, auth_failure_rate=1.0)
+    client = make_client(require_keys=True, auth_failure_rate=0.01)
     create_key(store, "Ada", {"train"})
     client.refresh()
     answers = [
