@@ -71,7 +71,7 @@ def measure(quick: bool) -> dict[str, Any]:
         "mnist_residual": None if summary is None else summary.relative_gap,
         "mnist_chosen": {
             name: model.teacher.metadata[name]
-            for name in ("gamma", "scaling", "jitter", "condition", "left_out_error")
+            for name in ("gamma", "scaling", "row_scaling", "jitter", "condition", "left_out_error")
             if name in model.teacher.metadata
         },
     }

@@ -3,6 +3,7 @@
     linear    b(x) = x                                                   p = d
     rbf       b_j(x) = exp(−‖(x − shift)·scale − l_j‖²)                  √γ is inside scale and l_j
     fourier   b_j(x) = cos(ω_j·x + β_j)                                  standardisation is inside ω_j and β_j
+    unit_rbf, hellinger_rbf: rbf of the scaled row, x / ‖x‖ or √(x / Σ_j x_j)
 
 What is linear after it (whitening, √(2/p), weights) is folded into the coefficients of a student or teacher.
 """
@@ -13,11 +14,12 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias, final
+from typing import Any, ClassVar, Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from core.data.row_scaling import RowScaling, scale_rows
 from core.data.validation import QUIET, as_dense, query_rows
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Arrays, Header, take, take_array
@@ -245,6 +247,59 @@ class FourierBasis(PackedMap):
         return {"map.projections": self.projections, "map.phases": self.phases}
 
 
+class RowScaledBasis(PackedMap):
+    """b(x) = b'(x') with the scaled row x' and a kernel's basis b', ``of_scaled``."""
+
+    row_scaling: ClassVar[RowScaling]
+
+    def __init__(self, of_scaled: RbfBasis) -> None:
+        self.of_scaled = of_scaled
+
+    @property
+    def n_columns(self) -> int:
+        return self.of_scaled.n_columns
+
+    @property
+    def n_basis(self) -> int:
+        return self.of_scaled.n_basis
+
+    def row(self, x: Floats) -> Floats:
+        return self.of_scaled.row(scale_rows(x[np.newaxis], self.row_scaling)[0])
+
+    def block(self, X: Floats) -> Floats:
+        return self.of_scaled.block(scale_rows(X, self.row_scaling))
+
+    def arrays(self) -> Arrays:
+        return self.of_scaled.arrays()
+
+
+@final
+class UnitRbfBasis(RowScaledBasis):
+    """A kernel's basis of x / ‖x‖."""
+
+    kind: ClassVar[str] = "unit_rbf"
+    row_scaling = RowScaling.UNIT
+
+
+@final
+class HellingerRbfBasis(RowScaledBasis):
+    """A kernel's basis of √(x / Σ_j x_j)."""
+
+    kind: ClassVar[str] = "hellinger_rbf"
+    row_scaling = RowScaling.HELLINGER
+
+
+_ROW_SCALED: Final[tuple[type[UnitRbfBasis] | type[HellingerRbfBasis], ...]] = (
+    UnitRbfBasis,
+    HellingerRbfBasis,
+)
+
+
+def with_scaled_rows(basis: RbfBasis, row_scaling: RowScaling) -> PackedMap:
+    """``basis`` of scaled rows."""
+    return next((kind(basis) for kind in _ROW_SCALED if kind.row_scaling is row_scaling), basis)
+
+
 def map_header(packed: PackedMap) -> Header:
     """What the header of a package says of its map."""
     return {"kind": packed.kind, "n_columns": packed.n_columns}
@@ -257,9 +312,10 @@ def map_from(header: Header, arrays: Arrays) -> PackedMap:
     packed: PackedMap
     if kind == LinearBasis.kind:
         packed = LinearBasis(n_columns)
-    elif kind == RbfBasis.kind:
+    elif kind == RbfBasis.kind or kind in {scaled.kind for scaled in _ROW_SCALED}:
         names = ("map.shift", "map.scale", "map.landmarks")
-        packed = RbfBasis(*(take_array(arrays, name) for name in names))
+        basis = RbfBasis(*(take_array(arrays, name) for name in names))
+        packed = next((scaled(basis) for scaled in _ROW_SCALED if scaled.kind == kind), basis)
     elif kind == FourierBasis.kind:
         packed = FourierBasis(take_array(arrays, "map.projections"), take_array(arrays, "map.phases"))
     else:

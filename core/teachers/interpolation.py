@@ -35,6 +35,13 @@ class KernelInterpolation(TeacherSpec):
         Literal["auto", "zscore", "minmax", "none"],
         Doc("Of the columns; auto: that with the fewest leave-one-out errors on at most 1200 rows."),
     ] = "auto"
+    row_scaling: Annotated[
+        Literal["auto", "none", "unit", "hellinger"],
+        Doc(
+            "Of each row, before its columns: x / ‖x‖, or √(x / Σ_j x_j) for values that are not negative;"
+            " auto: chosen with the scaling of the columns, which is none where rows are scaled."
+        ),
+    ] = "auto"
     jitter: Annotated[
         float,
         Ge(1e-7),

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from core.data.row_scaling import RowScaling, scale_rows
 from core.data.scaling import Standardisation
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed import PackedTeacher, RbfBasis
 from core.packed.codec import Arrays, take_array
-from core.packed.maps import Floats, frozen_array
+from core.packed.maps import Floats, frozen_array, with_scaled_rows
 from core.run import Run
 from core.solvers.jit import is_sparse
 from core.solvers.kernel.rows import KernelRows
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelTeacher(Teacher):
-    """S(x) = Σ_i α_i exp(−‖z − z_i‖²) with z = (x − shift)·scale; √γ is a factor of scale.
+    """S(x) = Σ_i α_i exp(−‖z − z_i‖²) with z = (x' − shift)·scale.
 
+    x': the scaled row. √γ is a factor of scale.
     landmarks: z_i, (n, d) float32: the training rows. alpha: (n, K).
     left_out: scores of the training rows, (n, K): by leave-one-out, or as fitted.
-    facts: γ and scaling as chosen, their leave-one-out error, j as used, and the condition estimate.
+    facts: γ and scalings as chosen, their leave-one-out error, j as used, and the condition estimate.
     """
 
     shift: Floats
@@ -56,8 +58,9 @@ class KernelTeacher(Teacher):
         n, d = landmarks.shape
         try:
             facts = dict(json.loads(take_array(arrays, "facts").tobytes()))
+            RowScaling(str(facts.get("row_scaling", RowScaling.NONE)))
         except (ValueError, TypeError) as error:
-            raise InvalidPackage("The facts of the teacher are not a JSON document.") from error
+            raise InvalidPackage("The facts of the teacher are not those of an interpolation.") from error
         return cls(
             frozen_array(take_array(arrays, "shift"), "shift", (d,)),
             frozen_array(take_array(arrays, "scale"), "scale", (d,)),
@@ -68,9 +71,15 @@ class KernelTeacher(Teacher):
             summary,
         )
 
+    @property
+    def row_scaling(self) -> RowScaling:
+        """Of each row; teachers that were stored before it existed have none."""
+        return RowScaling(str(self.facts.get("row_scaling", RowScaling.NONE)))
+
     def scores(self, examples: Examples, run: Run = Run()) -> FloatArray:
         """S, (n, K), in float64 as queries compute it, by blocks on the run's threads."""
-        rows = KernelRows(np.ascontiguousarray(Standardisation(self.shift, self.scale).apply(examples.X)))
+        scaled = scale_rows(examples.X, self.row_scaling)
+        rows = KernelRows(np.ascontiguousarray(Standardisation(self.shift, self.scale).apply(scaled)))
         kernel = KernelRows(self.landmarks.astype(np.float64))
         with one_blas_thread(), ThreadPoolExecutor(run.threads) as pool:
             return kernel.of(rows, self.alpha, pool, run)
@@ -86,7 +95,10 @@ class KernelTeacher(Teacher):
         """All training rows as landmarks of one kernel, with α."""
         del examples
         basis = RbfBasis(self.shift, self.scale, self.landmarks.astype(np.float64))
-        return PackedTeacher(basis, self.alpha.T, np.zeros(len(classes)), classes, {**metadata, **self.facts})
+        packed = with_scaled_rows(basis, self.row_scaling)
+        return PackedTeacher(
+            packed, self.alpha.T, np.zeros(len(classes)), classes, {**metadata, **self.facts}
+        )
 
     def arrays(self) -> Arrays:
         """Everything, the training rows too."""
@@ -107,7 +119,7 @@ def fit_interpolation(spec: KernelInterpolation, task: Task, run: Run) -> Kernel
         raise InvalidProblem(Fault("X", "sparse", "a kernel interpolation needs dense rows"))
     choice = choose_kernel(X, task.labels, task.n_classes, spec, run)
     n = len(task.labels)
-    landmarks = choice.standardisation.apply(X).astype(np.float32)
+    landmarks = choice.apply(X).astype(np.float32)
     one_hot = np.zeros((n, task.n_classes))
     one_hot[np.arange(n), task.labels] = 1.0
     solution = solve_kernel_system(
@@ -126,6 +138,7 @@ def fit_interpolation(spec: KernelInterpolation, task: Task, run: Run) -> Kernel
     facts: dict[str, str | float] = {
         "gamma": choice.gamma,
         "scaling": choice.scaling,
+        "row_scaling": str(choice.row_scaling),
         "jitter": solution.jitter,
     }
     facts |= {} if choice.error is None else {"left_out_error": choice.error}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.gaussian_process.kernels import RBF
+from sklearn.preprocessing import normalize
 
 from core.data.dataset import LabelledData
 from core.errors import InvalidPackage, InvalidProblem
@@ -135,7 +136,53 @@ def test_sparse_rows_are_refused():
     assert caught.value.faults[0].code == "sparse"
 
 
-@pytest.mark.parametrize("facts", [b"[1, 2", b"3"])
+def directions(n: int = 240, seed: int = 0) -> LabelledData:
+    """Three directions in the plane, in rows of very different lengths."""
+    rng = np.random.default_rng(seed)
+    codes = np.arange(n) % 3
+    angles = np.pi / 8 * (1 + codes) + 0.1 * rng.normal(size=n)
+    lengths = np.exp(rng.uniform(0.0, 8.0, n))
+    X = lengths[:, None] * np.abs(np.column_stack([np.cos(angles), np.sin(angles)]))
+    return LabelledData.from_arrays(X, codes)
+
+
+@pytest.mark.parametrize("method", ["unit", "hellinger"])
+def test_rows_are_scaled_before_they_are_compared(method):
+    data, fresh = directions(), directions(50, 1)
+    spec = replace(SPEC, gamma=20.0, row_scaling=method)
+    preparation = prepared(data, spec)
+    if method == "unit":
+        X, rows = normalize(data.X), normalize(fresh.X)
+    else:
+        X, rows = np.sqrt(normalize(data.X, norm="l1")), np.sqrt(normalize(fresh.X, norm="l1"))
+    kernel = RBF(length_scale=40.0**-0.5)  # exp(−20‖x − x'‖²)
+    expected = kernel(rows, X) @ np.linalg.solve(kernel(X) + 1e-2 * np.eye(data.n), np.eye(3)[data.y])
+    scores = preparation.teacher.scores(Examples.of_features(fresh.X), Run())
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    packed = preparation.packed_teacher()
+    assert packed.metadata["row_scaling"] == method
+    again = PackedTeacher.from_bytes(packed.to_bytes(), digest=packed.digest)
+    np.testing.assert_allclose(again.scores(fresh.X), scores, atol=1e-8)
+    one = [again.class_score(fresh.X[:1], code)[0] for code in range(3)]
+    np.testing.assert_allclose(one, scores[0], atol=1e-8)
+    assert again.map.digest != prepared(data, SPEC).packed_teacher().map.digest
+
+
+def test_the_scaling_of_rows_is_chosen_where_proportions_matter():
+    data, fresh = directions(), directions(300, 1)
+    teacher = prepared(data, KernelInterpolation()).packed_teacher()
+    assert teacher.metadata["row_scaling"] in ("unit", "hellinger")
+    assert teacher.metadata["scaling"] == "none"
+    plain = prepared(data, KernelInterpolation(row_scaling="none")).packed_teacher()
+    right = [(packed.predict(fresh.X) == fresh.y).mean() for packed in (teacher, plain)]
+    assert right[0] > right[1] + 0.02
+    # The rings of the other tests have negative values.
+    with pytest.raises(InvalidProblem) as caught:
+        prepared(rings(30), KernelInterpolation(row_scaling="hellinger"))
+    assert caught.value.faults[0].code == "negative"
+
+
+@pytest.mark.parametrize("facts", [b"[1, 2", b"3", b'{"row_scaling": "other"}'])
 def test_a_stored_teacher_that_is_damaged_is_refused(facts):
     arrays = prepared(rings(30)).teacher.arrays()
     with pytest.raises(InvalidPackage):
