@@ -32,9 +32,9 @@ from app.store.unit_of_work import Store
 SLOW = {
     "threshold": {"rule": "f1", "folds": 3},
     "evaluation": {"baselines": ["svm"]},
-    "student": {"C": 1e3},
+    "tuning": {"grid": {"C": [10, 100, 1000, 10000], "margins": [0.3, 1.0]}, "folds": 8},
 }
-"""Folds and a baseline: a few seconds of students, each short."""
+"""Folds, a search and a baseline: students that last some seconds, so that one is under way at a kill."""
 PAIRS = {(index, method): 1 for index in range(10) for method in ("gsvm", "svm")}
 
 
@@ -183,12 +183,11 @@ def house(database_address: str, tmp_path: Path) -> Iterator[House]:
 def test_a_killed_worker_loses_nothing_and_repeats_nothing(house: House):
     with house.worker() as worker:
         job = house.submit()
+        [solver] = wait_for(lambda: children(worker.pid))
         wait_for(lambda: house.trained(job))
-        solvers = children(worker.pid)
-        assert len(solvers) == 1
         worker.kill()
         worker.wait()
-        wait_for(lambda: not is_alive(solvers[0]))
+        wait_for(lambda: not is_alive(solver))
     kept = house.trained(job)
     assert house.state(job) is JobState.RUNNING
     assert len(kept) < len(PAIRS)
@@ -209,8 +208,6 @@ TUNED = {
     },
     "evaluation": {"baselines": []},
 }
-LONG = {"tuning": {"grid": {"C": [10, 100, 1000, 10000], "margins": [0.3, 1.0]}, "folds": 8}}
-"""Searched for, students last long enough for one to be under way when its worker dies."""
 
 
 @pytest.mark.long
@@ -240,8 +237,8 @@ def test_a_worker_killed_in_the_tuning_repeats_neither_teachers_nor_finished_stu
 def test_a_cancel_stops_the_solver(house: House):
     with house.worker() as worker:
         job = house.submit()
+        [solver] = wait_for(lambda: children(worker.pid))
         wait_for(lambda: house.trained(job))
-        (solver,) = children(worker.pid)
         cancel_job(house.store, house.queue, job.id)
         wait_for(lambda: not is_alive(solver))
         wait_for(lambda: house.state(job) is JobState.CANCELLED)
@@ -252,8 +249,8 @@ def test_a_cancel_stops_the_solver(house: House):
 def test_a_terminated_worker_ends_its_solver_and_leaves_the_job(house: House):
     with house.worker() as worker:
         job = house.submit()
+        [solver] = wait_for(lambda: children(worker.pid))
         wait_for(lambda: house.trained(job))
-        (solver,) = children(worker.pid)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60.0) == 0
         assert not is_alive(solver)
@@ -286,8 +283,7 @@ def test_another_worker_takes_over_from_a_dead_one(postgres_address: str, tmp_pa
         wait_for(lambda: len(house.workers()) == 2)
         # longer than a worker waits before it takes over: each has seen the other alive
         time.sleep(6.0)
-        # Searched for, the students last long enough for one to be under way when its worker dies.
-        job = house.submit(**LONG)
+        job = house.submit()
         wait_for(lambda: len(house.trained(job)) >= 3)
         owner = house.events(job, "job_started")[0]["executor"]
         wait_for(lambda: house.is_at_work(owner))
@@ -341,7 +337,7 @@ def frozen(postgres_address: str, tmp_path: Path) -> Iterator[Frozen]:
     settings = Settings(data_dir=tmp_path, database_url=postgres_address)
     with open_house(settings) as house, house.worker() as one, house.worker() as other:
         wait_for(lambda: len(house.workers()) == 2)
-        job = house.submit(**LONG)
+        job = house.submit()
         wait_for(lambda: house.trained(job))
         name = house.events(job, "job_started")[0]["executor"]
         first = one if house.workers()[name] == one.pid else other
