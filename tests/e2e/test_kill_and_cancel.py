@@ -183,8 +183,8 @@ def house(database_address: str, tmp_path: Path) -> Iterator[House]:
 def test_a_killed_worker_loses_nothing_and_repeats_nothing(house: House):
     with house.worker() as worker:
         job = house.submit()
-        [solver] = wait_for(lambda: children(worker.pid))
         wait_for(lambda: house.trained(job))
+        [solver] = children(worker.pid)
         worker.kill()
         worker.wait()
         wait_for(lambda: not is_alive(solver))
@@ -237,8 +237,8 @@ def test_a_worker_killed_in_the_tuning_repeats_neither_teachers_nor_finished_stu
 def test_a_cancel_stops_the_solver(house: House):
     with house.worker() as worker:
         job = house.submit()
-        [solver] = wait_for(lambda: children(worker.pid))
         wait_for(lambda: house.trained(job))
+        [solver] = children(worker.pid)
         cancel_job(house.store, house.queue, job.id)
         wait_for(lambda: not is_alive(solver))
         wait_for(lambda: house.state(job) is JobState.CANCELLED)
@@ -249,8 +249,8 @@ def test_a_cancel_stops_the_solver(house: House):
 def test_a_terminated_worker_ends_its_solver_and_leaves_the_job(house: House):
     with house.worker() as worker:
         job = house.submit()
-        [solver] = wait_for(lambda: children(worker.pid))
         wait_for(lambda: house.trained(job))
+        [solver] = children(worker.pid)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60.0) == 0
         assert not is_alive(solver)
