@@ -58,7 +58,7 @@ def load(name: str, folder: Path, split: int = 0) -> Split:
             tables = [_table(arrays, part) for part in ("X_train", "X_test")]
             labels = [_labels(arrays, part) for part in ("train", "test")]
             groups = _groups(name, arrays)
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+    except (KeyError, ValueError, IndexError, OSError, zipfile.BadZipFile) as error:
         raise DataMissing(f"{path} cannot be read as a data set: {error}") from error
     if split:
         if name not in RESPLIT_SETS:
@@ -80,9 +80,12 @@ def _table(arrays: Mapping[str, Any], part: str) -> Matrix:
 
 
 def _labels(arrays: Mapping[str, Any], part: str) -> Any:
-    """By name where the file has names for the codes."""
+    """By name where the file has names for the codes, which begin at 0 or, as in dna, at 1."""
     codes = arrays[f"y_{part}"]
-    return arrays["class_names"][codes] if "class_names" in arrays else codes
+    if "class_names" not in arrays:
+        return codes
+    names = arrays["class_names"]
+    return names[codes - int(arrays["y_train"].max() == len(names))]
 
 
 def _groups(name: str, arrays: Mapping[str, Any]) -> IntArray | None:

@@ -12,6 +12,7 @@ from core.students.gated import GSVM
 from experiments.data import DataMissing, load
 from experiments.paper import FIGURES, GOAL_SETS, METHODS, published
 from experiments.plans import DATA_SETS, GRIDS, plan_for
+from experiments.protocol_2.runs import UNSEEN_SETS
 
 ROOT = Path(__file__).parents[2]
 PAPER = ROOT.parent / "shared" / "papers" / "single-teacher-multi-student-gsvm.md"
@@ -49,6 +50,27 @@ def test_the_benchmark_sets_have_the_sizes_of_table_2(name: str):
         pytest.skip("the benchmark sets are not here")
     split = load(name, BENCHMARKS)
     assert (split.train.n, split.test.n, split.train.d, split.train.K) == TABLE_2[name]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_names_of_classes_belong_to_codes_from_the_smallest_one_on(tmp_path: Path, first: int):
+    codes, names = np.array([0, 2, 1, 0, 1, 2]) + first, np.array(["ei", "ie", "n"])
+    X = np.arange(12.0).reshape(6, 2)
+    arrays = {"X_train": X, "y_train": codes, "X_test": X[:2], "y_test": codes[1:3], "class_names": names}
+    np.savez(tmp_path / "some.npz", **arrays)
+    split = load("some", tmp_path)
+    assert split.train.classes == ("ei", "ie", "n")
+    assert [split.train.classes[code] for code in split.test.y] == ["n", "ie"]
+    np.savez(tmp_path / "some.npz", **{**arrays, "y_test": codes[1:3] + 5})
+    with pytest.raises(DataMissing, match="cannot be read as a data set"):
+        load("some", tmp_path)
+
+
+@pytest.mark.data
+def test_every_set_of_protocol_2_can_be_read():
+    for name in (*GOAL_SETS, *UNSEEN_SETS):
+        if (BENCHMARKS / f"{name}.npz").exists():
+            assert load(name, BENCHMARKS).train.K > 1
 
 
 def test_further_splits_take_four_fifths_of_every_class(folder: Path):
