@@ -5,7 +5,8 @@
 
 Both of scikit-learn are trained one class against the rest: the SVC on the columns as they are, the logistic
 regression on standardised ones. Of each set, two thirds of the training part are learnt from and the last
-third is measured; FINAL=1 in the environment learns from the whole training part and measures the test part.
+third is measured; of small sets thirds are drawn until 1000 rows are measured, ten times at most, and figures
+are means. FINAL=1 in the environment learns from the whole training part and measures the test part, once.
 Sets are read from $STMS_DATA or ../shared/data, and four are scikit-learn's own, which have no test part.
 
 ``--default``: hyper-parameters of the first job, ``{}`` unless given. ``--second``: those of a second job, a
@@ -71,6 +72,7 @@ from core.training.pipeline import prepare, train_student
 
 Json = dict[str, Any]
 _QUICK = 3000
+_ENOUGH, _MOST_DRAWS = 1000, 10
 _COLUMNS, _STORED, _QUERIES = 64, 8, 3000
 BUILT_IN = {"iris": load_iris, "wine": load_wine, "breast_cancer": load_breast_cancer, "digits": load_digits}
 SETS = (
@@ -115,8 +117,8 @@ def read_part(arrays: Any, part: str) -> tuple[Any, Any]:
     return sp.csr_array(parts, shape=tuple(arrays[f"{name}_shape"])), arrays[f"y_{part}"]
 
 
-def read(name: str, folder: Path, rows: int | None, *, final: bool) -> Split | None:
-    """One set; None if there is no file, or no test part where it is asked for."""
+def read(name: str, folder: Path, rows: int | None, *, final: bool, seed: int = 1) -> Split | None:
+    """One set; None if there is no file, or no test part where it is asked for. seed: draws the thirds."""
     path = folder / f"{name}.npz"
     if name in BUILT_IN:
         if final:
@@ -129,12 +131,22 @@ def read(name: str, folder: Path, rows: int | None, *, final: bool) -> Split | N
                 return Split(X, y, *read_part(arrays, "test"))
     else:
         return None
-    order = np.random.default_rng(1).permutation(len(y))[:rows]
+    order = np.random.default_rng(seed).permutation(len(y))[:rows]
     learnt, measured = np.split(order, [2 * len(order) // 3])
     labels, counts = np.unique(y[learnt], return_counts=True)
     known = labels[counts >= 2]
     learnt, measured = (some[np.isin(y[some], known)] for some in (learnt, measured))
     return Split(X[learnt], y[learnt], X[measured], y[measured])
+
+
+def repeated(name: str, folder: Path, rows: int | None, *, final: bool) -> list[Split]:
+    """A set with its thirds drawn until `_ENOUGH` rows are measured; a test part is measured once."""
+    first = read(name, folder, rows, final=final)
+    if first is None:
+        return []
+    draws = 1 if final else min(_MOST_DRAWS, math.ceil(_ENOUGH / len(first.y_test)))
+    others = (read(name, folder, rows, final=False, seed=seed) for seed in range(2, draws + 1))
+    return [first, *(split for split in others if split is not None)]
 
 
 def scikit_learn(kind: str, split: Split) -> Json:
@@ -183,9 +195,26 @@ def job(client: RemoteServer, dataset: str, name: str, hyperparameters: Json, cl
 
 
 def measure(
+    client: RemoteServer, name: str, draws: Sequence[Split], options: dict[str, Json], folder: Path
+) -> dict[str, Json]:
+    """Every method on one set, means over its draws."""
+    found = [_measure_draw(client, name, split, options, folder) for split in draws]
+    return {method: mean_of([one[method] for one in found]) for method in found[0]}
+
+
+def mean_of(found: Sequence[Json]) -> Json:
+    """Means of the figures of one method; its state, warnings and features are those of the first draw."""
+    means = {
+        name: None if found[0][name] is None else round(float(np.mean([one[name] for one in found])), 2)
+        for name in ("f1", "auc", "brier", "seconds")
+    }
+    return {**found[0], **means, "draws": len(found)}
+
+
+def _measure_draw(
     client: RemoteServer, name: str, split: Split, options: dict[str, Json], folder: Path
 ) -> dict[str, Json]:
-    """Every method on one set."""
+    """Every method on one draw."""
     path = folder / f"{name}.npz"
     split.write(path)
     dataset = send_file(client, path)["id"]
@@ -270,16 +299,16 @@ def summary(found: dict[str, dict[str, Json]]) -> Json:
 
 def splits(
     names: Sequence[str], folder: Path, rows: int | None, columns: float = math.inf
-) -> Iterator[tuple[str, Split]]:
+) -> Iterator[tuple[str, list[Split]]]:
     """The sets that are there and have at most so many columns; the others are named on standard error."""
     for name in names:
-        split = read(name, folder, rows, final=os.environ.get("FINAL") == "1")
-        if split is None:
+        draws = repeated(name, folder, rows, final=os.environ.get("FINAL") == "1")
+        if not draws:
             print(f"{name} is left out: there is no such part in {folder}", file=sys.stderr)
-        elif split.X.shape[1] > columns:
-            print(f"{name} is left out: it has {split.X.shape[1]} columns", file=sys.stderr)
+        elif draws[0].X.shape[1] > columns:
+            print(f"{name} is left out: it has {draws[0].X.shape[1]} columns", file=sys.stderr)
         else:
-            yield name, split
+            yield name, draws
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -303,14 +332,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         temporary_server(Path(folder)) as server,
         connect(server.address, server.key) as client,
     ):
-        for name, split in splits(given.sets, given.data, rows, columns):
+        for name, draws in splits(given.sets, given.data, rows, columns):
             if time.monotonic() > ends:
                 print(f"{name} and what follows are left out: the time is over", file=sys.stderr)
                 break
-            found[name] = measure(client, name, split, options, Path(folder))
+            found[name] = measure(client, name, draws, options, Path(folder))
             shown = "  ".join(f"{kind} {one['f1']}" for kind, one in found[name].items())
             seconds = ", ".join(f"{found[name][option]['seconds']} s" for option in options)
-            print(f"{name:18} F: {shown}  jobs: {seconds}", flush=True)
+            print(f"{name:18} F: {shown}  jobs: {seconds}  draws: {len(draws)}", flush=True)
     if not found:
         return 1
     print(json.dumps({**summary(found), **single_figures(given.data), "by_set": found}))

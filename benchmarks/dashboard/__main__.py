@@ -8,6 +8,8 @@ page_bytes          the largest page with its style sheet and scripts, uncompres
 first_paint_ms      first contentful paint by Chromium on loopback with an empty cache: the slowest page,
                     median of its visits (≤ 300); null if Chromium is not installed
 big_job_ms          time of the page of a job with 10 000 classes, median (≤ 50); big_compare_ms: two versions
+beat_ms             processor time of a server's row of live figures, which it writes every two seconds, with
+                    100 models that are asked; beat_share: of the two seconds; beat_bytes: of the row
 trace_off_ratio     processor time of a query without traces : in the version before traces
 trace_sampled_ratio with a collector and 1 % of the queries sampled : in the version before traces
 """
@@ -22,22 +24,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.dashboard import pages, tabs, traces
+from benchmarks.dashboard import beats, pages, tabs, traces
 from benchmarks.dashboard.content import fill
 from benchmarks.dashboard.site import Site, serve
 
 Json = dict[str, Any]
 PARTS: dict[str, Callable[[Site, bool], Json]] = {"tabs": tabs.measure, "pages": pages.measure}
+ALONE = ("beats", "traces")
+"""Parts that need no running site."""
 
 
 def main(arguments: list[str]) -> Json:
     """Run the parts that are asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dashboard")
     parser.add_argument("--quick", action="store_true", help="few rounds: a look, not a measurement")
-    parser.add_argument("--only", choices=[*PARTS, "traces"], action="append", help="only this part")
+    parser.add_argument("--only", choices=[*PARTS, *ALONE], action="append", help="only this part")
     parser.add_argument("--before", default="", help="the version before traces: a commit or a folder")
     options = parser.parse_args(arguments)
-    wanted = options.only or [*PARTS, "traces"]
+    wanted = options.only or [*PARTS, *ALONE]
     found: Json = {}
     if set(wanted) & set(PARTS):
         with tempfile.TemporaryDirectory(prefix="stms-dashboard-") as folder:
@@ -46,6 +50,8 @@ def main(arguments: list[str]) -> Json:
                 for name in PARTS:
                     if name in wanted:
                         found |= PARTS[name](site, options.quick)
+    if "beats" in wanted:
+        found |= beats.measure(options.quick)
     if "traces" in wanted:
         found |= traces.measure(options.before, options.quick)
     return found

@@ -10,7 +10,9 @@ from benchmarks import defaults
 from benchmarks.defaults import (
     Split,
     compact_students,
+    mean_of,
     read,
+    repeated,
     scikit_learn,
     sparse_vs_dense,
     splits,
@@ -38,6 +40,22 @@ def test_no_test_part_is_read_unless_asked_for(tmp_path, sparse):
     assert read("iris", tmp_path, None, final=True) is None
 
 
+def test_thirds_of_small_sets_are_drawn_several_times_and_test_parts_once(tmp_path):
+    draws = repeated("digits", tmp_path, None, final=False)
+    assert [len(draw.y_test) for draw in draws] == [599, 599]
+    assert not np.array_equal(draws[0].y_test, draws[1].y_test)
+    assert np.array_equal(draws[0].y_test, read("digits", tmp_path, None, final=False).y_test)
+    Split(np.ones((30, 4)), np.arange(30) % 3, np.ones((2, 4)), np.zeros(2)).write(tmp_path / "some.npz")
+    assert len(repeated("some", tmp_path, None, final=True)) == 1
+    assert repeated("none", tmp_path, None, final=False) == []
+
+
+def test_figures_of_draws_are_averaged():
+    one = {"f1": 90.0, "auc": 95.0, "brier": None, "seconds": 1.0, "state": "succeeded"}
+    mean = mean_of([one, one | {"f1": 91.0, "state": "failed"}])
+    assert mean == one | {"f1": 90.5, "draws": 2}
+
+
 def test_both_classifiers_are_measured_one_class_against_the_rest(tmp_path):
     split = read("iris", tmp_path, None, final=False)
     svc, logistic = (scikit_learn(kind, split) for kind in ("svc", "logistic"))
@@ -63,7 +81,7 @@ def test_quick_runs_leave_wide_sets_out(tmp_path, capsys):
     Split(np.ones((30, 40)), np.arange(30) % 3, np.ones((1, 40)), np.zeros(1)).write(tmp_path / "wide.npz")
     found = dict(splits(["iris", "wide"], tmp_path, 60, columns=10))
     assert list(found) == ["iris"]
-    assert len(found["iris"].y) == 40
+    assert [len(draw.y) for draw in found["iris"]] == [40] * 10
     assert "wide is left out: it has 40 columns" in capsys.readouterr().err
 
 
