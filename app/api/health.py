@@ -120,7 +120,7 @@ def _registry(context: AppContext) -> str:
     since = context.refresher.failing_since
     if since is not None:
         raise CheckFailed(f"could not be read for {time.time() - since:.1f} s; loaded models still answer")
-    return f"is up to date; {len(context.cache)} students and teachers are loaded"
+    return f"is up to date; students and teachers loaded: {len(context.cache)}"
 
 
 def _process(context: AppContext) -> str:
