@@ -17,8 +17,12 @@ Json: TypeAlias = dict[str, Any]
 
 
 def new_id(prefix: str) -> str:
-    """``prefix_`` + 12 hex digits of milliseconds + 12 random hex digits: sortable and unguessable enough."""
-    return f"{prefix}_{int(time.time() * 1000):012x}{secrets.token_hex(6)}"
+    """``prefix_``, 15 hex digits of time and 9 random ones: sortable and unguessable enough.
+
+    Time is in milliseconds with a fraction of 12 bits: a quarter of a microsecond, so that identifiers that a
+    process makes for one row after another sort by creation, too.
+    """
+    return f"{prefix}_{int(time.time() * 1000 * 4096):015x}{secrets.randbits(36):09x}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,11 @@ from core.training.config import TrainingConfig
 
 
 def test_identifiers_sort_by_the_time_they_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([1.0, 1.5, 2_000_000_000.0])
+    times = iter([1.0, 1.5, 2_000_000_000.0, 2_000_000_000.00001])
     monkeypatch.setattr("time.time", lambda: next(times))
-    made = [new_id("job") for _ in range(3)]
+    made = [new_id("job") for _ in range(4)]
     assert made == sorted(made)
+    assert made[2].startswith("job_01d1a94a2000"), "milliseconds come first"
     assert all(len(name) == len("job_") + 24 for name in made)
 
 
