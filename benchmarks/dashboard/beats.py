@@ -16,9 +16,8 @@ from app.processes.exposition import BUCKETS, ModelCounts
 from app.serving.model_figures import HISTORY
 from app.serving.server_beats import BEAT_SECONDS, Figures
 from app.settings import Settings
-from app.store.engine import open_engine
 from app.store.migrate import upgrade
-from app.store.unit_of_work import Store
+from benchmarks.dashboard.content import open_store
 
 MODELS: Final = 100
 """Models that are asked in every step."""
@@ -30,9 +29,8 @@ def measure(quick: bool) -> dict[str, Any]:
     figures, totals = Figures(), np.zeros((MODELS, len(BUCKETS) + 1))
     times: list[float] = []
     with tempfile.TemporaryDirectory(prefix="stms-beats-") as folder:
-        address = Settings(data_dir=Path(folder)).app_database_url
-        upgrade(address)
-        store = Store(open_engine(address))
+        upgrade(Settings(data_dir=Path(folder)).app_database_url)
+        store = open_store(Path(folder))
         try:
             for number in range(HISTORY + (20 if quick else 200)):
                 totals += random.integers(0, 50, totals.shape)

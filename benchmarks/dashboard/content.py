@@ -44,7 +44,7 @@ class Content:
 def fill(folder: Path) -> Content:
     """Make the database in ``folder``."""
     query_key = query.prepare(folder)
-    store = _store(folder)
+    store = open_store(folder)
     try:
         operator_key = create_key(store, "benchmark operator", {"operator"})[1]
         random = np.random.default_rng(0)
@@ -81,7 +81,7 @@ def fill(folder: Path) -> Content:
 def working(folder: Path, content: Content) -> Iterator[None]:
     """As if workers trained the running job: four students a second and an event each."""
     stop = Event()
-    store = _store(folder)
+    store = open_store(folder)
 
     def work() -> None:
         done = CLASSES // 2
@@ -104,7 +104,8 @@ def working(folder: Path, content: Content) -> Iterator[None]:
         store.dispose()
 
 
-def _store(folder: Path) -> Store:
+def open_store(folder: Path) -> Store:
+    """The database of a server with its data in ``folder``."""
     return Store(open_engine(Settings(data_dir=folder).app_database_url))
 
 
