@@ -21,7 +21,7 @@ from app.auth.shares import Admission, counting
 from app.domain.audit_context import AuditContext, audit_context
 from app.domain.errors import ServiceError, Unavailable
 from app.domain.log_context import traced
-from app.http.pages import error_response, needs_session
+from app.http.pages import error_response, needs_session, repeated_answer
 from app.http.problem import NO_STORE, Problem, internal_problem, problem_of
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import send_response
@@ -111,6 +111,10 @@ class RequestMiddleware:
             key = context.authenticator.authenticate(scope)
         admission = responder.admission = context.budgets.of_request(key)
         admission.enter()
+        repeated = repeated_answer(scope)
+        if repeated is not None:
+            await send_response(responder.send, repeated, responder.request_id.encode("ascii"))
+            return
         if scope["path"] not in self._streamed:
             receive = counting(receive, admission)
         await self._app(scope, receive, responder.send)

@@ -20,6 +20,10 @@ class Pages(Protocol):
         """Whether a page is only for those who have signed in."""
         ...
 
+    def repeat(self, scope: Scope) -> Response | None:
+        """The answer that a part of a page got a moment ago, if it holds for this caller, who is known."""
+        ...
+
     def problem(self, problem: Problem, scope: Scope) -> Response:
         """An error as a page; without a session the way to the page for signing in."""
         ...
@@ -29,6 +33,12 @@ def needs_session(scope: Scope) -> bool:
     """Whether the caller of a request is known by a session instead of an API key."""
     pages = _pages_of(scope)
     return pages is not None and pages.needs_session(scope["path"])
+
+
+def repeated_answer(scope: Scope) -> Response | None:
+    """The answer that `Pages.repeat` gives to a request; None if an endpoint has to make it."""
+    pages = _pages_of(scope)
+    return None if pages is None or not pages.needs_session(scope["path"]) else pages.repeat(scope)
 
 
 def error_response(problem: Problem, scope: Scope, request_id: bytes) -> Response:

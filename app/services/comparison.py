@@ -8,13 +8,15 @@ from typing import Any, Final
 
 from app.domain.entities import Job, Json, ModelVersion, StudentRow
 from app.domain.errors import Conflict, InputFault, InvalidRequest
-from app.store.repositories.comparisons import Pair, PairCounts, Side
-from app.store.unit_of_work import Store
+from app.store.repositories.comparisons import Overview, Pair, PairCounts, Side
+from app.store.unit_of_work import Store, UnitOfWork
 
 METRICS: Final = ("f1", "auc", "accuracy", "brier")
 SMALLER_IS_BETTER: Final = frozenset({"brier"})
 MAX_PAIRS: Final = 1000
 """Most classes in one answer."""
+_MAX_KEPT: Final = 16
+_OVERVIEWS: Final[dict[tuple[object, ...], Overview]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,11 @@ def compare_classes(
     sides = _sides(before, after, metric)
     is_up = metric not in SMALLER_IS_BETTER
     with store.read() as uow:
-        pairs, counts = uow.comparisons.pairs, uow.comparisons.counts(sides, metric)
-        return Comparison(
-            better=counts.larger if is_up else counts.smaller,
-            worse=counts.smaller if is_up else counts.larger,
-            counts=counts,
-            winners=pairs(sides, metric, limit=listed, largest=is_up),
-            losers=pairs(sides, metric, limit=listed, largest=not is_up),
-            sample=uow.comparisons.sample(sides, metric, limit=sampled),
-        )
+        found = _overview(uow, sides, metric, listed, sampled)
+    counts = found.counts
+    better, worse = (counts.larger, counts.smaller) if is_up else (counts.smaller, counts.larger)
+    winners, losers = (found.larger, found.smaller) if is_up else (found.smaller, found.larger)
+    return Comparison(better, worse, counts, winners, losers, found.sample)
 
 
 def changed_classes(
@@ -92,6 +90,23 @@ def student_of(store: Store, version: ModelVersion, label: str) -> StudentRow | 
     """The student of a version that answers queries for a class; None if there is none."""
     with store.read() as uow:
         return uow.students.served(str(version.job_id), label, version.method)
+
+
+def _overview(uow: UnitOfWork, sides: tuple[Side, Side], metric: str, listed: int, sampled: int) -> Overview:
+    """Reading all classes takes most of the time of a page, and people look at one class after another.
+
+    So the newest are kept. The classes of a job change only when it is retried.
+    """
+    jobs = [uow.jobs.get(job_id) for job_id, _ in sides]
+    kept = sides, metric, listed, sampled, *(job.attempt for job in jobs)
+    found = _OVERVIEWS.get(kept)
+    if found is None:
+        found = uow.comparisons.overview(sides, metric, listed=listed, sampled=sampled)
+        if all(job.state.ended for job in jobs):
+            if len(_OVERVIEWS) >= _MAX_KEPT:
+                _OVERVIEWS.clear()
+            _OVERVIEWS[kept] = found
+    return found
 
 
 def _sides(before: ModelVersion, after: ModelVersion, metric: str) -> tuple[Side, Side]:

@@ -29,7 +29,7 @@ from app.web import (
     traffic,
     uploads,
 )
-from app.web.rendering import HEADERS, common, environment
+from app.web.rendering import HEADERS, common, environment, repeated_fragment
 from app.web.training import pages as training
 
 _START: Final = "/ui/"
@@ -69,6 +69,10 @@ class Dashboard:
     def needs_session(self, path: str) -> bool:
         """Whether a page is only for those who have signed in."""
         return self.has(path) and not path.startswith(_WITHOUT_SESSION)
+
+    def repeat(self, scope: Scope) -> Response | None:
+        """The answer that a part of a page got a moment ago, if it holds for this caller, who is known."""
+        return repeated_fragment(scope)
 
     def problem(self, problem: Problem, scope: Scope) -> Response:
         """An error as a page, with what to do about it. Without a session: to the page for signing in."""

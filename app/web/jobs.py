@@ -68,7 +68,6 @@ async def jobs_fragment(
     """The part of `jobs_page` that changes."""
     return await shared_fragment(
         request,
-        caller,
         "jobs_part.html",
         lambda: _jobs(request, context, caller, state or [], model, by, after),
     )
@@ -98,7 +97,7 @@ async def job_fragment(job_id: JobId, request: Request, context: Context, caller
     """State, progress and events of a job."""
     store = context.store_of(caller)
     return await shared_fragment(
-        request, caller, "job_part.html", lambda: _job(context, caller, training.get_job(store, job_id))
+        request, "job_part.html", lambda: _job(context, caller, training.get_job(store, job_id))
     )
 
 
@@ -120,7 +119,7 @@ async def classes_fragment(
         job = training.get_job(context.store_of(caller), job_id)
         return {"job": job} | _classes(context, caller, job, method, sort, down, q, page_number)
 
-    return await shared_fragment(request, caller, "classes_part.html", values)
+    return await shared_fragment(request, "classes_part.html", values)
 
 
 @router.post("/ui/jobs/several")

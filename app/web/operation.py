@@ -54,9 +54,9 @@ def workers_page(request: Request, context: Context, _caller: Operator) -> Respo
 
 
 @router.get("/ui/fragments/workers")
-async def workers_fragment(request: Request, context: Context, caller: Operator) -> Response:
+async def workers_fragment(request: Request, context: Context, _caller: Operator) -> Response:
     """The part of `workers_page` that changes."""
-    return await shared_fragment(request, caller, "workers_part.html", lambda: _workers(context))
+    return await shared_fragment(request, "workers_part.html", lambda: _workers(context))
 
 
 @router.get("/ui/health")

@@ -19,6 +19,8 @@ from app.api.etags import etag, not_modified
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey
 from app.domain.errors import NotAuthorised
+from app.http.responses import Response as RawResponse
+from app.http.types import Scope
 from app.web import static_files
 from app.web.formats import FILTERS
 
@@ -109,50 +111,80 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
     return Response(text, status, headers=HEADERS, media_type="text/html")
 
 
-def fragment(request: Request, template: str, *, always: bool = False, **values: Any) -> Response:
-    """Part of a page, which a script asks for again; 304 if it has not changed, unless ``always``."""
-    text = environment().get_template(template).render(common(request) | values)
-    tag = etag(blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest())
-    headers = HEADERS | {"etag": tag, "cache-control": "private, no-cache"}
-    if not always and not_modified(request, tag):
-        return Response(status_code=304, headers=headers)
-    return Response(text, headers=headers, media_type="text/html")
+def fragment(request: Request, template: str, **values: Any) -> Response:
+    """Part of a page, which a script asks for again; 304 if it has not changed."""
+    return _fragment_response(request, *_rendered(request, template, values))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFragment:
+    """The answer of a route, which holds until a time of the monotonic clock, in seconds."""
+
+    until: float
+    body: bytes
+    tag: str
+    route: object
 
 
 async def shared_fragment(
-    request: Request, caller: ApiKey, template: str, values: Callable[[], Mapping[str, Any]]
+    request: Request, template: str, values: Callable[[], Mapping[str, Any]]
 ) -> Response:
     """As `fragment`, made at most once a second for all who see the same, however many tabs are open.
 
-    One that takes long is made more rarely, every `_STALE_SECONDS` at least, so that it takes
-    `_MOST_SHARE` of a core.
-    values: what the template shows, which depends on the address and on what ``caller`` may see alone. It is
+    Until it is made again, `repeated_fragment` answers. One that takes long is made more rarely, every
+    `_STALE_SECONDS` at least, so that it takes `_MOST_SHARE` of a core.
+    values: what the template shows, which depends on the address and on what the caller may see alone. It is
     called in a thread.
     """
-    seen = (request.url.path, request.url.query, caller.tenant, caller.scopes, caller.models)
-    kept = _shared(request)
-    made = kept.get(seen)
-    if made is None or monotonic() > made[0]:
-        started = monotonic()
-        answer = await run_in_threadpool(lambda: fragment(request, template, always=True, **values()))
-        if len(kept) >= _MAX_SHARED:
-            kept.clear()
-        pause = (monotonic() - started) / _MOST_SHARE
-        until = started + min(max(_SHARED_SECONDS, pause), _STALE_SECONDS)
-        made = kept[seen] = until, bytes(answer.body), answer.headers["etag"]
-    headers = HEADERS | {"etag": made[2], "cache-control": "private, no-cache"}
-    if not_modified(request, made[2]):
+    started = monotonic()
+    body, tag = await run_in_threadpool(lambda: _rendered(request, template, values()))
+    kept = _kept_fragments(request.scope)
+    if len(kept) >= _MAX_SHARED:
+        kept.clear()
+    pause = (monotonic() - started) / _MOST_SHARE
+    until = started + min(max(_SHARED_SECONDS, pause), _STALE_SECONDS)
+    kept[_seen(request.scope)] = KeptFragment(until, body, tag, request.scope["route"])
+    return _fragment_response(request, body, tag)
+
+
+def repeated_fragment(scope: Scope) -> RawResponse | None:
+    """The newest answer of `shared_fragment` to this request, without its route; None if it must be made."""
+    kept = _kept_fragments(scope).get(_seen(scope)) if scope["method"] == "GET" else None
+    if kept is None or monotonic() > kept.until:
+        return None
+    # The metrics of requests are counted by route.
+    scope["route"] = kept.route
+    answer = _fragment_response(Request(scope), kept.body, kept.tag)
+    headers = [header for header in answer.raw_headers if header[0] != b"content-length"]
+    return RawResponse(bytes(answer.body), headers, answer.status_code)
+
+
+def _rendered(request: Request, template: str, values: Mapping[str, Any]) -> tuple[bytes, str]:
+    """A fragment and its tag."""
+    text = environment().get_template(template).render(common(request), **values).encode("utf-8", "replace")
+    return text, etag(blake2b(text, digest_size=8).hexdigest())
+
+
+def _fragment_response(request: Request, body: bytes, tag: str) -> Response:
+    headers = HEADERS | {"etag": tag, "cache-control": "private, no-cache"}
+    if not_modified(request, tag):
         return Response(status_code=304, headers=headers)
-    return Response(made[1], headers=headers, media_type="text/html")
+    return Response(body, headers=headers, media_type="text/html")
 
 
-def _shared(request: Request) -> dict[tuple[Any, ...], tuple[float, bytes, str]]:
-    """Until when each fragment of this server holds, its text and tag, by address and what readers see."""
-    state = request.app.state
+def _kept_fragments(scope: Scope) -> dict[tuple[object, ...], KeptFragment]:
+    """The shared fragments of this server."""
+    state = scope["app"].state
     if not hasattr(state, "fragments"):
         state.fragments = {}
-    fragments: dict[tuple[Any, ...], tuple[float, bytes, str]] = state.fragments
+    fragments: dict[tuple[object, ...], KeptFragment] = state.fragments
     return fragments
+
+
+def _seen(scope: Scope) -> tuple[object, ...]:
+    """Requests with equal values see the same."""
+    caller: ApiKey = scope["state"]["caller"]
+    return scope["path"], scope["query_string"], caller.tenant, caller.scopes, caller.models
 
 
 def common(request: Request) -> dict[str, Any]:

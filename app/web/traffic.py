@@ -52,9 +52,9 @@ def traffic_page(request: Request, context: Context, _caller: Operator) -> Respo
 
 
 @router.get("/ui/fragments/traffic")
-async def traffic_fragment(request: Request, context: Context, caller: Operator) -> Response:
+async def traffic_fragment(request: Request, context: Context, _caller: Operator) -> Response:
     """The part of `traffic_page` that changes."""
-    return await shared_fragment(request, caller, "traffic_part.html", lambda: _traffic(context))
+    return await shared_fragment(request, "traffic_part.html", lambda: _traffic(context))
 
 
 def _traffic(context: AppContext) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -50,6 +51,19 @@ class PairCounts:
         return self.larger + self.smaller + self.equal
 
 
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Two jobs in short. larger, smaller: the classes that have changed most in either direction.
+
+    sample: classes that both jobs have, spread evenly over the numbers of the first job.
+    """
+
+    counts: PairCounts
+    larger: Sequence[Pair]
+    smaller: Sequence[Pair]
+    sample: Sequence[Pair]
+
+
 class Comparisons:
     """Queries on pairs of students."""
 
@@ -63,51 +77,69 @@ class Comparisons:
 
         Changes of equal size are in the order of the first job's classes. Unchanged classes are left out.
         """
-        old, new, both = _joined(sides, metric)
-        change = new.c.value - old.c.value
-        query = both.where(change > 0 if largest else change < 0).limit(limit).offset(offset)
-        query = query.order_by(change.desc() if largest else change.asc(), old.c.class_index)
+        query = _changed(_matched(sides, metric), largest).limit(limit).offset(offset)
         return [Pair(*row) for row in self._connection.execute(query)]
 
-    def sample(self, sides: tuple[Side, Side], metric: str, *, limit: int) -> Sequence[Pair]:
-        """At most ``limit`` classes that both jobs have, spread evenly over the numbers of the first job."""
-        old, _, both = _joined(sides, metric)
-        last = self._connection.execute(sa.select(sa.func.max(old.c.class_index))).scalar()
-        every = -(-(int(last or 0) + 1) // limit)
-        query = both.where(old.c.class_index % every == 0).order_by(old.c.class_index).limit(limit)
-        return [Pair(*row) for row in self._connection.execute(query)]
+    def overview(self, sides: tuple[Side, Side], metric: str, *, listed: int, sampled: int) -> Overview:
+        """Counts, at most ``listed`` classes of each direction, and at most ``sampled`` of all classes.
 
-    def counts(self, sides: tuple[Side, Side], metric: str) -> PairCounts:
-        """How many classes have changed in which direction."""
-        old, new, both = _joined(sides, metric)
-        pairs = both.subquery()
-        change = pairs.c.after - pairs.c.before
-        signs = [sa.func.count(sa.case((test, 1))) for test in (change > 0, change < 0, change == 0)]
-        row = self._connection.execute(sa.select(*signs).select_from(pairs)).one()
-        larger, smaller, equal = int(row[0]), int(row[1]), int(row[2])
-        alone = [
-            int(self._connection.execute(sa.select(sa.func.count()).select_from(side)).scalar_one())
-            - (larger + smaller + equal)
-            for side in (old, new)
-        ]
-        return PairCounts(larger, smaller, equal, alone[0], alone[1])
-
-
-def _joined(sides: tuple[Side, Side], metric: str) -> tuple[sa.Subquery, sa.Subquery, sa.Select[Any]]:
-    """The students of both sides that have the metric, and the statement that matches them."""
-    old, new = (_measured(side, metric, name) for side, name in zip(sides, ("old", "new"), strict=True))
-    columns = (
-        old.c.label,
-        old.c.class_index.label("first"),
-        new.c.class_index.label("second"),
-        old.c.value.label("before"),
-        new.c.value.label("after"),
-    )
-    return old, new, sa.select(*columns).join_from(old, new, old.c.label == new.c.label)
+        It is one statement, so that the database reads and matches the metrics once.
+        """
+        last = sa.select(sa.func.max(job_students.c.class_index)).where(job_students.c.job_id == sides[0][0])
+        every = -(-(int(self._connection.execute(last).scalar() or 0) + 1) // sampled)
+        matched = _matched(sides, metric)
+        change = _change(matched)
+        sample = sa.select(matched).where(change.is_not(None), matched.c.first % every == 0)
+        parts = {
+            "larger": _changed(matched, True).limit(listed),
+            "smaller": _changed(matched, False).limit(listed),
+            "sample": sample.order_by(matched.c.first).limit(sampled),
+        }
+        lists = sa.union_all(
+            *(sa.select(sa.literal(name).label("part"), part.subquery()) for name, part in parts.items())
+        ).subquery()
+        tests = change > 0, change < 0, change == 0, matched.c.after.is_(None), matched.c.before.is_(None)
+        counts = sa.select(*(sa.func.count(sa.case((test, 1))) for test in tests)).subquery()
+        statement = sa.select(counts, lists).join_from(counts, lists, sa.true(), isouter=True)
+        rows = self._connection.execute(statement).all()
+        found: dict[str | None, list[Pair]] = defaultdict(list)
+        for row in rows:
+            found[row.part].append(Pair(*row[len(tests) + 1 :]))
+        return Overview(PairCounts(*rows[0][: len(tests)]), *(found[name] for name in parts))
 
 
-def _measured(side: Side, metric: str, name: str) -> sa.Subquery:
+def _changed(matched: sa.CTE, largest: bool) -> sa.Select[Any]:
+    change = _change(matched)
+    query = sa.select(matched).where(change > 0 if largest else change < 0)
+    return query.order_by(change.desc() if largest else change.asc(), matched.c.first)
+
+
+def _change(matched: sa.CTE) -> sa.ColumnElement[float]:
+    """None for a class that has the metric in one job alone."""
+    change: sa.ColumnElement[float] = matched.c.after - matched.c.before
+    return change
+
+
+def _matched(sides: tuple[Side, Side], metric: str) -> sa.CTE:
+    """The classes that have the metric in either job, with the columns of `Pair`."""
     table = job_students.c
     value = table.metrics[metric].as_float()
-    query = sa.select(table.class_index, table.label, value.label("value"))
-    return query.where(table.job_id == side[0], table.method == side[1], value.is_not(None)).subquery(name)
+    no_number, no_value = sa.cast(sa.null(), sa.Integer), sa.cast(sa.null(), sa.Double)
+    columns = (
+        (table.class_index, no_number, value, no_value),
+        (no_number, table.class_index, no_value, value),
+    )
+    names = "first", "second", "before", "after"
+    rows = sa.union_all(
+        *(
+            sa.select(
+                table.label, *(column.label(name) for column, name in zip(side_columns, names, strict=True))
+            ).where(table.job_id == job_id, table.method == method)
+            for (job_id, method), side_columns in zip(sides, columns, strict=True)
+        )
+    ).subquery()
+    largest = [sa.func.max(rows.c[name]).label(name) for name in names]
+    query = sa.select(rows.c.label, *largest).group_by(rows.c.label)
+    return query.having(sa.or_(*(sa.func.max(rows.c[name]).is_not(None) for name in names[2:]))).cte(
+        "matched"
+    )

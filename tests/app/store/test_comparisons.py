@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.entities import StudentRow, StudentState
-from app.store.repositories.comparisons import PairCounts
+from app.store.repositories.comparisons import Overview, PairCounts
 from app.store.unit_of_work import Store
 
 
@@ -44,19 +44,28 @@ def test_the_largest_changes_come_first_in_both_directions(store: Store, sides: 
 
 def test_counts_tell_directions_and_what_only_one_job_has(store: Store, sides: Any) -> None:
     with store.read() as uow:
-        counts = uow.comparisons.counts(sides, "f1")
-        turned = uow.comparisons.counts((sides[1], sides[0]), "f1")
-        unknown = uow.comparisons.counts(sides, "brier")
-    assert counts == PairCounts(larger=14, smaller=15, equal=1, only_first=10, only_second=0)
-    assert turned == PairCounts(larger=15, smaller=14, equal=1, only_first=0, only_second=10)
-    assert (unknown.both, unknown.only_first) == (0, 0)
+        found = uow.comparisons.overview(sides, "f1", listed=3, sampled=100)
+        turned = uow.comparisons.overview((sides[1], sides[0]), "f1", listed=3, sampled=100)
+        itself = uow.comparisons.overview((sides[0], sides[0]), "f1", listed=3, sampled=100)
+        unknown = uow.comparisons.overview(sides, "brier", listed=3, sampled=100)
+    assert found.counts == PairCounts(larger=14, smaller=15, equal=1, only_first=10, only_second=0)
+    assert turned.counts == PairCounts(larger=15, smaller=14, equal=1, only_first=0, only_second=10)
+    assert itself.counts == PairCounts(larger=0, smaller=0, equal=40, only_first=0, only_second=0)
+    assert unknown == Overview(PairCounts(0, 0, 0, 0, 0), [], [], [])
+
+
+def test_an_overview_lists_what_the_pages_of_pairs_list(store: Store, sides: Any) -> None:
+    with store.read() as uow:
+        found = uow.comparisons.overview(sides, "f1", listed=5, sampled=100)
+        assert found.larger == uow.comparisons.pairs(sides, "f1", limit=5, largest=True)
+        assert found.smaller == uow.comparisons.pairs(sides, "f1", limit=5, largest=False)
+    assert len(found.larger) == len(found.smaller) == 5
 
 
 def test_a_sample_is_spread_over_all_classes(store: Store, sides: Any) -> None:
     with store.read() as uow:
-        everything = uow.comparisons.sample(sides, "f1", limit=100)
-        some = uow.comparisons.sample(sides, "f1", limit=10)
-        nothing = uow.comparisons.sample(sides, "brier", limit=10)
+        everything = uow.comparisons.overview(sides, "f1", listed=1, sampled=100).sample
+        some = uow.comparisons.overview(sides, "f1", listed=1, sampled=10).sample
     assert len(everything) == 30
     assert [pair.first for pair in some] == list(range(0, 40, 4))
-    assert nothing == []
+    assert (some[0].label, some[0].second, some[0].before) == ("c0", 39, 0.5)

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.store.repositories.comparisons import Pair
-from app.store.tables import jobs
+from app.store.tables import job_students, jobs, model_versions
 from app.store.unit_of_work import Store
 from app.web.charts import SIDE
 from app.web.compare import scattered
@@ -41,6 +41,24 @@ def test_losers_and_winners_are_those_of_the_second_version(sign_in: Enter, thin
     assert person.get(f"{PATH}?a=1&b=2&metric=luck").status_code == 400
     assert person.get(f"{PATH}?a=1&b=9").status_code == 404
     assert "These are the same version" in person.get(f"{PATH}?a=1&b=1").text
+
+
+def test_classes_are_compared_again_when_a_job_was_retried(
+    sign_in: Enter, things: Things, store: Store
+) -> None:
+    person = sign_in("train")
+    assert "1 better, 1 worse, 0 equal" in person.get(f"{PATH}?a=1&b=2").text
+    first = sa.select(model_versions.c.job_id).where(
+        model_versions.c.model == "pets", model_versions.c.version == 1
+    )
+    with store.begin() as uow:
+        dog = (job_students.c.job_id == first.scalar_subquery()) & (job_students.c.label == "dog")
+        changed = uow.connection.execute(job_students.update().where(dog).values(metrics={"f1": 1.0}))
+        assert changed.rowcount >= 1
+        uow.connection.execute(
+            jobs.update().where(jobs.c.id == first.scalar_subquery()).values(attempt=jobs.c.attempt + 1)
+        )
+    assert "0 better, 2 worse, 0 equal" in person.get(f"{PATH}?a=1&b=2").text
 
 
 def test_the_curves_of_the_worst_class_are_shown_first_and_any_other_by_its_name(

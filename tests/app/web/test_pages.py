@@ -15,7 +15,7 @@ from app.services.class_table import PAGE_ROWS
 from app.store.repositories.students import ORDERS
 from app.store.unit_of_work import Store
 from app.web import rendering
-from app.web.rendering import POLICY, SECTIONS, fragment
+from app.web.rendering import POLICY, SECTIONS
 from tests.app.web.conftest import HOSTILE, Page, Person, Things
 
 ROOT = Path(__file__).parents[3] / "app" / "web"
@@ -286,12 +286,13 @@ def test_a_fragment_is_made_once_for_all_tabs_that_show_the_same_and_for_nobody_
     sign_in: Enter, things: Things, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
+    rendered = rendering._rendered
 
     def counted(request: Any, *arguments: Any, **values: Any) -> Any:
         made.append(request.url.path)
-        return fragment(request, *arguments, **values)
+        return rendered(request, *arguments, **values)
 
-    monkeypatch.setattr(rendering, "fragment", counted)
+    monkeypatch.setattr(rendering, "_rendered", counted)
     monkeypatch.setattr(rendering, "_SHARED_SECONDS", 60.0)
     first, second = sign_in("train"), sign_in("train")
     stranger, reader = sign_in("train", tenant="rival"), sign_in("query")
@@ -306,4 +307,9 @@ def test_a_fragment_is_made_once_for_all_tabs_that_show_the_same_and_for_nobody_
         assert reader.get(path).status_code == 403
         again = second.get(path, **{"if-none-match": answers[0].headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
+        assert set(again.headers) - {"date"} == set(answers[0].headers) - {
+            "content-length",
+            "content-type",
+            "date",
+        }
     assert made.count("/ui/fragments/jobs") == 2, "another tenant has a fragment of its own"
