@@ -111,13 +111,10 @@ class RequestMiddleware:
             key = context.authenticator.authenticate(scope)
         admission = responder.admission = context.budgets.of_request(key)
         admission.enter()
-        repeated = repeated_answer(scope)
-        if repeated is not None:
-            await send_response(responder.send, repeated, responder.request_id.encode("ascii"))
-            return
         if scope["path"] not in self._streamed:
             receive = counting(receive, admission)
-        await self._app(scope, receive, responder.send)
+        app = repeated_answer(scope) or self._app
+        await app(scope, receive, responder.send)
 
     async def _respond_without_key(self, scope: Scope, receive: Receive, responder: _Responder) -> None:
         context = _app_context(scope)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from app.http.problem import Problem
 from app.http.responses import Response, problem_response
-from app.http.types import Scope
+from app.http.types import Application, Scope
 
 
 class Pages(Protocol):
@@ -20,8 +20,8 @@ class Pages(Protocol):
         """Whether a page is only for those who have signed in."""
         ...
 
-    def repeat(self, scope: Scope) -> Response | None:
-        """The answer that a part of a page got a moment ago, if it holds for this caller, who is known."""
+    def repeat(self, scope: Scope) -> Application | None:
+        """What sends the newest answer to this request of a known caller again, if it still holds."""
         ...
 
     def problem(self, problem: Problem, scope: Scope) -> Response:
@@ -35,10 +35,10 @@ def needs_session(scope: Scope) -> bool:
     return pages is not None and pages.needs_session(scope["path"])
 
 
-def repeated_answer(scope: Scope) -> Response | None:
-    """The answer that `Pages.repeat` gives to a request; None if an endpoint has to make it."""
+def repeated_answer(scope: Scope) -> Application | None:
+    """`Pages.repeat`; None if an endpoint has to make the answer."""
     pages = _pages_of(scope)
-    return None if pages is None or not pages.needs_session(scope["path"]) else pages.repeat(scope)
+    return None if pages is None else pages.repeat(scope)
 
 
 def error_response(problem: Problem, scope: Scope, request_id: bytes) -> Response:

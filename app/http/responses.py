@@ -34,9 +34,11 @@ async def send_response(send: Send, response: Response, request_id: bytes) -> No
 
 def headers_of(response: Response, request_id: bytes) -> list[Header]:
     """All headers of a response."""
-    headers = [*response.headers, (HEADER, request_id)]
-    # A 304 would have to tell the length that a 200 has.
-    return headers if response.status == 304 else [*headers, (b"content-length", b"%d" % len(response.body))]
+    return [
+        *response.headers,
+        (b"content-length", b"%d" % len(response.body)),
+        (HEADER, request_id),
+    ]
 
 
 def encode_response(response: Response, request_id: bytes, more: HeaderList = ()) -> bytes:

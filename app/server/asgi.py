@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Callable
 
 from app.http.problem import Problem
 from app.http.request_id import request_id_for
 from app.http.responses import Response, problem_response, send_response
-from app.http.types import Message, Receive, Scope, Send
-
-Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+from app.http.types import Application, Message, Receive, Scope, Send
 
 
 def with_connection_close(application: Application, is_last: Callable[[], bool]) -> Application:

@@ -93,9 +93,10 @@ def student_of(store: Store, version: ModelVersion, label: str) -> StudentRow | 
 
 
 def _overview(uow: UnitOfWork, sides: tuple[Side, Side], metric: str, listed: int, sampled: int) -> Overview:
-    """Reading all classes takes most of the time of a page, and people look at one class after another.
+    """All classes in short, read from the database or kept since an earlier page.
 
-    So the newest are kept. The classes of a job change only when it is retried.
+    It takes most of the time of a page, and people look at one class after another. The classes of a job that
+    has ended change only when it is retried.
     """
     jobs = [uow.jobs.get(job_id) for job_id, _ in sides]
     kept = sides, metric, listed, sampled, *(job.attempt for job in jobs)

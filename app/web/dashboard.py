@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from app.domain.errors import NotFound
 from app.http.problem import Problem, short
 from app.http.responses import Response
-from app.http.types import Scope
+from app.http.types import Application, Scope
 from app.web import (
     advice,
     classes,
@@ -70,8 +70,8 @@ class Dashboard:
         """Whether a page is only for those who have signed in."""
         return self.has(path) and not path.startswith(_WITHOUT_SESSION)
 
-    def repeat(self, scope: Scope) -> Response | None:
-        """The answer that a part of a page got a moment ago, if it holds for this caller, who is known."""
+    def repeat(self, scope: Scope) -> Application | None:
+        """What sends the newest answer to this request of a known caller again, if it still holds."""
         return repeated_fragment(scope)
 
     def problem(self, problem: Problem, scope: Scope) -> Response:

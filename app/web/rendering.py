@@ -19,7 +19,6 @@ from app.api.etags import etag, not_modified
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey
 from app.domain.errors import NotAuthorised
-from app.http.responses import Response as RawResponse
 from app.http.types import Scope
 from app.web import static_files
 from app.web.formats import FILTERS
@@ -147,16 +146,14 @@ async def shared_fragment(
     return _fragment_response(request, body, tag)
 
 
-def repeated_fragment(scope: Scope) -> RawResponse | None:
-    """The newest answer of `shared_fragment` to this request, without its route; None if it must be made."""
+def repeated_fragment(scope: Scope) -> Response | None:
+    """The newest answer of `shared_fragment` to this request; None if it no longer holds."""
     kept = _kept_fragments(scope).get(_seen(scope)) if scope["method"] == "GET" else None
     if kept is None or monotonic() > kept.until:
         return None
     # The metrics of requests are counted by route.
     scope["route"] = kept.route
-    answer = _fragment_response(Request(scope), kept.body, kept.tag)
-    headers = [header for header in answer.raw_headers if header[0] != b"content-length"]
-    return RawResponse(bytes(answer.body), headers, answer.status_code)
+    return _fragment_response(Request(scope), kept.body, kept.tag)
 
 
 def _rendered(request: Request, template: str, values: Mapping[str, Any]) -> tuple[bytes, str]:

@@ -125,21 +125,16 @@ def _matched(sides: tuple[Side, Side], metric: str) -> sa.CTE:
     table = job_students.c
     value = table.metrics[metric].as_float()
     no_number, no_value = sa.cast(sa.null(), sa.Integer), sa.cast(sa.null(), sa.Double)
-    columns = (
-        (table.class_index, no_number, value, no_value),
-        (no_number, table.class_index, no_value, value),
-    )
+
+    def side(which: Side, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+        named = (column.label(name) for name, column in zip(names, columns, strict=True))
+        return sa.select(table.label, *named).where(table.job_id == which[0], table.method == which[1])
+
     names = "first", "second", "before", "after"
     rows = sa.union_all(
-        *(
-            sa.select(
-                table.label, *(column.label(name) for column, name in zip(side_columns, names, strict=True))
-            ).where(table.job_id == job_id, table.method == method)
-            for (job_id, method), side_columns in zip(sides, columns, strict=True)
-        )
+        side(sides[0], table.class_index, no_number, value, no_value),
+        side(sides[1], no_number, table.class_index, no_value, value),
     ).subquery()
-    largest = [sa.func.max(rows.c[name]).label(name) for name in names]
-    query = sa.select(rows.c.label, *largest).group_by(rows.c.label)
-    return query.having(sa.or_(*(sa.func.max(rows.c[name]).is_not(None) for name in names[2:]))).cte(
-        "matched"
-    )
+    first, second, before, after = (sa.func.max(rows.c[name]).label(name) for name in names)
+    query = sa.select(rows.c.label, first, second, before, after).group_by(rows.c.label)
+    return query.having(sa.or_(before.is_not(None), after.is_not(None))).cte("matched")
