@@ -14,9 +14,10 @@ single option that a user would try next. ``--rows``: at most so many rows of a 
 rows of the sets with at most 3000 columns. ``--minutes``: no further set is begun after so many.
 
 F, AUC and Brier score are means over the classes, in percent. The last line is a JSON object: ``sets``, the
-number of them; ``worst_f1_vs_best`` and ``mean_f1_vs_best``, mean F of the first job minus that of the better
-of the two; ``second_mean_f1_gain`` and ``second_worst_f1_gain``, mean F of the second job minus that of the
-first, null without one; every figure by set; and apart from jobs, in this process:
+number of those with an F of every job; ``worst_f1_vs_best`` and ``mean_f1_vs_best``, mean F of the first job
+minus that of the better of the two; ``second_mean_f1_gain`` and ``second_worst_f1_gain``, mean F of the
+second job minus that of the first, null without one; every figure by set; and apart from jobs, in this
+process:
 
 compact_letter_s, compact_letter_f1   wall seconds and mean F of compact students of 100 landmarks, of all
                                       classes of letter after its teacher; null without the set
@@ -35,7 +36,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,12 +204,19 @@ def measure(
 
 
 def mean_of(found: Sequence[Json]) -> Json:
-    """Means of the figures of one method; its state, warnings and features are those of the first draw."""
-    means = {
-        name: None if found[0][name] is None else round(float(np.mean([one[name] for one in found])), 2)
-        for name in ("f1", "auc", "brier", "seconds")
-    }
-    return {**found[0], **means, "draws": len(found)}
+    """Means of the figures of one method over its draws; the features are those of the first draw.
+
+    A job's state is that of its first draw that did not succeed, its warnings are added up, and a figure that
+    some draw does not have is null.
+    """
+    values = {name: [one[name] for one in found] for name in ("f1", "auc", "brier", "seconds")}
+    means = {name: None if None in some else _rounded(np.mean, some) for name, some in values.items()}
+    result = {**found[0], **means, "draws": len(found)}
+    if "state" in result:
+        states = [one["state"] for one in found]
+        result["state"] = next((state for state in states if state != "succeeded"), "succeeded")
+        result["warnings"] = sum(one["warnings"] for one in found)
+    return result
 
 
 def _measure_draw(
@@ -285,16 +293,27 @@ def single_figures(folder: Path) -> Json:
 
 
 def summary(found: dict[str, dict[str, Json]]) -> Json:
-    """The content of the last line but for the figures by set."""
-    gains = [one["default"]["f1"] - max(one["svc"]["f1"], one["logistic"]["f1"]) for one in found.values()]
-    second = [one["second"]["f1"] - one["default"]["f1"] for one in found.values() if "second" in one]
+    """The content of the last line but for the figures by set; null where no set has the figures."""
+    gains, second = [], []
+    for name, one in found.items():
+        f1 = {method: measured["f1"] for method, measured in one.items()}
+        if None in f1.values():
+            print(f"{name} is left out of the means: a job of it has no F", file=sys.stderr)
+            continue
+        gains.append(f1["default"] - max(f1["svc"], f1["logistic"]))
+        if "second" in f1:
+            second.append(f1["second"] - f1["default"])
     return {
-        "sets": len(found),
-        "worst_f1_vs_best": round(min(gains), 2),
-        "mean_f1_vs_best": round(float(np.mean(gains)), 2),
-        "second_mean_f1_gain": round(float(np.mean(second)), 2) if second else None,
-        "second_worst_f1_gain": round(min(second), 2) if second else None,
+        "sets": len(gains),
+        "worst_f1_vs_best": _rounded(min, gains),
+        "mean_f1_vs_best": _rounded(np.mean, gains),
+        "second_mean_f1_gain": _rounded(np.mean, second),
+        "second_worst_f1_gain": _rounded(min, second),
     }
+
+
+def _rounded(statistic: Callable[[Sequence[float]], Any], values: Sequence[float]) -> float | None:
+    return round(float(statistic(values)), 2) if values else None
 
 
 def splits(

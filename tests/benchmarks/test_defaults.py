@@ -50,10 +50,11 @@ def test_thirds_of_small_sets_are_drawn_several_times_and_test_parts_once(tmp_pa
     assert repeated("none", tmp_path, None, final=False) == []
 
 
-def test_figures_of_draws_are_averaged():
-    one = {"f1": 90.0, "auc": 95.0, "brier": None, "seconds": 1.0, "state": "succeeded"}
-    mean = mean_of([one, one | {"f1": 91.0, "state": "failed"}])
-    assert mean == one | {"f1": 90.5, "draws": 2}
+def test_figures_of_draws_are_averaged_and_failed_draws_are_not_hidden():
+    one = {"f1": 90.0, "auc": 95.0, "brier": None, "seconds": 1.0, "state": "succeeded", "warnings": 1}
+    failed = one | {"f1": 91.0, "auc": None, "state": "failed", "warnings": 2}
+    mean = mean_of([one, failed])
+    assert mean == one | {"f1": 90.5, "auc": None, "state": "failed", "warnings": 3, "draws": 2}
 
 
 def test_both_classifiers_are_measured_one_class_against_the_rest(tmp_path):
@@ -97,3 +98,11 @@ def test_the_summary_compares_with_the_better_of_the_two():
         "second_mean_f1_gain": 0.75,
         "second_worst_f1_gain": 0.5,
     }
+
+
+def test_a_set_without_figures_is_left_out_of_the_means_and_named(capsys):
+    whole = {"svc": {"f1": 90.0}, "logistic": {"f1": 80.0}, "default": {"f1": 91.0}}
+    failed = whole | {"default": {"f1": None}}
+    assert summary({"a": whole, "b": failed})["mean_f1_vs_best"] == 1.0
+    assert "b is left out of the means" in capsys.readouterr().err
+    assert summary({"b": failed})["worst_f1_vs_best"] is None
