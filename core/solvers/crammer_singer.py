@@ -47,7 +47,10 @@ _MAX_EPOCHS_PER_ROUND = 20
 _FEWEST_EPOCHS_PER_ROUND = 3
 # Share of the worst violation. Classes with more slack than this are left out until the next certificate.
 _SLACK_SHARE = 0.02
+# Rounds in succession in which neither bound of the optimum improves, until the solver has stalled.
 _IDLE_ROUNDS = 12
+# Relative size of rounding errors in D, and of the least rise from one round to the next that is progress.
+_ROUNDING, _LEAST_RISE = 1e-15, 1e-12
 # A round is slow when it leaves more than this share of the gap.
 _SLOW = 0.5
 # The steps of epochs are combined once the relative gap is this small, so that bounds change little, and a
@@ -98,6 +101,7 @@ class _BlockDescent:
     the examples with two or more. slack: distance from violating its bound beyond which a class is inactive.
     W: W(α) in the precision of the sweeps, first float32. worker_weights: the workers' copies of W.
     settled: W(α) in float64 at the last certificate.
+    bound, best_bound: D at the last certificate, and the largest D so far.
     mean: average of W over the epochs of a round, weighted by the epoch number. W(α) oscillates around the
     optimum, so its mean is often the better primal point. value, objective: the best primal point so far, a
     multiple of W(α) or of a mean: where C/n is large, margins short of 1 by little would cost most.
@@ -130,7 +134,7 @@ class _BlockDescent:
         self.active: NDArray[np.int64] = np.flatnonzero(self.norms > 0.0)
         self.slack = np.inf
         self.iterations = 0
-        self.best_bound, self.idle = -np.inf, 0
+        self.bound, self.best_bound, self.idle = -np.inf, -np.inf, 0
         self.may_newton = not is_sparse(problem.features) and self.W.size <= _MOST_NEWTON_WEIGHTS
         self.newton_next, self.slow, self.width = False, 0, Width()
         self.combining = False
@@ -311,12 +315,16 @@ class _BlockDescent:
             worst, scale = max(worst, block_worst), max(scale, block_scale)
         self.slack = _SLACK_SHARE * worst
         self.active = np.flatnonzero((self.counts > 1) & (self.norms > 0.0))
+        objective = self.objective
         self._consider(W, ahead)
         self._consider(self.mean, mean_ahead)
         bound = problem.dual_objective_at(self.dual, W)  # weak duality: D(α) <= min P
-        self.idle = self.idle + 1 if bound - self.best_bound <= 1e-15 * abs(bound) else 0
-        self.best_bound = max(self.best_bound, bound)
-        self._restart_from(W, single=worst > _SINGLE_RESOLUTION * scale and not self.idle)
+        # The last rounds in float32 may lower D, which then rises again for a while before it is the best.
+        is_best = bound - self.best_bound > _ROUNDING * abs(bound)
+        rises = bound - self.bound > _LEAST_RISE * abs(bound)
+        self.idle = 0 if is_best or rises or self.objective < objective else self.idle + 1
+        self.bound, self.best_bound = bound, max(self.best_bound, bound)
+        self._restart_from(W, single=worst > _SINGLE_RESOLUTION * scale and is_best)
         return Certificate(self.objective, bound, stalled=self.idle >= _IDLE_ROUNDS)
 
     def _settle(self, moving: NDArray[np.int64], before: FloatArray, run: Run) -> None:

@@ -154,6 +154,17 @@ class House:
         os.kill(pid, signal.SIGCONT)
         return False
 
+    def is_stopped_after_first(self, solver: int, job: Job) -> bool:
+        """Stop a solver if a student of the job is stored; else let it go on.
+
+        It stands still while the students are counted, so that it cannot train them all meanwhile.
+        """
+        os.kill(solver, signal.SIGSTOP)
+        if self.trained(job):
+            return True
+        os.kill(solver, signal.SIGCONT)
+        return False
+
     def trained(self, job: Job) -> Counter[tuple[int, str]]:
         return Counter((data["class_index"], data["method"]) for data in self.events(job, "student_finished"))
 
@@ -183,8 +194,8 @@ def house(database_address: str, tmp_path: Path) -> Iterator[House]:
 def test_a_killed_worker_loses_nothing_and_repeats_nothing(house: House):
     with house.worker() as worker:
         job = house.submit()
-        wait_for(lambda: house.trained(job))
-        [solver] = children(worker.pid)
+        [solver] = wait_for(lambda: children(worker.pid))
+        wait_for(lambda: house.is_stopped_after_first(solver, job))
         worker.kill()
         worker.wait()
         wait_for(lambda: not is_alive(solver))

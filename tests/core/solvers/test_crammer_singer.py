@@ -42,6 +42,12 @@ def test_the_solution_certifies_itself(K, bound, make_multiclass):
     np.testing.assert_allclose(solution.dual.sum(axis=1), 0.0, atol=1e-11 * bound)
 
 
+def test_a_dual_that_falls_in_the_last_round_of_float32_is_no_stall(make_multiclass):
+    problem = make_multiclass(80, 5, 2, 1.0)
+    found = [solve_crammer_singer(problem, tolerance=1e-6, run=Run(seed)) for seed in range(30)]
+    assert {one.status for one in found} == {Status.CONVERGED}
+
+
 def test_no_direction_leads_further_down(make_multiclass):
     problem = make_multiclass()
     solution = solve_crammer_singer(problem, tolerance=1e-9)
