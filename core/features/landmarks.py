@@ -15,6 +15,14 @@ _ITERATIONS = 5
 _ROWS_PER_CENTRE = 20
 """Rows looked at for each centre: beyond that the centres no longer get better, only slower."""
 
+_FAR = 4
+"""One landmark of so many begins at a row that is far from the others. With 500 of them the teacher's mean F
+on a third of the training part of shuttle, which has classes of a few rows, rose from 73 to 79 (four splits).
+On pendigits, usps, letter, satimage, protein and mnist it moved by less than 0.2."""
+
+_ROWS_SEARCHED = 100_000
+"""Far rows are looked for among so many."""
+
 
 def choose_landmarks(X: Matrix, n_landmarks: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """At most ``n_landmarks`` different points (p, d) that cover the rows of ``X`` (n, d).
@@ -31,6 +39,46 @@ def choose_landmarks(X: Matrix, n_landmarks: int, rng: np.random.Generator) -> N
     different = np.unique(sample, axis=0)
     start = np.sort(rng.choice(len(different), min(len(different), n_landmarks), replace=False))
     return lloyd(sample, different[start])
+
+
+def covering_landmarks(X: Matrix, n_landmarks: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Like ``choose_landmarks``, with landmarks where rows are few, too; labels are not used.
+
+    Of dense rows a quarter of the centres begin at rows drawn in proportion to their squared distance from
+    the other centres' (k-means++, Arthur and Vassilvitskii 2007), among all rows and not those that centres
+    are computed from. Rows of a rare class are otherwise seldom among these.
+    """
+    n, n_far = X.shape[0], n_landmarks // _FAR
+    if sp.issparse(X) or n <= n_landmarks or not n_far:
+        return choose_landmarks(X, n_landmarks, rng)
+    drawn = rng.choice(n, min(n, _ROWS_PER_CENTRE * n_landmarks), replace=False)
+    near = np.sort(drawn[: n_landmarks - n_far])
+    searched = rng.choice(n, min(n, _ROWS_SEARCHED), replace=False)
+    far = _far_rows(X, searched, X[near].astype(np.float64), n_far, rng)
+    sample = X[np.union1d(drawn, far)].astype(np.float64)
+    return lloyd(sample, np.unique(X[np.concatenate([near, far])].astype(np.float64), axis=0))
+
+
+def _far_rows(
+    X: NDArray[np.floating],
+    searched: NDArray[np.intp],
+    centres: NDArray[np.float64],
+    count: int,
+    rng: np.random.Generator,
+) -> NDArray[np.intp]:
+    """At most ``count`` of the rows ``searched`` (s,), drawn in proportion to the squared distance."""
+    half_norms = 0.5 * np.einsum("ij,ij->i", centres, centres)
+    distance = np.empty(len(searched))
+    for rows in row_blocks(len(searched), len(centres)):
+        block = X[searched[rows]].astype(np.float64)
+        nearest = np.max(block @ centres.T - half_norms, axis=1)
+        distance[rows] = np.maximum(np.einsum("ij,ij->i", block, block) - 2.0 * nearest, 0.0)
+    total = distance.sum()
+    if total == 0.0:
+        return searched[:0]
+    weights = distance / total
+    most = min(count, int(np.count_nonzero(weights)))
+    return searched[rng.choice(len(searched), most, replace=False, p=weights)]
 
 
 def lloyd(X: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:

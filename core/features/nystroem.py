@@ -13,7 +13,7 @@ from core.data.dataset import validate_rows
 from core.data.validation import QUIET, row_blocks
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.features.base import FeatureMap, Folded, as_float64, kernel_standardisation
-from core.features.landmarks import choose_landmarks
+from core.features.landmarks import covering_landmarks
 from core.features.spec import MAX_KERNEL_ROWS, FeatureDtype, FeatureKind, FeatureSpec
 from core.packed.codec import Arrays, Header, take_array
 from core.packed.maps import RbfBasis, frozen_array, map_from, map_header
@@ -48,7 +48,7 @@ class NystroemMap(FeatureMap):
             if spec.kind == "kernel":
                 landmarks = root * _all_rows(scaled)
             else:
-                landmarks = root * choose_landmarks(scaled, spec.n_components, rng)
+                landmarks = root * covering_landmarks(scaled, spec.n_components, rng)
             basis = RbfBasis(standardisation.shift, root * standardisation.scale, landmarks)
             norms = np.einsum("ij,ij->i", landmarks, landmarks)
             eigenvalues, vectors = np.linalg.eigh(basis.finish(2.0 * (landmarks @ landmarks.T), norms))

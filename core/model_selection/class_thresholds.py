@@ -1,12 +1,67 @@
-"""Thresholds after a joint search: one shared by all classes, except for classes that need their own."""
+"""Thresholds after a joint search: one shared by all classes, or one for each."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
 import numpy as np
 
+from core.model_selection.contest import is_better, mean_f1
+from core.model_selection.options import ThresholdRule
+from core.model_selection.threshold import choose_threshold
 from core.types import BoolArray, FloatArray, IntArray
 
+OWN_RULES: Final[frozenset[ThresholdRule]] = frozenset({"accuracy", "f1", "expected_f1"})
+"""Rules that a shared threshold may take the place of: the others are promises to the user."""
+
 _THRESHOLDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdComparison:
+    """Mean F on held-out rows, in [0, 1], with one threshold for all classes and with one for each.
+
+    threshold: the shared one if it is clearly better; None for one of each class by the run's rule.
+    """
+
+    shared_f1: float
+    own_f1: float
+    threshold: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def compare_thresholds(
+    labels: IntArray, targets: Sequence[int], scores: FloatArray, fold_of: IntArray, rule: ThresholdRule
+) -> ThresholdComparison:
+    """Whether one threshold for all classes is better than one of each class by ``rule``.
+
+    Both are chosen on the other folds of every fold. The shared one has to be better by two standard errors
+    of the difference (``contest.is_better``), and is then chosen on all rows.
+
+    labels: class codes, (n,). targets: the classes, T of them. scores: of each class and row by students that
+    were not fitted to the row, (T, n). fold_of: the fold that each row was held out in, (n,).
+    """
+    truth = labels == np.asarray(targets)[:, None]
+    shared, own = np.zeros(truth.shape, dtype=bool), np.zeros(truth.shape, dtype=bool)
+    for fold in np.unique(fold_of):
+        inside = fold_of == fold
+        known, others = truth[:, ~inside], scores[:, ~inside]
+        present = known.any(axis=1) & ~known.all(axis=1)
+        one = shared_threshold(known[present], others[present]) if present.any() else 0.0
+        shared[:, inside] = scores[:, inside] >= one
+        each = [
+            choose_threshold(truths, values, rule) if there else 0.0
+            for truths, values, there in zip(known, others, present, strict=True)
+        ]
+        own[:, inside] = scores[:, inside] >= np.array(each)[:, None]
+    (shared_f1, new), (own_f1, old) = (mean_f1(labels, says, targets) for says in (shared, own))
+    better = is_better(shared_f1, new, own_f1, old)
+    return ThresholdComparison(shared_f1, own_f1, shared_threshold(truth, scores) if better else None)
 
 
 def class_thresholds(truth: BoolArray, scores: FloatArray, fold_of: IntArray) -> FloatArray:

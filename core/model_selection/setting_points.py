@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,9 +11,11 @@ import numpy as np
 from core.data.dataset import LabelledData
 from core.features.examples import Examples
 from core.features.maps import fit_feature_map
+from core.model_selection.class_thresholds import ThresholdComparison, compare_thresholds
 from core.model_selection.contest import FOLDS, LOOSE, LOOSE_EPOCHS, Entry, comparable, is_better, mean_f1
 from core.model_selection.folds import Folds, make_folds
 from core.model_selection.joint import JointlyTuned, tune_jointly
+from core.model_selection.options import ThresholdRule
 from core.run import Run
 from core.students.base import MetadataValue, StudentSpec
 from core.students.grid import MAX_C, MIN_C, near_grid
@@ -33,16 +35,20 @@ class SharedPoint:
     """The point that the students of all classes share: a ``Report`` of each of them.
 
     point: its hyper-parameters. score, standard_error: ``overall_score`` in cross-validation, the mean over
-    classes. What was tried stands once in the ``Setting``, not with every student.
+    classes. threshold: of the students of all classes; None if each has its own. What was tried stands once
+    in the ``Setting``, not with every student.
     """
 
     point: dict[str, Any]
     score: float
     standard_error: float
+    threshold: float | None = None
 
     def summary(self) -> dict[str, Any]:
-        """The point and its score, JSON-ready."""
-        return {**self.point, "score": self.score, "standard_error": self.standard_error, "folds": FOLDS}
+        """The point, the shared threshold if there is one, and the score, JSON-ready."""
+        shared = {} if self.threshold is None else {"shared_threshold": self.threshold}
+        scores = {"score": self.score, "standard_error": self.standard_error}
+        return {**self.point, **shared, **scores, "folds": FOLDS}
 
     def trace(self) -> list[dict[str, Any]]:
         """Nothing."""
@@ -89,6 +95,11 @@ class StudentPoints:
             tuned = beyond
         best = tuned if is_better(*self._f1_of(tuned), *self._f1_of(known)) else known
         return replace(best, spec=_as_exact(best.spec, student)), trace
+
+    def thresholds(self, tuned: JointlyTuned, rule: ThresholdRule) -> ThresholdComparison:
+        """One threshold for the students of all classes against one for each."""
+        folds = self._made_folds()
+        return compare_thresholds(folds.labels, tuned.targets, tuned.held_out_scores, folds.fold_of, rule)
 
     def _f1_of(self, tuned: JointlyTuned) -> tuple[float, FloatArray]:
         return mean_f1(self._part.y, tuned.held_out_scores >= 0.0, tuned.targets)
@@ -158,11 +169,11 @@ def _with_C(student: StudentSpec, C: float) -> StudentSpec:  # noqa: N802
     return replace(student, C=within(C))  # type: ignore[type-var]
 
 
-def point_of(tuned: JointlyTuned, share: float) -> dict[str, Any]:
+def point_of(tuned: JointlyTuned, share: float, threshold: float | None) -> dict[str, Any]:
     """The fields of a ``SharedPoint``, its C for ``share`` times as many rows."""
     point = tuned.spec.params()
     point |= {"C": within(point["C"] * share)}
-    return {"point": point, "score": tuned.score, "standard_error": tuned.standard_error}
+    return asdict(SharedPoint(point, tuned.score, tuned.standard_error, threshold))
 
 
 def _without_time(values: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@
 4. The students' point is the one that is best on average over the classes, with the chosen features and
    teacher (``joint``), if it is better than the teacher's C by two standard errors; further values of
    C are tried while an end of them wins.
+5. One threshold takes the place of one for each class, if it is better by two standard errors
+   (``class_thresholds``).
 
 The loss of a row weighs C/n. What is compared on a part of the rows, and chosen, is therefore C/n.
 """
@@ -23,7 +25,9 @@ import numpy as np
 
 from core.data.dataset import LabelledData
 from core.features.spec import MAX_GAMMA, FeatureSpec
+from core.model_selection.class_thresholds import OWN_RULES
 from core.model_selection.contest import FOLDS, Contest, Entry, Rated, is_better
+from core.model_selection.options import ThresholdRule
 from core.model_selection.quick_choice import MeasuredMap, measure_maps, sized
 from core.model_selection.setting import some_rows
 from core.model_selection.setting_points import (
@@ -44,6 +48,8 @@ MOST_CLASSES: Final = 40
 """Of more classes than this, so many drawn at random stand for all."""
 FINALISTS: Final = 4
 """Maps that are compared by teachers."""
+MOST_FREQUENT: Final = 1.5
+"""A class may be so many times as frequent in the rows that are compared, where thresholds are."""
 _OTHER_FOLDS: Final = 1000
 """Added to the seed for the folds of the last comparison."""
 
@@ -56,7 +62,8 @@ class Setting:
     none for a student without a grid. points: their scores, see ``SharedPoint``. score: mean F of the teacher
     in cross-validation, in [0, 1]. gain: how much that is above what ``automatic`` would take, in [0, 1]; 0
     if nothing was clearly better. rows: that teachers and students were compared on.
-    tried: JSON-ready lists by what was compared, ``maps``, ``teachers`` and the names of the students.
+    tried: JSON-ready lists by what was compared, ``maps``, ``teachers``, ``thresholds`` and the names of the
+    students.
     """
 
     features: FeatureSpec
@@ -104,13 +111,20 @@ class Setting:
 
 
 def search_setting(
-    data: LabelledData, spec: FeatureSpec, students: Sequence[StudentSpec], run: Run = Run()
+    data: LabelledData,
+    spec: FeatureSpec,
+    students: Sequence[StudentSpec],
+    run: Run = Run(),
+    *,
+    rule: ThresholdRule = "zero",
 ) -> Setting:
     """Features, C of the teacher and the point of each student, for checked data.
 
     spec: gives the number format only. students: those with a grid are searched; fields that are not in it
-    keep their values. run: folds are fitted in its threads; reports stages ``"setting"`` (in steps) and
-    ``"points"`` (in fits). The same data and seed give the same choice. Raises InvalidProblem, Cancelled.
+    keep their values. rule: for the threshold of each class; unless it is "zero" or "fpr", one threshold for
+    all classes is compared with it. run: folds are fitted in its threads; reports stages ``"setting"`` (in
+    steps) and ``"points"`` (in fits). The same data and seed give the same choice. Raises InvalidProblem,
+    Cancelled.
     """
     measured, _ = measure_maps(spec, data.X, data.y, data.K, run)
     run.report("setting", 1, FINALISTS + 3)
@@ -124,20 +138,28 @@ def search_setting(
     run.report("setting", FINALISTS + 3, FINALISTS + 3)
     searched = {one.name: found.of(one, share) for one in students}
     tuned = {name: one for name, (one, _) in searched.items() if one is not None}
-    chosen = sized(best.entry.with_factors(data, run), data.X, richer=True)
+    thresholds = {
+        name: found.thresholds(one, rule)
+        for name, one in tuned.items()
+        if rule in OWN_RULES and has_same_shares(part, data)
+    }
+    shared = {name: one.threshold for name, one in thresholds.items()}
+    tried: dict[str, list[dict[str, Any]]] = {
+        "maps": [_map_as_dict(one) for one in measured],
+        "teachers": [one.as_dict() for one in contest.rated],
+        **{name: trace for name, (_, trace) in searched.items() if trace},
+    }
+    if thresholds:
+        tried["thresholds"] = [{"student": name, **one.as_dict()} for name, one in thresholds.items()]
     return Setting(
-        features=chosen,
+        features=sized(best.entry.with_factors(data, run), data.X, richer=True),
         teacher_C=within(best.entry.C_per_row * data.n),
         students={name: _values(one.spec, share) for name, one in tuned.items()},
-        points={name: point_of(one, share) for name, one in tuned.items()},
+        points={name: point_of(one, share, shared.get(name)) for name, one in tuned.items()},
         score=best.f1,
         gain=best.f1 - first.f1,
         rows=part.n,
-        tried={
-            "maps": [_map_as_dict(one) for one in measured],
-            "teachers": [one.as_dict() for one in contest.rated],
-            **{name: trace for name, (_, trace) in searched.items() if trace},
-        },
+        tried=tried,
     )
 
 
@@ -205,6 +227,14 @@ def comparison_part(data: LabelledData, seed: int) -> LabelledData:
         data = data.take(rows)
         data = replace(data, y=codes, classes=names, extras=data.extras.of_classes(kept))
     return data.take(some_rows(data.y, ROWS, seed))
+
+
+def has_same_shares(part: LabelledData, data: LabelledData) -> bool:
+    """Whether a part has all classes of the data, each about as often: the best threshold hangs on it."""
+    if part.K != data.K:
+        return False
+    shares, whole = (np.bincount(one.y, minlength=one.K) / one.n for one in (part, data))
+    return bool((shares <= MOST_FREQUENT * whole).all())
 
 
 def _values(spec: StudentSpec, share: float) -> dict[str, Any]:

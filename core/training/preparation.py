@@ -276,7 +276,7 @@ def _prepared(data: LabelledData, config: TrainingConfig, run: Run) -> Preparati
             )
             raise InvalidProblem(Fault("tuning.scope", "no_grid", message))
         stages.begin("setting", 1, expected_seconds(data, config.students, run))
-        choice = search_setting(data, config.features, config.students, run)
+        choice = search_setting(data, config.features, config.students, run, rule=config.threshold)
         config = config.with_setting(choice)
     elif config.automatic:
         stages.begin("choice", 1)

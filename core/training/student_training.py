@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from core.model_selection.guard import Verdict, alternatives, judge
 from core.model_selection.held_out import HeldOut, HeldOutF1, cautious_threshold, hold_out
 from core.model_selection.results import SearchReport
 from core.model_selection.search import tune_student
+from core.model_selection.setting_points import SharedPoint
 from core.model_selection.setting_search import Setting
 from core.model_selection.threshold import Promise
 from core.packed import PackedStudent
@@ -25,6 +26,8 @@ from core.students.base import Report, Selection, Student, StudentSpec
 from core.training.config import TrainingConfig
 from core.training.preparation import Preparation
 
+SHARED: Final = "shared"
+"""The rule of a threshold that a search has chosen for all classes, in the metadata of a student."""
 _FOLD_SCORE_BYTES = 512 * 1024**2
 
 
@@ -123,6 +126,8 @@ def train_student(
             folds = preparation.folds([target], run)
         selection = None if folds is None else _selection(config, folds, target, spec, run)
         chosen = spec if selection is None else selection.spec
+        shared = _shared_report(preparation, spec)
+        all_have = None if shared is None else shared.threshold
         has_budget = config.threshold == "fpr"
         held_out, verdict, promise = None, None, None
         if selection is not None and not has_budget:
@@ -131,19 +136,22 @@ def train_student(
             folds.check_class(target)
             held_out = hold_out(folds, target, chosen, run)
         if folds is not None and config.is_guarded(spec) and folds.is_learnable(target):
-            chosen, seen_by_guard, verdict = _guarded(config, folds, target, chosen, held_out, run)
+            chosen, seen_by_guard, verdict = _guarded(config, folds, target, chosen, held_out, all_have, run)
             held_out = None if held_out is None else seen_by_guard
         fitted = chosen.fit(problem, run.stage("student"))
         labelled = preparation.labelled
         positive = labelled.labels == target
         threshold, calibration = config.settle(positive, None if held_out is None else held_out.scores)
+        rule: str = config.threshold
+        if all_have is not None and (verdict is None or verdict.replaced is None):
+            threshold, rule = all_have, SHARED
         if held_out is not None and has_budget:
             own = fitted.scores(labelled.examples)
             threshold = cautious_threshold(held_out, own, positive, config.budget)
             promise = Promise.of(positive, held_out.scores, threshold, config.budget)
         n_folds = 0 if held_out is None else len(preparation.fold_teachers)
-        report = _shared_report(preparation, spec) if selection is None else selection.report
-        packed = _pack(preparation, target, chosen, fitted, threshold, calibration, n_folds, report)
+        report = shared if selection is None else selection.report
+        packed = _pack(preparation, target, chosen, fitted, (threshold, rule), calibration, n_folds, report)
     seconds = time.perf_counter() - started
     label, method = packed.label, spec.name
     return TrainedStudent(target, label, method, packed, fitted, chosen, seconds, report, verdict, promise)
@@ -155,17 +163,22 @@ def _guarded(
     target: int,
     spec: StudentSpec,
     held_out: HeldOut | None,
+    shared: float | None,
     run: Run,
 ) -> tuple[StudentSpec, HeldOut, Verdict | None]:
     """``spec``, or what takes its place if it is clearly worse than its teacher; with its held-out rows.
 
-    held_out: the rows as ``spec`` sees them, if that is known already. Of several alternatives the first that
-    is not worse than the teacher is taken; if all are worse, the one with the largest F.
+    held_out: the rows as ``spec`` sees them, if that is known already. shared: the threshold that ``spec``
+    shares with other classes; None for the run's rule, which what takes its place has always. Of several
+    alternatives the first that is not worse than the teacher is taken; if all are worse, the one with the
+    largest F.
     """
 
     def judged(one: StudentSpec, known: HeldOut | None = None) -> tuple[StudentSpec, HeldOut, Verdict | None]:
         rows, threshold = hold_out(folds, target, one, run) if known is None else known, 0.0
-        if config.threshold != "zero":
+        if one is spec and shared is not None:
+            threshold = shared
+        elif config.threshold != "zero":
             threshold, _ = config.settle(folds.labels == target, rows.scores)
         budget = config.budget if config.threshold == "fpr" else None
         return one, rows, judge(folds, target, rows.scores, threshold, budget)
@@ -185,7 +198,7 @@ def _guarded(
     return best
 
 
-def _shared_report(preparation: Preparation, spec: StudentSpec) -> Report | None:
+def _shared_report(preparation: Preparation, spec: StudentSpec) -> SharedPoint | None:
     """What a search for all classes together chose for this kind of student."""
     choice = preparation.choice
     return choice.report_of(spec.name) if isinstance(choice, Setting) else None
@@ -229,12 +242,15 @@ def _pack(
     target: int,
     spec: StudentSpec,
     fitted: Student,
-    threshold: float,
+    threshold: tuple[float, str],
     calibration: Calibration | None,
     folds: int,
     report: Report | None,
 ) -> PackedStudent:
-    """The student for queries. The metadata say how to make the same student again."""
+    """The student for queries. The metadata say how to make the same student again.
+
+    threshold: with the name of its rule.
+    """
     config, decision = preparation.config, fitted.pack()
     if config.calibration == "auto" and decision.form.calibration is not None:
         calibration = decision.form.calibration
@@ -242,7 +258,7 @@ def _pack(
         "method": spec.name,
         **spec.metadata(),
         "seed": int(config.seed),
-        "threshold_rule": config.threshold,
+        "threshold_rule": threshold[1],
         "threshold_folds": folds,
         "calibration": "none" if calibration is None else calibration.kind,
         **fitted.metadata(),
@@ -252,7 +268,7 @@ def _pack(
     return PackedStudent(
         map=decision.map,
         form=decision.form,
-        threshold=threshold,
+        threshold=threshold[0],
         label=preparation.classes[target],
         metadata=metadata,
         calibration=calibration,

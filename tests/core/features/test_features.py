@@ -16,7 +16,7 @@ from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
 from core.errors import InvalidPackage, InvalidProblem
 from core.features.choice import FEW, MANY, WIDE, choose_features
-from core.features.landmarks import choose_landmarks
+from core.features.landmarks import choose_landmarks, covering_landmarks
 from core.features.maps import (
     FourierMap,
     LinearMap,
@@ -243,10 +243,11 @@ class TestLandmarks:
         X = np.repeat(rows(6, 2), 10, axis=0)
 
         for table in (X, sp.csr_array(X)):
-            landmarks = choose_landmarks(table, 30, np.random.default_rng(0))
+            for choose in (choose_landmarks, covering_landmarks):
+                landmarks = choose(table, 30, np.random.default_rng(0))
 
-            assert len(landmarks) <= 6
-            assert len(np.unique(landmarks, axis=0)) == len(landmarks)
+                assert len(landmarks) <= 6
+                assert len(np.unique(landmarks, axis=0)) == len(landmarks)
 
     def test_centres_find_separate_groups(self):
         generator = np.random.default_rng(0)
@@ -256,6 +257,25 @@ class TestLandmarks:
         landmarks = choose_landmarks(X, 100, np.random.default_rng(1))
 
         assert all(np.abs(landmarks - group).min() < 1.0 for group in groups)
+
+    def test_few_rows_among_many_have_a_landmark(self):
+        X = np.random.default_rng(0).normal(size=(20_000, 2))
+        X[7] = X[11_000] = [40.0, -40.0]
+
+        plain, covering = (
+            [
+                np.abs(choose(X, 40, np.random.default_rng(seed)) - X[7]).sum(axis=1).min() < 1e-9
+                for seed in range(10)
+            ]
+            for choose in (choose_landmarks, covering_landmarks)
+        )
+
+        assert sum(plain) < 5
+        assert all(covering)
+
+    @pytest.mark.parametrize("choose", [choose_landmarks, covering_landmarks])
+    def test_equal_rows_have_one_landmark(self, choose):
+        assert len(choose(np.ones((50, 3)), 20, np.random.default_rng(0))) == 1
 
     def test_sparse_landmarks_are_rows_of_the_table(self):
         X = sp.random_array((50, 8), density=0.3, rng=np.random.default_rng(2), format="csr")

@@ -11,7 +11,7 @@ import pytest
 from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidPackage, InvalidProblem
 from core.features.spec import FeatureSpec
-from core.model_selection import setting_search, setting_time
+from core.model_selection import class_thresholds, setting_search, setting_time
 from core.model_selection.contest import Contest, Entry, is_better, mean_f1
 from core.model_selection.quick_choice import choose_quickly, measure_maps
 from core.model_selection.setting_search import (
@@ -271,3 +271,29 @@ def test_another_teacher_is_refused_by_name():
     with pytest.raises(InvalidProblem) as caught:
         prepare(rings(30), replace(CONFIG, teacher=ImportedHead("faces", None)))
     assert [fault.field for fault in caught.value.faults] == ["tuning.scope"]
+
+
+def test_a_threshold_that_is_clearly_better_is_shared_by_all_students(monkeypatch):
+    config, data = replace(CONFIG, students=(GSVM(),), threshold="f1", folds=3), rings(90)
+    own = train(data, config)
+    (compared,) = own.preparation.choice.tried["thresholds"]
+    assert (compared["student"], compared["threshold"]) == ("gsvm", None)
+    monkeypatch.setattr(class_thresholds, "is_better", lambda *_: True)
+    shared = train(data, config)
+    assert len({one.packed.threshold for one in own.trained}) == 3
+    (threshold,) = {one.packed.threshold for one in shared.trained}
+    assert threshold == shared.preparation.choice.points["gsvm"]["threshold"]
+    rules = [{one.packed.metadata["threshold_rule"] for one in model.trained} for model in (own, shared)]
+    assert rules == [{"f1"}, {"shared"}]
+    restored = Preparation.from_bytes(shared.preparation.to_bytes(), data, config)
+    assert restored.choice == shared.preparation.choice
+
+
+def test_no_threshold_is_shared_where_classes_are_drawn_more_often_than_they_are(monkeypatch):
+    monkeypatch.setattr(class_thresholds, "is_better", lambda *_: True)
+    monkeypatch.setattr(setting_search, "ROWS", 200)
+    data = rings(1200)
+    rare = data.take(np.flatnonzero((data.y != 2) | (np.arange(data.n) % 10 == 2)))
+    setting = search_setting(rare, FeatureSpec(), (GSVM(),), Run(3, 2), rule="f1")
+    assert "thresholds" not in setting.tried
+    assert setting.points["gsvm"]["threshold"] is None
