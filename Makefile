@@ -131,9 +131,9 @@ sbom: $(VENV)/.dev ## bill of materials of the service (CycloneDX) from the lock
 	$(BIN)/python -m cyclonedx_py requirements --of JSON -o sbom.json requirements/runtime.txt
 
 lock: ## resolve the requirements anew (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra build -o requirements/runtime.txt pyproject.toml
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras -c requirements/runtime.txt -o requirements/dev.txt pyproject.toml
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group docs -c requirements/runtime.txt -c requirements/dev.txt -o requirements/docs.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --extra build -o requirements/runtime.txt pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --all-extras -c requirements/runtime.txt -o requirements/dev.txt pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --group docs -c requirements/runtime.txt -c requirements/dev.txt -o requirements/docs.txt
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

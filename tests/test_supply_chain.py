@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-RUNTIME = ROOT / "requirements" / "runtime.txt"
+LOCKS = ROOT / "requirements"
+RUNTIME = LOCKS / "runtime.txt"
 ACCEPTED = {
     "0BSD",
     "Apache-2.0",
@@ -33,7 +36,15 @@ ACCEPTED = {
 
 def locked() -> set[tuple[str, str]]:
     """Names and versions in the lock file."""
-    return set(re.findall(r"^([a-z0-9.-]+)==([^\s;\\]+)", RUNTIME.read_text(encoding="utf-8"), re.MULTILINE))
+    return {(one.name, str(one.specifier).removeprefix("==")) for one in requirements(RUNTIME)}
+
+
+def requirements(lock: Path) -> list[Requirement]:
+    """The pinned packages of a lock file, with their extras."""
+    lines = re.findall(
+        r"^([a-z0-9.-]+(?:\[[^]]+\])?==[^\s;\\]+)", lock.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return [Requirement(line) for line in lines]
 
 
 def listed() -> dict[str, str]:
@@ -60,6 +71,25 @@ def test_the_list_agrees_with_what_the_packages_declare():
             assert licence == declared, name
             compared += 1
     assert compared > 20
+
+
+@pytest.mark.parametrize(
+    "lock", [LOCKS / f"{name}.txt" for name in ("runtime", "dev", "docs")], ids=lambda lock: lock.stem
+)
+def test_packages_are_locked_with_the_extras_that_others_need(lock: Path):
+    """Otherwise pip takes the newest release for ``package[extra]``, and refuses it for want of a hash."""
+    pinned = {canonicalize_name(one.name): one for one in requirements(lock)}
+    for name, own in pinned.items():
+        try:
+            needed = [Requirement(text) for text in importlib.metadata.requires(name) or []]
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for other in needed:
+            applies = any(
+                other.marker is None or other.marker.evaluate({"extra": extra}) for extra in {"", *own.extras}
+            )
+            if other.extras and applies and (found := pinned.get(canonicalize_name(other.name))):
+                assert other.extras <= found.extras, f"{name} needs {other}"
 
 
 @pytest.mark.long
