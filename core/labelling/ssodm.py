@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from core.solvers.labels.margin_labels import LabelProblem
     from core.types import FloatArray
 
-_CANDIDATES: Final[tuple[Space, ...]] = ("graph", "both", "kernel")
-"""What auto tries; of equal ones the first."""
+_SPACES: Final[tuple[Space, ...]] = ("graph", "both", "kernel")
+_WEIGHTS: Final = (100.0, 1000.0)
+"""What is tried of each where none is given; of equal ones the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,14 @@ class SsODM(LabellerSpec):
     uses_labels: ClassVar[bool] = True
 
     C_known: Annotated[
-        float, Ge(1e-6), Le(1e8), Doc("λ₁, the loss weight of the rows with a label, all together.")
-    ] = 100.0
+        float | None,
+        Ge(1e-6),
+        Le(1e8),
+        Doc(
+            "λ₁, the loss weight of the rows with a label, all together. null: 100 or 1000, whichever errs"
+            " least on rows with a label that it did not learn, in 5 folds."
+        ),
+    ] = None
     C: Annotated[
         float, Ge(1e-6), Le(1e8), Doc("λ₂, the loss weight of the rows without a label, all together.")
     ] = 100.0
@@ -59,8 +66,8 @@ class SsODM(LabellerSpec):
         Literal["auto", Space],
         Doc(
             "Where classes are looked for. graph: rows that are joined by near rows are alike; kernel: RBF;"
-            " both: the mean of these kernels; linear: the columns. auto: graph, both or kernel, whichever"
-            " errs least on rows with a label that it did not learn, in 5 folds."
+            " both: the mean of these kernels; linear: the columns. auto: graph, both or kernel, chosen as"
+            " C_known is."
         ),
     ] = "auto"
     size: Annotated[int, Ge(1), Le(2000), Doc("Components of the graph, or landmarks of the kernel.")] = 100
@@ -89,33 +96,34 @@ class SsODM(LabellerSpec):
         least = least_counts(counts / counts.sum(), unknown, self.balance)
         labels = LabelSet(data.y, data.K, least, no_pairs, no_pairs)
 
-        def supervised(rows: FloatArray) -> LabelProblem:
-            weights = np.full(len(rows), 2.0 * self.C_known / len(rows))
+        def supervised(rows: FloatArray, C_known: float) -> LabelProblem:
+            weights = np.full(len(rows), 2.0 * C_known / len(rows))
             return LabelProblem(rows, weights, labels, self.band, self.excess)
 
-        features, errors = self._features(data, supervised, run)
-        weights = np.where(known, 2.0 * self.C_known / known.sum(), 2.0 * self.C / unknown)
+        features, C_known, errors = self._chosen(data, supervised, run)
+        weights = np.where(known, 2.0 * C_known / known.sum(), 2.0 * self.C / unknown)
         problem = LabelProblem(features, weights, labels, self.band, self.excess)
-        planes, _, _ = supervised(features[known]).fit(features[known], problem.signs[data.y[known]], run)
+        learnt = supervised(features[known], C_known)
+        planes, _, _ = learnt.fit(learnt.features, problem.signs[data.y[known]], run)
         start = labels.best(-problem.losses(features @ planes.T))
         found = labelling_of(problem, [start], data.classes, self.rounds, run)
         return replace(found, details=found.details | errors)
 
-    def _features(
-        self, data: LabelledData, supervised: Callable[[FloatArray], LabelProblem], run: Run
-    ) -> tuple[FloatArray, dict[str, Any]]:
-        """Features of all rows in the space given or chosen, and what is said of the choice."""
-        from core.labelling.choice import held_out_errors
+    def _chosen(
+        self, data: LabelledData, supervised: Callable[[FloatArray, float], LabelProblem], run: Run
+    ) -> tuple[FloatArray, float, dict[str, Any]]:
+        """Features of all rows, C_known, and what is said of their choice; nothing where both are given."""
+        from core.labelling.choice import Candidate, held_out_errors
         from core.labelling.space import labelling_space
 
-        def of(space: Space) -> FloatArray:
-            return labelling_space(data.X, space, self.scaling, self.size, run)
-
-        if self.space != "auto":
-            return of(self.space), {}
+        names = _SPACES if self.space == "auto" else (self.space,)
+        spaces = {name: labelling_space(data.X, name, self.scaling, self.size, run) for name in names}
+        weights = _WEIGHTS if self.C_known is None else (self.C_known,)
+        if len(names) == len(weights) == 1:
+            return spaces[names[0]], weights[0], {}
         known = data.y >= 0
-        spaces = {space: of(space) for space in _CANDIDATES}
-        rows = {space: features[known] for space, features in spaces.items()}
+        rows = {Candidate(name, C): spaces[name][known] for name in names for C in weights}
         errors = held_out_errors(rows, data.y[known], supervised, run)
-        chosen = min(_CANDIDATES, key=errors.__getitem__)
-        return spaces[chosen], {"space": chosen, "held_out_errors": errors}
+        chosen = min(errors, key=errors.__getitem__)
+        tried = [{**one._asdict(), "errors": count} for one, count in errors.items()]
+        return spaces[chosen.space], chosen.C_known, {**chosen._asdict(), "tried": tried}

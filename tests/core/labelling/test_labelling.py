@@ -12,7 +12,7 @@ from sklearn.datasets import make_moons
 from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidProblem
 from core.labelling.base import Labelling
-from core.labelling.choice import held_out_errors
+from core.labelling.choice import Candidate, held_out_errors
 from core.labelling.odmc import ODMC
 from core.labelling.ssodm import SsODM
 from core.learners import LABELLERS
@@ -67,24 +67,42 @@ def test_few_labels_are_enough_where_near_rows_are_of_one_class(space: str, leas
     assert np.isnan(found.certainty).sum() == 6
 
 
-def test_the_space_is_the_one_that_errs_least_on_labels_it_did_not_learn():
+def test_space_and_loss_weight_are_those_that_err_least_on_labels_they_did_not_learn():
     data = blobs()
     noise = np.random.default_rng(0).normal(size=data.X.shape)
     none = np.empty((0, 2), dtype=np.intp)
     labels = LabelSet(data.y, 3, np.zeros(3, dtype=np.intp), none, none)
 
-    def problem(rows):
-        return LabelProblem(rows, np.full(len(rows), 1.0), labels, 0.2, 0.5)
+    weights = set()
 
-    errors = held_out_errors({"graph": noise, "kernel": data.X}, data.y, problem, Run())
-    assert errors["kernel"] <= 2
-    assert errors["graph"] >= 30
-    once = held_out_errors({"graph": noise[[0, 30, 60]]}, data.y[[0, 30, 60]], problem, Run())
-    assert once == {"graph": 0}
-    report = SsODM().label(unlabelled(data, [0, 1, 30, 31, 60, 61]), Run()).report()
-    assert report["space"] == min(report["held_out_errors"], key=report["held_out_errors"].get)
-    assert set(report["held_out_errors"]) == {"graph", "both", "kernel"}
-    assert "space" not in SsODM(space="both").label(unlabelled(data, [0, 30, 60]), Run()).report()
+    def problem(rows, C_known):
+        weights.add(C_known)
+        return LabelProblem(rows, np.full(len(rows), C_known), labels, 0.2, 0.5)
+
+    bad, good, heavy = Candidate("graph", 1.0), Candidate("kernel", 1.0), Candidate("kernel", 9.0)
+    errors = held_out_errors({bad: noise, good: data.X, heavy: data.X}, data.y, problem, Run())
+    assert weights == {1.0, 9.0}
+    assert max(errors[good], errors[heavy]) <= 2
+    assert errors[bad] >= 30
+    once = held_out_errors({bad: noise[[0, 30, 60]]}, data.y[[0, 30, 60]], problem, Run())
+    assert once == {bad: 0}
+
+
+def test_what_is_given_of_space_and_loss_weight_is_not_searched():
+    data = unlabelled(blobs(), [0, 1, 30, 31, 60, 61])
+    both = SsODM().label(data, Run()).report()
+    best = min(both["tried"], key=lambda one: one["errors"])
+    assert (both["space"], both["C_known"]) == (best["space"], best["C_known"])
+    assert len(both["tried"]) == 6
+    weights = SsODM(space="both").label(data, Run()).report()
+    assert {(one["space"], one["C_known"]) for one in weights["tried"]} == {("both", 100.0), ("both", 1000.0)}
+    spaces = SsODM(C_known=30.0).label(data, Run()).report()
+    assert {(one["space"], one["C_known"]) for one in spaces["tried"]} == {
+        ("graph", 30.0),
+        ("both", 30.0),
+        ("kernel", 30.0),
+    }
+    assert "tried" not in SsODM(space="both", C_known=30.0).label(data, Run()).report()
 
 
 def test_links_decide_what_a_cluster_is():
