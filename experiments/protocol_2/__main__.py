@@ -6,7 +6,8 @@
 Without ``--final`` two thirds of every training part are learnt from and the last third is measured: for
 development, and no figure of it belongs into a report. ``--final`` is the one run on the test parts. Every
 record is stored in ``--work`` as soon as it is made, and a stopped run goes on from there; ``--out`` gets
-protocol_2.json and protocol_2.md. The last line is a JSON object with cells, differences and minutes.
+protocol_2.json and protocol_2.md, whose counts ``stms reproduce --report-only`` then puts into the report of
+protocol 1. The last line is a JSON object with cells, differences and minutes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.data import DataMissing
-from experiments.paper import GOAL_SETS, METHODS
-from experiments.plans import GRIDS, Effort
+from experiments.paper import GOAL_SETS
+from experiments.plans import Effort
 from experiments.protocol_2.runs import UNSEEN_SETS, ProtocolTwo, Source, planned_runs
 from experiments.protocol_2.summary import markdown, summarise
-from experiments.report.results import goal_cells, read
+from experiments.report.results import cells_by_grid, read
 from experiments.store import Record, Store
 
 
@@ -54,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DataMissing as error:
         print(error, file=sys.stderr)
         return 1
-    summary = summarise(store, earlier_cells(Path("docs")))
+    earlier = read(Store(Path("docs/reproduction/results.jsonl")), Effort())
+    summary = summarise(store, cells_by_grid(earlier))
     summary |= {"final": given.final, "seed": effort.seed, "replicates": effort.replicates}
     out.mkdir(parents=True, exist_ok=True)
     (out / "protocol_2.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -78,15 +80,6 @@ def _make(names: Sequence[str], source: Source, folder: Path, store: Store, effo
             state = "made" if new else "stored"
             print(f"{run.key(name)}: {state}, {record['seconds']:.1f} s", flush=True)
     return seconds
-
-
-def earlier_cells(docs: Path) -> dict[str, dict[str, int]]:
-    """Cells that the first protocol reached, by grid and method, from the results beside its report."""
-    results = read(Store(docs / "reproduction" / "results.jsonl"), Effort())
-    return {
-        grid: {method: sum(one["reached"] for one in goal_cells(results, method, grid)) for method in METHODS}
-        for grid in GRIDS
-    }
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from experiments.paper import FIGURES, METHODS
 from experiments.plans import DATA_SETS, Effort, plan_for
 from experiments.report.figures import STYLE, all_figures
 from experiments.report.remarks import findings, remarks
-from experiments.report.results import Results, goal_cells
+from experiments.report.results import Results, cells_by_grid, goal_cells
 from experiments.report.tables import per_class, prose, report_tables
 from experiments.store import body
 
@@ -48,7 +48,10 @@ def write_report(results: Results, facts: dict[str, Any], folder: Path) -> list[
     """
     beside = folder / "reproduction"
     beside.mkdir(parents=True, exist_ok=True)
-    table = json.dumps(numbers(results) | {"about": facts}, indent=2, ensure_ascii=False, allow_nan=False)
+    cells = {"cells": reached_cells(results, folder)}
+    table = json.dumps(
+        numbers(results) | cells | {"about": facts}, indent=2, ensure_ascii=False, allow_nan=False
+    )
     text, pictures = _markdown(results, facts), _figures(results, beside)
     files = {"reproduction.md": text, "reproduction.json": table + "\n", "reproduction/figures.md": pictures}
     for name, content in files.items():
@@ -71,6 +74,19 @@ def numbers(results: Results) -> dict[str, Any]:
         "goals": goal_cells(results),
         "not_complete": results.missing(),
     }
+
+
+def reached_cells(results: Results, folder: Path) -> dict[str, dict[str, int]]:
+    """How many of the 30 cells each method reaches, by grid.
+
+    Protocol 2 counts if its report is in the folder: its grid ``product`` takes the place of the open grid.
+    """
+    cells = cells_by_grid(results)
+    second = folder / "protocol_2.json"
+    if second.is_file():
+        found = json.loads(second.read_text(encoding="utf-8"))["cells"]
+        cells |= {"open": found["product"], "paper": found["paper"]}
+    return cells
 
 
 def _markdown(results: Results, facts: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from experiments.compact import summarise_compact
-from experiments.paper import FIGURES, GOAL_SETS, published
+from experiments.paper import FIGURES, GOAL_SETS, METHODS, published
 from experiments.plans import CURVES, DATA_SETS, GRIDS, Effort, as_record, plan_for
 from experiments.probabilities import GRID, summarise_probabilities
 from experiments.report.outcomes import Outcome, summarise_protocol
@@ -112,6 +112,14 @@ def goal_cells(results: Results, method: str = "gsvm", grid: str = "open") -> li
             cell |= {"ours": ours, "reason": reason, "reached": round(ours, 2) >= paper}
         cells.append(cell)
     return cells
+
+
+def cells_by_grid(results: Results) -> dict[str, dict[str, int]]:
+    """How many of the 30 cells each method reaches, by grid."""
+    return {
+        grid: {method: sum(one["reached"] for one in goal_cells(results, method, grid)) for method in METHODS}
+        for grid in GRIDS
+    }
 
 
 def _smallest_class(outcome: Outcome) -> str:

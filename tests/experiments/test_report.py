@@ -290,11 +290,22 @@ def test_a_report_without_results_is_still_a_report(tmp_path: Path):
 
 def test_the_committed_numbers_are_those_of_the_committed_results():
     pytest.importorskip("matplotlib")
-    from experiments.report.page import numbers
+    from experiments.report.page import numbers, reached_cells
 
     root = Path(__file__).parents[2] / "docs"
     results = read(Store(root / "reproduction" / "results.jsonl"), replace(EFFORT, replicates=500))
     assert (len(results.outcomes), len(results.curves), len(results.probabilities)) == (18, 3, 6)
     committed = json.loads((root / "reproduction.json").read_text())
-    made = json.loads(json.dumps(numbers(results)))
+    made = json.loads(json.dumps(numbers(results) | {"cells": reached_cells(results, root)}))
     assert made == {name: value for name, value in committed.items() if name != "about"}
+
+
+def test_cells_are_those_of_the_second_protocol_once_it_was_run(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    from experiments.report.page import reached_cells
+
+    nothing = read(Store(tmp_path / "results.jsonl"), EFFORT)
+    assert reached_cells(nothing, tmp_path)["open"] == {"teacher": 0, "svm": 0, "gsvm0": 0, "gsvm": 0}
+    of_second = {"product": {"best": 29, "gsvm": 27}, "paper": {"best": 25}}
+    (tmp_path / "protocol_2.json").write_text(json.dumps({"cells": of_second}))
+    assert reached_cells(nothing, tmp_path) == {"open": of_second["product"], "paper": of_second["paper"]}
