@@ -34,11 +34,16 @@ def test_server_metadata_name_program_version_and_extensions(client, path: str):
     assert "binary_tensor_data" in document["extensions"]
 
 
+def raise_locked(_revision):
+    raise Unavailable("The database is locked.")
+
+
 def test_health_equals_that_of_the_service(client, monkeypatch):
     assert client.get("/v2/health/live").json() == {"live": True}
     ready = client.get("/v2/health/ready")
     assert (ready.status_code, ready.json()) == (200, {"ready": True, "live": True})
-    client.context.refresher.failing_since = time.time()
+    monkeypatch.setattr(client.context.refresher._registry, "changes", raise_locked)
+    client.refresh()
     ready = client.get("/v2/health/ready")
     assert (ready.status_code, ready.json()) == (503, {"ready": False, "live": True})
 
