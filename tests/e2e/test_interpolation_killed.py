@@ -16,7 +16,7 @@ import pytest
 
 from core.solvers.kernel.tiled_cholesky import TILE
 from tests.e2e.conftest import ENDED, JOB_SECONDS, Service, npz_bytes, running_service
-from tests.e2e.test_kill_and_cancel import children, is_alive, wait_for
+from tests.e2e.test_kill_and_cancel import is_alive, solvers, wait_for
 
 pytestmark = pytest.mark.long
 
@@ -96,9 +96,9 @@ def test_the_next_worker_goes_on_from_the_stored_tiles_to_the_same_students(serv
         dataset_id, worker = upload(http), living(admin)
         job = submit(http, dataset_id)
         wait_for(lambda: finished(service) >= 2)
-        solvers = children(worker)
+        pids = solvers(worker)
         os.kill(worker, signal.SIGKILL)
-        wait_for(lambda: not any(map(is_alive, solvers)))
+        wait_for(lambda: not any(map(is_alive, pids)))
         kept, left = finished(service), tiles(service)
         assert left is not None
         assert 2 <= kept < COLUMNS

@@ -47,16 +47,17 @@ def wait_for(condition: Callable[[], Any], seconds: float = 300.0) -> Any:
     return value
 
 
-def children(pid: int) -> list[int]:
-    """Living children of a process, zombies left out."""
+def solvers(worker: int) -> list[int]:
+    """Living solvers of a worker; it may have other children for a moment, as any program does."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                command = (entry / "cmdline").read_bytes()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if int(parent) == pid and state != "Z":
+            if int(parent) == worker and state != "Z" and b"app.jobs.solver" in command:
                 found.append(int(entry.name))
     return found
 
@@ -194,7 +195,7 @@ def house(database_address: str, tmp_path: Path) -> Iterator[House]:
 def test_a_killed_worker_loses_nothing_and_repeats_nothing(house: House):
     with house.worker() as worker:
         job = house.submit()
-        [solver] = wait_for(lambda: children(worker.pid))
+        [solver] = wait_for(lambda: solvers(worker.pid))
         wait_for(lambda: house.is_stopped_after_first(solver, job))
         worker.kill()
         worker.wait()
@@ -249,7 +250,7 @@ def test_a_cancel_stops_the_solver(house: House):
     with house.worker() as worker:
         job = house.submit()
         wait_for(lambda: house.trained(job))
-        [solver] = children(worker.pid)
+        [solver] = solvers(worker.pid)
         cancel_job(house.store, house.queue, job.id)
         wait_for(lambda: not is_alive(solver))
         wait_for(lambda: house.state(job) is JobState.CANCELLED)
@@ -261,7 +262,7 @@ def test_a_terminated_worker_ends_its_solver_and_leaves_the_job(house: House):
     with house.worker() as worker:
         job = house.submit()
         wait_for(lambda: house.trained(job))
-        [solver] = children(worker.pid)
+        [solver] = solvers(worker.pid)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60.0) == 0
         assert not is_alive(solver)
@@ -300,11 +301,11 @@ def test_another_worker_takes_over_from_a_dead_one(postgres_address: str, tmp_pa
         wait_for(lambda: house.is_at_work(owner))
         dead, living = (one, other) if house.workers()[owner] == one.pid else (other, one)
         # The classes fan out: both train.
-        solvers = wait_for(lambda: children(dead.pid) and children(living.pid) and children(dead.pid))
+        pids = wait_for(lambda: solvers(dead.pid) and solvers(living.pid) and solvers(dead.pid))
         wait_for(lambda: house.is_frozen_at_work(owner, dead.pid, job))
         dead.kill()
         dead.wait()
-        wait_for(lambda: not any(map(is_alive, solvers)))
+        wait_for(lambda: not any(map(is_alive, pids)))
         wait_for(lambda: house.events(job, "worker_took_over"))
         wait_for(lambda: house.state(job).ended)
         assert house.state(job) is JobState.SUCCEEDED
@@ -353,9 +354,9 @@ def frozen(postgres_address: str, tmp_path: Path) -> Iterator[Frozen]:
         name = house.events(job, "job_started")[0]["executor"]
         first = one if house.workers()[name] == one.pid else other
         wait_for(lambda: house.is_frozen_at_work(name, first.pid, job))
-        solvers = children(first.pid)
+        pids = solvers(first.pid)
         wait_for(lambda: house.events(job, "worker_took_over"))
-        yield Frozen(house, job, name, first, solvers)
+        yield Frozen(house, job, name, first, pids)
 
 
 @pytest.mark.long

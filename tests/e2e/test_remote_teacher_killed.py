@@ -18,7 +18,7 @@ from app.settings import Settings
 from benchmarks.peers import serve_mlserver
 from benchmarks.peers.environments import NotInstallable, Offline, environment
 from benchmarks.peers.scripts import FIT
-from tests.e2e.test_kill_and_cancel import House, children, is_alive, open_house, wait_for
+from tests.e2e.test_kill_and_cancel import House, is_alive, open_house, solvers, wait_for
 from tests.model_server import ModelServer, metadata, model_server
 
 pytestmark = pytest.mark.long
@@ -54,7 +54,7 @@ def test_a_killed_worker_asks_again_only_for_what_was_not_stored(house: House, s
     with house.worker() as worker:
         job = house.submit(**SPEC | {"teacher": remote(server)})
         wait_for(lambda: len(server.asked) >= 10)
-        (solver,) = children(worker.pid)
+        (solver,) = solvers(worker.pid)
         worker.kill()
         worker.wait()
         wait_for(lambda: not is_alive(solver))
@@ -76,7 +76,7 @@ def test_a_cancelled_job_stops_asking(house: House, server: ModelServer):
     with house.worker() as worker:
         job = house.submit(**SPEC | {"teacher": remote(server)})
         wait_for(lambda: len(server.asked) >= 3)
-        (solver,) = children(worker.pid)
+        (solver,) = solvers(worker.pid)
         cancel_job(house.store, house.queue, job.id)
         wait_for(lambda: not is_alive(solver))
         wait_for(lambda: house.state(job) is JobState.CANCELLED)
