@@ -6,7 +6,8 @@ that share them, so that no result does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,8 +21,8 @@ from core.types import FloatArray
 
 R = TypeVar("R")
 
-_BLOCK_ENTRIES = 1 << 22
-"""Kernel entries computed at a time: 16 or 32 MiB."""
+_BLOCK_ROWS = 1 << 11
+"""Kernel entries are computed in squares of so many rows: 16 or 32 MiB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +53,33 @@ class KernelRows:
         return kernel_block(self.rows[own], self.norms[own], self.rows[others], self.norms[others], out)
 
     def times(self, vectors: FloatArray, pool: Executor, run: Run) -> NDArray[np.float64]:
-        """K V, (n, q), for V (n, q), with float64 sums over blocks of columns. Raises Cancelled."""
-        return self.of(self, vectors, pool, run)
+        """K V, (n, q), for V (n, q), with float64 sums over blocks of columns. Raises Cancelled.
+
+        K is symmetric: each block below the diagonal is computed once and serves as its transpose, too.
+        """
+        result = np.zeros((self.n, vectors.shape[1]))
+        weights = vectors.astype(self.rows.dtype)
+
+        def multiply(rows: slice) -> tuple[slice, NDArray[np.float64]]:
+            part = np.zeros((rows.stop, vectors.shape[1]))
+            for columns in slices(rows.stop, _BLOCK_ROWS):
+                run.check_cancel()
+                values = self.block(rows, columns)
+                part[rows] += values @ weights[columns]
+                if columns != rows:
+                    part[columns] += values.T @ weights[rows]
+            return rows, part
+
+        # The long block rows first, so that no thread is left with one at the end.
+        for rows, part in in_order(pool, multiply, reversed(slices(self.n, _BLOCK_ROWS))):
+            result[: rows.stop] += part
+        return result
 
     def of(self, others: KernelRows, vectors: FloatArray, pool: Executor, run: Run) -> NDArray[np.float64]:
         """k(others, rows) V, (b, q), for V (n, q): what a function Σ_i v_i k(·, z_i) is at other rows."""
         result = np.empty((others.n, vectors.shape[1]))
         weights = vectors.astype(self.rows.dtype)
-        size = max(1, int(_BLOCK_ENTRIES**0.5))
-        columns = list(slices(self.n, size))
+        columns = slices(self.n, _BLOCK_ROWS)
 
         def fill(block: slice) -> None:
             total = np.zeros((block.stop - block.start, vectors.shape[1]))
@@ -72,7 +91,7 @@ class KernelRows:
                 total += values @ weights[column]
             result[block] = total
 
-        in_parallel(pool, fill, slices(others.n, size))
+        in_parallel(pool, fill, slices(others.n, _BLOCK_ROWS))
         return result
 
 
@@ -100,9 +119,15 @@ def slices(n: int, size: int) -> list[slice]:
 
 def in_parallel(pool: Executor, function: Callable[[slice], R], blocks: Iterable[slice]) -> list[R]:
     """``function`` of each block, on the threads of ``pool``; the first error is raised."""
-    futures = [pool.submit(function, block) for block in blocks]
+    return list(in_order(pool, function, blocks))
+
+
+def in_order(pool: Executor, function: Callable[[slice], R], blocks: Iterable[slice]) -> Iterator[R]:
+    """The same one after another, so that results need not be kept until all are there."""
+    futures = deque(pool.submit(function, block) for block in blocks)
     try:
-        return [future.result() for future in futures]
+        while futures:
+            yield futures.popleft().result()
     finally:
         for future in futures:
             future.cancel()

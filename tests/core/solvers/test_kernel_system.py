@@ -11,6 +11,7 @@ import scipy.linalg
 
 from core.errors import Cancelled, InvalidProblem
 from core.run import Run
+from core.solvers.kernel import rows as kernel_rows
 from core.solvers.kernel import system as kernel_system
 from core.solvers.kernel.rows import KernelRows
 from core.solvers.kernel.system import solve_kernel_system
@@ -91,6 +92,20 @@ def test_the_factor_does_not_depend_on_threads_and_solves_at_any_tile(tile):
     np.testing.assert_array_equal(answers[0], answers[1])
     expected = np.linalg.solve(matrix(kernel.rows.astype(np.float64), 0.1), right)
     np.testing.assert_allclose(answers[0], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [16, 50])
+def test_products_are_those_of_the_whole_matrix_on_any_number_of_threads(n, monkeypatch):
+    monkeypatch.setattr(kernel_rows, "_BLOCK_ROWS", 16)
+    rng = np.random.default_rng(0)
+    kernel, V = KernelRows(rng.normal(size=(n, 3))), rng.normal(size=(n, 2))
+    products = []
+    for threads in (1, 3):
+        with ThreadPoolExecutor(threads) as pool:
+            products.append(kernel.times(V, pool, Run()))
+    K = np.exp(-((kernel.rows[:, None] - kernel.rows) ** 2).sum(axis=2))
+    np.testing.assert_allclose(products[0], K @ V, rtol=1e-12)
+    np.testing.assert_array_equal(*products)
 
 
 def test_the_jitter_is_raised_where_a_tile_cannot_be_factored():
