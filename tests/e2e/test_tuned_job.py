@@ -129,7 +129,7 @@ def test_a_search_for_everything_is_told_with_its_estimate_and_what_it_tried(
     job = train(flowers_data["id"], "searched_flowers", **hyperparameters)
     provenance = http.get(path_of(job)).json()["provenance"]
     search, features = provenance["search"], provenance["features"]
-    assert set(search["tried"]) == {"maps", "teachers", "gsvm"}
+    assert set(search["tried"]) == {"maps", "teachers", "gsvm", "thresholds"}
     assert len(search["tried"]["maps"]) >= 17
     n = len(parts["y_train"])
     best = [one for one in search["tried"]["teachers"] if one["f1"] == search["score"]]

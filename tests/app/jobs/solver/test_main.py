@@ -206,7 +206,7 @@ def test_what_a_search_for_everything_found_is_told_and_taken_up_by_the_next_sol
     _, prepared, *answers = conversation(PREPARE, train_one, spec=spec)
     search, features = prepared.header["search"], prepared.header["features"]
     assert features["teacher_C"] == search["teacher_C"]
-    assert set(search["tried"]) == {"maps", "teachers", "gsvm"}
+    assert set(search["tried"]) == {"maps", "teachers", "gsvm", "thresholds"}
     assert search["score"] in [one["f1"] for one in search["tried"]["teachers"]]
     assert search["gain"] >= 0.0
     with sqlite_store.begin() as uow:
