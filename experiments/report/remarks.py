@@ -9,9 +9,8 @@ import numpy as np
 
 from core.model_selection.joint import overall_score
 from experiments.paper import MEASURE_TITLES, MEASURES, METHOD_TITLES, METHODS
-from experiments.plans import GRIDS
 from experiments.report.outcomes import Outcome
-from experiments.report.results import Results, goal_cells
+from experiments.report.results import Results, cells_by_grid, goal_cells
 from experiments.report.tables import prose
 from experiments.store import Record
 
@@ -23,10 +22,9 @@ _OPTIMISM = 5.0
 def findings(results: Results) -> list[str]:
     """How many cells of the paper are reached, where difficulty helps, and the order of the methods."""
     lines = list[str]()
-    for grid in GRIDS:
-        cells = {name: goal_cells(results, name, grid) for name in METHODS}
-        shown = [f"{METHOD_TITLES[name]} {sum(one['reached'] for one in cells[name])}" for name in METHODS]
-        total = len(cells["gsvm"])
+    total = len(goal_cells(results))
+    for grid, counts in cells_by_grid(results).items():
+        shown = [f"{METHOD_TITLES[name]} {counts[name]}" for name in METHODS]
         lines.append(f"Cells at or above the paper's gSVM, of {total}, {grid} grid: {', '.join(shown)}.")
     if seen := [name for name in prose()["looked_at"] if results.outcome(name, "open")]:
         lines.append(f"The test parts of {', '.join(seen)} were looked at before: see their notes.")

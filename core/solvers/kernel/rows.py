@@ -123,7 +123,7 @@ def in_parallel(pool: Executor, function: Callable[[slice], R], blocks: Iterable
 
 
 def in_order(pool: Executor, function: Callable[[slice], R], blocks: Iterable[slice]) -> Iterator[R]:
-    """The same one after another, so that results need not be kept until all are there."""
+    """Like ``in_parallel``, but yields the results one by one: not all of them are in memory at once."""
     futures = deque(pool.submit(function, block) for block in blocks)
     try:
         while futures:
