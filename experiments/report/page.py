@@ -52,7 +52,7 @@ def write_report(results: Results, facts: dict[str, Any], folder: Path) -> list[
     table = json.dumps(
         numbers(results) | cells | {"about": facts}, indent=2, ensure_ascii=False, allow_nan=False
     )
-    text, pictures = _markdown(results, facts), _figures(results, beside)
+    text, pictures = _markdown(results, facts, _of_second(folder)), _figures(results, beside)
     files = {"reproduction.md": text, "reproduction.json": table + "\n", "reproduction/figures.md": pictures}
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
@@ -81,15 +81,20 @@ def reached_cells(results: Results, folder: Path) -> dict[str, dict[str, int]]:
 
     Protocol 2 counts if its report is in the folder: its grid ``product`` takes the place of the open grid.
     """
-    cells = cells_by_grid(results)
-    second = folder / "protocol_2.json"
-    if second.is_file():
-        found = json.loads(second.read_text(encoding="utf-8"))["cells"]
-        cells |= {"open": found["product"], "paper": found["paper"]}
+    second = _of_second(folder)
+    return cells_by_grid(results) | ({"open": second["product"], "paper": second["paper"]} if second else {})
+
+
+def _of_second(folder: Path) -> dict[str, dict[str, int]]:
+    """The cells that the methods reach by protocol 2, by grid; empty if it has no report in the folder."""
+    report = folder / "protocol_2.json"
+    if not report.is_file():
+        return {}
+    cells: dict[str, dict[str, int]] = json.loads(report.read_text(encoding="utf-8"))["cells"]
     return cells
 
 
-def _markdown(results: Results, facts: dict[str, Any]) -> str:
+def _markdown(results: Results, facts: dict[str, Any], second: dict[str, dict[str, int]]) -> str:
     text = prose()
     libraries = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     others = [one for one in facts["history"] if one != facts["command"]]
@@ -98,7 +103,7 @@ def _markdown(results: Results, facts: dict[str, Any]) -> str:
     sections = {
         f"# {_TITLE}": [*how, *(f"Other commands that made results: {one}" for one in others)],
         "## How": [line.format(exhaustive=exhaustive) for line in text["how"]],
-        "## Findings": findings(results),
+        "## Findings": [*_second_cells(second), *findings(results)],
         "## Remarks": remarks(results),
     }
     lines = list[str]()
@@ -106,6 +111,16 @@ def _markdown(results: Results, facts: dict[str, Any]) -> str:
         lines += [title, "", *(f"- {sentence}" for sentence in sentences), ""]
     lines += ["## Tables", "", *(table.markdown() for table in report_tables(results)), text["end"], ""]
     return "\n".join(lines)
+
+
+def _second_cells(second: dict[str, dict[str, int]]) -> list[str]:
+    """One sentence for each grid of protocol 2."""
+    return [
+        f"Protocol 2 (protocol_2.md), cells of 30 on the grid {grid}: "
+        + ", ".join(f"{method} {count}" for method, count in cells.items())
+        + "."
+        for grid, cells in second.items()
+    ]
 
 
 def _figures(results: Results, folder: Path) -> str:
