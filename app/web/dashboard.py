@@ -72,7 +72,7 @@ class Dashboard:
 
     def repeat(self, scope: Scope) -> Application | None:
         """What sends the newest answer to this request of a known caller again, if it still holds."""
-        return repeated_fragment(scope)
+        return repeated_fragment(scope) if self.has(scope["path"]) else None
 
     def problem(self, problem: Problem, scope: Scope) -> Response:
         """An error as a page, with what to do about it. Without a session: to the page for signing in."""

@@ -15,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from sklearn.datasets import dump_svmlight_file
+from sklearn.datasets import dump_svmlight_file, load_digits
 from sklearn.metrics import accuracy_score, f1_score
+
+from tests.e2e.conftest import npz_bytes
 
 Json = dict[str, Any]
 Call = Callable[..., Any]
@@ -322,10 +324,12 @@ def test_twin_requests_at_the_same_time_make_one_job(service, http, follow, flow
 
 @pytest.mark.long
 def test_a_cancelled_job_keeps_its_students_and_a_retry_trains_the_rest(
-    http, problem, submit, follow, slow_data, slow
+    http, problem, submit, upload, follow, slow_data, slow
 ):
-    # Folds enough that it lasts from its first student until it is cancelled.
-    job = submit(slow_data["id"], "retried", **slow | {"threshold": {"rule": "f1", "folds": 15}})
+    # Rows and folds enough that it lasts from its first student until it is cancelled.
+    X, y = load_digits(return_X_y=True)
+    larger = upload(npz_bytes(X=X[:900], y=y[:900]), "npz", name="more_digits")
+    job = submit(larger["id"], "retried", **slow | {"threshold": {"rule": "f1", "folds": 15}})
     waiting = submit(slow_data["id"], "waiting", **slow)
     assert http.post(path_of(waiting, "cancel")).json()["state"] == "cancelled"
     running = streamed_until(http, job, "student_finished")
