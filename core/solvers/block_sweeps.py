@@ -1,6 +1,6 @@
 """Compiled kernels of dual block descent: the block sub-problem, sweeps, duality terms, combined steps.
 
-The block sub-problem of multi-class duals is solved exactly by sorting (projection on the simplex):
+The block sub-problem of multi-class duals is solved exactly (projection on the simplex):
 
     min_x  Σ_k (A/2) x_k² + B_k x_k    subject to  Σ_k x_k = Σ_k c_k − v,  x_k ≤ c_k
 
@@ -8,7 +8,7 @@ With D_k = B_k + A c_k and y = c − x ≥ 0 it is the projection of D/A on the 
 
     x_k = c_k − [D_k − β]_+ / A,   Σ_k [D_k − β]_+ = A v,
 
-and β follows from the D_k in descending order in O(K log K).
+and β is the limit of means over fewer and fewer D_k (Michelot 1986; without sorting, see Condat 2016).
 """
 
 from __future__ import annotations
@@ -24,17 +24,26 @@ from core.types import FloatArray
 def simplex_threshold(values: FloatArray, count: int, volume: float) -> float:
     """β with Σ_{k<count} [values_k − β]_+ = volume, for volume >= 0 and count >= 1.
 
-    Sorts ``values[:count]`` in place.
+    β rises from mean to mean: each leaves out the values that are not above the one before. Overwrites
+    ``values[:count]``.
     """
-    ordered = values[:count]
-    ordered.sort()
-    total: float = ordered[count - 1]
-    for taken in range(1, count):
-        following: float = ordered[count - 1 - taken]
-        if total - taken * following >= volume:
-            return (total - volume) / taken
-        total += following
-    return (total - volume) / count
+    total = 0.0
+    for p in range(count):
+        total += values[p]
+    threshold: float = (total - volume) / count
+    while True:
+        kept = 0
+        total = 0.0
+        for p in range(count):
+            value = values[p]
+            if value > threshold:
+                values[kept] = value
+                total += value
+                kept += 1
+        if kept == count or kept == 0:  # none is above the mean if all are equal but for rounding
+            return threshold
+        count = kept
+        threshold = (total - volume) / count
 
 
 @compiled

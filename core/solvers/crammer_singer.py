@@ -1,8 +1,8 @@
 """Crammer and Singer's problem, Eq. (1) and (2), by dual block descent.
 
-One block is the K dual variables of one example. Its sub-problem is solved exactly by sorting (Keerthi et al.
-2008). Shrinking leaves out examples and classes at their bounds between two certificates. Five measures make
-dense problems fast:
+One block is the K dual variables of one example (Keerthi et al. 2008). Its sub-problem is solved exactly, by
+projection on the simplex (Michelot 1986). Shrinking leaves out examples and classes at their bounds between
+two certificates. Five measures make dense problems fast:
 
 - Sweeps run in float32 until violations approach its resolution, then in float64. α and certificates are
   float64 throughout.

@@ -58,3 +58,14 @@ def test_entries_beyond_the_count_are_left_alone():
     x = np.full(4, 9.0)
     solve_block(1.0, np.zeros(4), np.ones(4), 2.0, 2, np.empty(4), x)
     np.testing.assert_allclose(x, [0.0, 0.0, 9.0, 9.0])
+
+
+@pytest.mark.parametrize("K", [1, 2, 26, 1000])
+@pytest.mark.parametrize("volume", [0.0, 1e-12, 1.0, 1e6])
+def test_the_threshold_takes_the_volume_off_the_values_above_it(K, volume):
+    rng = np.random.default_rng(K)
+    for values in (rng.normal(size=K), np.full(K, 0.1), np.round(rng.normal(size=K), 1)):
+        threshold = simplex_threshold(values.copy(), K, volume)
+        taken = np.maximum(values - threshold, 0.0).sum()
+        assert taken == pytest.approx(volume, rel=1e-9, abs=1e-12 * K)
+        assert threshold <= values.max() + 1e-15
