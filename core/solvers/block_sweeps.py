@@ -8,7 +8,7 @@ With D_k = B_k + A c_k and y = c − x ≥ 0 it is the projection of D/A on the 
 
     x_k = c_k − [D_k − β]_+ / A,   Σ_k [D_k − β]_+ = A v,
 
-and β is the limit of means over fewer and fewer D_k (Michelot 1986; without sorting, see Condat 2016).
+and β is found without sorting (Michelot 1986; Condat 2016).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from core.types import FloatArray
 def simplex_threshold(values: FloatArray, count: int, volume: float) -> float:
     """β with Σ_{k<count} [values_k − β]_+ = volume, for volume >= 0 and count >= 1.
 
-    β rises from mean to mean: each leaves out the values that are not above the one before. Overwrites
-    ``values[:count]``.
+    Michelot's iteration: β is computed as if every value were above it, then again from those above this β,
+    until all are. Overwrites ``values[:count]``.
     """
     total = 0.0
     for p in range(count):
@@ -40,7 +40,7 @@ def simplex_threshold(values: FloatArray, count: int, volume: float) -> float:
                 values[kept] = value
                 total += value
                 kept += 1
-        if kept == count or kept == 0:  # none is above the mean if all are equal but for rounding
+        if kept == count or kept == 0:  # rounding can leave none above β if the values are equal
             return threshold
         count = kept
         threshold = (total - volume) / count

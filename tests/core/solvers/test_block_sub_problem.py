@@ -47,7 +47,7 @@ def test_no_volume_leaves_every_variable_at_its_bound():
     np.testing.assert_allclose(solve(2.0, np.array([3.0, 1.0, -1.0]), upper, 0.0), upper, atol=1e-15)
 
 
-def test_water_reaches_only_the_values_above_its_level():
+def test_only_values_above_the_threshold_are_lowered():
     values = np.array([1.0, 5.0, 4.0])
     assert simplex_threshold(values, 3, 1.5) == pytest.approx(3.75)
     assert simplex_threshold(np.array([1.0, 5.0, 4.0]), 3, 7.0) == pytest.approx(1.0)
