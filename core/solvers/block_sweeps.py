@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from core.solvers.jit import Rows, compiled, loaded_axpy, loaded_dot, row_load
+from core.solvers.jit import Rows, compiled, loaded_axpy, loaded_dot, row_load, row_prefetch
 from core.types import FloatArray
 
 
@@ -66,6 +66,15 @@ def solve_block(
     threshold = simplex_threshold(scratch, count, curvature * volume)
     for k in range(count):
         x[k] = min(upper[k], (threshold - linear[k]) / curvature)
+
+
+@compiled
+def copy_rows(features: FloatArray, numbers: NDArray[np.int64], copy: FloatArray) -> None:
+    """Write the rows ``numbers`` (b,) of ``features`` (n, m) into ``copy`` (b, m), in its dtype."""
+    for r in range(len(numbers)):
+        i = numbers[r]
+        for j in range(features.shape[1]):
+            copy[r, j] = features[i, j]
 
 
 @compiled
@@ -170,13 +179,16 @@ def sweep(
     gap = 0.0
     g, linear, upper, scratch, x = np.empty(K), np.empty(K), np.empty(K), np.empty(K), np.empty(K)
     work = 0
-    for i in order:
+    for at in range(len(order)):
+        i, following = order[at], order[min(at + 1, len(order) - 1)]
         count = counts[i]
+        share = W.shape[1] // max(1, count) + 1
         work += count
         top = -np.inf
         low = np.inf
         row_load(rows, i, row)
         for p in range(count):
+            row_prefetch(rows, following, p * share, (p + 1) * share)
             k = classes[i, p]
             own = k == labels[i]
             upper[p] = bound if own else 0.0

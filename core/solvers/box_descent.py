@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from core.solvers.jit import Rows, compiled, row_axpy, row_dot
+from core.solvers.jit import Rows, compiled, row_axpy, row_dot, row_prefetch
 from core.types import FloatArray
 
 
@@ -39,7 +39,9 @@ def sweep(
 ) -> None:
     """Coordinate steps α_i ← clip(α_i + u_i / ‖φ_i‖², 0, U_i) in the given order, keeping θ = θ(α)."""
     for _ in range(epochs):
-        for i in order:
+        for at in range(len(order)):
+            i = order[at]
+            row_prefetch(rows, order[min(at + 1, len(order) - 1)], 0, theta.shape[0])
             slack = targets[i] + signs[i] * row_dot(rows, i, theta)
             new = min(max(alpha[i] + slack / norms[i], 0.0), bounds[i])
             step = new - alpha[i]

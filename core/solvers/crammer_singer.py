@@ -2,14 +2,15 @@
 
 One block is the K dual variables of one example (Keerthi et al. 2008). Its sub-problem is solved exactly, by
 projection on the simplex (Michelot 1986). Shrinking leaves out examples and classes at their bounds between
-two certificates. Five measures make dense problems fast:
+two certificates. Six measures make dense problems fast:
 
 - Sweeps run in float32 until violations approach its resolution, then in float64. α and certificates are
-  float64 throughout.
+  float64 throughout. While a row is swept, the next one is fetched.
+- Once few examples are active, they are copied, in float32, so that most come from the processor's caches.
 - Two workers sweep disjoint rows from the same W; an exact line search combines their steps (cf. CoCoA).
   There are always two, so results do not depend on the number of threads.
 - Near the solution, D is maximised after each epoch over the plane of the last two steps (``plane_search``).
-- A primal point is the best multiple of W(α) or of a mean of W.
+- The primal point is the best multiple of the mean of W over a round.
 - If W has few entries, proximal Newton steps take over where descent converges slowly, as at a large C.
 """
 
@@ -23,15 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.run import Run
-from core.solvers.block_sweeps import duality_terms, line_search_terms, merge, rivals_ahead, sweep
+from core.solvers.block_sweeps import duality_terms, line_search_terms, merge, rivals_ahead
 from core.solvers.iterate import Certificate, iterate
-from core.solvers.jit import Rows, as_rows, is_sparse, row_norms2
+from core.solvers.jit import as_rows, is_sparse, row_norms2
 from core.solvers.multiclass_hinge import CrammerSingerProblem, best_multiple
-from core.solvers.plane_search import PlaneSearch
 from core.solvers.products import entries_per_row, rmatvec_block, row_blocks, rows_of
 from core.solvers.proximal_block_newton import proximal_block_step
 from core.solvers.proximal_point import MAX_NEWTON_STEPS, Width, best_share
 from core.solvers.solution import Solution
+from core.solvers.swept_examples import SweptExamples
 from core.solvers.threads import one_blas_thread
 from core.types import FloatArray
 
@@ -97,14 +98,15 @@ def solve_crammer_singer(
 class _BlockDescent:
     """Solver state: α, W(α) and the active classes of each example.
 
-    classes: (n, K) int32; the first ``counts[i]`` entries of row i are its active classes. active: numbers of
-    the examples with two or more. slack: distance from violating its bound beyond which a class is inactive.
+    classes: (n, K) int32; the first ``counts[i]`` entries of row i are its active classes. swept: the
+    examples that a round sweeps, all or a copy of some. active: their numbers among these, of those with two
+    or more active classes. slack: distance from violating its bound beyond which a class is inactive.
     W: W(α) in the precision of the sweeps, first float32. worker_weights: the workers' copies of W.
     settled: W(α) in float64 at the last certificate.
     bound, best_bound: D at the last certificate, and the largest D so far.
     mean: average of W over the epochs of a round, weighted by the epoch number. W(α) oscillates around the
-    optimum, so its mean is often the better primal point. value, objective: the best primal point so far, a
-    multiple of W(α) or of a mean: where C/n is large, margins short of 1 by little would cost most.
+    optimum, so its mean is the better primal point. value, objective: the best primal point so far, a
+    multiple of a mean: where C/n is large, margins short of 1 by little would cost most.
     """
 
     def __init__(
@@ -118,9 +120,9 @@ class _BlockDescent:
         n, K = problem.features.shape[0], problem.n_classes
         self.problem, self.pool, self.tolerance = problem, pool, tolerance
         self.rng = np.random.default_rng(seed)
-        self.rows: Rows = as_rows(problem.features)
+        rows = as_rows(problem.features)
         self.labels: NDArray[np.int64] = problem.labels.astype(np.int64, copy=False)
-        self.norms = row_norms2(self.rows, n)
+        self.norms = row_norms2(rows, n)
         self.dual: FloatArray = problem.feasible_start(initial_dual)
         self._settle_zero_rows()
         self.settled = problem.weights_of(self.dual)
@@ -131,6 +133,10 @@ class _BlockDescent:
         self.mean = np.zeros_like(self.value)
         self.classes: NDArray[np.int32] = np.tile(np.arange(K, dtype=np.int32), (n, 1))
         self.counts: NDArray[np.int32] = np.full(n, K, dtype=np.int32)
+        self.all = SweptExamples(
+            rows, self.labels, self.norms, self.dual, self.classes, self.counts, problem.bound
+        )
+        self.swept = self.all
         self.active: NDArray[np.int64] = np.flatnonzero(self.norms > 0.0)
         self.slack = np.inf
         self.iterations = 0
@@ -193,14 +199,20 @@ class _BlockDescent:
         """
         budget = self.problem.features.shape[0] * self.problem.n_classes
         self.mean[:], weights = 0.0, 0.0
-        plane = self._plane_search()
+        plane = None
         for epoch in range(1, _MAX_EPOCHS_PER_ROUND + 1):
+            if plane is None:
+                if self.swept.worth_copying(self.active, self.W.dtype):
+                    self.swept = self.all.copy_of(self.active)
+                    self.active = np.arange(len(self.active))
+                if self.combining and (epoch > 1 or self.swept is not self.all):
+                    plane = self.swept.plane_search(self.active.copy())
             if plane is not None:
                 plane.start(self.W)
             work, gap = self._epoch(run)
             budget -= work
             if plane is not None and plane.improve(self.W):
-                self.active = plane.order[self.counts[plane.order] > 1]
+                self.active = plane.order[self.swept.counts[plane.order] > 1]
                 for weights_of_worker in self.worker_weights:
                     weights_of_worker[:] = self.W
             self.mean += epoch * self.W  # weighted average of the epochs, normalised below
@@ -209,15 +221,10 @@ class _BlockDescent:
             if (enough and epoch >= _FEWEST_EPOCHS_PER_ROUND) or not len(self.active):
                 break
         self.mean /= weights
+        if self.swept.numbers is not None:
+            self.dual[self.swept.numbers] = self.swept.dual
+        self.swept = self.all  # with other active sets, which the next certificate overwrites
         return epoch
-
-    def _plane_search(self) -> PlaneSearch | None:
-        """For the active rows, once epochs alone make slow progress."""
-        if not self.combining:
-            return None
-        bound = self.problem.bound
-        order = self.active.copy()
-        return PlaneSearch(self.rows, self.labels, bound, order, self.dual, self.classes, self.counts)
 
     def _epoch(self, run: Run) -> tuple[int, float]:
         """One pass over the active rows in random order: the number of row products, and ``sweep``'s gap."""
@@ -228,9 +235,9 @@ class _BlockDescent:
             if len(second):
                 batch_work, batch_gap = self._sweep_in_parallel(first, second)
             else:
-                batch_work, _, batch_gap = self._sweep(first, self.W)
+                batch_work, _, batch_gap = self.swept.sweep(first, self.W, self.slack)
             work, gap = work + batch_work, gap + batch_gap
-        self.active = self.active[self.counts[self.active] > 1]
+        self.active = self.active[self.swept.counts[self.active] > 1]
         return work, gap
 
     def _partitions(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -242,7 +249,7 @@ class _BlockDescent:
         active = self.active
         if not len(active):
             return iter(())
-        per_row = entries_per_row(self.problem.features) * float(self.counts[active].mean())
+        per_row = entries_per_row(self.problem.features) * float(self.swept.counts[active].mean())
         size = max(_MIN_WORKER_ROWS, int(_WORKER_ENTRIES / per_row))
         if is_sparse(self.problem.features) or 8 * size > len(active):
             size = max(1, int(_BLOCK_ENTRIES / per_row))
@@ -252,56 +259,42 @@ class _BlockDescent:
             for at in range(0, len(active), 2 * size)
         )
 
-    def _sweep(self, order: NDArray[np.int64], W: FloatArray) -> tuple[int, float, float]:
-        problem = self.problem
-        return sweep(
-            self.rows,
-            self.labels,
-            problem.bound,
-            self.norms,
-            order,
-            self.classes,
-            self.counts,
-            self.slack,
-            self.dual,
-            W,
-        )
-
     def _sweep_in_parallel(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> tuple[int, float]:
         """Both workers sweep their rows from W; an exact line search then scales the sum of their steps.
 
         Along α + s Δα the dual is D + s (Σ_i Δα_i,y_i − ⟨W, ΔW⟩) − s²/2 ‖ΔW‖². Returns the number of row
         products, and the gap.
         """
-        one, two = self.worker_weights
+        swept, (one, two) = self.swept, self.worker_weights
         both = np.concatenate((first, second))
-        before = self.dual[both]
-        other = self.pool.submit(self._sweep, second, two)
-        work, own, gap = self._sweep(first, one)
+        before = swept.dual[both]
+        other = self.pool.submit(swept.sweep, second, two, self.slack)
+        work, own, gap = swept.sweep(first, one, self.slack)
         other_work, other_own, other_gap = other.result()
         slope, curvature = line_search_terms(self.W, one, two)
         slope += own + other_own
         share = best_share(slope, curvature)
         merge(self.W, one, two, share)
         if share < 1.0:
-            self.dual[both] = before + share * (self.dual[both] - before)
+            swept.dual[both] = before + share * (swept.dual[both] - before)
         return work + other_work, gap + other_gap
 
     def _certify(self, run: Run) -> Certificate:
-        """Duality gap at W(α) and at the mean of W, the active set, and the precision of the next round."""
+        """Duality gap, active set and the precision of the next round, by the scores of the mean of W.
+
+        Those of W(α), which would tell the violations exactly, cost a second pass over the features.
+        """
         problem = self.problem
-        W = self.settled
         worst, scale = 0.0, 1.0
-        ahead, mean_ahead = np.empty((2, len(self.labels)))
-        both = np.concatenate((W, self.mean)).T
+        ahead = np.empty(len(self.labels))
+        W = np.ascontiguousarray(self.mean.T)
 
         def terms_of(block: slice) -> tuple[float, float]:
-            scores = rows_of(problem.features, block) @ both
+            scores = rows_of(problem.features, block) @ W
             labels = self.labels[block]
-            ahead[block] = rivals_ahead(scores[:, : problem.n_classes], labels)
-            mean_ahead[block] = rivals_ahead(scores[:, problem.n_classes :], labels)
+            ahead[block] = rivals_ahead(scores, labels)
             return duality_terms(
-                scores[:, : problem.n_classes],
+                scores,
                 labels,
                 problem.bound,
                 self.slack,
@@ -316,15 +309,14 @@ class _BlockDescent:
         self.slack = _SLACK_SHARE * worst
         self.active = np.flatnonzero((self.counts > 1) & (self.norms > 0.0))
         objective = self.objective
-        self._consider(W, ahead)
-        self._consider(self.mean, mean_ahead)
-        bound = problem.dual_objective_at(self.dual, W)  # weak duality: D(α) <= min P
+        self._consider_mean(ahead)
+        bound = problem.dual_objective_at(self.dual, self.settled)  # weak duality: D(α) <= min P
         # The last rounds in float32 may lower D, which then rises again for a while before it is the best.
         is_best = bound - self.best_bound > _ROUNDING * abs(bound)
         rises = bound - self.bound > _LEAST_RISE * abs(bound)
         self.idle = 0 if is_best or rises or self.objective < objective else self.idle + 1
         self.bound, self.best_bound = bound, max(self.best_bound, bound)
-        self._restart_from(W, single=worst > _SINGLE_RESOLUTION * scale and is_best)
+        self._restart_from(self.settled, single=worst > _SINGLE_RESOLUTION * scale and is_best)
         return Certificate(self.objective, bound, stalled=self.idle >= _IDLE_ROUNDS)
 
     def _settle(self, moving: NDArray[np.int64], before: FloatArray, run: Run) -> None:
@@ -352,13 +344,13 @@ class _BlockDescent:
         blocks = list(row_blocks(self.problem.features))
         return map(function, blocks) if len(blocks) == 1 else self.pool.map(function, blocks)
 
-    def _consider(self, W: FloatArray, ahead: FloatArray) -> None:
-        """Keep the better primal point: the best multiple of W, by how far rivals are ``ahead`` (n,)."""
-        norm2, bound = float(np.vdot(W, W)), self.problem.bound
+    def _consider_mean(self, ahead: FloatArray) -> None:
+        """Keep the best multiple of the mean if it is the better primal point; rivals are ``ahead`` (n,)."""
+        norm2, bound = float(np.vdot(self.mean, self.mean)), self.problem.bound
         factor = best_multiple(norm2, bound, ahead)
         objective = 0.5 * factor**2 * norm2 + bound * float(np.maximum(1.0 + factor * ahead, 0.0).sum())
         if objective < self.objective:
-            self.value, self.objective = factor * W, objective
+            self.value, self.objective = factor * self.mean, objective
 
     def _restart_from(self, W: FloatArray, *, single: bool) -> None:
         """Continue from the recomputed W; in float32 if ``single`` and the last round was in float32, too."""

@@ -16,6 +16,7 @@ from core.solvers.jit import (
     row_load,
     row_norm2,
     row_norms2,
+    row_prefetch,
 )
 
 
@@ -113,3 +114,17 @@ def test_a_loaded_row_gives_what_the_row_itself_gives(kernel, dtype, as_matrix):
     assert product == pytest.approx(features[1] @ np.arange(4.0), rel=rtol)
     assert w.dtype == dtype
     np.testing.assert_allclose(w, np.arange(4.0) + 2 * features[1], rtol=rtol)
+
+
+def prefetch(rows, i):
+    row_prefetch(rows, i, 0, 100)
+    return i
+
+
+@pytest.mark.parametrize("as_matrix", [np.asarray, sp.csr_array])
+def test_dense_rows_are_prefetched_and_sparse_ones_are_not(as_matrix):
+    rows = as_rows(as_matrix(matrix()))
+    compiled_prefetch = numba.njit(prefetch)
+    assert compiled_prefetch(rows, 4) == prefetch(rows, 4) == 4
+    (code,) = compiled_prefetch.inspect_llvm().values()
+    assert ("call void @llvm.prefetch" in code) == (as_matrix is np.asarray)

@@ -17,6 +17,7 @@ from core.solvers import (
     plane_search,
     products,
     proximal_block_newton,
+    swept_examples,
 )
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.solvers.dual_cd import solve_dual_cd
@@ -68,7 +69,7 @@ def test_kernels_run_step_by_step_in_this_process_too(monkeypatch, make_gated, m
     compiled = objectives()
     kernels = [
         (dual_cd, "sweep"),
-        (crammer_singer, "sweep"),
+        (swept_examples, "sweep"),
         (crammer_singer, "duality_terms"),
         (crammer_singer, "rivals_ahead"),
         (block_sweeps, "solve_block"),

@@ -82,14 +82,19 @@ def test_a_warm_start_from_another_c_reaches_the_same_objective_in_fewer_epochs(
     C: float, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(crammer_singer, "_MOST_NEWTON_WEIGHTS", 0)  # epochs and Newton steps do not compare
-    features, labels = problem(n=400)
-    neighbour = fit_ssvm(features, labels, 4, C=200.0, tolerance=1e-8)
-    cold = fit_ssvm(features, labels, 4, C=C, tolerance=1e-4)
-    warm = fit_ssvm(features, labels, 4, C=C, tolerance=1e-4, start=neighbour)
-    assert cold.summary is not None
-    assert warm.summary is not None
-    assert warm.summary.objective == pytest.approx(cold.summary.objective, rel=2e-4)
-    assert warm.summary.iterations <= cold.summary.iterations
+    epochs = np.zeros(2)  # cold and warm; of one problem, chance decides between a round more or less
+    for seed in range(5):
+        features, labels = problem(n=400, seed=seed)
+        neighbour = fit_ssvm(features, labels, 4, C=200.0, tolerance=1e-8)
+        cold, warm = (
+            fit_ssvm(features, labels, 4, C=C, tolerance=1e-4, start=start).summary
+            for start in (None, neighbour)
+        )
+        assert cold is not None
+        assert warm is not None
+        assert warm.objective == pytest.approx(cold.objective, rel=2e-4)
+        epochs += cold.iterations, warm.iterations
+    assert epochs[1] < epochs[0]
 
 
 def test_a_teacher_without_dual_variables_is_no_warm_start_but_no_error():
