@@ -7,6 +7,7 @@ from typing import Final
 
 import scipy.sparse as sp
 
+from core.data.scaling_kind import Scaling
 from core.features.spec import FeatureSpec
 from core.types import Matrix
 
@@ -39,13 +40,28 @@ def choose_features(spec: FeatureSpec, X: Matrix) -> FeatureChoice:
         return FeatureChoice(spec)
     n, d = X.shape
     if sp.issparse(X):
-        return FeatureChoice(replace(spec, kind="linear"), "The rows are sparse.")
+        return _sparse_choice(replace(spec, kind="linear"), X)
     if d > WIDE:
         return FeatureChoice(replace(spec, kind="linear"), f"There are {d} columns, more than {WIDE}.")
     fitted = rbf_features(spec, n)
     if fitted.kind == "kernel":
         return FeatureChoice(fitted, f"There are {n} rows, at most {FEW}.")
     return FeatureChoice(fitted, f"There are {n} dense rows of {d} columns: {fitted.n_components} landmarks.")
+
+
+def _sparse_choice(spec: FeatureSpec, X: sp.csr_array) -> FeatureChoice:
+    """Linear features; the default scaling becomes idf if no value is negative, as in counts of terms.
+
+    A column that is rarely other than 0 has a small standard deviation. Divided by it, such columns outweigh
+    the others. And the deviation includes the values of held-out rows, which makes their scores smaller than
+    those of new rows: more false positives than promised (1.4 instead of 1 % on news20_bydate).
+    """
+    if spec.scaling is Scaling.ZSCORE and not (X.data < 0.0).any():
+        return FeatureChoice(
+            replace(spec, scaling=Scaling.IDF),
+            "The rows are sparse, without negative values: columns are weighed by their rarity (idf).",
+        )
+    return FeatureChoice(spec, "The rows are sparse.")
 
 
 def rbf_features(spec: FeatureSpec, n: int) -> FeatureSpec:

@@ -29,7 +29,8 @@ class FeatureSpec:
         FeatureKind,
         Doc(
             "Linear features, or an RBF kernel: exact (at most 5000 rows), by Nyström or by random Fourier"
-            " features. auto: linear for sparse or wide rows, exact for few rows, otherwise Nyström."
+            " features. auto: linear for sparse or wide rows, exact for few rows, otherwise Nyström; of"
+            " sparse rows without negative values, zscore becomes idf."
         ),
     ] = "linear"
     n_components: Annotated[

@@ -93,6 +93,17 @@ class TestChoice:
         assert chosen.spec is spec
         assert chosen.as_dict() == {"kind": "fourier", "n_components": 7}
 
+    def test_sparse_rows_without_negative_values_are_weighed_by_rarity(self):
+        counts, signed = sp.csr_array(np.diag([1.0, 2.0])), sp.csr_array(np.diag([1.0, -2.0]))
+        for X, named, expected in (
+            (counts, Scaling.ZSCORE, Scaling.IDF),
+            (counts, Scaling.MINMAX, Scaling.MINMAX),
+            (signed, Scaling.ZSCORE, Scaling.ZSCORE),
+        ):
+            assert choose_features(FeatureSpec("auto", scaling=named), X).spec.scaling is expected
+        assert "(idf)" in choose_features(FeatureSpec("auto"), counts).reason
+        assert choose_features(FeatureSpec("linear"), counts).spec.scaling is Scaling.ZSCORE
+
     def test_the_map_of_auto_is_the_map_of_the_chosen_kind(self):
         automatic, named = (fit_feature_map(rows(), FeatureSpec(kind), 3) for kind in ("auto", "kernel"))
         assert automatic.to_bytes() == named.to_bytes()
