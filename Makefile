@@ -83,7 +83,8 @@ bench-dashboard: $(VENV)/.dev ## queries beside 20 open tabs, bytes and times of
 chaos: $(VENV)/.dev ## the whole service under 280 faults of 21 kinds, then an audit; some 20 minutes (needs PostgreSQL, best as root)
 	$(BIN)/python -m benchmarks.chaos
 
-bench-tuning: $(VENV)/.dev ## the paper's tuning protocol, exhaustive and by successive halving
+bench-tuning: $(VENV)/.dev ## seconds of a search of scope job; the paper's tuning protocol, exhaustive and by successive halving
+	$(BIN)/python -m benchmarks.tuning --job
 	$(BIN)/python -m benchmarks.tuning
 
 bench-rejections: $(VENV)/.dev ## students with 1 to 8 rejections: F beside the teacher, heads without data, time of a query (needs wrk)
