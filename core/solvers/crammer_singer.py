@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 _BLOCK_ENTRIES = 2_000_000
 _WORKER_ENTRIES = 700_000
-_SETTLED_ENTRIES = 500_000
+_SETTLED_ENTRIES = 125_000
 _MIN_WORKER_ROWS = 96
 _MAX_EPOCHS_PER_ROUND = 20
 _FEWEST_EPOCHS_PER_ROUND = 3
@@ -137,6 +137,7 @@ class _BlockDescent:
             rows, self.labels, self.norms, self.dual, self.classes, self.counts, problem.bound
         )
         self.swept = self.all
+        self.memory: NDArray[np.float32] | None = None
         self.active: NDArray[np.int64] = np.flatnonzero(self.norms > 0.0)
         self.slack = np.inf
         self.iterations = 0
@@ -203,7 +204,8 @@ class _BlockDescent:
         for epoch in range(1, _MAX_EPOCHS_PER_ROUND + 1):
             if plane is None:
                 if self.swept.worth_copying(self.active, self.W.dtype):
-                    self.swept = self.all.copy_of(self.active)
+                    self.memory = self.all.memory() if self.memory is None else self.memory
+                    self.swept = self.all.copy_of(self.active, self.memory)
                     self.active = np.arange(len(self.active))
                 if self.combining and (epoch > 1 or self.swept is not self.all):
                     plane = self.swept.plane_search(self.active.copy())

@@ -12,8 +12,8 @@ from core.solvers.jit import Rows
 from core.solvers.plane_search import PlaneSearch
 from core.types import FloatArray
 
-# Share of the examples up to which active ones are copied: at most 15 % of the memory of the features.
-_FEW = 0.3
+# Share of the examples up to which active ones are copied: at most 14 % of the memory of the features.
+_FEW = 0.27
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +38,13 @@ class SweptExamples:
         halves = len(self.rows) == 1 and self.rows[0].dtype == np.float64 and dtype == np.float32
         return halves and self.numbers is None and 0 < len(active) <= _FEW * len(self.labels)
 
-    def copy_of(self, numbers: NDArray[np.int64]) -> SweptExamples:
-        """The examples ``numbers`` (b,) of dense rows, one after another in memory; features in float32."""
-        features = np.empty((len(numbers), self.rows[0].shape[1]), np.float32)
+    def memory(self) -> NDArray[np.float32]:
+        """For the features of the largest copy, (b, m), uninitialised; one for all copies."""
+        return np.empty((int(_FEW * len(self.labels)), self.rows[0].shape[1]), np.float32)
+
+    def copy_of(self, numbers: NDArray[np.int64], memory: NDArray[np.float32]) -> SweptExamples:
+        """The examples ``numbers`` (b,) of dense rows, one after another in ``memory``."""
+        features = memory[: len(numbers)]
         copy_rows(self.rows[0], numbers, features)
         return SweptExamples(
             rows=(features,),

@@ -27,7 +27,7 @@ def test_sweeping_a_copy_changes_its_dual_as_sweeping_all_does_and_leaves_the_or
     features = np.random.default_rng(0).normal(size=(N, M))
     everything, original = examples(features), examples(features)
     numbers = np.array([3, 9, 4, 31])
-    part = original.copy_of(numbers)
+    part = original.copy_of(numbers, original.memory())
     W, W_of_copy = np.zeros((2, K, M), np.float32)
     work = everything.sweep(numbers, W, np.inf)[0]
     assert part.sweep(np.arange(4), W_of_copy, np.inf)[0] == work
@@ -41,11 +41,11 @@ def test_sweeping_a_copy_changes_its_dual_as_sweeping_all_does_and_leaves_the_or
 def test_a_copy_is_worth_it_for_a_small_share_of_dense_float64_rows_swept_in_float32():
     dense = np.random.default_rng(0).normal(size=(N, M))
     single, double = np.dtype(np.float32), np.dtype(np.float64)
-    few, many, none = np.arange(12), np.arange(13), np.arange(0)
+    few, many, none = np.arange(10), np.arange(11), np.arange(0)
     assert examples(dense).worth_copying(few, single)
     assert not examples(dense).worth_copying(many, single)
     assert not examples(dense).worth_copying(none, single)
     assert not examples(dense).worth_copying(few, double)
     assert not examples(dense.astype(np.float32)).worth_copying(few, single)
     assert not examples(sp.csr_array(dense)).worth_copying(few, single)
-    assert not examples(dense).copy_of(few).worth_copying(few, single)
+    assert not examples(dense).copy_of(few, examples(dense).memory()).worth_copying(few, single)
