@@ -24,10 +24,13 @@ from core.types import FloatArray
 
 _PROBE: Final = 256
 """Rows of the matrix whose decomposition is timed for an estimate."""
-_MAPS: Final = 10
-"""The screening of some 20 maps, in decompositions: large ones are twice as efficient as the probe."""
-_TEACHER_PASSES: Final = 70.0
-_STUDENT_PASSES: Final = 7.0
+_MAPS: Final = 25
+_WIDE_MAPS: Final = 8
+"""The screening of some 20 maps, or of those of sparse or wide rows, in decompositions."""
+_FIXED_SECONDS: Final = 2.0
+"""Learning the scales of columns and other work that hardly depends on the number of rows."""
+_TEACHER_PASSES: Final = 175.0
+_STUDENT_PASSES: Final = 17.5
 _PIECE_PASSES: Final = 3.0
 """Time of the fits to a fold and class, in the time that one decomposition needs for as many products; a fit
 with several pieces costs so many times as much for each."""
@@ -46,11 +49,11 @@ def expected_seconds(data: LabelledData, students: Sequence[StudentSpec], run: R
     X: Any = data.X
     rows, wide = min(data.n, ROWS), sp.issparse(X) or data.d > WIDE
     columns = X.nnz / data.n if sp.issparse(X) else data.d if wide else LANDMARKS
-    maps = min(data.n, SCREENING_ROWS) ** 3 * (3 if wide else _MAPS)
+    maps = min(data.n, SCREENING_ROWS) ** 3 * (_WIDE_MAPS if wide else _MAPS)
     classes, finalists = min(data.K, MOST_CLASSES), 3 if wide else FINALISTS
     teachers = finalists * FOLDS * _TEACHER_PASSES * classes
     fits = sum(_fits(one, classes) for one in students) * FOLDS * _STUDENT_PASSES
-    return float(unit * (maps + (teachers + fits) * rows * columns / run.threads))
+    return _FIXED_SECONDS + float(unit * (maps + (teachers + fits) * rows * columns / run.threads))
 
 
 def _fits(student: StudentSpec, classes: int) -> float:
