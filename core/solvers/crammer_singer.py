@@ -318,7 +318,7 @@ class _BlockDescent:
         rises = bound - self.bound > _LEAST_RISE * abs(bound)
         self.idle = 0 if is_best or rises or self.objective < objective else self.idle + 1
         self.bound, self.best_bound = bound, max(self.best_bound, bound)
-        self._restart_from(self.settled, single=worst > _SINGLE_RESOLUTION * scale and is_best)
+        self._restart(single=worst > _SINGLE_RESOLUTION * scale and is_best)
         return Certificate(self.objective, bound, stalled=self.idle >= _IDLE_ROUNDS)
 
     def _settle(self, moving: NDArray[np.int64], before: FloatArray, run: Run) -> None:
@@ -354,7 +354,7 @@ class _BlockDescent:
         if objective < self.objective:
             self.value, self.objective = factor * self.mean, objective
 
-    def _restart_from(self, W: FloatArray, *, single: bool) -> None:
-        """Continue from the recomputed W; in float32 if ``single`` and the last round was in float32, too."""
-        self.W = W.astype(np.float32 if single and self.W.dtype == np.float32 else np.float64)
+    def _restart(self, *, single: bool) -> None:
+        """Continue from the settled W(α); in float32 if ``single`` and the last round was in float32, too."""
+        self.W = self.settled.astype(np.float32 if single and self.W.dtype == np.float32 else np.float64)
         self.worker_weights = (self.W.copy(), self.W.copy())
