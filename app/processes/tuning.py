@@ -27,6 +27,7 @@ SLICE_SECONDS: Final = 0.0001
 
 _POLL_SECONDS: Final = 5.0
 _WORTH_BYTES: Final = 16 * 1024**2
+_LEAST_BYTES: Final = 1024**2
 
 # malloc.h of the GNU C library
 _M_TRIM_THRESHOLD: Final = -1
@@ -70,12 +71,13 @@ class MallocTrimmer:
     """Returns freed heap to the system by `malloc_trim`, a few seconds after the process has grown.
 
     This bounds what `keep_freed_memory` keeps: without it a few large requests would leave the process at
-    their size for good.
+    their size for good. Only when next to nothing can be returned is the larger size taken for what the
+    process needs: a trim in the middle of a large request does not see what the request is about to free.
     """
 
     def __init__(self) -> None:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-        self._trimmed_size = 0 if self._trim is None else resident_bytes()
+        self._needed_size = 0 if self._trim is None else resident_bytes()
         self._next = time.monotonic() + _POLL_SECONDS
 
     def poll(self) -> bool:
@@ -83,10 +85,12 @@ class MallocTrimmer:
         if self._trim is None or time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + _POLL_SECONDS
-        if resident_bytes() < self._trimmed_size + _WORTH_BYTES:
+        size = resident_bytes()
+        if size < self._needed_size + _WORTH_BYTES:
             return False
         self._trim(0)
-        self._trimmed_size = resident_bytes()
+        if size - resident_bytes() < _LEAST_BYTES:
+            self._needed_size = size
         return True
 
 

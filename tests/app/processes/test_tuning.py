@@ -64,6 +64,26 @@ def test_a_grown_heap_is_trimmed_after_a_while(monkeypatch: pytest.MonkeyPatch):
     assert not trimmer.poll()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the GNU C library")
+def test_a_trim_during_a_request_is_followed_by_another(monkeypatch: pytest.MonkeyPatch):
+    now, size = [100.0], [50 << 20]
+    monkeypatch.setattr(tuning.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(tuning, "resident_bytes", lambda: size[0])
+    trimmer = tuning.MallocTrimmer()
+    trims = []
+
+    def trim_to(left: int) -> None:
+        now[0] += 6
+        trimmer._trim = lambda _pad: (trims.append(left), size.__setitem__(0, left << 20))
+        trimmer.poll()
+
+    size[0] = 120 << 20
+    trim_to(110)  # the request still has 60 MB, which it then frees
+    trim_to(50)
+    trim_to(50)
+    assert trims == [110, 50]
+
+
 RESIDENT = """
 from app.processes.tuning import resident_bytes
 before = resident_bytes()
