@@ -25,7 +25,7 @@ from scipy.spatial.distance import cdist
 from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
 from core.features.base import kernel_standardisation
-from core.features.choice import WIDE, rbf_features
+from core.features.choice import LANDMARKS, WIDE, rbf_features
 from core.features.spec import MAX_GAMMA, FeatureSpec
 from core.run import Run
 from core.solvers.threads import one_blas_thread
@@ -39,8 +39,6 @@ MOST_CLASSES: Final = 400
 """Of more classes than this, ``ROWS / RAREST`` stand for all."""
 MOST_KERNEL_ROWS: Final = 500_000
 """Beyond so many rows the features are linear: kernel features would take too much memory."""
-_FEATURE_VALUES: Final = 50_000_000
-"""Landmarks times rows, at most: 400 MB."""
 WIDTHS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors of γ = 1/(d·variance)."""
 RIDGES: Final = tuple(10.0 ** (power / 2) for power in range(-6, 1))
@@ -127,16 +125,11 @@ def measure_maps(
 def sized(spec: FeatureSpec, X: Matrix, *, richer: bool = False) -> FeatureSpec:
     """An RBF map as it is fitted to rows X: exact, or with as many landmarks as suit their number.
 
-    richer: with twice as many as usual, exact for up to as many rows.
+    richer: with twice as many as usual, as far as memory allows, exact for up to as many rows.
     """
     if spec.kind == "linear":
         return spec
-    n = X.shape[0]
-    fitted = rbf_features(spec, n)
-    if richer and fitted.kind == "nystroem":
-        size = 2 * fitted.n_components
-        fitted = replace(fitted, kind="kernel" if n <= size else "nystroem", n_components=size)
-    return replace(fitted, n_components=min(fitted.n_components, _FEATURE_VALUES // n))
+    return rbf_features(spec, X.shape[0], 2 * LANDMARKS if richer else LANDMARKS)
 
 
 def _squared_distances(X: Matrix, spec: FeatureSpec, rows: IntArray) -> tuple[float, FloatArray]:

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
 from core.errors import InvalidPackage, InvalidProblem
-from core.features.choice import FEW, MANY, WIDE, choose_features
+from core.features.choice import FEW, FEWEST_LANDMARKS, WIDE, choose_features
 from core.features.landmarks import choose_landmarks, covering_landmarks
 from core.features.maps import (
     FourierMap,
@@ -77,7 +77,9 @@ class TestChoice:
             (np.empty((5000, WIDE + 1)), {"kind": "linear"}),
             (np.empty((FEW, 3)), {"kind": "kernel"}),
             (np.empty((FEW + 1, 3)), {"kind": "nystroem", "n_components": 1000}),
-            (np.empty((MANY + 1, 3)), {"kind": "nystroem", "n_components": 500}),
+            (np.empty((50_000, 3)), {"kind": "nystroem", "n_components": 1000}),
+            (np.empty((60_000, 3)), {"kind": "nystroem", "n_components": 833}),
+            (np.empty((10**6, 1)), {"kind": "nystroem", "n_components": FEWEST_LANDMARKS}),
         ],
     )
     def test_auto_chooses_by_the_shape_of_the_rows_and_says_why(self, X, expected):

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidPackage
+from core.features import choice as feature_choice
 from core.features.spec import FeatureSpec
 from core.model_selection import quick_choice
 from core.model_selection.quick_choice import (
@@ -129,7 +130,7 @@ def test_many_classes_do_not_make_many_rows():
 
 def test_very_many_rows_get_no_kernel_that_does_not_fit(monkeypatch):
     data = rings(1100)
-    monkeypatch.setattr(quick_choice, "_FEATURE_VALUES", 110_000)
+    monkeypatch.setattr(feature_choice, "FEATURE_VALUES", 110_000)
     assert choose_quickly(FeatureSpec(), data.X, data.y, data.K).features.n_components == 100
     monkeypatch.setattr(quick_choice, "MOST_KERNEL_ROWS", 1000)
     choice = choose_quickly(FeatureSpec(), data.X, data.y, data.K)
@@ -154,7 +155,7 @@ def test_a_job_that_chooses_says_what_and_is_taken_up_elsewhere():
 
 def test_a_preparation_without_its_choice_is_refused():
     data = rings()
-    header, arrays = decode(prepare(data, AUTOMATIC).to_bytes(), "stms.preparation.2")
+    header, arrays = decode(prepare(data, AUTOMATIC).to_bytes(), "stms.preparation.3")
     del header["choice"]
     with pytest.raises(InvalidPackage, match="unusable choice"):
         Preparation.from_bytes(encode(header, arrays), data, AUTOMATIC)
