@@ -120,7 +120,7 @@ def run(name: str, n_threads: int | None) -> dict[str, Any]:
     away = {key: distance(best[key], found[key]) for key in best}
     fits = folds.n_folds * sum(len(tuned.trace) for tuned in best.values())
     print(
-        f"{name}: n {len(folds.labels)}, m {folds.single.shape[1]}, {len(folds.classes)} classes,"
+        f"{name}: n {len(folds.labels)}, m {folds.rows[0].single.shape[1]}, {len(folds.classes)} classes,"
         f" teacher {folds.teacher.spec.params()}; rare classes: {', '.join(folds.rare_classes) or 'none'}"
     )
     print(f"  features, folds, teachers {shared.wall:7.1f} s, {shared.cpu:7.1f} s of processor")

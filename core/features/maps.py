@@ -12,16 +12,20 @@ from __future__ import annotations
 
 from typing import get_args
 
+import scipy.sparse as sp
+
 from core.data.dataset import validate_rows
+from core.data.scaling_kind import Scaling
 from core.errors import InvalidPackage
 from core.features.base import FeatureMap, scale_rule
 from core.features.choice import choose_features
+from core.features.examples import Examples
 from core.features.fourier import FourierMap
 from core.features.linear import LinearMap
 from core.features.nystroem import NystroemMap
 from core.features.spec import FeatureDtype, FeatureSpec
 from core.packed.codec import Buffer, decode, package_errors, take
-from core.types import Matrix
+from core.types import IntArray, Matrix
 
 __all__ = [
     "FeatureMap",
@@ -30,6 +34,7 @@ __all__ = [
     "NystroemMap",
     "feature_map_from_bytes",
     "fit_feature_map",
+    "refitted",
     "scale_rule",
 ]
 
@@ -46,6 +51,24 @@ def fit_feature_map(X: Matrix, spec: FeatureSpec, seed: int) -> FeatureMap:
     rows = validate_rows(X, None)
     chosen = choose_features(spec, rows).spec
     return _MAPS[_FITTED_AS.get(chosen.kind, chosen.kind)].fit(rows, chosen, seed)
+
+
+def refitted(examples: Examples, rows: IntArray) -> Examples:
+    """``examples`` as a map gives them that was fitted to ``rows`` (numbers of some) alone.
+
+    A map does not use labels, and usually one that was fitted to all rows serves a cross-validation: the same
+    examples are returned. But the standard deviation of a sparse column that is rarely other than 0 includes
+    the held-out rows' values, so that they look smaller than new rows do, and a threshold chosen on their
+    scores promises too few false positives.
+    """
+    fitted, spec = examples.feature_map, examples.feature_spec
+    if fitted is None or spec is None or not sp.issparse(examples.X):
+        return examples
+    chosen = choose_features(spec, examples.X).spec
+    if chosen.kind != LinearMap.kind or chosen.scaling is not Scaling.ZSCORE:
+        return examples
+    own = fit_feature_map(examples.X[rows], chosen, 0)
+    return Examples(examples.X, own.transform(examples.X), own, chosen, all_extras=examples.extras)
 
 
 def feature_map_from_bytes(data: Buffer) -> FeatureMap:

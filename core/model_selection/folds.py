@@ -1,13 +1,14 @@
 """Cross-validation folds with one teacher per fold, shared by all classes and methods of a run.
 
-The feature map does not depend on labels and is fitted once. The teacher is fitted per fold, so that gate and
+The feature map does not depend on labels and is fitted once, but for sparse columns in units of their
+standard deviation (``core.features.maps.refitted``). The teacher is fitted per fold, so that gate and
 difficulty of a held-out row come from a teacher that was not fitted to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from joblib import Parallel, delayed
 from core.data.validation import not_whole, refuse
 from core.errors import Fault, InvalidProblem
 from core.features.examples import Examples
+from core.features.maps import refitted
 from core.run import Run
 from core.solvers.jit import as_rows, row_norms2
 from core.solvers.threads import one_blas_thread
@@ -46,6 +48,21 @@ class TunedTeacher:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class FoldRows:
+    """All rows, mapped. single: Φ in float32, (n, m): half the memory traffic. norms: ‖φ_i‖², (n,)."""
+
+    examples: Examples
+    single: Matrix
+    norms: FloatArray
+
+    @classmethod
+    def of(cls, examples: Examples) -> FoldRows:
+        """With the features in float32; sums over them stay float64."""
+        single = examples.features.astype(np.float32, copy=False)
+        return cls(examples, single, row_norms2(as_rows(single), examples.n))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Folds:
     """Data and teachers of a cross-validation, shared by the students of all classes.
 
@@ -56,7 +73,7 @@ class Folds:
         (folds, n, len(targets)).
     weights: W of each of them, (K, m), distilled from its scores of the training rows if they are not linear.
     ranks: the two largest scores of each row among all classes, one ScoreRanks per fold.
-    single: Φ in float32, (n, m): half the memory traffic, and sums stay float64. norms: ‖φ_i‖², (n,).
+    rows: all rows as each fold maps them, one FoldRows per fold, mostly the same.
     teacher_cost: multiplications of a query to the packed teacher.
     """
 
@@ -67,8 +84,7 @@ class Folds:
     scores: FloatArray
     weights: tuple[FloatArray, ...]
     ranks: tuple[ScoreRanks, ...]
-    single: Matrix
-    norms: FloatArray
+    rows: tuple[FoldRows, ...]
     targets: tuple[int, ...] | None = None
     teacher_cost: int = 0
 
@@ -92,14 +108,17 @@ class Folds:
         width = len(classes) if kept is None else len(kept)
         scores = np.empty((len(teacher.teachers), len(task.labels), width))
         weights, ranks = [], []
+        rows: list[FoldRows] = []
         with one_blas_thread():
             for fold, one in enumerate(teacher.teachers):
                 training = np.flatnonzero(fold_of != fold)
-                of_all, linear = scores_and_weights(one, task.examples, run, training)
+                examples = refitted(task.examples, training)
+                is_same = bool(rows) and rows[-1].examples is examples
+                rows.append(rows[-1] if is_same else FoldRows.of(examples))
+                of_all, linear = scores_and_weights(one, examples, run, training)
                 weights.append(linear)
                 ranks.append(ScoreRanks.of(of_all))
                 scores[fold] = of_all if kept is None else of_all[:, kept]
-        single = task.examples.features.astype(np.float32, copy=False)
         return cls(
             task=task,
             classes=classes,
@@ -108,8 +127,7 @@ class Folds:
             scores=scores,
             weights=tuple(weights),
             ranks=tuple(ranks),
-            single=single,
-            norms=row_norms2(as_rows(single), len(task.labels)),
+            rows=tuple(rows),
             targets=None if kept is None else tuple(kept),
             teacher_cost=teacher_cost,
         )
@@ -126,9 +144,10 @@ class Folds:
 
     def fold(self, number: int, target: int) -> Fold:
         """One fold for class code ``target``. Raises InvalidProblem for a class that was left out."""
+        rows = self.rows[number]
         problem = Problem(
             positive=self.labels == target,
-            examples=self.task.examples,
+            examples=rows.examples,
             gate=self.class_scores(number, target),
             gate_weights=self.weights[number][target],
             rival=self.ranks[number].rival(target),
@@ -137,7 +156,7 @@ class Folds:
             teacher_cost=self.teacher_cost,
             is_distilled=self.teacher.teachers[number].class_weights is None,
         )
-        return Fold(number, target, problem, self.fold_of != number, self.single, self.norms)
+        return Fold(number, target, problem, self.fold_of != number, rows.single, rows.norms)
 
     def class_scores(self, fold: int, target: int) -> FloatArray:
         """S^y of all rows by the teacher of ``fold``, (n,). Raises InvalidProblem for a class left out."""
@@ -218,13 +237,14 @@ def tune_teacher(
     def path(fold: int) -> tuple[list[Teacher], list[float]]:
         run.check_cancel()
         rows, held_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
-        training = task.take(rows)
+        mapped = fold_task(task, rows)
+        training = mapped.take(rows)
         last: Teacher | None = None
         teachers, accuracies = [], []
         for spec in specs:
             last = spec.fit(training, run.silent(), last)
             teachers.append(last.without_solver_state())
-            predicted = last.scores(task.examples.take(held_out), run).argmax(axis=1)
+            predicted = last.scores(mapped.examples.take(held_out), run).argmax(axis=1)
             accuracies.append(float(np.mean(predicted == task.labels[held_out])))
         return teachers, accuracies
 
@@ -268,6 +288,11 @@ def make_folds(
         _check_folds(task.labels, classes, fold_of)
     teacher = tune_teacher(task, specs, fold_of, run)
     return Folds.of(task, classes, fold_of, teacher, run=run)
+
+
+def fold_task(task: Task, training: IntArray) -> Task:
+    """All rows as the fold maps them whose training rows have the numbers ``training``."""
+    return replace(task, examples=refitted(task.examples, training))
 
 
 def task_of_features(features: Matrix, labels: IntArray, n_classes: int) -> Task:

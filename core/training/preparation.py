@@ -6,6 +6,7 @@ makes them again, bit for bit, and trains other classes.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
@@ -20,7 +21,14 @@ from core.features.choice import FeatureChoice, choose_features
 from core.features.examples import Examples
 from core.features.maps import FeatureMap, feature_map_from_bytes, fit_feature_map
 from core.features.spec import FeatureSpec
-from core.model_selection.folds import Folds, TunedTeacher, fold_assignment, refuse_lone_rows, tune_teacher
+from core.model_selection.folds import (
+    Folds,
+    TunedTeacher,
+    fold_assignment,
+    fold_task,
+    refuse_lone_rows,
+    tune_teacher,
+)
 from core.model_selection.quick_choice import QuickChoice, choose_quickly
 from core.model_selection.setting_search import Setting, search_setting
 from core.model_selection.setting_time import expected_seconds
@@ -44,8 +52,8 @@ from core.types import FloatArray, IntArray, Matrix
 
 C = TypeVar("C", QuickChoice, Setting)
 
-_FORMAT = "stms.preparation.2"
-_EARLIER_FORMAT = "stms.preparation.1"
+_FORMAT = "stms.preparation.3"
+_EARLIER_FORMATS = ("stms.preparation.1", "stms.preparation.2")
 _ROWS_AT_ONCE = 4096
 _GUARD_PARTS = 3
 
@@ -194,11 +202,11 @@ class Preparation:
     @staticmethod
     def is_outdated(stored: Buffer) -> bool:
         """Whether bytes are a preparation of an earlier version, which has to be made again."""
-        try:
-            decode(stored, _EARLIER_FORMAT)
-        except InvalidPackage:
-            return False
-        return True
+        for earlier in _EARLIER_FORMATS:
+            with contextlib.suppress(InvalidPackage):
+                decode(stored, earlier)
+                return True
+        return False
 
     @classmethod
     def from_bytes(
@@ -296,7 +304,8 @@ def _prepared(data: LabelledData, config: TrainingConfig, run: Run) -> Preparati
         if config.needs_all_folds:
             teachers = tune_teacher(task, (config.teacher,), fold_of, run).teachers
         else:
-            learnt = config.teacher.fit(task.take(np.flatnonzero(fold_of != 0)), run.silent())
+            training = np.flatnonzero(fold_of != 0)
+            learnt = config.teacher.fit(fold_task(task, training).take(training), run.silent())
             teachers = (learnt.without_solver_state(),)
         return replace(made, fold_teachers=teachers, seconds=made.seconds | stages.end())
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from core.model_selection.folds import Folds, make_folds, task_of_features
+from core.model_selection.folds import FoldRows, Folds, make_folds, task_of_features
+from core.solvers.jit import as_rows, row_norms2
 from core.students.grid import Grid
 from core.teachers.ssvm import SSVM
 
@@ -31,6 +34,12 @@ def folds_of(features, codes, Cs, *, tolerance=1e-3, **arguments) -> Folds:
     """Folds of four classes; the teacher's C is one of ``Cs``."""
     specs = [SSVM(C, tolerance) for C in Cs]
     return make_folds(task_of_features(features, codes, 4), NAMES, specs, **arguments)
+
+
+def with_features(folds: Folds, single) -> Folds:
+    """The same folds, whose students are fitted to other features (n, m), float32."""
+    rows = FoldRows(folds.rows[0].examples, single, row_norms2(as_rows(single), len(folds.labels)))
+    return replace(folds, rows=(rows,) * folds.n_folds)
 
 
 @pytest.fixture(scope="session")

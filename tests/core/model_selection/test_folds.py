@@ -3,12 +3,16 @@ import pytest
 import scipy.sparse as sp
 
 from core.errors import Cancelled, InvalidProblem
-from core.model_selection.folds import fold_assignment, task_of_features, tune_teacher
+from core.features.examples import Examples
+from core.features.maps import fit_feature_map
+from core.features.spec import FeatureSpec
+from core.model_selection.folds import fold_assignment, make_folds, task_of_features, tune_teacher
 from core.run import Run
 from core.students.folds import Budget
 from core.students.gated import GSVM
+from core.teachers.base import Task
 from core.teachers.ssvm import SSVM
-from tests.core.model_selection.conftest import folds_of, overlapping
+from tests.core.model_selection.conftest import NAMES, folds_of, overlapping
 
 
 def test_folds_are_stratified_and_equal_to_within_one_row():
@@ -126,7 +130,56 @@ def test_sparse_features_give_the_scores_of_dense_ones():
     dense = folds_of(features, codes, (1.0,), n_folds=3, tolerance=1e-8)
     sparse = folds_of(sp.csr_array(features), codes, (1.0,), n_folds=3, tolerance=1e-8)
     assert sparse.scores == pytest.approx(dense.scores, abs=1e-4)
-    assert sparse.norms == pytest.approx(dense.norms)
+    assert sparse.rows[0].norms == pytest.approx(dense.rows[0].norms)
+
+
+def rare_words(*, n: int = 120, d: int = 300):
+    """Counts of rare words, (n, d) sparse, with codes of four classes that have words of their own."""
+    rng = np.random.default_rng(5)
+    codes = np.concatenate([np.arange(n - 3) % 3, np.full(3, 3)])
+    own = codes[:, None] == np.arange(d) % 4
+    return sp.csr_array(rng.poisson(np.where(own, 0.08, 0.02)).astype(float)), codes
+
+
+def folds_of_rows(X, codes, spec: FeatureSpec, fold_of):
+    fitted = fit_feature_map(X, spec, 0)
+    task = Task(Examples(X, fitted.transform(X), fitted, spec), codes, 4)
+    return make_folds(task, NAMES, [SSVM()], fold_of=fold_of)
+
+
+def test_deviations_of_sparse_columns_do_not_include_held_out_rows():
+    """Rows held out in a fold change neither features, teacher nor students of the others."""
+    X, codes = rare_words()
+    fold_of = fold_assignment(codes, 3)
+    held_out = fold_of == 1
+    changed = sp.csr_array(sp.diags_array(np.where(held_out, 9.0, 1.0)) @ X)
+    one, other = (folds_of_rows(rows, codes, FeatureSpec(), fold_of) for rows in (X, changed))
+    training = np.flatnonzero(~held_out)
+    alone = fit_feature_map(X[training], FeatureSpec(), 0)
+    expected = alone.transform(X).toarray()
+    for folds, rows in ((one, X), (other, changed)):
+        examples = folds.rows[1].examples
+        np.testing.assert_array_equal(examples.features.toarray()[training], expected[training])
+        np.testing.assert_array_equal(examples.X.toarray(), rows.toarray())
+    np.testing.assert_array_equal(*(folds.teacher.teachers[1].weights for folds in (one, other)))
+    first, second = one.fold(1, 0), other.fold(1, 0)
+    np.testing.assert_array_equal(first.problem.gate[training], second.problem.gate[training])
+    np.testing.assert_array_equal(
+        first.fit(GSVM(C=10.0), Run()).scores(first.problem.examples),
+        second.fit(GSVM(C=10.0), Run()).scores(first.problem.examples),
+    )
+    np.testing.assert_array_equal(
+        one.scores[1], one.teacher.teachers[1].feature_scores(one.rows[1].examples.features)
+    )
+
+
+@pytest.mark.parametrize("spec", [FeatureSpec(scaling="idf"), FeatureSpec("auto"), FeatureSpec("kernel")])
+def test_other_maps_are_shared_by_the_folds(spec):
+    X, codes = rare_words()
+    folds = folds_of_rows(X, codes, spec, fold_assignment(codes, 3))
+    assert all(rows is folds.rows[0] for rows in folds.rows)
+    dense = folds_of_rows(X.toarray(), codes, FeatureSpec(), fold_assignment(codes, 3))
+    assert all(rows is dense.rows[0] for rows in dense.rows)
 
 
 def test_fitting_the_teachers_tells_how_far_it_is_and_can_be_cancelled():

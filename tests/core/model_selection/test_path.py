@@ -7,12 +7,12 @@ import scipy.sparse as sp
 from core.errors import Cancelled
 from core.run import Run
 from core.solvers.gated_hinge import GatedHingeProblem
-from core.solvers.jit import as_rows, row_norms2
 from core.students import path
 from core.students.folds import Budget
 from core.students.gated import GATED, GSVM
 from core.students.grid import PAPER_GRID, Grid
 from core.students.path import FoldPath
+from tests.core.model_selection.conftest import with_features
 
 TIGHT = Budget(tolerance=1e-8, max_epochs=2000, finish=500)
 
@@ -51,7 +51,7 @@ def test_the_gap_reported_is_the_solvers(folds):
     _, gap = one._fit(state, task, Budget(tolerance=1e-3))
     rows = folds.fold_of != 0
     problem = GatedHingeProblem(
-        folds.single[rows],
+        folds.rows[0].single[rows],
         np.where(folds.labels == 2, 1.0, -1.0)[rows],
         task.targets[rows],
         task.bounds[rows],
@@ -84,10 +84,9 @@ def test_where_coordinate_descent_is_not_enough_the_full_solver_goes_on(folds):
 
 
 def test_sparse_rows_and_rows_without_features_are_walked_too(folds, small_grid):
-    dense = folds.single.copy()
+    dense = folds.rows[0].single.copy()
     dense[5] = 0.0
-    dense_folds = replace(folds, single=dense, norms=row_norms2(as_rows(dense), len(dense)))
-    sparse_folds = replace(dense_folds, single=sp.csr_array(dense))
+    dense_folds, sparse_folds = (with_features(folds, one) for one in (dense, sp.csr_array(dense)))
     points = GATED["svm"]().grid(small_grid)
     one = FoldPath(dense_folds.fold(0, 0), Run()).walk(points, TIGHT)
     other = FoldPath(sparse_folds.fold(0, 0), Run()).walk(points, TIGHT)
@@ -140,8 +139,8 @@ def test_a_walk_can_be_cancelled(folds, small_grid):
 def test_a_walk_in_small_pieces_looks_for_a_cancel_often_and_gives_the_same(
     folds, small_grid, monkeypatch, sparse
 ):
-    features = sp.csr_array(folds.single) if sparse else folds.single
-    given = replace(folds, single=features)
+    single = folds.rows[0].single
+    given = with_features(folds, sp.csr_array(single) if sparse else single)
     points = GATED["gsvm"]().grid(small_grid)
     looks = []
 

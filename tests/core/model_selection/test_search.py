@@ -10,7 +10,7 @@ from core.model_selection.search import tune_student
 from core.run import Run
 from core.students.gated import GATED
 from core.students.grid import Grid
-from tests.core.model_selection.conftest import folds_of, overlapping
+from tests.core.model_selection.conftest import folds_of, overlapping, with_features
 
 PAPER = GATED["gsvm"]().grid("paper")
 
@@ -92,9 +92,7 @@ def test_of_equal_points_the_smallest_c_wins(folds):
     truth = folds.labels == 0
     features = np.where(truth[:, None], 10.0, -10.0) * np.eye(6)[0] + np.eye(6)[5]
     apart = replace(
-        folds,
-        single=features.astype(np.float32),
-        norms=(features**2).sum(axis=1),
+        with_features(folds, features.astype(np.float32)),
         scores=np.repeat(np.where(truth, 1.0, -1.0)[None, :, None], 4, axis=2)
         * np.array([1.0, 0, 0, 0])
         * np.ones((folds.n_folds, 1, 1)),

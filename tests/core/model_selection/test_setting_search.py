@@ -204,7 +204,7 @@ def test_a_stored_preparation_keeps_the_setting(preparation):
     assert again.choice == preparation.choice
     assert again.config == preparation.config
     assert again.to_bytes() == stored
-    header, arrays = decode(stored, "stms.preparation.2")
+    header, arrays = decode(stored, "stms.preparation.3")
     for broken in ({}, {"setting": {}}, {"setting": {**header["setting"], "features": {"kind": "no"}}}):
         rest = {name: value for name, value in header.items() if name != "setting"}
         with pytest.raises(InvalidPackage, match="choice of features"):

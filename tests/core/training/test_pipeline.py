@@ -329,7 +329,7 @@ def test_a_stored_preparation_serves_students_of_another_kind(preparation, train
 
 @pytest.mark.parametrize("part", ["weights", "feature_map", "summary", "extra"])
 def test_a_damaged_preparation_is_refused(preparation, training_part, part: str):
-    header, arrays = decode(preparation.to_bytes(), "stms.preparation.2")
+    header, arrays = decode(preparation.to_bytes(), "stms.preparation.3")
     if part == "summary":
         header["summary"] = {"objective": "low"}
     elif part == "weights":
@@ -367,8 +367,9 @@ def test_a_problem_needs_both_sides(preparation, label: int):
 
 
 def test_a_preparation_of_an_earlier_version_is_recognised(preparation):
-    header, arrays = decode(preparation.to_bytes(), "stms.preparation.2")
-    assert Preparation.is_outdated(encode(header | {"format": "stms.preparation.1"}, arrays))
+    header, arrays = decode(preparation.to_bytes(), "stms.preparation.3")
+    for earlier in ("stms.preparation.1", "stms.preparation.2"):
+        assert Preparation.is_outdated(encode(header | {"format": earlier}, arrays))
     assert not Preparation.is_outdated(preparation.to_bytes())
     assert not Preparation.is_outdated(b"nothing of the kind")
 

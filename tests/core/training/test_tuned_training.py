@@ -225,7 +225,7 @@ def test_a_stored_preparation_gives_the_same_tuned_students(model, preparation, 
 
 
 def test_a_preparation_whose_fold_teachers_are_missing_or_misshapen_is_refused(preparation, training_part):
-    header, arrays = decode(preparation.to_bytes(), "stms.preparation.2")
+    header, arrays = decode(preparation.to_bytes(), "stms.preparation.3")
     wrong = [
         {name: array for name, array in arrays.items() if name != "fold3.weights"},
         {**arrays, "fold1.weights": arrays["fold1.weights"][:2]},
