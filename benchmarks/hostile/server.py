@@ -67,8 +67,8 @@ KEYS: dict[str, tuple[str, str, frozenset[str]]] = {
     **{tenant.replace("-", " "): (tenant, "train", frozenset()) for tenant in QUOTAS},
 }
 """Tenant, scope and models of the keys by name."""
-MAX_CONNECTIONS = POOL_SIZE + 1
-"""Connections to the database that a server keeps: those of requests, and one of health checks."""
+MAX_CONNECTIONS = POOL_SIZE + 2
+"""Connections to the database that a server keeps: of requests, the registry's poll and health checks."""
 _SETTLE_SECONDS = 20.0
 _SETTLED_GROWTH = 10 * 1024**2
 _WARM_QUERIES = 400
