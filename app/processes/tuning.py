@@ -27,7 +27,9 @@ SLICE_SECONDS: Final = 0.0001
 
 _POLL_SECONDS: Final = 5.0
 _WORTH_BYTES: Final = 16 * 1024**2
+"""Growth of the process from which on its heap is trimmed."""
 _LEAST_BYTES: Final = 1024**2
+"""A trim that returns less has shown that the process needs its memory."""
 
 # malloc.h of the GNU C library
 _M_TRIM_THRESHOLD: Final = -1

@@ -13,10 +13,8 @@ from core.types import Matrix
 
 WIDE: Final = 2000
 """More columns than this are usually separable by planes, and a kernel of them costs more than it gives."""
-FEW: Final = 1000
-"""Up to so many rows the exact kernel costs no more than an approximation."""
-LANDMARKS: Final = 1000
-"""Landmarks of a Nyström map."""
+USUAL_LANDMARKS: Final = 1000
+"""Landmarks of a Nyström map; up to so many rows the exact kernel costs no more."""
 FEWEST_LANDMARKS: Final = 100
 FEATURE_VALUES: Final = 50_000_000
 """Landmarks times rows, at most, 400 MB: of more than 50 000 rows there are fewer landmarks."""
@@ -48,7 +46,7 @@ def choose_features(spec: FeatureSpec, X: Matrix) -> FeatureChoice:
         return FeatureChoice(replace(spec, kind="linear"), f"There are {d} columns, more than {WIDE}.")
     fitted = rbf_features(spec, n)
     if fitted.kind == "kernel":
-        return FeatureChoice(fitted, f"There are {n} rows, at most {FEW}.")
+        return FeatureChoice(fitted, f"There are {n} rows, at most {USUAL_LANDMARKS}.")
     return FeatureChoice(fitted, f"There are {n} dense rows of {d} columns: {fitted.n_components} landmarks.")
 
 
@@ -66,9 +64,9 @@ def _sparse_choice(spec: FeatureSpec, X: sp.csr_array) -> FeatureChoice:
     return FeatureChoice(spec, "The rows are sparse.")
 
 
-def rbf_features(spec: FeatureSpec, n: int, landmarks: int = LANDMARKS) -> FeatureSpec:
-    """The RBF map for n rows: the exact kernel, or ``landmarks``, as many as memory allows."""
-    if n <= max(FEW, landmarks):
+def rbf_features(spec: FeatureSpec, n: int, landmarks: int = USUAL_LANDMARKS) -> FeatureSpec:
+    """The RBF map for n rows: exact, or with so many landmarks, fewer where memory does not suffice."""
+    if n <= landmarks:
         return replace(spec, kind="kernel")
     size = min(landmarks, max(FEATURE_VALUES // n, FEWEST_LANDMARKS))
     return replace(spec, kind="nystroem", n_components=size)

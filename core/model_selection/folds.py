@@ -73,7 +73,7 @@ class Folds:
         (folds, n, len(targets)).
     weights: W of each of them, (K, m), distilled from its scores of the training rows if they are not linear.
     ranks: the two largest scores of each row among all classes, one ScoreRanks per fold.
-    rows: all rows as each fold maps them, one FoldRows per fold, mostly the same.
+    rows: all rows as each fold maps them, one FoldRows per fold, the same where they share the map.
     teacher_cost: multiplications of a query to the packed teacher.
     """
 

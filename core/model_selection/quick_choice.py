@@ -25,7 +25,7 @@ from scipy.spatial.distance import cdist
 from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
 from core.features.base import kernel_standardisation
-from core.features.choice import LANDMARKS, WIDE, rbf_features
+from core.features.choice import USUAL_LANDMARKS, WIDE, rbf_features
 from core.features.spec import MAX_GAMMA, FeatureSpec
 from core.run import Run
 from core.solvers.threads import one_blas_thread
@@ -129,7 +129,7 @@ def sized(spec: FeatureSpec, X: Matrix, *, richer: bool = False) -> FeatureSpec:
     """
     if spec.kind == "linear":
         return spec
-    return rbf_features(spec, X.shape[0], 2 * LANDMARKS if richer else LANDMARKS)
+    return rbf_features(spec, X.shape[0], (2 if richer else 1) * USUAL_LANDMARKS)
 
 
 def _squared_distances(X: Matrix, spec: FeatureSpec, rows: IntArray) -> tuple[float, FloatArray]:

@@ -164,8 +164,9 @@ class Preparation:
     def folds(self, targets: Sequence[int] | None = None, run: Run = Run()) -> Folds:
         """The folds with their teachers, for searches and held-out scores of several students.
 
-        targets: class codes that they shall serve; by default all. Memory: a float32 copy of the features,
-        and folds × rows × targets scores; let go of it when the students are trained.
+        targets: class codes that they shall serve; by default all. Memory: a float32 copy of the features
+        (of sparse rows in standard deviations, further features for each fold), and folds × rows × targets
+        scores; let go of it when the students are trained.
 
         Raises InvalidProblem for a configuration that needs no folds, Cancelled.
         """

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
 from core.errors import InvalidPackage, InvalidProblem
-from core.features.choice import FEW, FEWEST_LANDMARKS, WIDE, choose_features
+from core.features.choice import FEWEST_LANDMARKS, USUAL_LANDMARKS, WIDE, choose_features
 from core.features.landmarks import choose_landmarks, covering_landmarks
 from core.features.maps import (
     FourierMap,
@@ -75,8 +75,8 @@ class TestChoice:
         [
             (sp.csr_array((5000, 30_000)), {"kind": "linear"}),
             (np.empty((5000, WIDE + 1)), {"kind": "linear"}),
-            (np.empty((FEW, 3)), {"kind": "kernel"}),
-            (np.empty((FEW + 1, 3)), {"kind": "nystroem", "n_components": 1000}),
+            (np.empty((USUAL_LANDMARKS, 3)), {"kind": "kernel"}),
+            (np.empty((USUAL_LANDMARKS + 1, 3)), {"kind": "nystroem", "n_components": 1000}),
             (np.empty((50_000, 3)), {"kind": "nystroem", "n_components": 1000}),
             (np.empty((60_000, 3)), {"kind": "nystroem", "n_components": 833}),
             (np.empty((10**6, 1)), {"kind": "nystroem", "n_components": FEWEST_LANDMARKS}),
