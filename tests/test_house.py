@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -91,11 +90,10 @@ ONE_PLACE = {
     "dbos": {"app.jobs.engine", "app.jobs.workflow.workflows", "app.jobs.worker"},
 }
 """Libraries whose private names we use, and the only places that know them."""
-FOLDER_FILES = 21
 WEB = {"fastapi", "starlette", "uvicorn", "httpx", "typer", "click"}
 DATABASE = {"sqlalchemy", "alembic", "psycopg", "sqlite3", "dbos"}
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "jsonpickle"}
-MODULE_LINES = 400
+MODULE_LINES = 600
 FUNCTION_LINES = 60
 
 
@@ -332,12 +330,6 @@ def test_a_library_whose_private_names_are_used_is_pinned_to_one_minor_version(l
     assert bounds is not None, requirement
     major, minor, next_major, next_minor = map(int, bounds.groups())
     assert (next_major, next_minor) == (major, minor + 1)
-
-
-def test_a_folder_has_at_most_21_files():
-    modules = [path.relative_to(ROOT) for path in sources().values() if path.name != "__init__.py"]
-    counts = Counter(str(path.parent) for path in modules)
-    assert {folder: count for folder, count in counts.items() if count > FOLDER_FILES} == {}
 
 
 def test_sentences_use_the_words_of_the_field():
