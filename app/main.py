@@ -191,10 +191,9 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     )
     app.state.context = context
 
-    async def is_ready() -> bool:
-        return health.is_ready(await health.run_checks(context))
-
-    inference_handler = InferenceHandler(pipeline, store, files, audit_writer, is_ready)
+    inference_handler = InferenceHandler(
+        pipeline, store, files, audit_writer, lambda: health.is_ready(health.query_checks(context))
+    )
     stack.callback(inference_handler.close)
     app.serve_queries(QueryHandler(pipeline), inference_handler)
 

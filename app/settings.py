@@ -168,6 +168,12 @@ class Settings(BaseSettings):
         le=1,
         description="Interval at which a server polls for moved aliases and changed keys, in seconds.",
     )
+    max_stale_seconds: float = Field(
+        0.0,
+        ge=0,
+        description="Time without a readable registry after which a server is not ready for queries any "
+        "more, in seconds; 0: it answers from what it has read for as long as the database is away.",
+    )
     move_seconds: float = Field(
         1.5,
         gt=0,

@@ -160,7 +160,10 @@ def lose_the_database(
         compose.engine.run("stop", "--time=30", database.name)
         until("the API says that it is not ready", lambda: not is_ready(address))
         until("the worker's health check fails", lambda: not worker.is_healthy())
-        report.holds(not api.is_healthy(), "Without the database neither API nor worker is healthy.")
+        report.holds(
+            api.is_healthy(),
+            "Without the database the API, which answers queries, is healthy; workers are not.",
+        )
         time.sleep(LOAD_AFTER_SECONDS)
         compose.engine.run("start", database.name)
         back = until("the API is ready again", lambda: is_ready(address))

@@ -54,25 +54,29 @@ async def livez() -> Alive:
     return Alive()
 
 
+Verbose = Annotated[str | None, Query(description="Include the result of every check.")]
+
+
 @router.get("/readyz", response_model_exclude_none=True, responses={503: {"model": Readiness}})
-async def readyz(
-    context: Context,
-    response: Response,
-    verbose: Annotated[str | None, Query(description="Include the result of every check.")] = None,
-) -> Readiness:
-    """Whether requests should be sent to this server; 503 if not.
+async def readyz(context: Context, response: Response, verbose: Verbose = None) -> Readiness:
+    """Whether requests of every kind should be sent to this server; 503 if not.
 
     The server is ready without the job engine and without workers: it answers queries, and submitted jobs
-    wait in the database. What depends on the database is checked at most once a second.
+    wait in the database. It is not ready without the database, although loaded models answer; see
+    `/readyz/queries`. What depends on the database is checked at most once a second.
     """
-    checks = await run_checks(context)
-    ready = is_ready(checks)
-    if not ready:
-        response.status_code = 503
-        response.headers["retry-after"] = "2"
-    response.headers["cache-control"] = "no-store"
-    views = [Check.model_validate(each, from_attributes=True) for each in checks]
-    return Readiness(ready=ready, checks=None if verbose is None else views)
+    return _readiness(await run_checks(context), response, verbose)
+
+
+@router.get("/readyz/queries", response_model_exclude_none=True, responses={503: {"model": Readiness}})
+async def readyz_queries(context: Context, response: Response, verbose: Verbose = None) -> Readiness:
+    """Whether queries should be sent to this server; 503 if not.
+
+    Loaded models answer without the database, so that nothing here depends on it: the server is ready once
+    it has read the keys, until it is shut down, or until the registry could not be read for longer than
+    STMS_MAX_STALE_SECONDS. Readiness probes of orchestrators should ask this path.
+    """
+    return _readiness(query_checks(context), response, verbose)
 
 
 @router.get("/version")
@@ -111,9 +115,41 @@ async def run_checks(context: AppContext) -> list[health.Check]:
     ]
 
 
+def query_checks(context: AppContext) -> list[health.Check]:
+    """The results of the checks that queries of loaded models depend on; none of them waits."""
+    return [
+        check("keys", lambda: _keys(context)),
+        check("registry", lambda: _registry_age(context)),
+        check("process", lambda: _process(context)),
+    ]
+
+
 def is_ready(checks: list[health.Check]) -> bool:
     """Whether all needed checks succeeded."""
     return all(each.ok for each in checks if each.needed)
+
+
+def _readiness(checks: list[health.Check], response: Response, verbose: str | None) -> Readiness:
+    ready = is_ready(checks)
+    if not ready:
+        response.status_code = 503
+        response.headers["retry-after"] = "2"
+    response.headers["cache-control"] = "no-store"
+    views = [Check.model_validate(each, from_attributes=True) for each in checks]
+    return Readiness(ready=ready, checks=None if verbose is None else views)
+
+
+def _keys(context: AppContext) -> str:
+    if not context.refresher.was_read:
+        raise CheckFailed("could not be read yet")
+    return "were read"
+
+
+def _registry_age(context: AppContext) -> str:
+    age, limit = context.refresher.age_seconds, context.settings.max_stale_seconds
+    if limit and age > limit:
+        raise CheckFailed(f"was read {age:.1f} s ago; STMS_MAX_STALE_SECONDS permits {limit:g} s")
+    return f"was read {age:.1f} s ago"
 
 
 def _registry(context: AppContext) -> str:

@@ -36,7 +36,7 @@ KEYLESS_SECONDS: Final = 10.0
 
 _NEEDS_KEY: Final = "/v1/"
 """Start of all paths that need an API key."""
-_PROBES: Final = frozenset({"/livez", "/readyz"})
+_PROBES: Final = frozenset({"/livez", "/readyz", "/readyz/queries"})
 """Paths that every prober may ask, also on a server without keys."""
 _REPEATED_PATHS: Final = frozenset({*_PROBES, "/metrics"})
 """Paths whose answers may be sent again without the endpoint."""

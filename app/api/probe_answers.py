@@ -12,7 +12,9 @@ MADE_PER_SECOND: Final = 10
 """Answers that are made in a second; further requests of that second get the newest answer again."""
 OLDEST_SECONDS: Final = 1.0
 
-_REPEATED: Final = frozenset({("/livez", b""), ("/readyz", b""), ("/readyz", b"verbose"), ("/metrics", b"")})
+_REPEATED: Final = frozenset(
+    {("/livez", b""), ("/readyz", b""), ("/readyz", b"verbose"), ("/readyz/queries", b""), ("/metrics", b"")}
+)
 """(path, query string) of requests whose answer depends on nothing else."""
 
 

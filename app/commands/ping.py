@@ -64,7 +64,8 @@ def ping(
 ) -> None:
     """Check that a server is ready or that a worker is running; exit code 0 if so.
 
-    The check fails for a server or a worker that cannot reach its database.
+    The check fails for a server or a worker that cannot reach its database. That of a container succeeds
+    for a server which still answers queries of loaded models.
 
     Example:  stms ping --server http://127.0.0.1:8000
     """
@@ -78,15 +79,15 @@ def ping(
     running = ServiceCommand.parse(first_command_line())
     settings = read_settings(host=running.host, port=running.port, data_dir=running.data_dir)
     if running.command in _SERVES:
-        ping_server(own_address(settings.host, settings.port))
+        ping_server(own_address(settings.host, settings.port), "/readyz/queries")
     if running.command in _TRAINS:
         ping_worker(settings)
 
 
-def ping_server(address: str) -> None:
-    """Check that a server is ready. Raises CommandFailed if it is not."""
+def ping_server(address: str, path: str = "/readyz") -> None:
+    """Check that a server is ready by what it answers at ``path``. Raises CommandFailed if it is not."""
     with connect(address, None) as client:
-        client.get("/readyz")
+        client.get(path)
     say(f"{address} is ready.")
 
 

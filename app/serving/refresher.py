@@ -64,6 +64,16 @@ class Refresher:
         return max(0.0, time.monotonic() - min(self._current_at, self._cache.moving_since))
 
     @property
+    def was_read(self) -> bool:
+        """Whether the registry, and with it the API keys, was read at least once."""
+        return self._revision is not None
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the start of the last poll that could read the registry."""
+        return max(0.0, time.monotonic() - self._current_at)
+
+    @property
     def failing_seconds(self) -> float:
         """For how long the registry could not be read; 0 while it can."""
         since = self.failing_since

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from typing import Any, Final, TypeVar
@@ -66,7 +66,7 @@ class _State(Exchange):
 class InferenceHandler(WireFormat[_State]):
     """Parses requests of the protocol and encodes their responses.
 
-    is_ready: whether the server is ready.
+    is_ready: whether the server is ready for queries.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class InferenceHandler(WireFormat[_State]):
         store: Store,
         files: BlobCache,
         audit_writer: AuditWriter,
-        is_ready: Callable[[], Awaitable[bool]],
+        is_ready: Callable[[], bool],
     ) -> None:
         self._pipeline = pipeline
         self._audit_writer = audit_writer
@@ -106,7 +106,7 @@ class InferenceHandler(WireFormat[_State]):
         if path.operation in ("server", "live"):
             return _json(self._server if path.operation == "server" else {"live": True})
         if path.operation == "ready":
-            ready = await self._is_ready()
+            ready = self._is_ready()
             return _json({"ready": ready, "live": True}, 200 if ready else 503)
         required_scope = "train" if path.operation in CHANGES else "query"
         caller = self._pipeline.admit(exchange, required_scope, path.model or None)

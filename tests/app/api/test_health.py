@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from app.domain.entities import Worker
@@ -51,6 +52,7 @@ def test_a_server_without_its_database_is_alive_but_not_ready(client, store: Sto
     assert checks(response)["schema"] is False
     assert checks(response)["registry"] is False
     assert client.get("/readyz").json() == {"ready": False}
+    assert checks(client.get("/readyz/queries?verbose")) == {"keys": True, "registry": True, "process": True}
     assert client.get("/livez").json() == {"live": True}
     assert client.post(path, json=row).status_code == 200, "what is loaded still answers"
     with store.engine.begin() as connection:
@@ -64,10 +66,31 @@ def test_a_server_that_starts_before_its_database_waits_for_it(make_client, stor
         connection.execute(sa.text("ALTER TABLE registry_clock RENAME TO lost"))
     client = make_client(require_keys=True)
     problem(client.get("/v1/models"), 503, "keys_unavailable")
+    assert client.get("/readyz/queries").status_code == 503
     with store.engine.begin() as connection:
         connection.execute(sa.text("ALTER TABLE lost RENAME TO registry_clock"))
     client.refresh()
     problem(client.get("/v1/models"), 401, "key_required")
+    assert client.get("/readyz/queries").json() == {"ready": True}
+
+
+def test_a_server_is_not_ready_for_queries_after_the_longest_time_without_a_registry(
+    client, store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE registry_clock RENAME TO lost"))
+    client.refresh()
+    assert client.get("/readyz/queries").status_code == 200, "by default for ever"
+    monkeypatch.setattr(client.context.settings, "max_stale_seconds", 0.05)
+    time.sleep(0.06)
+    client.refresh()
+    response = client.get("/readyz/queries?verbose")
+    assert (response.status_code, checks(response)["registry"]) == (503, False)
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE lost RENAME TO registry_clock"))
+    monkeypatch.setattr(client.context.settings, "max_stale_seconds", 60.0)
+    client.refresh()
+    assert client.get("/readyz/queries").status_code == 200
 
 
 def test_the_version_is_returned(client):
@@ -151,6 +174,7 @@ def test_a_draining_process_is_not_ready(client):
     response = client.get("/readyz?verbose")
     assert response.status_code == 503
     assert checks(response)["process"] is False
+    assert client.get("/readyz/queries").status_code == 503
     assert client.get("/livez").status_code == 200
     slot.state = State.SERVING
     assert client.get("/readyz").status_code == 200

@@ -38,12 +38,16 @@ def raise_locked(_revision):
     raise Unavailable("The database is locked.")
 
 
-def test_health_equals_that_of_the_service(client, monkeypatch):
+def test_the_server_is_ready_for_queries_while_the_registry_cannot_be_read(client, monkeypatch):
     assert client.get("/v2/health/live").json() == {"live": True}
     ready = client.get("/v2/health/ready")
     assert (ready.status_code, ready.json()) == (200, {"ready": True, "live": True})
     monkeypatch.setattr(client.context.refresher._registry, "changes", raise_locked)
     client.refresh()
+    assert client.get("/readyz").status_code == 503
+    ready = client.get("/v2/health/ready")
+    assert (ready.status_code, ready.json()) == (200, {"ready": True, "live": True})
+    monkeypatch.setattr(client.context.settings, "max_stale_seconds", 1e-9)
     ready = client.get("/v2/health/ready")
     assert (ready.status_code, ready.json()) == (503, {"ready": False, "live": True})
 
