@@ -71,7 +71,7 @@ def get(
     limit: Limit = 100,
     after: AfterNumber = None,
 ) -> Any:
-    """One model with its versions, newest first, and its aliases, at most 1000.
+    """One model with its versions, newest first, and its aliases, of which it has at most 1000.
 
     Pages of versions are linked: ``after`` is the number of the last version of the previous page.
     """
@@ -154,7 +154,10 @@ async def delete_version(
     context: Context,
     caller: Trainer,
 ) -> None:
-    """Delete a version to which no alias points. Its number is not used again, and its job stays."""
+    """Delete a version to which no alias points. Its number is not used again, and its job stays.
+
+    The record of a version with other thresholds is deleted with it.
+    """
     await run_in_threadpool(models.delete_version, context.store_of(caller), model, version)
     await context.refresher.refresh(qualified(caller.tenant, model))
 
@@ -227,7 +230,10 @@ def list_alias_moves(
     limit: Limit = 100,
     after: After = None,
 ) -> Page[AliasMoveView]:
-    """Where an alias has pointed, and who moved it, newest first; also of an alias that was deleted."""
+    """Where an alias has pointed, and who moved it, newest first; also of an alias that was deleted.
+
+    A model keeps the last 1000 moves of all its aliases.
+    """
     authorise(caller, "query", model)
     page, has_more = models.alias_moves(context.store_of(caller), model, alias, limit=limit, after=after)
     if has_more:
@@ -255,7 +261,13 @@ async def point_alias(
     """
     expected = expected_revision(request)
     moved = await run_in_threadpool(
-        models.point_alias, context.store_of(caller), model, alias, body.version, expected
+        models.point_alias,
+        context.store_of(caller),
+        context.settings,
+        model,
+        alias,
+        body.version,
+        expected,
     )
     await context.refresher.refresh(qualified(caller.tenant, model))
     response.headers["etag"] = etag(moved.revision)

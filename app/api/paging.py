@@ -12,7 +12,9 @@ from starlette.responses import Response
 
 Item = TypeVar("Item")
 
-Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items in the page.")]
+Limit = Annotated[
+    int, Query(ge=1, le=1000, description="Maximum number of items in the page, which ends at 4 MiB, too.")
+]
 After = Annotated[
     str | None,
     Query(

@@ -94,7 +94,10 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a tenant uses or may use. stored_bytes: of data sets, models and jobs. keys: valid API keys."""
+    """What a tenant uses or may use.
+
+    stored_bytes: of data sets, models and jobs, and of the rows about them. keys: valid API keys.
+    """
 
     stored_bytes: int
     datasets: int
@@ -130,6 +133,8 @@ class Job:
     student_bytes: size of the packed students that it stored.
     queued_at: when this attempt was queued; None in rows of older releases. traceparent: of the request that
     submitted it, if that is traced.
+    base_job_id: of the record of a version with other thresholds, the job that trained its students; the
+    record has rows of those that differ.
     """
 
     id: str
@@ -159,6 +164,7 @@ class Job:
     queued_at: float | None = None
     traceparent: str | None = None
     labels_digest: str | None = None
+    base_job_id: str | None = None
 
     @property
     def workflow_id(self) -> str:

@@ -31,6 +31,8 @@ def describe_event(kind: str, data: Json) -> str | None:
         case "version_published":
             alias = f" as {data['alias']}" if data.get("alias") else ""
             return f"published {data.get('model')} version {data.get('version')}{alias}"
+        case "alias_not_moved" if data.get("reason") == "too_many_aliases":
+            return f"alias {data.get('alias')} was not made: the model has its full number of aliases"
         case "alias_not_moved":
             present = data.get("version")
             now = "was deleted" if present is None else f"points to version {present}"

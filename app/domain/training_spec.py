@@ -9,7 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    ValidationInfo,
+    model_validator,
+)
 
 from app.domain.names import AliasName, Reference
 from app.domain.parameter_fields import AsJson, NameOf, OneOf, SpecModel, declared, model_of
@@ -188,6 +197,20 @@ class EvaluationParameters(SpecModel):
         return self
 
 
+_STORED = "stored"
+"""Context of the validation of a stored specification, which may be older than a rule."""
+
+
+def _distinct(labels: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+    if labels is None or info.context == _STORED:
+        return labels
+    places: dict[str, int] = {}
+    for place, label in enumerate(labels):
+        if places.setdefault(label, place) != place:
+            raise ValueError(f"class {label!r:.100} is repeated at position {place}: name each class once")
+    return labels
+
+
 _LEARNERS = frozenset({"features", "teacher", "student", "compact", "tuning"})
 """A job that names one of these is not automatic, unless it says so."""
 
@@ -238,8 +261,15 @@ class TrainingSpec(SpecModel):
     calibration: CalibrationParameters = CalibrationParameters()
     guard: GuardParameters = GuardParameters()
     evaluation: EvaluationParameters = EvaluationParameters()
-    classes: tuple[Annotated[str, StringConstraints(min_length=1, max_length=400)], ...] | None = Field(
-        None, min_length=1, max_length=1_000_000, description="Train students for these only; null: for all."
+    classes: Annotated[
+        tuple[Annotated[str, StringConstraints(min_length=1, max_length=400)], ...] | None,
+        AfterValidator(_distinct),
+    ] = Field(
+        None,
+        min_length=1,
+        max_length=1_000_000,
+        description="Train students for these only, each named once; null: for all. All hyper-parameters"
+        " together are at most 64 KiB of JSON.",
     )
     time_limit_seconds: float | None = Field(
         None,
@@ -254,7 +284,8 @@ class TrainingSpec(SpecModel):
     @classmethod
     def of_stored(cls, stored: dict[str, Any]) -> TrainingSpec:
         """The specification of a stored job; what is absent was not there when the job was accepted."""
-        return cls.model_validate({"guard": {"kind": "off"}, "automatic": False, **stored})
+        filled = {"guard": {"kind": "off"}, "automatic": False, **stored}
+        return cls.model_validate(filled, context=_STORED)
 
     @property
     def served_method(self) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from app.domain.entities import ACTIVE_STATES, WAITING, Job, JobState
-from app.domain.errors import Conflict, ServiceError
+from app.domain.entities import JobState
+from app.domain.errors import Conflict, ServiceError, Unavailable
 from app.jobs.engine.client import RECORDS_LOST, DbosQueue, WorkflowState, why_ended
 from app.jobs.workflow import steps
 from app.services.admission import admit_waiting_jobs
+from app.store.repositories.admission import AdmittedJob
 from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,10 @@ _OWN_WORK_SECONDS = 10.0
 
 
 class Reconciler:
-    """A thread that checks every unfinished job once a second, in one elected worker.
+    """A thread that checks every admitted job once a second, in one elected worker.
+
+    Jobs that wait for their admission have no workflow yet. So a pass costs what the coordinated jobs cost,
+    however many jobs a tenant has submitted and however long their specifications are.
 
     is_elected: whether that is this one. Two that are elected for a moment do no harm: every change locks the
     job and reads it again. recover_orphans: called every five seconds, to take over work of workers that are
@@ -70,7 +74,10 @@ class Reconciler:
             self._thread.join()
 
     def check_jobs(self) -> None:
-        """Settle every job that disagrees with its workflow, once. Raises Unavailable."""
+        """Settle every job that disagrees with its workflow, once. Raises Unavailable.
+
+        A job that cannot be settled does not keep the others from it.
+        """
         admit_waiting_jobs(self._store, self._queue)
         cancelling = set()
         for jobs in self._pages():
@@ -82,6 +89,10 @@ class Reconciler:
                     self._settle(job, states.get(job.workflow_id))
                 except Conflict as conflict:
                     logger.info("job %s has changed meanwhile: %s", job.id, conflict)
+                except Unavailable:
+                    raise
+                except Exception:
+                    logger.exception("job %s could not be settled; it is tried again", job.id)
         self._cancelling_since = {
             job_id: since for job_id, since in self._cancelling_since.items() if job_id in cancelling
         }
@@ -92,29 +103,27 @@ class Reconciler:
             logger.info("deleted old workflow records")
         self._clean_up()
 
-    def _pages(self) -> Iterator[list[Job]]:
-        after: str | None = None
-        more = True
-        while more:
+    def _pages(self) -> Iterator[Sequence[AdmittedJob]]:
+        after = ""
+        while True:
             with self._store.read() as uow:
-                jobs, more = uow.jobs.page(
-                    limit=_PAGE, after=after, states=[*ACTIVE_STATES, JobState.CANCELLING]
-                )
-            if jobs:
-                after = jobs[-1].id
-                yield list(jobs)
+                jobs = uow.admission.admitted_jobs(limit=_PAGE, after=after)
+            if not jobs:
+                return
+            after = jobs[-1].id
+            yield jobs
 
-    def _settle(self, job: Job, workflow: WorkflowState | None) -> None:
+    def _settle(self, job: AdmittedJob, workflow: WorkflowState | None) -> None:
         if job.state is JobState.CANCELLING:
             self._settle_cancelling(job, workflow)
-        elif workflow is None and job.stage != WAITING:
+        elif workflow is None:
             # An API process committed it and could not reach the queue, or DBOS's database was lost.
             logger.info("job %s: enqueueing it", job.id)
             self._queue.enqueue(job.id, job.workflow_id)
         elif workflow is not None and workflow.ended:
             self._settle_ended(job, workflow)
 
-    def _settle_cancelling(self, job: Job, workflow: WorkflowState | None) -> None:
+    def _settle_cancelling(self, job: AdmittedJob, workflow: WorkflowState | None) -> None:
         """The job's worker has two seconds to end its solver and set the final state itself."""
         since = self._cancelling_since.setdefault(job.id, self._clock())
         if workflow is not None and not workflow.ended:
@@ -123,11 +132,11 @@ class Reconciler:
             with self._store.begin() as uow:
                 steps.settle_cancelled(uow, job.id, job.attempt)
 
-    def _settle_ended(self, job: Job, workflow: WorkflowState) -> None:
+    def _settle_ended(self, job: AdmittedJob, workflow: WorkflowState) -> None:
         """The job was read before its workflow and may have ended in between, so the steps read it again."""
         with self._store.begin() as uow:
             if workflow.status == "CANCELLED":
-                current = uow.jobs.get(job.id)
+                current = uow.jobs.status(job.id, lock=True)
                 if current.attempt == job.attempt and current.state is job.state:
                     uow.jobs.move(job.id, JobState.CANCELLING)
                 steps.settle_cancelled(uow, job.id, job.attempt)

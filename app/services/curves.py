@@ -61,8 +61,9 @@ def publish_thresholds(
 ) -> ModelVersion:
     """Publish the next version of a model: ``base`` with other thresholds, by class. No alias is moved.
 
-    A succeeded job is stored as the record of the new version, with copies of the students of ``base``.
-    Metrics that depend on the threshold are those of the curve, and undefined between its points.
+    A succeeded job is stored as the record of the new version. It has rows of the students whose thresholds
+    are not those of the job that trained them, and refers to that job for all others. Metrics that depend on
+    the threshold are those of the curve, and undefined between its points.
 
     Raises NotFound, also for unknown classes, InvalidRequest for a threshold that is not finite, and Conflict
     for an imported version or beyond the quota of versions.
@@ -74,14 +75,14 @@ def publish_thresholds(
     changed = _changed_students(store, files, version, thresholds)
     totals = _totals(store, version, changed)
     labels = [label for _, label in list_classes(store, files, version, limit=version.class_count)[0]]
+    size = sum(len(packed) for _, packed in changed)
     with store.begin() as uow:
         uow.quotas.lock(store.tenant)
-        require_room(uow, settings, store.tenant, "versions", sum(len(packed) for _, packed in changed))
-        source = uow.jobs.get(version.job_id)
-        job = _record(source, version, thresholds, created_by, sum(len(packed) for _, packed in changed))
+        source = uow.jobs.lock(version.job_id)
+        job = _record(source, version, thresholds, created_by, size)
         uow.jobs.add(job)
-        uow.students.copy(source.id, job.id)
-        _store_students(uow, job.id, changed)
+        _store_students(uow, source, job.id, changed)
+        require_room(uow, settings, store.tenant, "versions", size)
         facts = {"base": version.version, "thresholds": dict(thresholds)}
         uow.events.append(job.id, "thresholds_changed", facts)
         return publish(
@@ -180,17 +181,18 @@ def _record(
         version=None,
         revision=0,
         student_bytes=size,
+        base_job_id=source.base_job_id or source.id,
     )
 
 
-def _store_students(uow: UnitOfWork, job_id: str, changed: Sequence[tuple[StudentRow, bytes]]) -> None:
+def _store_students(
+    uow: UnitOfWork, source: Job, job_id: str, changed: Sequence[tuple[StudentRow, bytes]]
+) -> None:
+    """Store the changed students of a record, and those that a record as its source has changed before."""
+    rows = {}
+    if source.base_job_id is not None:
+        rows = {(row.class_index, row.method): row for row in uow.students.own(source.id)}
     for row, packed in changed:
         digest, _ = uow.blobs.put([packed])
-        uow.students.change(
-            job_id,
-            row.class_index,
-            row.method,
-            digest=digest,
-            threshold=row.threshold,
-            metrics=row.metrics,
-        )
+        rows[row.class_index, row.method] = dataclasses.replace(row, digest=digest)
+    uow.students.save_all([dataclasses.replace(row, job_id=job_id) for row in rows.values()])

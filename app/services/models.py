@@ -15,8 +15,10 @@ from app.domain.errors import (
     Unavailable,
 )
 from app.domain.names import check_alias, split_qualified
+from app.services.quotas import require_bytes
+from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
-from app.store.repositories.models import Models, Targets
+from app.store.repositories.models import MAX_ALIASES, Models
 from app.store.unit_of_work import Store, UnitOfWork
 from core.errors import InvalidPackage
 from core.packed import PackedHead, PackedLabels
@@ -29,9 +31,6 @@ LISTED_CLASSES = 1000
 LISTED_VERSIONS = 100_000
 """Most versions of a model whose numbers are read at once."""
 
-LISTED_ALIASES = 1000
-"""Aliases of a model in one answer."""
-
 Result = TypeVar("Result")
 
 
@@ -39,7 +38,7 @@ Result = TypeVar("Result")
 class ModelPage:
     """A model with one page of its versions, newest first.
 
-    aliases: the first `LISTED_ALIASES`. has_more: whether older versions follow. state: numbers that change
+    aliases: the first `MAX_ALIASES`. has_more: whether older versions follow. state: numbers that change
     with every version and alias.
     """
 
@@ -64,7 +63,7 @@ def get_model(store: Store, model: str, *, limit: int, before: int | None = None
     """A model with its versions below number ``before``. Raises NotFound."""
     with store.read() as uow:
         versions, has_more = uow.models.versions(model, limit=limit, before=before)
-        aliases = uow.models.aliases_of(model, limit=LISTED_ALIASES)
+        aliases = uow.models.aliases_of(model, limit=MAX_ALIASES)
         return ModelPage(versions, aliases, has_more, uow.models.counts(model))
 
 
@@ -85,7 +84,8 @@ def alias_moves(
 ) -> tuple[Sequence[AliasMove], bool]:
     """The moves of an alias, newest first, and whether more follow. Raises NotFound if there never was one.
 
-    They stay when the alias or its versions are deleted.
+    The last ones of all aliases of a model are kept until its last version is deleted, also those of deleted
+    aliases and versions.
     """
     with store.read() as uow:
         page, has_more = uow.models.moves(model, alias, limit=limit, after=after)
@@ -135,15 +135,25 @@ def resolve_all(registry: Models, references: Collection[str]) -> dict[str, Mode
         tenant, name = split_qualified(reference)
         model, at, suffix = name.partition("@")
         parts[reference] = (tenant, model, suffix if at else None)
-    targets = registry.targets({(tenant, model) for tenant, model, _ in parts.values()})
+    bare = {(tenant, model) for tenant, model, suffix in parts.values() if suffix is None}
+    newest = registry.newest_of(bare)
+    # Only the aliases that are asked for: a model may have a thousand.
+    aliased = registry.aliased(
+        {
+            (tenant, model, DEFAULT_ALIAS if suffix is None else suffix)
+            for tenant, model, suffix in parts.values()
+            if suffix is None or _number(suffix) is None
+        }
+    )
     names: dict[str, tuple[str, str, int]] = {}
-    for reference, (tenant, model, version) in parts.items():
-        target = targets.get((tenant, model))
-        if target is not None:
-            default = target.aliases.get(DEFAULT_ALIAS, target.newest)
-            number = default if version is None else _target(target, version)
-            if number is not None:
-                names[reference] = (tenant, model, number)
+    for reference, (tenant, model, wanted) in parts.items():
+        number = None if wanted is None else _number(wanted)
+        if wanted is None:
+            number = aliased.get((tenant, model, DEFAULT_ALIAS), newest.get((tenant, model)))
+        elif number is None:
+            number = aliased.get((tenant, model, wanted))
+        if number is not None:
+            names[reference] = (tenant, model, number)
     versions = registry.some_versions(set(names.values()))
     return {reference: versions[name] for reference, name in names.items() if name in versions}
 
@@ -153,34 +163,37 @@ def _named(registry: Models, model: str, name: str) -> ModelVersion:
     return registry.version(model, registry.alias(model, name).version if number is None else number)
 
 
-def _target(target: Targets, name: str) -> int | None:
-    number = _number(name)
-    return target.aliases.get(name) if number is None else number
-
-
 def _number(name: str) -> int | None:
     """The number of a version that is named by its number; None for the name of an alias."""
     return int(name) if name.isascii() and name.isdigit() and len(name) < 10 else None
 
 
 def point_alias(
-    store: Store, model: str, alias: str, version: int, expected_revision: int | None = None
+    store: Store,
+    settings: Settings,
+    model: str,
+    alias: str,
+    version: int,
+    expected_revision: int | None = None,
 ) -> Alias:
     """Create an alias, or move it to another version of its model.
 
     expected_revision: the revision that the caller read; 0 to create a new alias; None for either, which an
-    existing alias does not allow. Raises InvalidRequest (bad name), NotFound, PreconditionFailed, and
-    PreconditionRequired when the alias exists and no revision is expected.
+    existing alias does not allow. Raises InvalidRequest (bad name), NotFound, PreconditionFailed,
+    PreconditionRequired when the alias exists and no revision is expected, and for a new alias Conflict
+    beyond `MAX_ALIASES` and TooLarge beyond the tenant's quota, which does not keep an alias from moving.
     """
     check_alias(alias)
     with store.begin() as uow:
         uow.models.version(model, version)
-        present = {known.alias: known.version for known in uow.models.aliases_of(model)}
-        if expected_revision is None and alias in present:
+        present = uow.models.find_alias(model, alias)
+        if present is None:
+            require_bytes(uow, settings, store.tenant)
+        elif expected_revision is None:
             raise PreconditionRequired(
                 f"Alias {alias!r} exists: the revision you read is required.", code="if_match_required"
             )
-        details = {"version": version, "from": present.get(alias)}
+        details = {"version": version, "from": None if present is None else present.version}
         uow.audit.append("alias.move", f"{model}@{alias}", details=details)
         return uow.models.point(model, alias, version, expected_revision=expected_revision or 0)
 
@@ -203,17 +216,23 @@ def delete_alias(store: Store, model: str, alias: str, expected_revision: int | 
 def delete_version(store: Store, model: str, version: int) -> None:
     """Delete a version. Its job and data set stay, and its number is not used again.
 
+    The job of a version with other thresholds is only its record, and is deleted with it.
+
     Raises NotFound, and Conflict while an alias points to it or an unfinished job uses it as its teacher.
     """
     with store.begin() as uow:
-        if uow.retention.is_teacher_in_use(f"{model}@{version}"):
+        uow.registry.lock()
+        uow.models.lock(model, version)
+        if uow.jobs.unfinished_with_teacher(f"{model}@{version}"):
             text = (
                 f"A training job that has not ended uses version {version} of model {model!r} as its teacher."
             )
             raise Conflict(text, code="version_in_use")
         deleted = uow.models.delete(model, version)
         if deleted.job_id is not None:
-            uow.jobs.change(deleted.job_id, version=None)
+            job = uow.jobs.change(deleted.job_id, version=None)
+            if "base" in job.provenance:
+                uow.retention.delete_job(job.id)
         uow.audit.append("version.delete", f"{model}@{version}")
 
 
@@ -233,8 +252,9 @@ def publish(
 ) -> ModelVersion:
     """Publish the results of a job as the next version of its model, and move the alias to it.
 
-    An alias that an operator has moved, made or deleted since the job was submitted stays as it is; then the
-    provenance of the job has the entry ``alias_not_moved``: the alias, and the version that it points to.
+    An alias that an operator has moved, made or deleted since the job was submitted stays as it is, and a
+    model with its full number of aliases gets no new one; then the provenance of the job has the entry
+    ``alias_not_moved``: the alias, and the version that it points to.
 
     A job has at most one version. Another call, for example after a crash or a retry, returns the existing
     one and moves no alias. The number of the version is stored in the job. packed_labels: the result of
@@ -268,8 +288,10 @@ def publish(
     changed: Json = {"version": number}
     moved = alias
     if alias is not None and not models.advance(job.model, alias, number, seen=job.alias_revision):
-        present = {known.alias: known.version for known in models.aliases_of(job.model)}
-        unmoved = {"alias": alias, "version": present.get(alias)}
+        present = models.find_alias(job.model, alias)
+        unmoved: Json = {"alias": alias, "version": None if present is None else present.version}
+        if present is None and not job.alias_revision:
+            unmoved["reason"] = "too_many_aliases"
         changed["provenance"] = {**job.provenance, "alias_not_moved": unmoved}
         moved = None
     details = {"job": job.id, "alias": moved, **(facts or {})}

@@ -90,6 +90,14 @@ def require_one_more(uow: UnitOfWork, settings: Settings, tenant: str, noun: str
     return found
 
 
+def require_bytes(uow: UnitOfWork, settings: Settings, tenant: str) -> None:
+    """Raise TooLarge if the tenant has used up its bytes. It locks its quotas until the end."""
+    uow.quotas.lock(tenant)
+    _, used, allowed = usage(uow, settings, tenant)
+    if used.stored_bytes >= allowed.stored_bytes:
+        raise storage_exceeded(allowed.stored_bytes, used.stored_bytes)
+
+
 def require_room_for_job(uow: UnitOfWork, settings: Settings, tenant: str) -> None:
     """Raise Conflict, TooLarge and Overloaded if the tenant may not have one more unfinished job."""
     _, used, allowed = usage(uow, settings, tenant)

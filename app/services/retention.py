@@ -38,15 +38,17 @@ class Cleaned:
 def delete_job(store: Store, job_id: str) -> None:
     """Delete an ended job with its students, events and traces.
 
-    Raises NotFound, and Conflict if it has not ended or has published a version.
+    Raises NotFound, and Conflict if it has not ended or a version has its students.
     """
     with store.begin() as uow:
-        job = uow.jobs.get(job_id)
+        job = uow.jobs.lock(job_id)
         if not job.state.ended:
             text = f"Job {job_id} is {job.state}; only a job that has ended can be deleted. Cancel it first."
             raise Conflict(text, code="job_not_ended")
         if not uow.retention.delete_job(job_id):
             text = f"Job {job_id} published version {job.version} of model {job.model!r}. Delete that first."
+            if job.version is None:
+                text = f"A version of {job.model!r} has the students of job {job_id}. Delete that first."
             raise Conflict(text, code="job_has_version")
         uow.audit.append("job.delete", job_id, details={"model": job.model, "state": job.state.value})
 

@@ -42,7 +42,9 @@ from app.services.training_plan import (
     check_data,
     check_memory,
     check_remote_teacher,
+    check_size,
     classes_of,
+    lock_teacher,
     methods_of,
     targets_of,
     units_of,
@@ -80,6 +82,7 @@ def submit_job(
     data set.
     """
     check_model_name(model)
+    check_size(spec)
     spec = _pin_teacher(store, dataset_id, spec, settings)
 
     admitted: list[tuple[str, int]] = []
@@ -139,7 +142,7 @@ def retry_job(store: Store, queue: JobQueue, job_id: str, settings: Settings) ->
     Overloaded, Conflict and TooLarge beyond the limits of jobs.
     """
     with store.begin() as uow:
-        job = uow.jobs.get(job_id)
+        job = uow.jobs.lock(job_id)
         if job.state not in RETRIABLE:
             raise Conflict(
                 f"Job {job_id} is {job.state}; only failed, cancelled or partial jobs can be retried.",
@@ -165,6 +168,7 @@ def retry_job(store: Store, queue: JobQueue, job_id: str, settings: Settings) ->
 def queue_again(uow: UnitOfWork, job: Job, **changes: Any) -> Job:
     """Set a job queued for its next attempt. Teacher and finished students are kept. It waits for admission.
 
+    The caller has locked the job: a running one becomes queued, too, when its attempt cannot go on.
     changes: columns of the job to set, among them ``started_at``, from which its time limit runs.
     """
     spec = TrainingSpec.of_stored(job.spec)
@@ -230,9 +234,8 @@ def job_events(
 ) -> tuple[Sequence[Event], bool]:
     """Events with numbers above ``after``, oldest first; and whether more follow. Raises NotFound."""
     with store.read() as uow:
-        uow.jobs.get(job_id)
-        events = uow.events.after(job_id, after, limit=limit + 1)
-    return events[:limit], len(events) > limit
+        uow.jobs.status(job_id)
+        return uow.events.page(job_id, after, limit=limit)
 
 
 def last_events(store: Store, job_id: str, *, limit: int) -> Sequence[Event]:
@@ -255,18 +258,20 @@ def job_students(
         dataset = uow.datasets.get(job.dataset_id)
         spec = TrainingSpec.of_stored(job.spec)
         classes = classes_of(spec, dataset)
-        coming = [target for target in targets_of(spec, classes) if target > after]
-        stored = uow.students.of_job(job_id, after=after, limit=limit, method=method)
+        stored, is_cut = uow.students.page(job_id, after=after, limit=limit, method=method)
+    coming = [target for target in targets_of(spec, classes) if target > after]
+    # Pending rows are short, so a page ends where that of the stored ones does.
+    within = coming if not is_cut else [target for target in coming if target <= stored[-1].class_index]
     rows = {(row.class_index, row.method): row for row in stored}
     methods = [name for name in methods_of(spec) if method in {None, name}]
-    for target in coming[:limit]:
+    for target in within[:limit]:
         for name in methods:
             pending = StudentRow(job_id, target, classes[target], name, StudentState.PENDING)
             rows.setdefault((target, name), pending)
-    shown = set(coming[:limit])
+    shown = set(within[:limit])
     page = [rows[pair] for pair in sorted(rows) if pair[0] in shown]
     # No row at all means that the job does not train this method, for any class.
-    return page, bool(page) and len(coming) > limit
+    return page, bool(page) and len(coming) > len(shown)
 
 
 def student_trace(store: Store, job_id: str, class_index: int, method: str) -> Json:
@@ -341,6 +346,7 @@ def _new_job(
     check_data(uow, dataset, spec)
     check_memory(uow, dataset, spec)
     check_remote_teacher(uow, dataset, spec, settings)
+    lock_teacher(uow, spec)
     _require_room(uow, Owner(dataset.tenant, created_by), settings)
     return Job(
         id=new_id("job"),
@@ -381,7 +387,7 @@ def _require_room(uow: UnitOfWork, owner: Owner, settings: Settings) -> None:
 
 def _request_cancel(store: Store, job_id: str) -> Job:
     with store.begin() as uow:
-        job = uow.jobs.get(job_id)
+        job = uow.jobs.lock(job_id)
         if job.state is JobState.CANCELLING:
             return job
         if job.state.ended:

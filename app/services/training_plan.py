@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from app.domain.entities import WORKER_ALIVE_SECONDS, Dataset
-from app.domain.errors import InputFault, InvalidRequest, Unprocessable
+from app.domain.errors import InputFault, InvalidRequest, NotFound, Unprocessable
 from app.domain.origins import AllowedServers, Origin, not_allowed
 from app.domain.remote_teacher import RemoteScores
 from app.domain.training_spec import TrainingSpec
@@ -15,6 +16,21 @@ from app.store.unit_of_work import UnitOfWork
 from core.data.extras import EXTRAS
 from core.students.base import StudentSpec
 from core.teachers.base import TeacherSpec
+
+MAX_SPEC_BYTES: Final = 64 * 1024
+"""Bytes of a specification as it is stored: some thousand labels. Every answer about the job has them all."""
+
+
+def check_size(spec: TrainingSpec) -> None:
+    """Reject a specification that is too long to be stored with a job. Raises InvalidRequest."""
+    size = len(spec.model_dump_json().encode())
+    if size > MAX_SPEC_BYTES:
+        raise _bad_data(
+            "hyperparameters",
+            "too_long",
+            f"The hyper-parameters are {size} bytes of JSON; the limit is {MAX_SPEC_BYTES}. For more classes"
+            " than that upload a data set of them alone, and leave hyperparameters.classes out.",
+        )
 
 
 def classes_of(spec: TrainingSpec, dataset: Dataset) -> tuple[str, ...]:
@@ -160,6 +176,20 @@ def check_remote_teacher(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec, 
     _, used, allowed = quotas.usage(uow, settings, dataset.tenant)
     if used.stored_bytes + scores > allowed.stored_bytes:
         raise quotas.storage_exceeded(allowed.stored_bytes, used.stored_bytes + scores)
+
+
+def lock_teacher(uow: UnitOfWork, spec: TrainingSpec) -> None:
+    """Keep the pinned imported head of a job from being deleted before the job is stored.
+
+    Raises InvalidRequest if that has happened already.
+    """
+    if spec.teacher.model is None:
+        return
+    model, _, version = spec.teacher.model.partition("@")
+    try:
+        uow.models.lock(model, int(version))
+    except NotFound as error:
+        raise _bad_data("hyperparameters.teacher.model", "unknown_model", error.message) from error
 
 
 def _remote_bytes(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> int:

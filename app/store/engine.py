@@ -97,7 +97,7 @@ def open_engine(
         "pool_size": pool_size,
         "max_overflow": pool_size,
         "pool_timeout": _POOL_SECONDS,
-        "json_serializer": _to_json,
+        "json_serializer": to_json,
     }
     if url.get_backend_name() == "sqlite":
         return _open_sqlite(url, options)
@@ -151,7 +151,8 @@ def use_wal(connection: sqlite3.Connection) -> None:
             return
 
 
-def _to_json(value: Any) -> str:
+def to_json(value: Any) -> str:
+    """The text of a JSON column."""
     # NaN is not valid JSON: PostgreSQL rejects it, and SQLite would pass it on to clients.
     return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 

@@ -128,9 +128,38 @@ jobs = Table(
     Column("queued_at", Double),
     # W3C trace context of the request that submitted the job, if it is traced.
     Column("traceparent", String(55)),
+    # What the specification names, so that looking for it does not read specifications.
+    Column("test_dataset_id", _ID),
+    Column("teacher_model", String(201)),
+    # The record of a version with other thresholds has the students of this job but for its own.
+    Column("base_job_id", _ID, ForeignKey("jobs.id"), index=True),
+    # Bytes of the job's row and of its students, traces, curves, events and request, as `row_bytes` counts.
+    Column("row_bytes", BigInteger, nullable=False, server_default="0"),
     Index("ix_jobs_tenant_id", "tenant", "id"),
-    # Few of many jobs are unfinished, and they are looked at all the time.
-    Index("ix_jobs_unfinished", "id", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
+    # Everything that the use of a tenant is made of: its sums do not read the jobs' long columns.
+    Index(
+        "ix_jobs_tenant_use",
+        "tenant",
+        "state",
+        "student_bytes",
+        "row_bytes",
+        "preparation_digest",
+        "teacher_digest",
+        "labels_digest",
+    ),
+    # Few of many jobs are unfinished, and they are looked at all the time; so these columns are all in here.
+    Index(
+        "ix_jobs_unfinished",
+        "id",
+        "tenant",
+        "created_by",
+        "state",
+        "stage",
+        "attempt",
+        "priority",
+        sqlite_where=_UNFINISHED,
+        postgresql_where=_UNFINISHED,
+    ),
     Index(
         "ix_jobs_unfinished_owner",
         "tenant",
@@ -258,6 +287,9 @@ model_versions = Table(
     Column("teacher_digest", _DIGEST, ForeignKey("blobs.digest"), nullable=False, index=True),
     Column("metrics", JSON, nullable=False),
     Column("created_at", Double, nullable=False),
+    Column("row_bytes", BigInteger, nullable=False, server_default="0"),
+    # As of jobs.
+    Index("ix_model_versions_tenant_use", "tenant", "row_bytes", "teacher_digest", "class_table"),
 )
 
 aliases = Table(
@@ -277,7 +309,7 @@ aliases = Table(
     ),
 )
 
-# Every move of every alias, newest last: ids sort by time. No foreign key: versions may be deleted later.
+# The last moves of the aliases of each model: ids sort by time. No foreign key: a version may be deleted.
 alias_moves = Table(
     "alias_moves",
     metadata,
@@ -291,9 +323,11 @@ alias_moves = Table(
     Column("actor", _NAME, nullable=False),
     Column("actor_name", _NAME, nullable=False),
     Index("ix_alias_moves_tenant_model_alias_id", "tenant", "model", "alias", "id"),
+    Index("ix_alias_moves_tenant_model_id", "tenant", "model", "id"),
 )
 
 # The highest version number and alias revision that were deleted from a model, so that neither is reused.
+# The row of the empty name holds for all models that have neither a row nor a version.
 retired_numbers = Table(
     "retired_numbers",
     metadata,

@@ -145,7 +145,7 @@ async def move(
     form = await read_form(request)
     version, revision = form.whole("version") or 0, form.whole("revision")
     store = context.store_of(caller)
-    await run_in_threadpool(models.point_alias, store, model, alias, version, revision)
+    await run_in_threadpool(models.point_alias, store, context.settings, model, alias, version, revision)
     await context.refresher.refresh(qualified(caller.tenant, model))
     return see(f"/ui/models/{segment(model)}", tenant=tenant, done="move")
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from app.services.keys import create_key
 from app.services.models import point_alias
+from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
@@ -223,7 +224,7 @@ def prepare(address: str) -> str:
         for version in range(1, VERSIONS + 1):
             students = {label: linear_student(label, [float(version), 0.0]) for label in CLASSES}
             publish(store, model, students, linear_teacher(CLASSES, version * np.eye(2)))
-        point_alias(store, model, "live", 1)
+        point_alias(store, Settings(), model, "live", 1)
     _, text = create_key(store, "administrator", ["admin"])
     store.dispose()
     return text

@@ -103,7 +103,7 @@ class Coordinator:
 
     def _count_units_of_owner(self) -> int:
         with self._store.read() as uow:
-            job = uow.jobs.get(self._attempt[0])
+            job = uow.jobs.status(self._attempt[0])
             return uow.units.count_of_owner(job.tenant, job.created_by)
 
     def _wait_until_below(self, window: int) -> dict[int, WorkflowState]:
@@ -150,7 +150,7 @@ class Coordinator:
     def _require_preparation(self, state: WorkflowState | None) -> None:
         def read() -> bool:
             with self._store.read() as uow:
-                return uow.jobs.get(self._attempt[0]).preparation_digest is not None
+                return uow.jobs.status(self._attempt[0]).preparation_digest is not None
 
         if not self._check.retry_while_unavailable(read):
             # If the unit has failed the job itself, the check raises JobStopped.

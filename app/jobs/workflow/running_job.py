@@ -17,7 +17,7 @@ from app.domain.training_spec import TrainingSpec
 from app.jobs.errors import JobStopped, TimeLimitReached, WorkerStopping
 from app.jobs.solver.messages import StudentKey
 from app.services.training_plan import classes_of, methods_of, pairs_of, targets_of
-from app.store.unit_of_work import Store
+from app.store.unit_of_work import Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +104,8 @@ class CancellationCheck:
         self._job_id = job_id
         self._attempt = attempt
         self._checked_at = float("-inf")
+        self._limit: float | None = None
+        self._limit_is_known = False
 
     def __call__(self) -> None:
         raise_if_stopping(self._stopping)
@@ -115,16 +117,22 @@ class CancellationCheck:
         self._checked_at = self._clock()
         try:
             with self._store.read() as uow:
-                job = uow.jobs.get(self._job_id)
-                now = uow.workers.clock() if job.spec.get("time_limit_seconds") else 0.0
+                job, limit = uow.jobs.status(self._job_id), self._time_limit(uow)
+                now = uow.workers.clock() if limit else 0.0
         except Unavailable as error:
             logger.warning("job %s: its state cannot be read: %s", self._job_id, error)
             return
         if job.state not in ACTIVE_STATES or job.attempt != self._attempt:
             raise JobStopped(f"it is {job.state}, attempt {job.attempt}")
-        limit = job.spec.get("time_limit_seconds")
         if limit is not None and job.started_at is not None and now - job.started_at > limit:
             raise TimeLimitReached("time_limit", f"The job has run for longer than its limit of {limit:g} s.")
+
+    def _time_limit(self, uow: UnitOfWork) -> float | None:
+        """The specification does not change, so it is read once."""
+        if not self._limit_is_known:
+            self._limit = uow.jobs.get(self._job_id).spec.get("time_limit_seconds")
+            self._limit_is_known = True
+        return self._limit
 
     def retry_while_unavailable(self, call: Callable[[], T]) -> T:
         """The call's result, tried again as long as it raises Unavailable."""
@@ -191,7 +199,7 @@ class ProgressReporter:
     def _store_event(self, event: str, data: Json, stage: str | None) -> None:
         try:
             with self._store.begin() as uow:
-                job = uow.jobs.lock(self._job_id)
+                job = uow.jobs.status(self._job_id, lock=True)
                 if job.state is not JobState.RUNNING or job.attempt != self._attempt:
                     return
                 uow.events.append(self._job_id, event, data)

@@ -188,7 +188,7 @@ class TrainingWorkflows:
     def _is_active(self, job_id: str, attempt: int) -> bool:
         try:
             with self._store.read() as uow:
-                job = uow.jobs.get(job_id)
+                job = uow.jobs.status(job_id)
         except Unavailable:
             return True
         return job.attempt == attempt and job.state in ACTIVE_STATES
@@ -207,7 +207,7 @@ class TrainingWorkflows:
 
     def _has_solvers(self, job_id: str) -> bool:
         with self._store.read() as uow:
-            return bool(uow.units.workers_of([job_id])) and not uow.jobs.get(job_id).state.ended
+            return bool(uow.units.workers_of([job_id])) and not uow.jobs.status(job_id).state.ended
 
     def _forget(self, unit: WorkUnit) -> None:
         """Record that the unit's solver has ended; the job's coordinator waits for that."""

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.domain.entities import WAITING, JobState, Owner
+from app.domain.entities import WAITING, JobState, Owner, workflow_id
 from app.store.dialect import on_postgresql
 from app.store.tables import is_unfinished, jobs
 
 _IS_WAITING: Final = sa.and_(is_unfinished, jobs.c.state == JobState.QUEUED.value, jobs.c.stage == WAITING)
+
+
+class AdmittedJob(NamedTuple):
+    """An unfinished job that does not wait; its specification is not read."""
+
+    id: str
+    tenant: str
+    state: JobState
+    attempt: int
+
+    @property
+    def workflow_id(self) -> str:
+        return workflow_id(self.id, self.attempt)
 
 
 class Admission:
@@ -39,6 +52,13 @@ class Admission:
         query = query.where(is_unfinished, sa.not_(_IS_WAITING))
         rows = self._connection.execute(query.group_by(jobs.c.tenant, jobs.c.created_by))
         return {Owner(tenant, key): count for tenant, key, count in rows}
+
+    def admitted_jobs(self, *, limit: int, after: str = "") -> Sequence[AdmittedJob]:
+        """Unfinished jobs with ids above ``after`` that do not wait, oldest first."""
+        query = sa.select(*(jobs.c[name] for name in AdmittedJob._fields))
+        query = query.where(is_unfinished, sa.not_(_IS_WAITING), jobs.c.id > after)
+        rows = self._connection.execute(query.order_by(jobs.c.id).limit(limit))
+        return [AdmittedJob(row[0], row[1], JobState(row[2]), row[3]) for row in rows]
 
     def admit(self, job_ids: Collection[str]) -> Sequence[tuple[str, int]]:
         """Admit waiting jobs; returns (id, attempt) of each."""

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.tables import job_students
+from app.store.repositories.students import rows_of
 
 Side: TypeAlias = tuple[str, str]
 """Job and method."""
@@ -77,7 +77,7 @@ class Comparisons:
 
         Changes of equal size are in the order of the first job's classes. Unchanged classes are left out.
         """
-        query = _changed(_matched(sides, metric), largest).limit(limit).offset(offset)
+        query = _changed(self._matched(sides, metric), largest).limit(limit).offset(offset)
         return [Pair(*row) for row in self._connection.execute(query)]
 
     def overview(self, sides: tuple[Side, Side], metric: str, *, listed: int, sampled: int) -> Overview:
@@ -85,9 +85,9 @@ class Comparisons:
 
         It is one statement, so that the database reads and matches the metrics once.
         """
-        last = sa.select(sa.func.max(job_students.c.class_index)).where(job_students.c.job_id == sides[0][0])
+        last = sa.select(sa.func.max(rows_of(self._connection, sides[0][0]).c.class_index))
         every = -(-(int(self._connection.execute(last).scalar() or 0) + 1) // sampled)
-        matched = _matched(sides, metric)
+        matched = self._matched(sides, metric)
         change = _change(matched)
         sample = sa.select(matched).where(change.is_not(None), matched.c.first % every == 0)
         parts = {
@@ -107,6 +107,25 @@ class Comparisons:
             found[row.part].append(Pair(*row[len(tests) + 1 :]))
         return Overview(PairCounts(*rows[0][: len(tests)]), *(found[name] for name in parts))
 
+    def _matched(self, sides: tuple[Side, Side], metric: str) -> sa.CTE:
+        """The classes that have the metric in either job, with the columns of `Pair`."""
+        no_number, no_value = sa.cast(sa.null(), sa.Integer), sa.cast(sa.null(), sa.Double)
+        names = "first", "second", "before", "after"
+
+        def side(which: Side, *, is_first: bool) -> sa.Select[Any]:
+            rows = rows_of(self._connection, which[0]).c
+            value = rows.metrics[metric].as_float()
+            columns: tuple[sa.ColumnElement[Any], ...] = (no_number, rows.class_index, no_value, value)
+            if is_first:
+                columns = (rows.class_index, no_number, value, no_value)
+            named = (column.label(name) for name, column in zip(names, columns, strict=True))
+            return sa.select(rows.label, *named).where(rows.method == which[1])
+
+        both = sa.union_all(side(sides[0], is_first=True), side(sides[1], is_first=False)).subquery()
+        first, second, before, after = (sa.func.max(both.c[name]).label(name) for name in names)
+        query = sa.select(both.c.label, first, second, before, after).group_by(both.c.label)
+        return query.having(sa.or_(before.is_not(None), after.is_not(None))).cte("matched")
+
 
 def _changed(matched: sa.CTE, largest: bool) -> sa.Select[Any]:
     change = _change(matched)
@@ -118,23 +137,3 @@ def _change(matched: sa.CTE) -> sa.ColumnElement[float]:
     """None for a class that has the metric in one job alone."""
     change: sa.ColumnElement[float] = matched.c.after - matched.c.before
     return change
-
-
-def _matched(sides: tuple[Side, Side], metric: str) -> sa.CTE:
-    """The classes that have the metric in either job, with the columns of `Pair`."""
-    table = job_students.c
-    value = table.metrics[metric].as_float()
-    no_number, no_value = sa.cast(sa.null(), sa.Integer), sa.cast(sa.null(), sa.Double)
-
-    def side(which: Side, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
-        named = (column.label(name) for name, column in zip(names, columns, strict=True))
-        return sa.select(table.label, *named).where(table.job_id == which[0], table.method == which[1])
-
-    names = "first", "second", "before", "after"
-    rows = sa.union_all(
-        side(sides[0], table.class_index, no_number, value, no_value),
-        side(sides[1], no_number, table.class_index, no_value, value),
-    ).subquery()
-    first, second, before, after = (sa.func.max(rows.c[name]).label(name) for name in names)
-    query = sa.select(rows.c.label, first, second, before, after).group_by(rows.c.label)
-    return query.having(sa.or_(before.is_not(None), after.is_not(None))).cte("matched")

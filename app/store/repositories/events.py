@@ -12,7 +12,9 @@ from sqlalchemy import Connection
 from app.domain.entities import Event, JobState, Json
 from app.domain.figures import COUNTED_EVENTS, JOB_EVENTS
 from app.store.dialect import on_postgresql
+from app.store.paging import bounded_page
 from app.store.repositories.tallies import Tallies
+from app.store.row_bytes import count_for_job, row_size, rows_size
 from app.store.tables import job_events, jobs
 
 
@@ -41,7 +43,9 @@ class Events:
             Event(job_id=job_id, seq=seq, at=now, type=event_type, data=data)
             for seq, (event_type, data) in enumerate(events, last + 1)
         ]
-        self._connection.execute(sa.insert(job_events), [dataclasses.asdict(event) for event in stored])
+        rows = [dataclasses.asdict(event) for event in stored]
+        self._connection.execute(sa.insert(job_events), rows)
+        count_for_job(self._connection, job_id, rows_size(rows, job_events))
         for event in stored:
             if event.type in COUNTED_EVENTS:
                 Tallies(self._connection).add(JOB_EVENTS, event.type)
@@ -61,13 +65,14 @@ class Events:
 
     def after(self, job_id: str, seq: int, *, limit: int) -> Sequence[Event]:
         """Events with numbers above ``seq``, oldest first."""
-        query = (
-            sa.select(job_events)
-            .where(job_events.c.job_id == job_id, job_events.c.seq > seq)
-            .order_by(job_events.c.seq)
-            .limit(limit)
-        )
-        return [Event(**row._mapping) for row in self._connection.execute(query)]
+        return self.page(job_id, seq, limit=limit)[0]
+
+    def page(self, job_id: str, seq: int, *, limit: int) -> tuple[Sequence[Event], bool]:
+        """As `after`, and whether more follow. A page is bounded in bytes, too."""
+        query = sa.select(job_events).where(job_events.c.job_id == job_id, job_events.c.seq > seq)
+        query = query.order_by(job_events.c.seq)
+        rows, has_more = bounded_page(self._connection, query, row_size(job_events), limit)
+        return [Event(**row._mapping) for row in rows], has_more
 
     def last(self, job_id: str, *, limit: int) -> Sequence[Event]:
         """The newest events, newest first."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -14,18 +15,23 @@ from sqlalchemy import Connection
 from app.domain.audit_context import current_context
 from app.domain.entities import Alias, AliasMove, ModelSummary, ModelVersion
 from app.domain.errors import Conflict, NotFound, PreconditionFailed
-from app.store.dialect import batched, upsert
+from app.store.dialect import batched, on_postgresql, upsert
+from app.store.paging import bounded_page, fitting
 from app.store.repositories.registry import Registry
 from app.store.repositories.scoped import Scoped
+from app.store.row_bytes import set_row_bytes
 from app.store.tables import alias_moves, aliases, model_versions, retired_numbers
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Targets:
-    """What the references to a model can mean. newest: its newest version. aliases: versions by alias."""
-
-    newest: int
-    aliases: dict[str, int]
+MAX_ALIASES: Final = 1000
+"""Most aliases of a model."""
+KEPT_MOVES: Final = 1000
+"""Newest moves of the aliases of a model that are kept."""
+KEPT_NAMES: Final = 10_000
+"""Names of models without a version whose numbers a tenant keeps one by one."""
+ALIAS_BYTES: Final = 500
+"""Of an alias, or of a move of one, in the quota and in the bytes of a page."""
+_ALL_NAMES: Final = ""
+_COLUMNS: Final = [model_versions.c[field.name] for field in dataclasses.fields(ModelVersion)]
 
 
 class Models(Scoped):
@@ -40,6 +46,9 @@ class Models(Scoped):
         self._check_owner(version.tenant)
         values = dataclasses.asdict(version) | {"classes": list(version.classes)}
         self._connection.execute(sa.insert(model_versions), values)
+        table = model_versions.c
+        inserted = (table.tenant == version.tenant, table.model == version.model)
+        set_row_bytes(self._connection, model_versions, sa.and_(*inserted, table.version == version.version))
         self._registry.model_changed(version.tenant, version.model)
 
     def next_version(self, model: str) -> int:
@@ -49,7 +58,8 @@ class Models(Scoped):
 
     def next_number(self, model: str) -> int:
         """The number after the highest one of any version of the model, deleted ones included; from 1."""
-        return max(self.newest(model) or 0, self._retired(model)[0]) + 1
+        newest, retired = self.newest(model), self._retired(model)[0]
+        return max(newest or self._retired(_ALL_NAMES)[0], retired) + 1
 
     def newest(self, model: str) -> int | None:
         """Number of the model's newest version; None without versions."""
@@ -63,18 +73,31 @@ class Models(Scoped):
         """
         self._registry.lock()
         deleted = self.version(model, version)
-        pointing = [alias.alias for alias in self.aliases_of(model) if alias.version == version]
-        if pointing:
-            text = f"Alias {pointing[0]!r} points to version {version} of model {model!r}. Move it first."
+        pointing = sa.select(aliases.c.alias).where(self._is(aliases, model), aliases.c.version == version)
+        alias = self._connection.execute(pointing.order_by(aliases.c.alias).limit(1)).scalar()
+        if alias is not None:
+            text = f"Alias {alias!r} points to version {version} of model {model!r}. Move it first."
             raise Conflict(text, code="version_has_alias")
         self._retire(model, version=version)
         where = self._is(model_versions, model) & (model_versions.c.version == version)
         self._connection.execute(sa.delete(model_versions).where(where))
+        if self.newest(model) is None:
+            self._forget_model(model)
         self._registry.model_changed(self.tenant, model)
         return deleted
 
+    def lock(self, model: str, version: int) -> None:
+        """Lock a version, so that no job can take it as its teacher meanwhile, or it cannot be deleted.
+
+        Raises NotFound.
+        """
+        if on_postgresql(self._connection):
+            where = self._is(model_versions, model) & (model_versions.c.version == version)
+            self._connection.execute(sa.select(model_versions.c.version).where(where).with_for_update())
+        self.version(model, version)
+
     def of_job(self, job_id: str) -> ModelVersion | None:
-        query = sa.select(model_versions)
+        query = sa.select(*_COLUMNS)
         query = query.where(model_versions.c.job_id == job_id, self._owns(model_versions))
         row = self._connection.execute(query).first()
         return None if row is None else _version(row)
@@ -83,7 +106,7 @@ class Models(Scoped):
         """The newest version of the same model that was imported from the same content, or None."""
         table = model_versions.c
         query = (
-            sa.select(model_versions)
+            sa.select(*_COLUMNS)
             .where(
                 self._is(model_versions, wanted.model), table.method == wanted.method, table.job_id.is_(None)
             )
@@ -111,6 +134,7 @@ class Models(Scoped):
     ) -> tuple[Sequence[ModelSummary], bool]:
         """One page of models after (tenant, name), in this order, and whether there are more.
 
+        It is bounded in bytes, too: a model may have a thousand aliases.
         among: the names of the models to list; empty for all.
         """
         table = model_versions.c
@@ -127,32 +151,34 @@ class Models(Scoped):
         if among:
             query = query.where(table.model.in_(among))
         rows = list(self._connection.execute(query))
-        known = self._aliases_of_all([(row[0], row[1]) for row in rows[:limit]])
+        numbers = self._alias_counts([(row[0], row[1]) for row in rows[:limit]])
+        shown = rows[: fitting(ALIAS_BYTES * (1 + numbers[row[0], row[1]]) for row in rows[:limit])]
+        known = self._aliases_of_all([(row[0], row[1]) for row in shown])
         page = [
             ModelSummary(model, versions, newest, updated_at, tuple(known[tenant, model]), tenant)
-            for tenant, model, versions, newest, updated_at in rows[:limit]
+            for tenant, model, versions, newest, updated_at in shown
         ]
-        return page, len(rows) > limit
+        return page, len(rows) > len(shown)
 
     def versions(
         self, model: str, *, limit: int, before: int | None = None
     ) -> tuple[Sequence[ModelVersion], bool]:
         """One page of versions with numbers below ``before``, newest first, and whether there are more.
 
+        It is bounded in bytes, too: each version may list a thousand labels.
         Raises NotFound if the model has no version at all.
         """
         query = (
-            sa.select(model_versions)
+            sa.select(*_COLUMNS)
             .where(self._is(model_versions, model))
             .order_by(model_versions.c.version.desc())
-            .limit(limit + 1)
         )
         if before is not None:
             query = query.where(model_versions.c.version < before)
-        page = [_version(row) for row in self._connection.execute(query)]
-        if not page and (before is None or self.newest(model) is None):
+        rows, has_more = bounded_page(self._connection, query, model_versions.c.row_bytes, limit)
+        if not rows and (before is None or self.newest(model) is None):
             raise NotFound(f"There is no model {model!r}.", code="model_not_found")
-        return page[:limit], len(page) > limit
+        return [_version(row) for row in rows], has_more
 
     def counts(self, model: str) -> tuple[int, int, int, int]:
         """Newest version, number of versions, number of aliases, and the sum of the aliases' revisions."""
@@ -163,7 +189,7 @@ class Models(Scoped):
         return newest or 0, count, moved[0], int(moved[1])
 
     def version(self, model: str, version: int) -> ModelVersion:
-        query = sa.select(model_versions).where(
+        query = sa.select(*_COLUMNS).where(
             self._is(model_versions, model), model_versions.c.version == version
         )
         row = self._connection.execute(query).first()
@@ -179,23 +205,28 @@ class Models(Scoped):
         versions: dict[tuple[str, str, int], ModelVersion] = {}
         for some in batched(numbers):
             key = sa.tuple_(table.tenant, table.model, table.version)
-            found = map(_version, self._connection.execute(sa.select(model_versions).where(key.in_(some))))
+            found = map(_version, self._connection.execute(sa.select(*_COLUMNS).where(key.in_(some))))
             versions.update({(row.tenant, row.model, row.version): row for row in found})
         return versions
 
-    def targets(self, models: Collection[tuple[str, str]]) -> dict[tuple[str, str], Targets]:
-        """The aliases and the newest version of each of some models that exist, by (tenant, model)."""
-        found: dict[tuple[str, str], Targets] = {}
+    def newest_of(self, models: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """The newest version of each of some models that have one, by (tenant, model), of any tenant."""
+        found: dict[tuple[str, str], int] = {}
         for some in batched(models):
             key = (model_versions.c.tenant, model_versions.c.model)
             newest = sa.select(*key, sa.func.max(model_versions.c.version)).where(sa.tuple_(*key).in_(some))
-            for tenant, model, version in self._connection.execute(newest.group_by(*key)):
-                found[tenant, model] = Targets(version, {})
-            key = (aliases.c.tenant, aliases.c.model)
-            query = sa.select(*key, aliases.c.alias, aliases.c.version).where(sa.tuple_(*key).in_(some))
-            for tenant, model, alias, version in self._connection.execute(query):
-                # A model without versions has no aliases, but both may have appeared since the first query.
-                found.setdefault((tenant, model), Targets(version, {})).aliases[alias] = version
+            rows = self._connection.execute(newest.group_by(*key))
+            found.update({(tenant, model): version for tenant, model, version in rows})
+        return found
+
+    def aliased(self, names: Collection[tuple[str, str, str]]) -> dict[tuple[str, str, str], int]:
+        """Where those of some (tenant, model, alias) that exist point, of any tenant."""
+        found: dict[tuple[str, str, str], int] = {}
+        for some in batched(names):
+            key = (aliases.c.tenant, aliases.c.model, aliases.c.alias)
+            query = sa.select(*key, aliases.c.version).where(sa.tuple_(*key).in_(some))
+            rows = self._connection.execute(query)
+            found.update({(tenant, model, alias): version for tenant, model, alias, version in rows})
         return found
 
     def aliases_of(self, model: str, *, limit: int | None = None) -> Sequence[Alias]:
@@ -204,19 +235,39 @@ class Models(Scoped):
         return [Alias(**row._mapping) for row in self._connection.execute(query)]
 
     def _aliases_of_all(self, models: Sequence[tuple[str, str]]) -> defaultdict[tuple[str, str], list[Alias]]:
-        """The aliases of several (tenant, model), each by name."""
-        query = sa.select(aliases).where(sa.tuple_(aliases.c.tenant, aliases.c.model).in_(models))
+        """The first `MAX_ALIASES` aliases of several (tenant, model), each by name.
+
+        A model of an earlier release may have more.
+        """
+        number = sa.func.row_number().over(
+            partition_by=(aliases.c.tenant, aliases.c.model), order_by=aliases.c.alias
+        )
+        among = sa.tuple_(aliases.c.tenant, aliases.c.model).in_(models)
+        ranked = sa.select(aliases, number.label("number")).where(among).subquery()
+        query = sa.select(*(ranked.c[column.name] for column in aliases.c))
+        query = query.where(ranked.c.number <= MAX_ALIASES).order_by(ranked.c.alias)
         found: defaultdict[tuple[str, str], list[Alias]] = defaultdict(list)
-        for row in self._connection.execute(query.order_by(aliases.c.alias)):
+        for row in self._connection.execute(query):
             found[row.tenant, row.model].append(Alias(**row._mapping))
         return found
 
+    def _alias_counts(self, models: Sequence[tuple[str, str]]) -> Counter[tuple[str, str]]:
+        key = (aliases.c.tenant, aliases.c.model)
+        query = sa.select(*key, sa.func.count()).where(sa.tuple_(*key).in_(models)).group_by(*key)
+        rows = self._connection.execute(query)
+        return Counter({(tenant, model): min(count, MAX_ALIASES) for tenant, model, count in rows})
+
     def alias(self, model: str, alias: str) -> Alias:
+        found = self.find_alias(model, alias)
+        if found is None:
+            raise NotFound(f"Model {model!r} has no alias {alias!r}.", code="alias_not_found")
+        return found
+
+    def find_alias(self, model: str, alias: str) -> Alias | None:
+        """As `alias`; None if it does not exist."""
         query = sa.select(aliases).where(self._is(aliases, model), aliases.c.alias == alias)
         row = self._connection.execute(query).first()
-        if row is None:
-            raise NotFound(f"Model {model!r} has no alias {alias!r}.", code="alias_not_found")
-        return Alias(**row._mapping)
+        return None if row is None else Alias(**row._mapping)
 
     def delete_alias(self, model: str, alias: str, *, expected_revision: int) -> None:
         """Delete an alias. Raises NotFound, and PreconditionFailed if its revision is another."""
@@ -239,26 +290,31 @@ class Models(Scoped):
         """Create an alias, or move it, to an existing version: the move of an operator.
 
         expected_revision: the alias's revision as the caller read it; 0 if it must not exist; None for any.
-        Raises NotFound, and PreconditionFailed if the revision is another.
+        Raises NotFound, PreconditionFailed if the revision is another, and Conflict if the model has its full
+        number of aliases.
         """
         self._registry.lock()
         self.version(model, version)
         present = self.alias_revision(model, alias)
         if expected_revision is not None and expected_revision != present:
             raise PreconditionFailed(f"Alias {alias!r} of {model!r} has changed since it was read.")
+        if not present and self._is_full(model):
+            text = f"Model {model!r} has {MAX_ALIASES} aliases, which is the most. Delete one first."
+            raise Conflict(text, code="too_many_aliases")
         return self._move(model, alias, version, present, by_hand=True)
 
     def advance(self, model: str, alias: str, version: int, *, seen: int) -> bool:
         """Move an alias to a version that was just published, or create it; returns whether it did.
 
         seen: the alias's revision when the publication was requested, 0 if it did not exist. An alias that an
-        operator has moved, made or deleted since then is not changed.
+        operator has moved, made or deleted since then is not changed, and a model that has its full number of
+        aliases gets no new one.
         """
         self._registry.lock()
         where = self._is(aliases, model) & (aliases.c.alias == alias)
         query = sa.select(aliases.c.revision, aliases.c.manual_revision).where(where)
         present, moved_by_hand = self._connection.execute(query).first() or (0, 0)
-        if moved_by_hand > seen or (seen > 0 and present == 0):
+        if moved_by_hand > seen or (seen > 0 and present == 0) or (not present and self._is_full(model)):
             return False
         self._move(model, alias, version, present, by_hand=False)
         return True
@@ -266,7 +322,7 @@ class Models(Scoped):
     def _move(self, model: str, alias: str, version: int, present: int, *, by_hand: bool) -> Alias:
         """Point an alias to a version. present: its revision, 0 if it does not exist."""
         self._note_move(model, alias, version)
-        revision = (present or self._retired(model)[1]) + 1
+        revision = (present or max(self._retired(model)[1], self._retired(_ALL_NAMES)[1])) + 1
         values = {"version": version, "revision": revision, "updated_at": time.time()}
         if by_hand:
             values["manual_revision"] = revision
@@ -295,6 +351,14 @@ class Models(Scoped):
             tenant=self.tenant,
         )
         self._connection.execute(sa.insert(alias_moves), dataclasses.asdict(move))
+        of_model = self._is(alias_moves, model)
+        ids = sa.select(alias_moves.c.id).where(of_model).order_by(alias_moves.c.id.desc())
+        last_kept = ids.offset(KEPT_MOVES - 1).limit(1).scalar_subquery()
+        self._connection.execute(sa.delete(alias_moves).where(of_model, alias_moves.c.id < last_kept))
+
+    def _is_full(self, model: str) -> bool:
+        count = sa.select(sa.func.count()).where(self._is(aliases, model))
+        return self._connection.execute(count).scalar_one() >= MAX_ALIASES
 
     def moves(
         self, model: str, alias: str, *, limit: int, after: str | None = None
@@ -306,6 +370,25 @@ class Models(Scoped):
         query = query.order_by(alias_moves.c.id.desc()).limit(limit + 1)
         page = [AliasMove(**row._mapping) for row in self._connection.execute(query)]
         return page[:limit], len(page) > limit
+
+    def _forget_model(self, model: str) -> None:
+        """Delete the moves of a model whose last version was deleted. Its numbers are kept.
+
+        Of very many such models only the highest numbers of all are kept.
+        """
+        self._connection.execute(sa.delete(alias_moves).where(self._is(alias_moves, model)))
+        table = retired_numbers.c
+        of_tenant = table.tenant == self.tenant
+        if self._connection.execute(sa.select(sa.func.count()).where(of_tenant)).scalar_one() <= KEPT_NAMES:
+            return
+        highest = sa.select(sa.func.max(table.version), sa.func.max(table.revision)).where(of_tenant)
+        version, revision = self._connection.execute(highest).one()
+        self._retire(_ALL_NAMES, version=version, revision=revision)
+        exists = sa.exists().where(
+            model_versions.c.tenant == table.tenant, model_versions.c.model == table.model
+        )
+        gone = sa.delete(retired_numbers).where(of_tenant, table.model != _ALL_NAMES, ~exists)
+        self._connection.execute(gone)
 
     def _retired(self, model: str) -> tuple[int, int]:
         """The highest number of a deleted version, and the highest revision of a deleted alias."""

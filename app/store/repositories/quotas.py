@@ -5,16 +5,21 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.domain.entities import JobState, Resources
+from app.domain.entities import Resources
 from app.store.dialect import on_postgresql, upsert
+from app.store.repositories.models import ALIAS_BYTES
 from app.store.tables import (
+    alias_moves,
+    aliases,
     api_keys,
     blobs,
     datasets,
+    is_unfinished,
     jobs,
     model_versions,
     remote_scores,
@@ -22,6 +27,9 @@ from app.store.tables import (
 )
 
 _NAMES = [field.name for field in dataclasses.fields(Resources)]
+_BYTES: Final = (jobs.c.student_bytes, jobs.c.row_bytes, model_versions.c.row_bytes)
+"""Columns of bytes that count, each in an index of its table that begins with the tenant: a sum must not read
+the long columns of the rows. Another table with long rows adds its own column here."""
 
 
 class Quotas:
@@ -39,19 +47,16 @@ class Quotas:
     def used(self, tenant: str) -> Resources:
         """What the tenant uses.
 
-        Bytes that several of its objects share count once, students once for each job that trained them.
+        Bytes that several of its objects share count once, students once for each job that trained them. Rows
+        count as `app.store.row_bytes` says, aliases and their moves by their number.
         """
-        stored, students = self._stored_bytes(tenant), sa.func.coalesce(sa.func.sum(jobs.c.student_bytes), 0)
-        unfinished = [state.value for state in JobState if not state.ended]
-        of_jobs = sa.select(students, sa.func.count().filter(jobs.c.state.in_(unfinished)))
-        student_bytes, unfinished_jobs = self._connection.execute(
-            of_jobs.where(jobs.c.tenant == tenant)
-        ).one()
+        alias_rows = self._count(aliases, tenant) + self._count(alias_moves, tenant)
+        unfinished = sa.select(sa.func.count()).where(jobs.c.tenant == tenant, is_unfinished)
         return Resources(
-            stored_bytes=stored + int(student_bytes),
+            stored_bytes=self._blob_bytes(tenant) + self._row_bytes(tenant) + ALIAS_BYTES * alias_rows,
             datasets=self._count(datasets, tenant),
             versions=self._count(model_versions, tenant),
-            unfinished_jobs=int(unfinished_jobs),
+            unfinished_jobs=int(self._connection.execute(unfinished).scalar_one()),
             keys=self._valid_keys(tenant),
         )
 
@@ -77,7 +82,14 @@ class Quotas:
         page = list(self._connection.execute(query).scalars())
         return page[:limit], len(page) > limit
 
-    def _stored_bytes(self, tenant: str) -> int:
+    def _row_bytes(self, tenant: str) -> int:
+        scores = sa.select(_total(remote_scores.c.size)).join(jobs, jobs.c.id == remote_scores.c.job_id)
+        sums = [sa.select(_total(column)).where(column.table.c.tenant == tenant) for column in _BYTES]
+        sums.append(scores.where(jobs.c.tenant == tenant))
+        totals = self._connection.execute(sa.select(*(one.scalar_subquery() for one in sums))).one()
+        return sum(map(int, totals))
+
+    def _blob_bytes(self, tenant: str) -> int:
         columns = (
             datasets.c.blob_digest,
             jobs.c.preparation_digest,
@@ -89,14 +101,8 @@ class Quotas:
         digests = sa.union(
             *(sa.select(column.label("digest")).where(column.table.c.tenant == tenant) for column in columns)
         ).subquery()
-        total = sa.select(sa.func.coalesce(sa.func.sum(blobs.c.size), 0))
-        of_remote = sa.select(sa.func.coalesce(sa.func.sum(remote_scores.c.size), 0))
-        of_remote = of_remote.join(jobs, jobs.c.id == remote_scores.c.job_id).where(jobs.c.tenant == tenant)
-        both = sa.select(
-            total.join(digests, digests.c.digest == blobs.c.digest).scalar_subquery(),
-            of_remote.scalar_subquery(),
-        )
-        return sum(map(int, self._connection.execute(both).one()))
+        total = sa.select(_total(blobs.c.size)).join(digests, digests.c.digest == blobs.c.digest)
+        return int(self._connection.execute(total).scalar_one())
 
     def _valid_keys(self, tenant: str) -> int:
         ends = api_keys.c.expires_at
@@ -107,3 +113,8 @@ class Quotas:
     def _count(self, table: sa.Table, tenant: str) -> int:
         query = sa.select(sa.func.count()).select_from(table).where(table.c.tenant == tenant)
         return int(self._connection.execute(query).scalar_one())
+
+
+def _total(column: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+    total: sa.ColumnElement[int] = sa.func.coalesce(sa.func.sum(column), 0)
+    return total

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.domain.entities import JobState
 from app.store.repositories.scoped import Scoped
-from app.store.tables import audit_log, idempotency_keys, is_unfinished, jobs, model_versions
+from app.store.tables import audit_log, idempotency_keys, jobs, model_versions
 
 _ENDED = [state.value for state in JobState if state.ended]
 
@@ -30,7 +30,7 @@ class Retention(Scoped):
     """Queries that find or delete expired rows. Foreign keys prevent the deletion of referenced rows."""
 
     def old_jobs(self, before: float, *, limit: int, after: str = "") -> Sequence[str]:
-        """Ids after ``after`` of jobs that ended before a time and have no published version."""
+        """Ids after ``after`` of jobs that ended before a time and whose students no version has."""
         query = (
             sa.select(jobs.c.id)
             .where(_is_expired(before), jobs.c.id > after)
@@ -46,7 +46,7 @@ class Retention(Scoped):
             with self._connection.begin_nested():
                 deleted = self._connection.execute(expired).rowcount
         except IntegrityError:
-            # The job was published between the check and the deletion.
+            # The job was published between the check and the deletion, or its students were.
             return False
         if deleted:
             self._connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.job_id == job_id))
@@ -65,12 +65,6 @@ class Retention(Scoped):
             self._count(audit_log, audit_log.c.at < audit_before),
         )
 
-    def is_teacher_in_use(self, reference: str) -> bool:
-        """Whether an unfinished job uses the imported head ``model@version`` as its teacher."""
-        query = sa.select(jobs.c.spec).where(is_unfinished, self._owns(jobs))
-        specs = self._connection.execute(query).scalars()
-        return any(spec.get("teacher", {}).get("model") == reference for spec in specs)
-
     def _count(self, table: sa.Table, condition: ColumnElement[bool]) -> int:
         query = sa.select(sa.func.count()).select_from(table).where(condition)
         return int(self._connection.execute(query).scalar_one())
@@ -78,4 +72,6 @@ class Retention(Scoped):
 
 def _is_expired(before: float) -> ColumnElement[bool]:
     published = sa.exists().where(model_versions.c.job_id == jobs.c.id)
-    return sa.and_(jobs.c.state.in_(_ENDED), jobs.c.finished_at < before, ~published)
+    record = jobs.alias()
+    is_base = sa.exists().where(record.c.base_job_id == jobs.c.id)
+    return sa.and_(jobs.c.state.in_(_ENDED), jobs.c.finished_at < before, ~published, ~is_base)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -11,7 +12,9 @@ from sqlalchemy import Connection
 
 from app.domain.entities import StudentRow, StudentState
 from app.store.dialect import insert_once, upsert
-from app.store.tables import job_students, student_curves, student_traces
+from app.store.paging import fitting
+from app.store.row_bytes import count_for_job, counted_for_job, row_size, rows_size
+from app.store.tables import job_students, jobs, student_curves, student_traces
 
 StudentKey: TypeAlias = tuple[int, str]
 """(class index, method)."""
@@ -19,8 +22,30 @@ _KEYS = ["job_id", "class_index", "method"]
 _ROWS_PER_STATEMENT = 200
 
 
+def rows_of(connection: Connection, job_id: str) -> sa.Subquery:
+    """The students of a job: its own rows, and those of its base that it does not replace."""
+    own = sa.select(job_students).where(job_students.c.job_id == job_id)
+    base = connection.execute(sa.select(jobs.c.base_job_id).where(jobs.c.id == job_id)).scalar()
+    if base is None:
+        return own.subquery("students")
+    newer = job_students.alias()
+    is_replaced = sa.exists().where(
+        newer.c.job_id == job_id,
+        newer.c.class_index == job_students.c.class_index,
+        newer.c.method == job_students.c.method,
+    )
+    inherited = sa.select(job_students).where(job_students.c.job_id == base, ~is_replaced)
+    return own.union_all(inherited).subquery("students")
+
+
+def _trained_by(job_id: str) -> sa.ScalarSelect[str]:
+    """The job that has the curves and traces of a job's students: itself or its base."""
+    trained_by = sa.func.coalesce(jobs.c.base_job_id, jobs.c.id)
+    return sa.select(trained_by).where(jobs.c.id == job_id).scalar_subquery()
+
+
 class Students:
-    """Queries on students."""
+    """Queries on students. What is written counts as bytes of the job, which the caller has locked."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -30,22 +55,30 @@ class Students:
         return bool(self.save_all([row]))
 
     def save_all(self, rows: Sequence[StudentRow]) -> set[tuple[int, str]]:
-        """As `save`, for rows of different students; returns (class index, method) of the stored rows."""
+        """As `save`, for different students of a job; returns (class index, method) of the stored rows."""
         stored: set[tuple[int, str]] = set()
         for start in range(0, len(rows), _ROWS_PER_STATEMENT):
-            values = [
-                dataclasses.asdict(row) | {"state": row.state.value}
-                for row in rows[start : start + _ROWS_PER_STATEMENT]
-            ]
-            statement = upsert(self._connection, job_students).values(values)
-            statement = statement.on_conflict_do_update(
-                index_elements=_KEYS,
-                set_={name: statement.excluded[name] for name in values[0] if name not in _KEYS},
-                where=job_students.c.state != StudentState.SUCCEEDED.value,
-            )
-            keys = statement.returning(job_students.c.class_index, job_students.c.method)
-            stored.update((row[0], row[1]) for row in self._connection.execute(keys))
+            some = rows[start : start + _ROWS_PER_STATEMENT]
+            with self._counted(job_students, some[0].job_id, [row.class_index for row in some]):
+                stored |= self._save_some(some)
         return stored
+
+    def _save_some(self, rows: Sequence[StudentRow]) -> set[tuple[int, str]]:
+        values = [dataclasses.asdict(row) | {"state": row.state.value} for row in rows]
+        statement = upsert(self._connection, job_students).values(values)
+        statement = statement.on_conflict_do_update(
+            index_elements=_KEYS,
+            set_={name: statement.excluded[name] for name in values[0] if name not in _KEYS},
+            where=job_students.c.state != StudentState.SUCCEEDED.value,
+        )
+        keys = statement.returning(job_students.c.class_index, job_students.c.method)
+        return {(row[0], row[1]) for row in self._connection.execute(keys)}
+
+    def _counted(
+        self, table: sa.Table, job_id: str, class_indices: Sequence[int]
+    ) -> AbstractContextManager[None]:
+        among = table.c.class_index.in_(set(class_indices))
+        return counted_for_job(self._connection, job_id, table, among)
 
     def of_job(
         self, job_id: str, *, after: int = -1, limit: int = 1_000_000, method: str | None = None
@@ -56,20 +89,23 @@ class Students:
     def page(
         self, job_id: str, *, limit: int, after: int = -1, method: str | None = None
     ) -> tuple[Sequence[StudentRow], bool]:
-        """As `of_job`, and whether there are more classes. All rows of a class are on one page."""
-        conditions = [job_students.c.job_id == job_id, job_students.c.class_index > after]
+        """As `of_job`, and whether there are more classes. All rows of a class are on one page.
+
+        A page is bounded in bytes, too.
+        """
+        rows = rows_of(self._connection, job_id)
+        conditions = [rows.c.class_index > after]
         if method is not None:
-            conditions.append(job_students.c.method == method)
-        indices = sa.select(job_students.c.class_index).where(*conditions).distinct()
-        # The first class after the page, or None.
-        beyond = self._connection.execute(
-            indices.order_by(job_students.c.class_index).offset(limit).limit(1)
-        ).scalar()
-        if beyond is not None:
-            conditions.append(job_students.c.class_index < beyond)
-        query = sa.select(job_students).where(*conditions)
-        query = query.order_by(job_students.c.class_index, job_students.c.method)
-        return [_entity(row) for row in self._connection.execute(query)], beyond is not None
+            conditions.append(rows.c.method == method)
+        sizes = sa.select(rows.c.class_index, sa.func.sum(row_size(rows))).where(*conditions)
+        sizes = sizes.group_by(rows.c.class_index).order_by(rows.c.class_index).limit(limit + 1)
+        classes = self._connection.execute(sizes).all()
+        count = fitting(size for _, size in classes[:limit])
+        if not count:
+            return [], False
+        query = sa.select(rows).where(*conditions, rows.c.class_index <= classes[count - 1][0])
+        query = query.order_by(rows.c.class_index, rows.c.method)
+        return [_entity(row) for row in self._connection.execute(query)], len(classes) > count
 
     def sorted_page(
         self,
@@ -87,33 +123,32 @@ class Students:
         order: one of `ORDERS`, after which rows are sorted by class; "failed" puts failed rows first.
         search: part of the label, in any case.
         """
-        where = [job_students.c.job_id == job_id, job_students.c.method == method]
+        students = rows_of(self._connection, job_id)
+        where = [students.c.method == method]
         if search:
-            where.append(job_students.c.label.icontains(search, autoescape=True))
-        key = _order(order)
-        query = sa.select(job_students).where(*where).limit(limit).offset(offset)
-        query = query.order_by(
-            (key.desc() if descending else key.asc()).nulls_last(), job_students.c.class_index
-        )
+            where.append(students.c.label.icontains(search, autoescape=True))
+        key = _order(students, order)
+        query = sa.select(students).where(*where).limit(limit).offset(offset)
+        query = query.order_by((key.desc() if descending else key.asc()).nulls_last(), students.c.class_index)
         total = self._connection.execute(sa.select(sa.func.count()).where(*where)).scalar_one()
         return [_entity(row) for row in self._connection.execute(query)], int(total)
 
     def methods(self, job_id: str) -> Sequence[str]:
         """The methods of which the job has rows."""
-        query = sa.select(job_students.c.method).where(job_students.c.job_id == job_id).distinct()
+        query = sa.select(rows_of(self._connection, job_id).c.method).distinct()
         return sorted(self._connection.execute(query).scalars())
 
     def state_counts(self, job_id: str, method: str) -> dict[StudentState, int]:
         """Number of rows of one method in each state that occurs."""
-        query = sa.select(job_students.c.state, sa.func.count()).group_by(job_students.c.state)
-        query = query.where(job_students.c.job_id == job_id, job_students.c.method == method)
+        rows = rows_of(self._connection, job_id).c
+        query = sa.select(rows.state, sa.func.count()).where(rows.method == method).group_by(rows.state)
         return {StudentState(row[0]): row[1] for row in self._connection.execute(query)}
 
     def histogram(self, job_id: str, method: str, metric: str, bins: int) -> list[int]:
         """Number of rows of one method by ``metric``, a number in [0, 1], in bins of equal width."""
-        scaled = sa.cast(job_students.c.metrics[metric].as_float() * bins, sa.Integer)
-        query = sa.select(scaled, sa.func.count()).group_by(scaled)
-        query = query.where(job_students.c.job_id == job_id, job_students.c.method == method)
+        rows = rows_of(self._connection, job_id).c
+        scaled = sa.cast(rows.metrics[metric].as_float() * bins, sa.Integer)
+        query = sa.select(scaled, sa.func.count()).where(rows.method == method).group_by(scaled)
         counts = [0] * bins
         for number, count in self._connection.execute(query):
             if number is not None:
@@ -138,11 +173,11 @@ class Students:
 
         They have only the columns that tell the outcome: label, state, metrics and error.
         """
-        table = job_students.c
+        table = rows_of(self._connection, job_id).c
         names = ("class_index", "label", "method", "state", "metrics", "error")
         query = (
             sa.select(*(table[name] for name in names))
-            .where(table.job_id == job_id, table.class_index.between(first, last))
+            .where(table.class_index.between(first, last))
             .where(table.state.in_([state.value for state in states]))
             .order_by(table.class_index, table.method)
         )
@@ -162,21 +197,22 @@ class Students:
 
     def reset_failures(self, job_id: str) -> None:
         """Set all rows that did not succeed to pending."""
-        failed = sa.update(job_students).where(
-            job_students.c.job_id == job_id, job_students.c.state != StudentState.SUCCEEDED.value
-        )
+        is_failed = job_students.c.state != StudentState.SUCCEEDED.value
+        failed = sa.update(job_students).where(job_students.c.job_id == job_id, is_failed)
         reset = {"state": StudentState.PENDING.value, "status": None, "error": None, "seconds": None}
-        self._connection.execute(failed.values(**reset))
+        with counted_for_job(self._connection, job_id, job_students, is_failed):
+            self._connection.execute(failed.values(**reset))
 
     def keep_trace(self, job_id: str, class_index: int, method: str, trace: bytes) -> None:
         """Store a student's search trace, JSON compressed with zlib, unless one is stored already."""
         values = {"job_id": job_id, "class_index": class_index, "method": method, "trace": trace}
-        insert_once(self._connection, student_traces, values)
+        if insert_once(self._connection, student_traces, values):
+            count_for_job(self._connection, job_id, rows_size([values], student_traces))
 
     def trace(self, job_id: str, class_index: int, method: str) -> bytes | None:
         """The search trace of a student, or None."""
         query = sa.select(student_traces.c.trace).where(
-            student_traces.c.job_id == job_id,
+            student_traces.c.job_id == _trained_by(job_id),
             student_traces.c.class_index == class_index,
             student_traces.c.method == method,
         )
@@ -185,49 +221,35 @@ class Students:
     def keep_curves(self, curves: Sequence[tuple[StudentKey, bytes]], job_id: str) -> None:
         """Store the curves of students, by (class index, method), in place of earlier ones."""
         for start in range(0, len(curves), _ROWS_PER_STATEMENT):
-            values = [
+            values: list[dict[str, Any]] = [
                 {"job_id": job_id, "class_index": key[0], "method": key[1], "curve": curve}
                 for key, curve in curves[start : start + _ROWS_PER_STATEMENT]
             ]
             statement = upsert(self._connection, student_curves).values(values)
             changed = {"curve": statement.excluded.curve}
-            self._connection.execute(statement.on_conflict_do_update(index_elements=_KEYS, set_=changed))
+            statement = statement.on_conflict_do_update(index_elements=_KEYS, set_=changed)
+            with self._counted(student_curves, job_id, [value["class_index"] for value in values]):
+                self._connection.execute(statement)
 
     def curve(self, job_id: str, class_index: int, method: str) -> bytes | None:
         """The stored curve of a student, or None."""
         query = sa.select(student_curves.c.curve).where(
-            student_curves.c.job_id == job_id,
+            student_curves.c.job_id == _trained_by(job_id),
             student_curves.c.class_index == class_index,
             student_curves.c.method == method,
         )
         return self._connection.execute(query).scalar()
 
-    def copy(self, source: str, target: str) -> None:
-        """Copy all students of a job to another one, with their curves and traces."""
-        for table in (job_students, student_curves, student_traces):
-            columns = [
-                sa.literal(target, table.c.job_id.type) if column.name == "job_id" else column
-                for column in table.c
-            ]
-            rows = sa.select(*columns).where(table.c.job_id == source)
-            self._connection.execute(sa.insert(table).from_select(list(table.c), rows))
-
-    def change(self, job_id: str, class_index: int, method: str, **values: Any) -> None:
-        """Set columns of a student."""
-        where = sa.and_(
-            job_students.c.job_id == job_id,
-            job_students.c.class_index == class_index,
-            job_students.c.method == method,
-        )
-        self._connection.execute(sa.update(job_students).where(where).values(**values))
+    def own(self, job_id: str) -> Sequence[StudentRow]:
+        """The rows of a job without those of its base."""
+        query = sa.select(job_students).where(job_students.c.job_id == job_id)
+        return [_entity(row) for row in self._connection.execute(query)]
 
     def served(self, job_id: str, label: str, method: str) -> StudentRow | None:
         """The student of one class if it succeeded, or None."""
-        query = sa.select(job_students).where(
-            job_students.c.job_id == job_id,
-            job_students.c.label == label,
-            job_students.c.method == method,
-            job_students.c.state == StudentState.SUCCEEDED.value,
+        rows = rows_of(self._connection, job_id)
+        query = sa.select(rows).where(
+            rows.c.label == label, rows.c.method == method, rows.c.state == StudentState.SUCCEEDED.value
         )
         row = self._connection.execute(query).first()
         return None if row is None else _entity(row)
@@ -239,12 +261,12 @@ ORDERS = ("class", "failed", *_COLUMNS, *_METRICS)
 """What `Students.sorted_page` can sort by."""
 
 
-def _order(order: str) -> sa.ColumnElement[Any]:
-    key: sa.ColumnElement[Any] = job_students.c["class_index" if order not in _COLUMNS else order]
+def _order(rows: sa.Subquery, order: str) -> sa.ColumnElement[Any]:
+    key: sa.ColumnElement[Any] = rows.c["class_index" if order not in _COLUMNS else order]
     if order in _METRICS:
-        key = job_students.c.metrics[order].as_float()
+        key = rows.c.metrics[order].as_float()
     elif order == "failed":
-        key = sa.case((job_students.c.state == StudentState.FAILED.value, 0), else_=1)
+        key = sa.case((rows.c.state == StudentState.FAILED.value, 0), else_=1)
     return key
 
 

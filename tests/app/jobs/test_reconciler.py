@@ -297,3 +297,31 @@ def test_the_queue_enqueues_once_cancels_and_deletes_records(tmp_path):
     assert queue.forget_before(2e10) == 1
     assert queue.states(["job_1.0"]) == {}
     queue.close()
+
+
+def test_a_job_that_cannot_be_settled_does_not_keep_the_others_from_it(service, engine, monkeypatch, caplog):
+    first, second = (a_job(service, engine, WorkflowState("ERROR", "boom"), JobState.RUNNING) for _ in "ab")
+    settle = Reconciler._settle
+
+    def fails(self, job, workflow):
+        if job.id == first.id:
+            raise ValueError("its rows are damaged")
+        settle(self, job, workflow)
+
+    monkeypatch.setattr(Reconciler, "_settle", fails)
+    Reconciler(service.store, engine).check_jobs()
+    assert [service.job(job).state for job in (first, second)] == [JobState.RUNNING, JobState.FAILED]
+    assert f"job {first.id} could not be settled" in caplog.text
+
+
+def test_jobs_that_wait_for_admission_are_not_looked_up_in_the_engine(service, engine, monkeypatch):
+    """However many jobs one tenant submits, a pass costs what the coordinated ones cost."""
+    jobs = [service.submit() for _ in range(3)]
+    with service.store.begin() as uow:
+        for job in jobs[1:]:
+            uow.jobs.change(job.id, stage="waiting")
+    asked = []
+    monkeypatch.setattr(EngineStates, "states", lambda _self, names: asked.extend(names) or {})
+    monkeypatch.setattr(module, "admit_waiting_jobs", lambda *_: None)
+    Reconciler(service.store, engine).check_jobs()
+    assert asked == [jobs[0].workflow_id]

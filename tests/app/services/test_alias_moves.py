@@ -46,9 +46,8 @@ def latest(store: Store) -> int:
 
 
 def move(store: Store, version: int) -> None:
-    models.point_alias(
-        store, "pets", "latest", version, models.alias_revision(store, "pets", "latest") or None
-    )
+    revision = models.alias_revision(store, "pets", "latest") or None
+    models.point_alias(store, Settings(), "pets", "latest", version, revision)
 
 
 def unmoved(store: Store, job: Job) -> Any:

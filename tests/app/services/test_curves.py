@@ -5,17 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from app.domain.curves import Curve, pack
 from app.domain.entities import JobState, ModelVersion, StudentRow, StudentState
-from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from app.services.comparison import compare_classes
 from app.services.curves import publish_thresholds, student_curve
-from app.services.models import get_alias, get_version, student_digest
+from app.services.models import delete_version, get_alias, get_version, student_digest
+from app.services.retention import delete_job
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
+from app.store.tables import (
+    alias_moves,
+    job_events,
+    job_students,
+    jobs,
+    model_versions,
+    student_curves,
+)
 from app.store.unit_of_work import Store
 from core.packed import PackedStudent
 from tests.app.api.conftest import publish_pets
+from tests.app.students import change_student
 
 CURVE = {"positives": 10, "negatives": 90, "thresholds": [2.0, 1.0, -1.0], "tp": [4, 8, 10], "fp": [0, 3, 50]}
 
@@ -28,7 +40,7 @@ def version(store: Store) -> ModelVersion:
     metrics |= {"guard": {"warning": "worse", "message": "It is worse."}, "beside_teacher": {}}
     with store.begin() as uow:
         for index in range(2):
-            uow.students.change(str(version.job_id), index, "svm", metrics=metrics, threshold=-1.0)
+            change_student(uow, str(version.job_id), index, "svm", metrics=metrics, threshold=-1.0)
         uow.students.keep_curves([((0, "svm"), pack(CURVE))], str(version.job_id))
     return version
 
@@ -84,7 +96,8 @@ def test_a_version_with_another_threshold_has_the_same_students_otherwise(
         row, other = (uow.students.served(job.id, label, "svm") for label in ("cat", "dog"))
         derived = uow.audit.page(limit=5, action="model.publish")[0][0]
         event = uow.events.last(job.id, limit=1)[0] if uow.events.last(job.id, limit=1) else None
-        assert uow.students.curve(job.id, 0, "svm") is not None, "curves are copied"
+        assert uow.students.curve(job.id, 0, "svm") is not None, "curves are those of the base"
+        assert [row.label for row in uow.students.own(job.id)] == ["cat"], "the others are not copied"
     assert row is not None
     assert other is not None
     assert (row.threshold, row.metrics["tp"], row.metrics["fp"]) == (1.0, 8, 3)
@@ -140,3 +153,78 @@ def test_a_curve_of_a_student_that_is_trained_again_is_replaced(store: Store, ve
         uow.students.keep_curves([((9, "svm"), pack(CURVE))], job_id)
         uow.students.keep_curves([((9, "svm"), pack(CURVE | {"positives": 11}))], job_id)
     assert student_curve(store, job_id, 9, "svm").positives == 11
+
+
+def stored(store: Store) -> dict[str, int]:
+    """Number of rows of jobs, and bytes in the quota."""
+    with store.read() as uow:
+        tables = (jobs, job_students, student_curves, job_events, model_versions)
+        counts = {
+            table.name: uow.connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+            for table in tables
+        }
+        return counts | {"bytes": uow.quotas.used(store.tenant).stored_bytes}
+
+
+def test_a_version_with_other_thresholds_is_deleted_with_its_record(
+    store: Store, version: ModelVersion, files: BlobCache, settings: Settings
+):
+    before = stored(store)
+    for number in range(3):
+        made = publish_thresholds(store, files, settings, "pets", 1, {"cat": 0.1 * number}, "key_1")
+        assert stored(store)["bytes"] > before["bytes"] + 500
+        delete_version(store, "pets", made.version)
+        assert stored(store) == before
+    made = publish_thresholds(store, files, settings, "pets", 1, {"cat": 1.0}, "key_1")
+    with store.begin() as uow:
+        uow.models.delete_alias("pets", "latest", expected_revision=1)
+        uow.jobs.change(str(version.job_id), finished_at=1.0)
+    delete_version(store, "pets", 1)
+    with pytest.raises(Conflict) as needed:
+        delete_job(store, str(version.job_id))
+    assert needed.value.reason == "job_has_version"
+    assert "has the students of" in needed.value.message
+    delete_version(store, "pets", made.version)
+    delete_job(store, str(version.job_id))
+    assert set(stored(store).values()) == {0}
+    with store.read() as uow:
+        assert not uow.connection.execute(sa.select(alias_moves)).all()
+
+
+def test_the_students_of_a_changed_version_are_seen_as_one_table(
+    store: Store, version: ModelVersion, files: BlobCache, settings: Settings
+):
+    first = publish_thresholds(store, files, settings, "pets", 1, {"cat": 1.0}, "key_1")
+    second = publish_thresholds(store, files, settings, "pets", 2, {"dog": 0.5}, "key_1")
+    job_id = str(second.job_id)
+    with store.read() as uow:
+        assert uow.jobs.get(job_id).base_job_id == version.job_id
+        rows, more = uow.students.page(job_id, limit=2)
+        assert ([(row.label, row.threshold) for row in rows], more) == ([("cat", 1.0), ("dog", 0.5)], True)
+        rows, total = uow.students.sorted_page(
+            str(first.job_id), "svm", limit=10, offset=0, order="threshold", descending=True, search="DO"
+        )
+        assert ([(row.label, row.threshold) for row in rows], total) == ([("dog", -1.0)], 1)
+        assert uow.students.methods(job_id) == ["svm"]
+        assert uow.students.state_counts(job_id, "svm") == {StudentState.SUCCEEDED: 4}
+        assert sum(uow.students.histogram(str(first.job_id), "svm", "f1", 4)) == 2
+        served = uow.students.served(job_id, "cat", "svm")
+        assert served is not None
+        assert served.threshold == 1.0
+    found = compare_classes(store, version, first, "f1", listed=5, sampled=5)
+    assert [(pair.label, pair.before) for pair in found.winners] == [("cat", 0.75)]
+    assert found.counts.equal == 1
+    delete_version(store, "pets", 2)
+    with store.read() as uow:
+        rows, _ = uow.students.page(job_id, limit=2)
+    assert [(row.label, row.threshold) for row in rows] == [("cat", 1.0), ("dog", 0.5)]
+
+
+def test_a_publication_beyond_the_bytes_of_the_quota_leaves_nothing(
+    store: Store, version: ModelVersion, files: BlobCache, settings: Settings
+):
+    before = stored(store)
+    full = settings.model_copy(update={"quota_stored_bytes": before["bytes"] + 200})
+    with pytest.raises(TooLarge):
+        publish_thresholds(store, files, full, "pets", 1, {"cat": 0.0}, "key_1")
+    assert stored(store) == before

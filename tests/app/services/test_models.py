@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,19 @@ import pytest
 
 from app.domain.entities import ModelVersion, StudentRow, StudentState
 from app.domain.errors import (
+    Conflict,
     InvalidRequest,
     NotFound,
     PreconditionFailed,
     PreconditionRequired,
+    TooLarge,
     Unavailable,
 )
+from app.domain.event_text import describe_event
 from app.services import models
+from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
+from app.store.repositories import models as repository
 from app.store.unit_of_work import Store
 from core.packed import PackedLabels
 
@@ -124,15 +130,15 @@ def test_models_and_their_aliases_are_listed(store: Store, publish: Publish) -> 
 def test_moving_an_existing_alias_requires_its_revision(store: Store, publish: Publish) -> None:
     publish()
     publish(alias=None)
-    made = models.point_alias(store, "digits", "live", 1)
+    made = models.point_alias(store, Settings(), "digits", "live", 1)
     assert made.revision == 1
     with pytest.raises(PreconditionRequired):
-        models.point_alias(store, "digits", "live", 2)
+        models.point_alias(store, Settings(), "digits", "live", 2)
     with pytest.raises(PreconditionFailed):
-        models.point_alias(store, "digits", "live", 2, 7)
+        models.point_alias(store, Settings(), "digits", "live", 2, 7)
     with pytest.raises(PreconditionFailed):
-        models.point_alias(store, "digits", "live", 2, 0)
-    moved = models.point_alias(store, "digits", "live", 2, made.revision)
+        models.point_alias(store, Settings(), "digits", "live", 2, 0)
+    moved = models.point_alias(store, Settings(), "digits", "live", 2, made.revision)
     assert models.get_alias(store, "digits", "live") == moved
     assert (moved.version, moved.revision) == (2, 2)
 
@@ -140,10 +146,10 @@ def test_moving_an_existing_alias_requires_its_revision(store: Store, publish: P
 def test_an_alias_requires_a_version_and_a_valid_name(store: Store, publish: Publish) -> None:
     publish()
     with pytest.raises(NotFound):
-        models.point_alias(store, "digits", "live", 9)
+        models.point_alias(store, Settings(), "digits", "live", 9)
     for bad in ("3", "", "a b", "é", "x" * 101):
         with pytest.raises(InvalidRequest) as caught:
-            models.point_alias(store, "digits", bad, 1)
+            models.point_alias(store, Settings(), "digits", bad, 1)
         assert caught.value.faults[0].field == "alias"
 
 
@@ -223,3 +229,57 @@ def test_an_invalid_class_table_is_unavailable(store: Store, publish: Publish, f
     version = dataclasses.replace(publish(), classes=(), class_count=5, class_table=digest)
     with pytest.raises(Unavailable, match="is damaged in the database"):
         models.list_classes(store, files, version, limit=1)
+
+
+def test_a_model_has_a_limited_number_of_aliases(
+    store: Store, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository, "MAX_ALIASES", 2)
+    publish()
+    first = models.point_alias(store, Settings(), "digits", "one", 1)
+    with pytest.raises(Conflict) as full:
+        models.point_alias(store, Settings(), "digits", "two", 1)
+    assert full.value.reason == "too_many_aliases"
+    assert models.point_alias(store, Settings(), "digits", "one", 1, first.revision).revision == 2
+    published = publish(alias="three")
+    with store.read() as uow:
+        assert uow.models.find_alias("digits", "three") is None
+        unmoved = uow.jobs.get(str(published.job_id)).provenance["alias_not_moved"]
+    assert unmoved == {"alias": "three", "version": None, "reason": "too_many_aliases"}
+    assert "full number" in describe_event("alias_not_moved", unmoved)
+
+
+def test_a_full_quota_keeps_aliases_from_being_made_but_not_from_being_moved(
+    store: Store, publish: Publish
+) -> None:
+    publish()
+    made = models.point_alias(store, Settings(), "digits", "one", 1)
+    full = Settings(quota_stored_bytes=1)
+    with pytest.raises(TooLarge):
+        models.point_alias(store, full, "digits", "two", 1)
+    assert models.point_alias(store, full, "digits", "one", 1, made.revision).version == 1
+
+
+def test_references_are_resolved_without_the_other_aliases_of_their_models(
+    store: Store, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish()
+    publish()
+    for number in range(20):
+        models.point_alias(store, Settings(), "digits", f"a{number}", 1 + number % 2)
+    names = [f"default/digits{suffix}" for suffix in ("", "@1", "@a1", "@none", "@7")]
+    with store.of_all_tenants().read() as uow:
+        asked: list[object] = []
+        aliased = uow.models.aliased
+
+        def noted(names: Collection[tuple[str, str, str]]) -> dict[tuple[str, str, str], int]:
+            asked.append(names)
+            return aliased(names)
+
+        monkeypatch.setattr(uow.models, "aliased", noted)
+        found = models.resolve_all(uow.models, [*names, "default/gone"])
+    assert {name: version.version for name, version in found.items()} == dict(
+        zip(names[:3], (2, 1, 2), strict=True)
+    )
+    wanted = {("default", "digits", name) for name in ("latest", "a1", "none")}
+    assert asked == [wanted | {("default", "gone", "latest")}]

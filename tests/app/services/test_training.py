@@ -7,8 +7,10 @@ import json
 import threading
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pydantic import ValidationError
 
 from app.domain.entities import Dataset, Job, JobState, StudentRow, StudentState, Worker, new_id
 from app.domain.errors import (
@@ -22,6 +24,7 @@ from app.domain.errors import (
 )
 from app.domain.ports import JobQueue
 from app.domain.training_spec import TeacherChoice, TrainingSpec
+from app.services.retention import delete_job
 from app.services.training import (
     cancel_job,
     estimated_finish,
@@ -33,7 +36,9 @@ from app.services.training import (
     student_trace,
     submit_job,
 )
+from app.services.training_plan import targets_of
 from app.settings import Settings
+from app.store import paging
 from app.store.repositories.jobs import Jobs
 from app.store.unit_of_work import Store
 from core.learners import STUDENTS, TEACHERS
@@ -550,3 +555,82 @@ def test_a_job_that_fits_into_no_worker_is_refused(store, queue):
     with store.begin() as uow:
         uow.workers.beat(Worker("large", "host", 2, 1.0, uow.workers.clock(), solver_bytes=10**12))
     submit(store, queue, wide, spec=spec)
+
+
+def test_of_concurrent_retries_one_queues_the_job(store, queue, dataset):
+    """Before, each of them did on PostgreSQL, also while the job of the first was running already."""
+    job, _ = submit(store, queue, dataset)
+    cancel_job(store, queue, job.id)
+    start = threading.Barrier(6)
+
+    def retry() -> str:
+        start.wait()
+        try:
+            return retry_job(store, queue, job.id, Settings()).state.value
+        except Conflict as conflict:
+            return str(conflict.reason)
+
+    with ThreadPoolExecutor(6) as pool:
+        outcomes = [future.result() for future in [pool.submit(retry) for _ in range(6)]]
+    assert sorted(outcomes) == [*["job_not_retriable"] * 5, "queued"]
+    events, _ = job_events(store, job.id)
+    assert [event.type for event in events] == ["job_queued", "job_cancelled", "job_retried"]
+    assert get_job(store, job.id).attempt == 1
+
+
+def test_a_late_retry_does_not_take_a_running_job_back(store, queue, dataset, monkeypatch):
+    """A retry that has read the job as cancelled waits for the one that is queueing and starting it."""
+    job, _ = submit(store, queue, dataset)
+    cancel_job(store, queue, job.id)
+    locked: list[str] = []
+    lock = Jobs.lock
+    monkeypatch.setattr(Jobs, "lock", lambda self, job_id: locked.append(job_id) or lock(self, job_id))
+    for change in (retry_job, cancel_job):
+        locked.clear()
+        change(store, queue, job.id, *([Settings()] if change is retry_job else []))
+        assert locked[0] == job.id, "the row is locked before its state is looked at"
+    locked.clear()
+    delete_job(store, job.id)
+    assert locked == [job.id]
+
+
+def test_hyper_parameters_that_are_too_long_are_refused(store, queue, dataset):
+    classes = tuple(f"{number:0>60}" for number in range(1100))
+    with pytest.raises(InvalidRequest) as long:
+        submit(store, queue, dataset, spec=TrainingSpec(automatic=False, classes=classes))
+    [fault] = long.value.faults
+    assert (fault.field, fault.code) == ("hyperparameters", "too_long")
+    assert "65536" in fault.message
+    with pytest.raises(InvalidRequest) as unknown:
+        submit(store, queue, dataset, spec=TrainingSpec(automatic=False, classes=classes[:900]))
+    assert unknown.value.faults[0].code == "unknown_class"
+
+
+def test_a_stored_specification_with_repeated_classes_is_read_as_before():
+    with pytest.raises(ValidationError, match="'b' is repeated at position 2"):
+        TrainingSpec(classes=("a", "b", "b", "a"))
+    stored = TrainingSpec(automatic=False).model_dump(mode="json") | {"classes": ["a", "b", "b"]}
+    spec = TrainingSpec.of_stored(stored)
+    assert spec.classes == ("a", "b", "b")
+    assert targets_of(spec, ("a", "b", "c")) == (0, 1)
+
+
+def test_pages_of_the_students_of_a_running_job_end_where_the_stored_ones_do(
+    store, queue, dataset, monkeypatch
+):
+    job, _ = submit(store, queue, dataset)
+    with store.begin() as uow:
+        uow.jobs.move(job.id, JobState.RUNNING)
+        uow.students.save_all(
+            [
+                StudentRow(job.id, number, label, "gsvm", StudentState.FAILED, error="x" * 400)
+                for number, label in enumerate("ab")
+            ]
+        )
+    monkeypatch.setattr(paging, "PAGE_BYTES", 700)
+    seen, after, more = [], -1, True
+    while more:
+        page, more = job_students(store, job.id, after=after, limit=10)
+        seen.append([(row.label, row.state.value) for row in page])
+        after = page[-1].class_index
+    assert seen == [[("a", "failed")], [("b", "failed"), ("c", "pending")]]

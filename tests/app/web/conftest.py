@@ -22,6 +22,7 @@ from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
 from core.data.description import describe
 from tests.app.api.conftest import make_client, make_settings, publish_pets, queue
+from tests.app.students import change_student
 
 __all__ = ["make_client", "make_settings", "queue"]
 
@@ -113,7 +114,7 @@ def measure(store: Store, version: ModelVersion, scores: dict[str, float]) -> No
         for label, score in scores.items():
             number = version.classes.index(label)
             metrics = {"f1": score, "auc": score, "accuracy": score, "brier": 1.0 - score}
-            uow.students.change(str(version.job_id), number, version.method, metrics=metrics, threshold=0.1)
+            change_student(uow, str(version.job_id), number, version.method, metrics=metrics, threshold=0.1)
             curve = {"positives": 4, "negatives": 6, "thresholds": [0.5, 0.1], "tp": [1, 3], "fp": [0, 1]}
             uow.students.keep_curves([((number, version.method), pack(curve))], str(version.job_id))
 

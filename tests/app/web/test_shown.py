@@ -13,6 +13,7 @@ from app.services.keys import create_key, key_names, revoke_key
 from app.store.unit_of_work import Store
 from app.web.curves import drawn
 from app.web.formats import brief_json, rate, significant
+from tests.app.students import change_student
 from tests.app.web.conftest import Page, Person, Things
 
 Enter = Callable[..., Person]
@@ -57,7 +58,7 @@ def test_a_threshold_has_six_digits_and_its_exact_value_is_published(
         job_id = str(uow.models.version("pets", 1).job_id)
         curve = {"positives": 4, "negatives": 6, "thresholds": [0.5, EXACT], "tp": [1, 3], "fp": [0, 1]}
         uow.students.keep_curves([((0, "svm"), pack(curve))], job_id)
-        uow.students.change(job_id, 0, "svm", threshold=EXACT, chosen={"C": 3.1622776601683795})
+        change_student(uow, job_id, 0, "svm", threshold=EXACT, chosen={"C": 3.1622776601683795})
     page = Page(sign_in("train").get(f"/ui/jobs/{job_id}/classes/0").text)
     assert "0.123457" in page.text
     assert not re.search(r"\d\.\d{7}", page.text)
