@@ -204,6 +204,16 @@ class Settings(BaseSettings):
     retain_requests_days: float = Field(
         7.0, ge=0, description="Days after which idempotency keys of submitted jobs are deleted; 0: never."
     )
+    retain_keys_days: float = Field(
+        90.0,
+        ge=0,
+        description="Days after which API keys that were revoked or have expired are deleted; 0: never.",
+    )
+    retain_audit_records: int = Field(
+        1_000_000,
+        ge=0,
+        description="Most audit records of a tenant; older ones are deleted. 0: no limit.",
+    )
     retain_audit_days: float = Field(
         365.0, ge=0, description="Days after which audit records are deleted; 0: never."
     )

@@ -71,7 +71,7 @@ class Audit(TypedDict):
 
 
 class Class(TypedDict):
-    """A class of a version. id: its number, used for pagination."""
+    """A class of a version or data set. id: its number, used for pagination."""
 
     id: int
     label: str
@@ -95,7 +95,10 @@ class Curve(TypedDict):
 
 
 class Dataset(TypedDict):
-    """A data set. digest: SHA-256 of the uploaded bytes. summary: counts, ranges and warnings."""
+    """A data set. digest: SHA-256 of the uploaded bytes. summary: counts, ranges and warnings.
+
+    classes: the first 1000; there are more if ``classes_truncated``.
+    """
 
     id: str
     digest: str
@@ -106,6 +109,8 @@ class Dataset(TypedDict):
     test_rows: int
     columns: int
     classes: list[str]
+    class_count: int
+    classes_truncated: bool
     summary: dict[str, Any]
     created_at: str
     created_by: str
@@ -247,6 +252,23 @@ class LearnerPoint(TypedDict):
     standard_error: float
     gap: float
     seconds: float
+
+
+class ListedDataset(TypedDict):
+    """A data set in a list. digest: SHA-256 of the uploaded bytes."""
+
+    id: str
+    digest: str
+    name: str
+    source_format: str
+    size_bytes: int
+    rows: int
+    test_rows: int
+    columns: int
+    class_count: int
+    created_at: str
+    created_by: str
+    tenant: str
 
 
 class Model(TypedDict):

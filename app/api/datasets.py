@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import dataclasses
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, StringConstraints
+from starlette.concurrency import run_in_threadpool
 
 from app.api import uploads
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.etags import etag, not_modified
 from app.api.jobs import JobId
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
-from app.api.schemas import Body, DatasetRowView, DatasetView, View
+from app.api.schemas import Body, ClassView, DatasetRowView, DatasetView, ListedDatasetView, View
 from app.domain.entities import ApiKey, Dataset
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME
 from app.ingest.reading import DatasetContent
 from app.services import datasets, labels
+from app.store.unit_of_work import Store
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
 labels_router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"])
 
+_LISTED_CLASSES: Final = 1000
+"""Classes in the document of a data set; the others are on pages of their own."""
 _PARAMETERS = ("name", "filename", "format", "label_column", "unlabelled")
 
 DatasetId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -91,7 +96,7 @@ async def upload(
         response.status_code = 200
     response.headers["location"] = f"/v1/datasets/{dataset.id}"
     response.headers["etag"] = etag(dataset.digest)
-    return DatasetView.of(dataset)
+    return await run_in_threadpool(_view, context.store_of(caller), dataset)
 
 
 async def receive_dataset(
@@ -128,25 +133,47 @@ def list_datasets(
     caller: Trainer,
     limit: Limit = 100,
     after: After = None,
-) -> Page[DatasetView]:
-    """All data sets, newest first."""
+) -> Page[ListedDatasetView]:
+    """All data sets, newest first, without their classes and summaries."""
     page, has_more = datasets.list_datasets(context.listed_store(request, caller), limit=limit, after=after)
     if has_more:
         link_next(request, response, page[-1].id)
-    return Page(data=[DatasetView.of(dataset) for dataset in page], has_more=has_more)
+    return Page(data=[ListedDatasetView.of(dataset) for dataset in page], has_more=has_more)
 
 
 @router.get("/{dataset_id}", response_model=DatasetView)
 def get(
     dataset_id: DatasetId, request: Request, response: Response, context: Context, caller: Trainer
 ) -> Any:
-    """One data set: classes and their counts, ranges of its columns, and warnings."""
-    dataset = datasets.get_dataset(context.store_of(caller), dataset_id)
+    """One data set: the first 1000 classes and their counts, ranges of its columns, and warnings."""
+    store = context.store_of(caller)
+    dataset = datasets.get_dataset(store, dataset_id)
     headers = {"etag": etag(dataset.digest), "cache-control": "no-cache"}
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
-    return DatasetView.of(dataset)
+    return _view(store, dataset)
+
+
+@router.get("/{dataset_id}/classes")
+def list_classes(
+    dataset_id: DatasetId,
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Trainer,
+    limit: Limit = 100,
+    after: AfterNumber = None,
+) -> Page[ClassView]:
+    """The classes of a data set, in the order of their numbers."""
+    store, first = context.store_of(caller), 0 if after is None else after + 1
+    count = datasets.get_dataset(store, dataset_id).class_count
+    page = datasets.dataset_classes(store, dataset_id, limit=limit, after=first - 1)
+    has_more = first + len(page) < count
+    if has_more:
+        link_next(request, response, first + len(page) - 1)
+    views = [ClassView(id=number, label=label) for number, label in enumerate(page, first)]
+    return Page(data=views, has_more=has_more)
 
 
 @router.get("/{dataset_id}/rows")
@@ -172,10 +199,9 @@ def rows(
     )
     if has_more:
         link_next(request, response, page[-1].number)
+    names = datasets.class_names(store, dataset_id, {row.code for row in page})
     views = [
-        DatasetRowView.model_validate(
-            {"id": row.number, "label": dataset.classes[row.code] if row.code >= 0 else None, "x": row.x}
-        )
+        DatasetRowView.model_validate({"id": row.number, "label": names.get(row.code), "x": row.x})
         for row in page
     ]
     return Page(data=views, has_more=has_more)
@@ -254,8 +280,9 @@ def correct_labels(
     job_id: JobId, body: CorrectLabels, response: Response, context: Context, caller: Trainer
 ) -> DatasetView:
     """Store the rows with the job's labels, corrected, as a data set; a job on it trains with them."""
+    store = context.store_of(caller)
     dataset, created = labels.corrected_dataset(
-        context.store_of(caller),
+        store,
         context.files,
         job_id,
         corrections={one.row: one.label for one in body.corrections},
@@ -268,7 +295,14 @@ def correct_labels(
     if not created:
         response.status_code = 200
     response.headers["location"] = f"/v1/datasets/{dataset.id}"
-    return DatasetView.of(dataset)
+    return _view(store, dataset)
+
+
+def _view(store: Store, dataset: Dataset) -> DatasetView:
+    classes = datasets.dataset_classes(store, dataset.id, limit=_LISTED_CLASSES)
+    fields = dataclasses.asdict(dataset)
+    is_truncated = len(classes) < dataset.class_count
+    return DatasetView.model_validate(fields | {"classes": list(classes), "classes_truncated": is_truncated})
 
 
 def _options(sent: uploads.Upload, parameters: dict[str, str | None]) -> dict[str, str | None]:

@@ -13,7 +13,7 @@ from app.domain.entities import Job, JobState, Json, Priority, StudentState
 from app.domain.names import DISPLAY_NAME, MODEL_NAME, ModelName
 from app.domain.strict_json import StrictModel
 from app.domain.training_spec import TrainingSpec
-from app.services.keys import MAX_OVERLAP_SECONDS, MAX_RATE
+from app.services.keys import MAX_MODELS, MAX_OVERLAP_SECONDS, MAX_RATE
 
 MAX_SECONDS = 10 * 366 * 86400.0
 """Longest lifetime that a request can set for a key; by default a key does not expire."""
@@ -48,8 +48,28 @@ class Body(StrictModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class ListedDatasetView(View):
+    """A data set in a list. digest: SHA-256 of the uploaded bytes."""
+
+    id: str
+    digest: str
+    name: str
+    source_format: str
+    size_bytes: int
+    rows: int
+    test_rows: int
+    columns: int
+    class_count: int
+    created_at: Time
+    created_by: str
+    tenant: str
+
+
 class DatasetView(View):
-    """A data set. digest: SHA-256 of the uploaded bytes. summary: counts, ranges and warnings."""
+    """A data set. digest: SHA-256 of the uploaded bytes. summary: counts, ranges and warnings.
+
+    classes: the first 1000; there are more if ``classes_truncated``.
+    """
 
     id: str
     digest: str
@@ -60,6 +80,8 @@ class DatasetView(View):
     test_rows: int
     columns: int
     classes: list[str]
+    class_count: int
+    classes_truncated: bool
     summary: Json
     created_at: Time
     created_by: str
@@ -234,7 +256,7 @@ class VersionView(View):
 
 
 class ClassView(View):
-    """A class of a version. id: its number, used for pagination."""
+    """A class of a version or data set. id: its number, used for pagination."""
 
     id: int
     label: str
@@ -282,7 +304,7 @@ class CreateKey(Body):
         json_schema_extra={"minItems": 1, "items": {"enum": ["admin", "operator", "query", "train"]}},
     )
     models: list[str] = Field(
-        [], max_length=1000, json_schema_extra={"items": {"type": "string", "pattern": MODEL_NAME}}
+        [], max_length=MAX_MODELS, json_schema_extra={"items": {"type": "string", "pattern": MODEL_NAME}}
     )
     expires_in_seconds: float | None = Field(
         None, ge=1, le=MAX_SECONDS, description="Lifetime of the key; null: unlimited."

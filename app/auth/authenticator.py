@@ -15,7 +15,7 @@ from app.domain.entities import ApiKey, Priority, Session
 from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited, ServiceError, Unavailable
 from app.http.client_address import TrustedProxies
 from app.http.types import HeaderList, Scope
-from app.services.keys import KeyRing, all_keys, is_over
+from app.services.keys import KeyRing, known_keys
 from app.settings import Settings
 from app.store.unit_of_work import Store
 
@@ -77,6 +77,7 @@ class Authenticator:
         self._cached = {}
         self._ring.update(keys)
         self.rate_limiter.update_keys(keys)
+        self._sweep()
 
     def authenticate(self, scope: Scope, headers: Mapping[bytes, bytes] | None = None) -> ApiKey:
         """Identify and charge the caller of a request, and make the key its audit actor.
@@ -207,6 +208,7 @@ class Authenticator:
         records nothing. So times are exact to the interval between two calls.
         """
         self._cached = {}
+        self._sweep()
         used, self._used = self._used, {}
         return used
 
@@ -214,6 +216,11 @@ class Authenticator:
     def has_customers(self) -> bool:
         """Whether there are keys of other tenants than the default one."""
         return self._ring.has_customers
+
+    def _sweep(self) -> None:
+        """Keys expire without a change of the registry."""
+        for key in self._ring.sweep():
+            self.rate_limiter.forget(key.id)
 
     def _recognise(self, text: bytes | None) -> tuple[ApiKey, float]:
         """The key with this text and the time until which the text is valid."""
@@ -277,7 +284,7 @@ def check_binding(settings: Settings, store: Store) -> None:
     if not settings.require_keys:
         raise InsecureBinding(f"{reason} needs API keys, but STMS_REQUIRE_KEYS is false.")
     now = time.time()
-    if not any(key.revoked_at is None and not is_over(key.expires_at, now) for key in all_keys(store)):
+    if not any(key.ends_at > now for key in known_keys(store)):
         raise InsecureBinding(
             f"{reason} needs at least one API key. Make one first: stms keys create NAME --scope admin"
         )

@@ -6,42 +6,53 @@ when the caller's burst is fully replenished, in seconds of the monotonic clock.
 no clean-up and no lock: a number is read and written as a whole. If two processes write at once, the later
 one overwrites the other, and requests within that fraction of a microsecond are not counted.
 
-A key has its own cell, by its rank among all keys: keys are never deleted and their ids sort by time. Any
-number of addresses share the other cells by a keyed hash, so that no client can choose its cell.
+A key has a cell of its own. The database gives it to the key and to no other one until two days after the
+key ended (see `Keys.add`), so all processes of all machines agree on it, and no key can use up the limit of
+another one. Processes set the cell to zero when the key ends. A key that got no cell, because nearly all
+were given away, is counted by each process in its own memory. Any number of addresses share the other cells
+by a keyed hash, so that no client can choose its cell.
 """
 
 from __future__ import annotations
 
 import math
+import time
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from time import monotonic
-from typing import Final
+from typing import Any, Final, Protocol
 
 from app.domain.entities import ApiKey
 from app.domain.errors import RateLimited
 from app.http.client_address import network_of
 from app.processes.scoreboard import RATE_LIMIT_CELLS, Scoreboard
 from app.settings import Settings
+from app.store.repositories.keys import CELLS
 
-KEYS: Final = 1 << 16
-"""Keys with a cell of their own; further keys share these cells."""
+KEYS: Final = CELLS
+"""Cells that belong to keys."""
 _ADDRESSES: Final = (RATE_LIMIT_CELLS - KEYS) // 2
 _CACHE_SIZE: Final = 4096
 _MAX_DEBT_SECONDS: Final = 60.0
 """Longest wait for the cost of earlier requests, in addition to the burst."""
 
 
-class Quota:
-    """``rate`` requests a second, up to ``burst`` of them at once, for the caller with cell ``cell``.
+class Cells(Protocol):
+    """Arrival times in seconds, one for each caller."""
 
-    cells: arrival times in seconds, one for each caller.
-    """
+    def __getitem__(self, cell: Any, /) -> float: ...
+
+    def __setitem__(self, cell: Any, moment: float, /) -> None: ...
+
+
+class Quota:
+    """``rate`` requests a second, up to ``burst`` of them at once, for the caller with cell ``cell``."""
 
     __slots__ = ("_ahead", "_cell", "_cells", "_interval", "burst")
 
-    def __init__(self, cells: memoryview[float], cell: int, rate: float, burst: int) -> None:
+    def __init__(self, cells: Cells, cell: int | str, rate: float, burst: int) -> None:
         self._cells = cells
         self._cell = cell
         self._interval = 1.0 / rate
@@ -71,6 +82,10 @@ class Quota:
             cells[cell] = now + self._ahead + self._interval
             return self._interval
         return wait
+
+    def clear(self) -> None:
+        """Forget all requests."""
+        self._cells[self._cell] = 0.0
 
     def refund(self) -> None:
         """Undo the charge of one request that was not answered."""
@@ -104,42 +119,35 @@ class RateLimiter:
         self._rate, self._burst = settings.rate_limit, settings.rate_burst
         self._failures = settings.auth_failure_rate
         self._of_keys: dict[str, Quota] = {}
-        self._keys: dict[str, tuple[ApiKey, int]] = {}
-        self._newest = ""
+        self._own_cells: defaultdict[str, float] = defaultdict(float)
         self.refused: dict[str, int] = {"rate_limited": 0, "auth_failures": 0}
         self.enabled = self._rate > 0
         self._cell_of = lru_cache(_CACHE_SIZE)(self._hash)
 
     def replace_keys(self, keys: Sequence[ApiKey]) -> None:
         """Take the limits of these keys, which are all that exist."""
-        self._keys = {
-            key.id: (key, rank % KEYS) for rank, key in enumerate(sorted(keys, key=lambda key: key.id))
-        }
-        self._newest = max(self._keys, default="")
-        self._of_keys = {key.id: quota for key in keys if (quota := self._quota(key, self._keys[key.id][1]))}
-        self.enabled = self._rate > 0 or bool(self._of_keys)
+        given = {key.id for key in keys}
+        for key_id in [key_id for key_id in self._of_keys if key_id not in given]:
+            self.forget(key_id)
+        self.update_keys(keys)
 
     def update_keys(self, keys: Sequence[ApiKey]) -> None:
         """Take the limits of keys that are new or changed; costs the number of these keys."""
-        added = sorted((key for key in keys if key.id not in self._keys), key=lambda key: key.id)
-        if added and added[0].id < self._newest:
-            # Another machine's clock was ahead of that of this key: later keys get the next cell.
-            known = {key_id: key for key_id, (key, _) in self._keys.items()}
-            self.replace_keys(list((known | {key.id: key for key in keys}).values()))
-            return
+        now = time.time()
         for key in keys:
-            if key.id in self._keys:
-                self._keys[key.id] = (key, self._keys[key.id][1])
-        for key in added:
-            self._keys[key.id] = (key, len(self._keys) % KEYS)
-            self._newest = key.id
-        for key in keys:
-            quota = self._quota(key, self._keys[key.id][1])
+            quota = self._quota(key) if key.ends_at > now else None
             if quota is None:
-                self._of_keys.pop(key.id, None)
+                self.forget(key.id)
             else:
                 self._of_keys[key.id] = quota
         self.enabled = self._rate > 0 or bool(self._of_keys)
+
+    def forget(self, key_id: str) -> None:
+        """Drop the limit of a key that has ended, and what it used of it."""
+        quota = self._of_keys.pop(key_id, None)
+        if quota is not None:
+            quota.clear()
+        self._own_cells.pop(key_id, None)
 
     def of_key(self, key: ApiKey) -> Quota | None:
         """The quota of a key; None if it has no limit."""
@@ -168,12 +176,15 @@ class RateLimiter:
                     retry_after=wait,
                 )
 
-    def _quota(self, key: ApiKey, cell: int) -> Quota | None:
+    def _quota(self, key: ApiKey) -> Quota | None:
         rate = self._rate if key.rate_limit is None else key.rate_limit
         if rate <= 0:
             return None
         default = self._burst if key.rate_limit is None else 0
-        return Quota(self._cells, cell, rate, key.rate_burst or default or _default_burst(rate))
+        burst = key.rate_burst or default or _default_burst(rate)
+        if key.cell is None:
+            return Quota(self._own_cells, key.id, rate, burst)
+        return Quota(self._cells, key.cell, rate, burst)
 
     def _hash(self, address: str) -> int:
         digest = blake2b(network_of(address).encode(), key=self._salt, digest_size=8).digest()

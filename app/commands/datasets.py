@@ -109,7 +109,7 @@ def list_(
             *map(field, ("id", "name", "rows")),
             field("test_rows", "test rows"),
             field("columns"),
-            ("classes", lambda row: len(row["classes"])),
+            field("class_count", "classes"),
             ("size", lambda row: size(row["size_bytes"])),
             moment("created_at", "created"),
         ],
@@ -195,7 +195,8 @@ def _show(dataset: Json) -> None:
         "rows": f"{dataset['rows']} to train, {dataset['test_rows']} to test",
         "columns": dataset["columns"],
         "classes": [
-            f"{label} ({counts[label]})" if label in counts else label for label in dataset["classes"]
+            *(f"{label} ({counts[label]})" if label in counts else label for label in dataset["classes"]),
+            *(["…"] if dataset["classes_truncated"] else []),
         ],
         "format, size": f"{dataset['source_format']}, {size(dataset['size_bytes'])}",
         "created": clock(dataset["created_at"]),

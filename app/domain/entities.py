@@ -5,6 +5,7 @@ Times are seconds since the epoch, UTC. Identifiers made by `new_id` sort by cre
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -16,18 +17,39 @@ from app.domain.names import DEFAULT_TENANT, qualified
 Json: TypeAlias = dict[str, Any]
 
 
-def new_id(prefix: str) -> str:
+def new_id(prefix: str, at: float | None = None) -> str:
     """``prefix_``, 15 hex digits of time and 9 random ones: sortable and unguessable enough.
 
     Time is in milliseconds with a fraction of 12 bits: a quarter of a microsecond, so that identifiers that a
-    process makes for one row after another sort by creation, too.
+    process makes for one row after another sort by creation, too. at: the time, by default the current one.
     """
-    return f"{prefix}_{int(time.time() * 1000 * 4096):015x}{secrets.randbits(36):09x}"
+    now = time.time() if at is None else at
+    return f"{prefix}_{int(now * 1000 * 4096):015x}{secrets.randbits(36):09x}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDataset:
+    """What a list shows of a data set: its names and sizes, which take a few hundred bytes."""
+
+    id: str
+    digest: str
+    name: str
+    source_format: str
+    size_bytes: int
+    rows: int
+    test_rows: int
+    columns: int
+    class_count: int
+    created_at: float
+    created_by: str
+    tenant: str
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """A validated data set, identified in its tenant by ``digest``, the SHA-256 of the uploaded bytes.
+
+    The names of its classes may take many MiB, so they are read by themselves, see `Datasets.classes`.
 
     blob_digest: of the safetensors file with its rows (see `app.ingest.dataset_format`).
     """
@@ -41,7 +63,7 @@ class Dataset:
     rows: int
     test_rows: int
     columns: int
-    classes: tuple[str, ...]
+    class_count: int
     summary: Json
     created_at: float
     created_by: str
@@ -301,6 +323,7 @@ class ApiKey:
         server's setting.
     previous_digest: of the secret before the last rotation, valid until previous_until; None if invalid.
     last_used_at: accurate to about a minute.
+    cell: where its rate limit is counted, see `app.auth.rate_limit`.
     """
 
     id: str
@@ -318,6 +341,13 @@ class ApiKey:
     rotated_at: float | None = None
     last_used_at: float | None = None
     tenant: str = DEFAULT_TENANT
+    cell: int | None = field(default=None, compare=False)
+
+    @property
+    def ends_at(self) -> float:
+        """When it was revoked, or when it expires; infinity for neither."""
+        moments = (moment for moment in (self.revoked_at, self.expires_at) if moment is not None)
+        return min(moments, default=math.inf)
 
 
 @dataclass(frozen=True, slots=True)

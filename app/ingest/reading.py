@@ -19,7 +19,7 @@ from app.ingest.raw import DatasetLimits, disk_full_as_unavailable
 from core.packed.head import Kind
 
 MAX_NAMES_BYTES: Final = 256 * 1024**2
-"""Most bytes of all class names of a data set or head together."""
+"""Most characters of all names of classes, or of columns, of a data set or head together."""
 
 
 class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
@@ -110,6 +110,7 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
     raw = read(source, kind, limits, order.label_column, unlabelled=order.unlabelled)
     train, test = validate(raw, unlabelled=order.unlabelled)
     _check_names(train.classes)
+    _check_names(train.feature_names or ())
     summary = summarise(raw, train, test)
     with disk_full_as_unavailable(), Path(order.rows).open("wb") as output:
         for piece in dataset_format.encode(train, test):
@@ -155,5 +156,5 @@ def carry_out(order: Order) -> Content:
 def _check_names(names: Any) -> None:
     size = sum(map(len, names))
     if size > MAX_NAMES_BYTES:
-        text = f"The class names have {size} characters together; the limit is {MAX_NAMES_BYTES}."
+        text = f"The names have {size} characters together; the limit is {MAX_NAMES_BYTES}."
         raise TooLarge(text, code="class_names_too_long")

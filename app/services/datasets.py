@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from app.domain.entities import Dataset, new_id
+from app.domain.entities import Dataset, ListedDataset, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound, TooLarge, Unavailable
 from app.domain.names import MAX_DISPLAY_NAME, is_display_name
 from app.ingest.dataset_rows import StoredPart, StoredRow
@@ -20,6 +20,7 @@ from app.services.quotas import require_room, room_for
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, FileWriter, open_blob
 from app.store.large_blobs import LARGE_CHUNK_BYTES, delete_large, put_large
+from app.store.repositories.datasets import row_bytes
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
 
@@ -99,13 +100,13 @@ def register_dataset(
         rows=content.rows,
         test_rows=content.test_rows,
         columns=content.columns,
-        classes=content.classes,
+        class_count=len(content.classes),
         summary=content.summary,
         created_at=time.time(),
         created_by=created_by,
         tenant=store.tenant,
     )
-    return add_dataset(store, dataset, size, limits)
+    return add_dataset(store, dataset, content.classes, size, limits)
 
 
 def get_dataset(store: Store, dataset_id: str) -> Dataset:
@@ -126,10 +127,24 @@ def find_dataset(store: Store, digest: str) -> Dataset | None:
         return uow.datasets.by_digest(digest)
 
 
-def list_datasets(store: Store, *, limit: int, after: str | None = None) -> tuple[Sequence[Dataset], bool]:
+def list_datasets(
+    store: Store, *, limit: int, after: str | None = None
+) -> tuple[Sequence[ListedDataset], bool]:
     """Data sets newest first, those older than id ``after``; and whether there are more."""
     with store.read() as uow:
         return uow.datasets.page(limit=limit, after=after)
+
+
+def dataset_classes(store: Store, dataset_id: str, *, limit: int, after: int = -1) -> Sequence[str]:
+    """The names of at most ``limit`` classes with numbers above ``after``, in their order."""
+    with store.read() as uow:
+        return uow.datasets.classes(dataset_id, limit=limit, after=after)
+
+
+def class_names(store: Store, dataset_id: str, numbers: Collection[int]) -> Mapping[int, str]:
+    """The names of those of some classes that the data set has, by number."""
+    with store.read() as uow:
+        return uow.datasets.class_names(dataset_id, numbers)
 
 
 def delete_dataset(store: Store, dataset_id: str) -> None:
@@ -165,11 +180,11 @@ def stored_rows(
     part: train or test. label: of one class only. Raises NotFound, also for a class or part that the data set
     does not have, and Unavailable.
     """
-    if label is not None and label not in dataset.classes:
+    code = None
+    if label is not None and (code := _class_number(store, dataset, label)) is None:
         raise NotFound(f"Data set {dataset.id} has no class {label!r:.100}.", code="class_not_found")
     if part == "test" and not dataset.test_rows:
         raise NotFound(f"Data set {dataset.id} has no test part.", code="no_test_part")
-    code = None if label is None else dataset.classes.index(label)
     digest = dataset.blob_digest
 
     def read() -> tuple[Sequence[StoredRow], bool]:
@@ -185,7 +200,7 @@ def example_row(store: Store, files: BlobCache, dataset: Dataset, label: str, *,
     Raises InvalidRequest if there is no such row, NotFound and Unavailable.
     """
     part = "test" if dataset.test_rows else "train"
-    code = dataset.classes.index(label) if label in dataset.classes else -1
+    code = _class_number(store, dataset, label)
     start = secrets.randbelow(dataset.test_rows or dataset.rows) - 1
     for after in (start, -1):
         wanted, limit = (label, 1) if is_class else (None, _EXAMPLES)
@@ -214,6 +229,11 @@ def load_dataset(store: Store, files: BlobCache, dataset_id: str) -> tuple[Label
     )
 
 
+def _class_number(store: Store, dataset: Dataset, label: str) -> int | None:
+    with store.read() as uow:
+        return uow.datasets.class_number(dataset.id, label)
+
+
 def _undamaged(files: BlobCache, dataset: Dataset, read: Callable[[], Result]) -> Result:
     """Return ``read()``; damaged bytes are fetched again once. Raises Unavailable."""
     try:
@@ -238,25 +258,27 @@ def store_rows(store: Store, files: BlobCache, pieces: Iterable[bytes], limits: 
         return writer.digest, writer.size
 
 
-def add_dataset(store: Store, dataset: Dataset, size: int, limits: Settings) -> tuple[Dataset, bool]:
+def add_dataset(
+    store: Store, dataset: Dataset, classes: Sequence[str], size: int, limits: Settings
+) -> tuple[Dataset, bool]:
     """Publish a data set whose rows are a blob of ``size`` bytes; returns it and whether it is new.
 
     Raises Conflict beyond the tenant's quota, Unavailable.
     """
-    if _add(store, dataset, size, limits):
+    if _add(store, dataset, classes, size, limits):
         return dataset, True
     # Another request registered the same bytes in the meantime.
     return _existing(store, dataset.digest), False
 
 
-def _add(store: Store, dataset: Dataset, size: int, limits: Settings) -> bool:
+def _add(store: Store, dataset: Dataset, classes: Sequence[str], size: int, limits: Settings) -> bool:
     """Publish the blob of ``size`` bytes and the data set; returns False if the tenant has it already."""
     with store.begin() as uow:
         uow.quotas.lock(store.tenant)
         if uow.datasets.by_digest(dataset.digest) is None:
-            require_room(uow, limits, store.tenant, "datasets", size)
+            require_room(uow, limits, store.tenant, "datasets", size + row_bytes(dataset, classes))
         uow.blobs.finish_large(dataset.blob_digest)
-        added = uow.datasets.add(dataset)
+        added = uow.datasets.add(dataset, classes)
         if added:
             uow.audit.append("dataset.create", dataset.id, details={"digest": dataset.digest})
     return added

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from app.domain.entities import ApiKey
-from app.services.keys import all_keys, digest_of, new_text
+from app.services.keys import digest_of, new_text
 from app.store.private_files import create_once, make_private, sync_folder, write_beside
 from app.store.unit_of_work import Store
 
@@ -37,8 +37,9 @@ def ensure_first_key(store: Store, folder: Path) -> Path | None:
     folder: the data folder, created if necessary. Several processes may call this at once, also on several
     machines: one key results, and only folders that have its text keep a file. Raises NoFirstKey.
     """
-    if all_keys(store):
-        return None
+    with store.of_all_tenants().read() as uow:
+        if uow.keys.exist():
+            return None
     path = folder / FILE_NAME
     try:
         make_private(folder)
@@ -71,4 +72,5 @@ def replace_first_key(folder: Path, text: str) -> bool:
 
 
 def _is_stored(store: Store, key: ApiKey) -> bool:
-    return any(other.digest == key.digest for other in all_keys(store))
+    with store.of_all_tenants().read() as uow:
+        return any(other.digest == key.digest for other in uow.keys.some([key.id]))

@@ -28,6 +28,7 @@ def pin_teacher_version(store: Store, files: BlobCache, reference: str, dataset:
     try:
         with store.read() as uow:
             version = resolve(uow.models, reference)
+            classes = uow.datasets.classes(dataset.id)
     except NotFound as error:
         raise _unfit("unknown_model", error.message) from error
     if version.method != "head":
@@ -36,7 +37,7 @@ def pin_teacher_version(store: Store, files: BlobCache, reference: str, dataset:
     if version.columns != dataset.columns:
         text = f"The teacher has {version.columns} columns, the data set {dataset.columns}."
         raise _unfit("wrong_columns", text)
-    unknown = unknown_classes(store, files, version, dataset.classes)
+    unknown = unknown_classes(store, files, version, classes)
     if unknown:
         faults = [
             InputFault(_FIELD, "unknown_class", f"The teacher has no class {label!r} of the data set.")

@@ -6,6 +6,7 @@ SHA-256 is safe, and a slow hash would add nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import hmac
 import math
@@ -16,21 +17,37 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from app.domain.entities import ApiKey, Session, new_id
-from app.domain.errors import Conflict, InputFault, InvalidRequest, NotAuthenticated, NotAuthorised
+from app.domain.errors import (
+    Conflict,
+    InputFault,
+    InvalidRequest,
+    NotAuthenticated,
+    NotAuthorised,
+    Overloaded,
+)
 from app.domain.names import DEFAULT_TENANT, is_display_name, is_model_name
-from app.services.quotas import require_one_more
+from app.services.quotas import require_room
 from app.settings import Settings
-from app.store.unit_of_work import Store
+from app.store.repositories.keys import MAX_REMEMBERED, REMEMBERED_SECONDS, row_bytes
+from app.store.unit_of_work import Store, UnitOfWork
 
 SCOPES = frozenset({"operator", "admin", "train", "query"})
 
 _TEXT = re.compile(r"stms_(key_[0-9a-f]{24})_([A-Za-z0-9_-]{43})")
 _NO_DIGEST = "0" * 64
+_DAY: Final = 86400.0
 
 MAX_RATE: Final = 1e6
 """Largest rate limit of a key, in requests per second or at once."""
 MAX_OVERLAP_SECONDS: Final = 30 * 86400.0
 """Longest time for which the previous text of a rotated key may stay valid."""
+KEYS_PER_DAY: Final = 10_000
+"""Keys that a tenant may make in 24 hours."""
+MAX_MODELS: Final = 1000
+"""Models that a key may be limited to."""
+MAX_MODELS_BYTES: Final = 32 * 1024
+"""Bytes of their names together: every server has the keys in use in memory."""
+_SWEEP_SECONDS: Final = 60.0
 _MAX_TIME: Final = 253402300799.0
 """The end of the year 9999."""
 
@@ -51,8 +68,8 @@ def create_key(
 
     models: the models that a query key may query; empty means all. expires_at, rate_limit, rate_burst: as in
     `ApiKey`. settings: those of the installation, whose quota of keys then holds, and whose rate limit is the
-    highest that a key may have unless ``by_operator`` is true. Raises InvalidRequest, and Conflict beyond the
-    tenant's quota.
+    highest that a key may have unless ``by_operator`` is true. Raises InvalidRequest, Overloaded after too
+    many keys in a day, Conflict and TooLarge beyond the tenant's quota.
     """
     faults = _faults(store.tenant, name, scopes, models) + _limit_faults(expires_at, rate_limit, rate_burst)
     if settings is not None and not by_operator:
@@ -75,8 +92,9 @@ def create_key(
     with store.begin() as uow:
         if settings is not None:
             uow.quotas.lock(store.tenant)
-            require_one_more(uow, settings, store.tenant, "keys")
-        uow.keys.add(key)
+            require_room(uow, settings, store.tenant, "keys", row_bytes(key))
+            _check_daily(uow, key)
+        key = uow.keys.add(key)
         details = {"name": key.name, "scopes": sorted(key.scopes), "models": len(key.models)}
         uow.audit.append("key.create", key.id, details=details)
     return key, _text(key, secret)
@@ -98,6 +116,12 @@ def all_keys(store: Store) -> Sequence[ApiKey]:
     """The keys of all tenants, including revoked ones, oldest first."""
     with store.of_all_tenants().read() as uow:
         return uow.keys.all()
+
+
+def known_keys(store: Store) -> Sequence[ApiKey]:
+    """The keys of all tenants that a server knows, see `Keys.known`."""
+    with store.of_all_tenants().read() as uow:
+        return uow.keys.known()
 
 
 def revoke_key(store: Store, key_id: str, *, by_operator: bool = True) -> ApiKey:
@@ -159,29 +183,67 @@ class KeyRing:
     """All keys in memory, to authenticate callers without the database.
 
     `replace` swaps the whole snapshot, and `update` single keys, so readers on other threads see either the
-    old or the new state of a key.
+    old or the new state of a key. Of keys that have ended only the last `MAX_REMEMBERED` are kept, for a
+    day and without what they permitted, so that their callers learn what happened to them.
+
+    has_customers: whether a key, even one that has ended, belongs to another tenant than the default one.
     """
 
     def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
         self._keys: dict[str, ApiKey] = {}
+        self._ended: dict[str, ApiKey] = {}
+        self._swept_at = -math.inf
+        self.has_customers = False
         self.replace(keys)
 
     def replace(self, keys: Iterable[ApiKey]) -> None:
         """Replace the snapshot by these keys."""
-        self._keys = {key.id: key for key in keys}
+        found, now = list(keys), time.time()
+        self._keys = {key.id: key for key in found if key.ends_at > now}
+        self._ended = {}
+        self.update(key for key in found if key.ends_at <= now)
+        self._note_customers(found)
 
     def update(self, keys: Iterable[ApiKey]) -> None:
         """Add these keys to the snapshot, or replace their earlier state."""
-        self._keys.update({key.id: key for key in keys})
+        found, now = list(keys), time.time()
+        for key in found:
+            if key.ends_at > now:
+                self._keys[key.id] = key
+            else:
+                self._end(key)
+        self._note_customers(found)
+
+    def sweep(self) -> Sequence[ApiKey]:
+        """At most once a minute, return the keys that have expired, and forget those that ended a day ago."""
+        now = time.time()
+        if 0 <= now - self._swept_at < _SWEEP_SECONDS:
+            return []
+        self._swept_at = now
+        expired = [key for key in self._keys.values() if key.ends_at <= now]
+        for key in expired:
+            self._end(key)
+        oldest = now - REMEMBERED_SECONDS
+        self._ended = {key.id: key for key in self._ended.values() if key.ends_at > oldest}
+        return expired
+
+    def known(self, key_id: str) -> ApiKey | None:
+        """The key with this id, also one that ended lately."""
+        return self._keys.get(key_id) or self._ended.get(key_id)
+
+    def _end(self, key: ApiKey) -> None:
+        if key.ends_at > time.time() - REMEMBERED_SECONDS:
+            self._ended[key.id] = dataclasses.replace(key, scopes=frozenset(), models=frozenset())
+        self._keys.pop(key.id, None)
+        while len(self._ended) > MAX_REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+
+    def _note_customers(self, keys: Iterable[ApiKey]) -> None:
+        self.has_customers |= any(key.tenant != DEFAULT_TENANT for key in keys)
 
     def reload(self, store: Store) -> None:
         """Replace the snapshot by the keys in the database."""
-        self.replace(all_keys(store))
-
-    @property
-    def has_customers(self) -> bool:
-        """Whether a key, even a revoked one, belongs to another tenant than the default one."""
-        return any(key.tenant != DEFAULT_TENANT for key in list(self._keys.values()))
+        self.replace(known_keys(store))
 
     def authenticate(self, text: str) -> ApiKey:
         """The key with this text. Raises NotAuthenticated if it is malformed, unknown, revoked or expired."""
@@ -206,7 +268,7 @@ class KeyRing:
         parts = _TEXT.fullmatch(text)
         if parts is None:
             raise NotAuthenticated("The API key does not have the form stms_….", code="invalid_key")
-        key, digest, now = self._keys.get(parts[1]), _digest(parts[2]), time.time()
+        key, digest, now = self.known(parts[1]), _digest(parts[2]), time.time()
         # Both are always compared, so that the duration reveals nothing.
         is_new = hmac.compare_digest(_NO_DIGEST if key is None else key.digest, digest)
         is_old = hmac.compare_digest((key and key.previous_digest) or _NO_DIGEST, digest)
@@ -234,6 +296,14 @@ def digest_of(text: str) -> tuple[str, str] | None:
 def is_over(moment: float | None, now: float) -> bool:
     """Whether ``moment`` has passed; None never does."""
     return moment is not None and moment <= now
+
+
+def _check_daily(uow: UnitOfWork, key: ApiKey) -> None:
+    """Each key leaves a row until it is deleted, and servers remember it for a day. Raises Overloaded."""
+    keys = uow.keys.of_tenant(key.tenant)
+    if keys.count_made_since(key.created_at - _DAY) >= KEYS_PER_DAY:
+        message = f"The tenant made {KEYS_PER_DAY} API keys in the last 24 hours, which is the most."
+        raise Overloaded(message, code="keys_per_day", retry_after=3600.0)
 
 
 def _check_operator(key: ApiKey, by_operator: bool) -> None:
@@ -265,6 +335,9 @@ def _faults(tenant: str, name: str, scopes: Collection[str], models: Collection[
     if models and set(scopes) != {"query"}:
         text = "Only a key whose single scope is query can be limited to models."
         faults.append(InputFault("models", "models_without_query", text))
+    if len(models) > MAX_MODELS or sum(map(len, models)) > MAX_MODELS_BYTES:
+        text = f"A key has at most {MAX_MODELS} models, whose names have {MAX_MODELS_BYTES} characters."
+        return [*faults, InputFault("models", "too_long", text)]
     return faults + [
         InputFault("models", "bad_name", f"{model!r:.120} is not the name of a model.")
         for model in models

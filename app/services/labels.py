@@ -18,11 +18,11 @@ from app.domain.training_spec import TrainingSpec
 from app.ingest.raw import unlabelled_warning
 from app.ingest.relabelling import relabelled
 from app.services.datasets import add_dataset, find_dataset, store_rows
-from app.services.training_plan import classes_of
+from app.services.training_plan import trained_classes
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store
-from core.data.labels import encode_labels
+from core.data.labels import encode_labels, listed_names
 from core.errors import InvalidPackage, InvalidProblem
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def load_labels(store: Store, files: BlobCache, job_id: str) -> tuple[Labelling,
             message = f"Job {job_id} has no labels: it has no labelling, or has not come to its end."
             raise NotFound(message, code="labels_not_found")
         dataset, digest = uow.datasets.get(job.dataset_id), job.labels_digest
-    classes = classes_of(TrainingSpec.of_stored(job.spec), dataset)
+        classes = trained_classes(uow, TrainingSpec.of_stored(job.spec), dataset)
     return files.with_refetch(
         lambda: Labelling.from_bytes(open_blob(store, files, digest).whole(), classes), digest
     ), dataset
@@ -119,9 +119,11 @@ def corrected_dataset(
     identity = _identity(source.digest, codes, classes)
     if (known := find_dataset(store, identity)) is not None:
         return known, False
+    with store.read() as uow:
+        known_classes = uow.datasets.classes(source.id)
     buffer = open_blob(store, files, source.blob_digest).whole()
     try:
-        pieces = relabelled(buffer, codes, classes, source.classes)
+        pieces = relabelled(buffer, codes, classes, known_classes)
     except InvalidPackage as error:
         raise Unprocessable(str(error), code="test_part_without_class") from error
     blob, size = store_rows(store, files, pieces, limits)
@@ -135,13 +137,13 @@ def corrected_dataset(
         rows=source.rows,
         test_rows=source.test_rows,
         columns=source.columns,
-        classes=classes,
+        class_count=len(classes),
         summary=_summary(source, codes, classes, job_id, len(corrections)),
         created_at=time.time(),
         created_by=created_by,
         tenant=store.tenant,
     )
-    return add_dataset(store, dataset, size, limits)
+    return add_dataset(store, dataset, classes, size, limits)
 
 
 def _row(labels: Labelling, row: int) -> LabelRow:
@@ -213,7 +215,7 @@ def _summary(
     return {
         **source.summary,
         "classes": len(classes),
-        "class_counts": dict(zip(classes[:1000], counts, strict=False)),
+        "class_counts": dict(zip(listed_names(classes), counts, strict=False)),
         "unlabelled_rows": missing,
         "smallest_class": min(counts, default=0),
         "largest_class": max(counts, default=0),

@@ -1,17 +1,18 @@
-"""Use cases of retention: deleting old jobs, idempotency keys, audit records and unreferenced blobs."""
+"""Use cases of retention: deleting old jobs, idempotency keys, API keys, audit records and unused blobs."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from app.domain.errors import Conflict, ServiceError
 from app.settings import Settings
 from app.store.large_blobs import delete_large
+from app.store.repositories.keys import KEPT_SECONDS
 from app.store.unit_of_work import Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -22,6 +23,7 @@ GRACE_SECONDS = 3600.0
 _DAY = 86_400.0
 _SMALL_BYTES = 16 * 1024**2
 _PAGE = 200
+_RECORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Cleaned:
 
     jobs: int = 0
     requests: int = 0
+    keys: int = 0
     audit: int = 0
     blobs: int = 0
     bytes: int = 0
@@ -64,13 +67,17 @@ def clean(store: Store, settings: Settings) -> Cleaned:
     jobs = _delete_jobs(store, _since(now, settings.retain_jobs_days))
     with store.begin() as uow:
         requests = uow.retention.delete_idempotency_keys(_since(now, settings.retain_requests_days))
+        uow.keys.release_cells()
+    keys = _until_none(store, lambda uow: uow.keys.delete_ended(_keys_before(now, settings)))
     audit = _until_none(store, lambda uow: uow.audit.delete_before(_since(now, settings.retain_audit_days)))
+    audit += sum(_delete_audit(store, *one) for one in _too_many_records(store, settings))
     blobs, size = _delete_blobs(store, now - GRACE_SECONDS)
-    cleaned = Cleaned(jobs, requests, audit, blobs, size)
+    cleaned = Cleaned(jobs, requests, keys, audit, blobs, size)
     if cleaned != Cleaned():
         logger.info(
-            "deleted %d old jobs, %d idempotency keys, %d audit records, %d unused blobs of %d bytes",
-            jobs, requests, audit, blobs, size,
+            "deleted %d old jobs, %d idempotency keys, %d ended API keys, %d audit records, %d unused blobs"
+            " of %d bytes",
+            jobs, requests, keys, audit, blobs, size,
         )  # fmt: skip
     return cleaned
 
@@ -108,13 +115,37 @@ def what_to_clean(store: Store, settings: Settings) -> Cleaned:
             requests_before=_since(now, settings.retain_requests_days),
             audit_before=_since(now, settings.retain_audit_days),
         )
+        keys = uow.keys.count_ended(_keys_before(now, settings))
+    audit = max(old.audit, sum(surplus for _, surplus in _too_many_records(store, settings)))
     sizes = [size for page in _unused(store, now - GRACE_SECONDS) for _, size in page]
-    return Cleaned(old.jobs, old.requests, old.audit, len(sizes), sum(sizes))
+    return Cleaned(old.jobs, old.requests, keys, audit, len(sizes), sum(sizes))
 
 
 def _since(now: float, days: float) -> float:
     """The time ``days`` before ``now``; before all times for 0 days, which means to retain everything."""
     return now - days * _DAY if days else -inf
+
+
+def _keys_before(now: float, settings: Settings) -> float:
+    """As `_since` for API keys, which servers remember, and the bound of a day counts, for a while."""
+    return min(_since(now, settings.retain_keys_days), now - KEPT_SECONDS)
+
+
+def _too_many_records(store: Store, settings: Settings) -> Sequence[tuple[str, int]]:
+    """Tenants with more audit records than may be kept, and how many more."""
+    most = settings.retain_audit_records
+    if not most:
+        return []
+    with store.read() as uow:
+        return [(tenant, count - most) for tenant, count in uow.audit.counts_above(most).items()]
+
+
+def _delete_audit(store: Store, tenant: str, count: int) -> int:
+    """Delete the oldest ``count`` audit records of a tenant; returns how many were deleted."""
+    for start in range(0, count, _RECORDS):
+        with store.of_tenant(tenant).begin() as uow:
+            uow.audit.delete_oldest(min(_RECORDS, count - start))
+    return count
 
 
 def _delete_jobs(store: Store, before: float) -> int:

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from app.domain.entities import (
     WAITING,
     WORKER_ALIVE_SECONDS,
+    Dataset,
     Event,
     Job,
     JobState,
@@ -43,10 +44,11 @@ from app.services.training_plan import (
     check_memory,
     check_remote_teacher,
     check_size,
-    classes_of,
     lock_teacher,
     methods_of,
+    target_count,
     targets_of,
+    trained_classes,
     units_of,
 )
 from app.settings import Settings
@@ -172,7 +174,7 @@ def queue_again(uow: UnitOfWork, job: Job, **changes: Any) -> Job:
     changes: columns of the job to set, among them ``started_at``, from which its time limit runs.
     """
     spec = TrainingSpec.of_stored(job.spec)
-    classes = uow.datasets.get(job.dataset_id).classes
+    dataset = uow.datasets.get(job.dataset_id)
     uow.students.reset_failures(job.id)
     done = uow.students.count_succeeded(job.id, excluding="teacher")
     return uow.jobs.move(
@@ -181,7 +183,7 @@ def queue_again(uow: UnitOfWork, job: Job, **changes: Any) -> Job:
         attempt=job.attempt + 1,
         stage=WAITING,
         progress_done=done + (job.preparation_digest is not None),
-        progress_total=units_of(spec, targets_of(spec, classes)),
+        progress_total=units_of(spec, target_count(spec, dataset)),
         finished_at=None,
         error_code=None,
         error_message=None,
@@ -257,9 +259,8 @@ def job_students(
             return uow.students.page(job_id, after=after, limit=limit, method=method)
         dataset = uow.datasets.get(job.dataset_id)
         spec = TrainingSpec.of_stored(job.spec)
-        classes = classes_of(spec, dataset)
+        coming, classes = _coming(uow, spec, dataset, after=after, limit=limit)
         stored, is_cut = uow.students.page(job_id, after=after, limit=limit, method=method)
-    coming = [target for target in targets_of(spec, classes) if target > after]
     # Pending rows are short, so a page ends where that of the stored ones does.
     within = coming if not is_cut else [target for target in coming if target <= stored[-1].class_index]
     rows = {(row.class_index, row.method): row for row in stored}
@@ -272,6 +273,18 @@ def job_students(
     page = [rows[pair] for pair in sorted(rows) if pair[0] in shown]
     # No row at all means that the job does not train this method, for any class.
     return page, bool(page) and len(coming) > len(shown)
+
+
+def _coming(
+    uow: UnitOfWork, spec: TrainingSpec, dataset: Dataset, *, after: int, limit: int
+) -> tuple[Sequence[int], Mapping[int, str]]:
+    """The targets of a job above ``after``, and the names of the first ``limit`` of them."""
+    if spec.classes is None and (spec.labelling is None or spec.labelling.uses_labels):
+        coming: Sequence[int] = range(after + 1, dataset.class_count)
+        return coming, uow.datasets.class_names(dataset.id, coming[:limit])
+    classes = trained_classes(uow, spec, dataset)
+    coming = [target for target in targets_of(spec, classes) if target > after]
+    return coming, {target: classes[target] for target in coming[:limit]}
 
 
 def student_trace(store: Store, job_id: str, class_index: int, method: str) -> Json:
@@ -342,7 +355,9 @@ def _new_job(
     priority: Priority,
 ) -> Job:
     dataset = uow.datasets.lock(dataset_id)
-    targets = targets_of(spec, classes_of(spec, dataset))
+    if spec.classes is not None:
+        # Raises InvalidRequest for a class that does not exist.
+        targets_of(spec, trained_classes(uow, spec, dataset))
     check_data(uow, dataset, spec)
     check_memory(uow, dataset, spec)
     check_remote_teacher(uow, dataset, spec, settings)
@@ -357,7 +372,7 @@ def _new_job(
         attempt=0,
         stage=WAITING,
         progress_done=0,
-        progress_total=units_of(spec, targets),
+        progress_total=units_of(spec, target_count(spec, dataset)),
         created_at=(now := time.time()),
         queued_at=now,
         traceparent=traceparent(),

@@ -33,16 +33,31 @@ def check_size(spec: TrainingSpec) -> None:
         )
 
 
-def classes_of(spec: TrainingSpec, dataset: Dataset) -> tuple[str, ...]:
-    """The classes that a job trains: those of its data set, or those that its labelling makes."""
-    if spec.labelling is None:
-        return tuple(dataset.classes)
-    return spec.labelling.classes_of(dataset.classes)
+def classes_of(spec: TrainingSpec, known: Sequence[str]) -> tuple[str, ...]:
+    """The classes that a job trains: those of its data set, ``known``, or those that its labelling makes."""
+    return tuple(known) if spec.labelling is None else spec.labelling.classes_of(known)
+
+
+def trained_classes(uow: UnitOfWork, spec: TrainingSpec, dataset: Dataset) -> tuple[str, ...]:
+    """As `classes_of`, for which it reads all classes of the data set."""
+    return classes_of(spec, uow.datasets.classes(dataset.id))
+
+
+def class_count_of(spec: TrainingSpec, dataset: Dataset) -> int:
+    """Number of the classes of a job."""
+    if spec.labelling is None or spec.labelling.uses_labels:
+        return dataset.class_count
+    return len(spec.labelling.classes_of(()))
 
 
 def methods_of(spec: TrainingSpec) -> tuple[str, ...]:
     """The method that answers queries first, then the baselines beside it, each once."""
     return tuple(student.name for student in spec.students)
+
+
+def target_count(spec: TrainingSpec, dataset: Dataset) -> int:
+    """Number of the classes that get students, of a job whose classes exist."""
+    return class_count_of(spec, dataset) if spec.classes is None else len(set(spec.classes))
 
 
 def targets_of(spec: TrainingSpec, classes: Sequence[str]) -> Sequence[int]:
@@ -72,9 +87,9 @@ def pairs_of(spec: TrainingSpec, targets: Sequence[int]) -> list[tuple[int, str]
     return [(target, method) for target in targets for method in methods_of(spec)]
 
 
-def units_of(spec: TrainingSpec, targets: Sequence[int]) -> int:
-    """The job's progress total: one unit for the teacher and one for each student."""
-    return 1 + len(targets) * len(methods_of(spec))
+def units_of(spec: TrainingSpec, targets: int) -> int:
+    """The job's progress total: one unit for the teacher and one for each student of ``targets`` classes."""
+    return 1 + targets * len(methods_of(spec))
 
 
 def least_memory(dataset: Dataset, spec: TrainingSpec) -> int:
@@ -86,13 +101,13 @@ def least_memory(dataset: Dataset, spec: TrainingSpec) -> int:
     rows = int(dataset.rows * (1.0 - (spec.evaluation.test_fraction or 0.0)))
     features = spec.features
     if features.kind == "linear":
-        return 8 * len(classes_of(spec, dataset)) * dataset.columns if spec.teacher.model is None else 0
+        return 8 * class_count_of(spec, dataset) * dataset.columns if spec.teacher.model is None else 0
     components = features.n_components
     if features.kind == "nystroem":
         components = min(components, rows)
     width = 4 if features.dtype == "float32" else 8
     kernel = 8 * components**2 if features.kind == "nystroem" else 0
-    return width * rows * components + 8 * len(classes_of(spec, dataset)) * components + kernel
+    return width * rows * components + 8 * class_count_of(spec, dataset) * components + kernel
 
 
 def check_memory(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
@@ -108,7 +123,7 @@ def check_memory(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
         "hyperparameters.features.n_components" if spec.features.kind != "linear" else "dataset_id",
         "not_enough_memory",
         f"The job needs at least {needed / 1e9:.1f} GB of memory for {dataset.rows} rows and"
-        f" {len(classes_of(spec, dataset))} classes. The largest worker gives a solver"
+        f" {class_count_of(spec, dataset)} classes. The largest worker gives a solver"
         f" {max(limits) / 1e9:.1f} GB.",
     )
 
@@ -120,19 +135,19 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
     """
     labelled = dataset.rows - dataset.summary.get("unlabelled_rows", 0)
     _check_labelling(dataset, spec, labelled)
-    if len(classes_of(spec, dataset)) < 2:
+    if class_count_of(spec, dataset) < 2:
         raise _bad_data(
             "dataset_id", "single_class", "The data set has a single class; there is nothing to tell apart."
         )
     fraction = spec.evaluation.test_fraction
     if fraction is not None:
         held_out = int(labelled * fraction)
-        if min(held_out, labelled - held_out) < len(dataset.classes):
+        if min(held_out, labelled - held_out) < dataset.class_count:
             raise _bad_data(
                 "hyperparameters.evaluation.test_fraction",
                 "test_part_too_small",
                 f"{labelled} rows cannot be split at {fraction} so that both parts have all "
-                f"{len(dataset.classes)} classes.",
+                f"{dataset.class_count} classes.",
             )
     if dataset.summary.get("sparse"):
         _check_sparse(spec)
@@ -145,7 +160,7 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
             f"{rows} training rows cannot be dealt out to {spec.tuning.folds} folds.",
         )
     if spec.evaluation.dataset_id is not None:
-        _check_test_data(uow.datasets.lock(spec.evaluation.dataset_id), dataset)
+        _check_test_data(uow, uow.datasets.lock(spec.evaluation.dataset_id), dataset)
 
 
 def check_remote_teacher(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec, settings: Settings) -> None:
@@ -162,7 +177,8 @@ def check_remote_teacher(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec, 
         raise _unfit(f"{field}.url", "remote_not_allowed", not_allowed(origin))
     if teacher.columns is not None:
         named = set(teacher.columns)
-        missing = next((label for label in classes_of(spec, dataset) if label not in named), None)
+        needed = trained_classes(uow, spec, dataset)
+        missing = next((label for label in needed if label not in named), None)
         if missing is not None:
             raise _unfit(
                 f"{field}.columns", "missing_class", f"No column has the scores of class {missing!r:.100}."
@@ -197,7 +213,7 @@ def _remote_bytes(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> int:
     rows = dataset.rows + (dataset.test_rows if spec.evaluation.test_fraction is None else 0)
     if spec.evaluation.dataset_id is not None:
         rows = dataset.rows + uow.datasets.get(spec.evaluation.dataset_id).rows
-    return 8 * rows * len(classes_of(spec, dataset))
+    return 8 * rows * class_count_of(spec, dataset)
 
 
 def _check_labelling(dataset: Dataset, spec: TrainingSpec, labelled: int) -> None:
@@ -247,12 +263,12 @@ def _check_extras(dataset: Dataset, spec: TrainingSpec) -> None:
             raise _unfit(field, f"no_{missing[0]}", message)
 
 
-def _check_test_data(test: Dataset, train: Dataset) -> None:
+def _check_test_data(uow: UnitOfWork, test: Dataset, train: Dataset) -> None:
     field = "hyperparameters.evaluation.dataset_id"
     if test.columns != train.columns:
         message = f"The test data has {test.columns} columns, the training data {train.columns}."
         raise _bad_data(field, "wrong_columns", message)
-    unknown = sorted(set(test.classes) - set(train.classes))
+    unknown = sorted(set(uow.datasets.classes(test.id)) - set(uow.datasets.classes(train.id)))
     if unknown:
         raise _bad_data(
             field, "unknown_class", f"The training data has no class {unknown[0]!r} of the test data."

@@ -83,7 +83,7 @@ class DatabaseSource(ModelSource):
                 return None
             changed = None if after is None else uow.registry.changes(after, revision)
             if changed is None:
-                return RegistryChanges(revision, uow.keys.all(), None)
+                return RegistryChanges(revision, uow.keys.known(), None)
             return RegistryChanges(revision, uow.keys.some(changed.keys), changed.models)
 
     def resolve(self, reference: str) -> ModelVersion:

@@ -84,12 +84,25 @@ datasets = Table(
     Column("rows", BigInteger, nullable=False),
     Column("test_rows", BigInteger, nullable=False),
     Column("columns", BigInteger, nullable=False),
-    Column("classes", JSON, nullable=False),
     Column("summary", JSON, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("created_by", _NAME, nullable=False),
+    Column("class_count", Integer, nullable=False, server_default="0"),
+    # Size of its name, its summary and the names of its classes.
+    Column("row_bytes", BigInteger, nullable=False, server_default="0"),
     UniqueConstraint("tenant", "digest"),
-    Index("ix_datasets_tenant_id", "tenant", "id"),
+    Index("ix_datasets_tenant_id", "tenant", "id", "row_bytes"),
+)
+
+# The names of the classes of data sets, in pieces, so that a page of them is read without the others. In a
+# table of their own, because they may take many MiB, and most queries on data sets do not need them.
+dataset_classes = Table(
+    "dataset_classes",
+    metadata,
+    Column("dataset_id", _ID, ForeignKey("datasets.id", ondelete="CASCADE"), primary_key=True),
+    # Number of the first class of the piece.
+    Column("first", Integer, primary_key=True),
+    Column("labels", JSON, nullable=False),
 )
 
 jobs = Table(
@@ -355,7 +368,15 @@ api_keys = Table(
     Column("previous_until", Double),
     Column("rotated_at", Double),
     Column("last_used_at", Double),
-    Index("ix_api_keys_tenant_id", "tenant", "id"),
+    # Where the rate limit of the key is counted, see `app.auth.rate_limit`.
+    Column("cell", Integer),
+    # Size of the names of its models.
+    Column("row_bytes", BigInteger, nullable=False, server_default="0"),
+    Index("ix_api_keys_tenant_id", "tenant", "id", "row_bytes"),
+    # The keys in use and those that ended lately are few of all.
+    Index("ix_api_keys_revoked_at", "revoked_at", "expires_at"),
+    Index("ix_api_keys_tenant_revoked_at", "tenant", "revoked_at", "expires_at"),
+    Index("ix_api_keys_cell", "cell", unique=True),
 )
 
 # Sessions of people who use the dashboard, each begun with an API key.

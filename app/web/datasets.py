@@ -65,15 +65,16 @@ def dataset_page(
     store = context.store_of(caller)
     dataset = datasets.get_dataset(store, dataset_id)
     first = (page_number - 1) * _CLASSES
+    listed = datasets.dataset_classes(store, dataset_id, limit=_CLASSES, after=first - 1)
     counts = dataset.summary.get("class_counts", {})
     return page(
         request,
         "dataset.html",
         dataset=dataset,
         names=key_names(store, [dataset.created_by]),
-        classes=[(label, counts.get(label)) for label in dataset.classes[first : first + _CLASSES]],
+        classes=[(one, counts.get(one)) for one in listed],
         largest=max(counts.values(), default=0),
-        pages=max(1, -(-len(dataset.classes) // _CLASSES)),
+        pages=max(1, -(-dataset.class_count // _CLASSES)),
         page_number=page_number,
         side=SIDE,
         bar_height=BAR_HEIGHT,
@@ -125,10 +126,8 @@ def _rows(
         rows, _ = datasets.stored_rows(store, context.files, dataset, label=label or None, limit=_ROWS)
     except ServiceError as error:
         return values | {"rows_error": error.message}
-    values["rows"] = [
-        (row.number, dataset.classes[row.code] if row.code >= 0 else None, _first(row.x, shown))
-        for row in rows
-    ]
+    classes = datasets.class_names(store, dataset.id, {row.code for row in rows})
+    values["rows"] = [(row.number, classes.get(row.code), _first(row.x, shown)) for row in rows]
     return values
 
 

@@ -201,7 +201,7 @@ def all_datasets(request: Request, context: Context, caller: Trainer, after: Nam
     listed, has_more = datasets.list_datasets(store, limit=MAX_ROWS, after=after or None)
     names = ["id", "name", "rows", "test_rows", "columns", "size_bytes", "source_format", "digest"]
     names += ["created_at", "created_by", "tenant"]
-    rows = [_fields(one, *names) | {"classes": len(one.classes)} for one in listed]
+    rows = [_fields(one, *names) | {"classes": one.class_count} for one in listed]
     return table(request, "datasets", rows, following={"after": listed[-1].id} if has_more else None)
 
 
@@ -210,11 +210,12 @@ def dataset_classes(
     dataset_id: DatasetId, request: Request, context: Context, caller: Trainer, page: Number = 1
 ) -> Response:
     """The classes of a data set with the number of their training rows."""
-    dataset = datasets.get_dataset(context.store_of(caller), dataset_id)
+    store = context.store_of(caller)
+    dataset = datasets.get_dataset(store, dataset_id)
     counts, first = dataset.summary.get("class_counts", {}), (page - 1) * MAX_ROWS
-    shown = dataset.classes[first : first + MAX_ROWS]
+    shown = datasets.dataset_classes(store, dataset_id, limit=MAX_ROWS, after=first - 1)
     rows = [{"label": label, "rows": counts.get(label)} for label in shown]
-    more = {"page": page + 1} if first + MAX_ROWS < len(dataset.classes) else None
+    more = {"page": page + 1} if first + MAX_ROWS < dataset.class_count else None
     return table(request, f"{dataset_id}-classes", rows, following=more)
 
 

@@ -160,12 +160,12 @@ def _submit(store: Store, queue: DbosQueue, settings: Settings) -> Job:
             rows=100,
             test_rows=10,
             columns=4,
-            classes=("a", "b"),
+            class_count=2,
             summary={},
             created_at=time.time(),
             created_by="benchmark",
         )
-        uow.datasets.add(dataset)
+        uow.datasets.add(dataset, ("a", "b"))
     job, _ = submit_job(
         store,
         queue,

@@ -141,12 +141,12 @@ def _trained_job(store: Store, classes: int) -> Job:
             rows=classes,
             test_rows=0,
             columns=4,
-            classes=tuple(f"class {number}" for number in range(classes)),
+            class_count=classes,
             summary={},
             created_at=time.time(),
             created_by="benchmark",
         )
-        uow.datasets.add(dataset)
+        uow.datasets.add(dataset, [f"class {number}" for number in range(classes)])
         job = Job(
             id=new_id("job"),
             dataset_id=dataset.id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +23,9 @@ from core.data.validation import (
 )
 from core.errors import Fault, InvalidProblem
 from core.types import FloatArray, IntArray, Matrix
+
+MAX_COLUMN_NAME: Final = 400
+"""Characters in the name of a column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,6 +232,9 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
         if not isinstance(name, str) or not name.strip():
             text = f"The name of column {column} (counted from 0) is not text or is blank."
             raise InvalidProblem(Fault("feature_names", "bad_name", text, column=column))
+        if len(name) > MAX_COLUMN_NAME:
+            text = f"The name {name:.40}… of a column is longer than {MAX_COLUMN_NAME} characters."
+            raise InvalidProblem(Fault("feature_names", "name_too_long", text, column=column))
         if name in seen:
             text = f"Two columns are named {name!r:.80}."
             raise InvalidProblem(Fault("feature_names", "duplicate", text, column=column))

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from core.data.dataset import LabelledData
 from core.data.histograms import column_histograms
+from core.data.labels import MAX_DESCRIBED, listed_names
 from core.data.scaling import column_range
 from core.data.validation import row_blocks
 from core.types import Matrix
 
-MAX_DESCRIBED: Final = 1000
-"""Classes and columns that ``describe`` lists one by one."""
 MAX_HISTOGRAMS: Final = 100
 """Columns of which ``describe`` gives a histogram: the first ones."""
 
@@ -25,14 +24,15 @@ MAX_HISTOGRAMS: Final = 100
 def describe(data: LabelledData) -> dict[str, Any]:
     """Summary of a data set for its user before training, ready for JSON.
 
-    Classes and columns are listed up to ``MAX_DESCRIBED`` each, in order; the numbers count all of them.
+    Classes and columns are listed as far as `listed_names` says, in order; the numbers count all of them.
     ``duplicate_columns`` counts the columns that equal an earlier one. The first ``MAX_HISTOGRAMS`` columns
     have ``counts``, their histogram (see `column_histograms`).
     """
     low, high = column_range(data.X)
     constant = np.flatnonzero(low == high)
     counts = data.class_counts
-    names = data.feature_names or [None] * min(data.d, MAX_DESCRIBED)
+    columns = [None] * min(data.d, MAX_DESCRIBED)
+    names = columns if data.feature_names is None else listed_names(data.feature_names)
     return {
         "rows": data.n,
         "columns": data.d,
@@ -40,7 +40,7 @@ def describe(data: LabelledData) -> dict[str, Any]:
         "stored_values": int(data.X.size),
         "classes": data.K,
         "class_counts": {
-            name: int(count) for name, count in zip(data.classes[:MAX_DESCRIBED], counts, strict=False)
+            name: int(count) for name, count in zip(listed_names(data.classes), counts, strict=False)
         },
         "unlabelled_rows": data.unlabelled,
         "smallest_class": int(counts.min()) if data.K else 0,
@@ -60,7 +60,7 @@ def _columns(
     """Name, range and histogram of the first columns."""
     columns = [
         {"name": name, "min": float(least), "max": float(most)}
-        for name, least, most in zip(names[:MAX_DESCRIBED], low, high, strict=False)
+        for name, least, most in zip(names, low, high, strict=False)
     ]
     drawn = X[:, :MAX_HISTOGRAMS]
     histograms = column_histograms(drawn, low[:MAX_HISTOGRAMS], high[:MAX_HISTOGRAMS])
@@ -80,7 +80,7 @@ def _extras_of(data: LabelledData) -> dict[str, Any]:
         names = extras.privileged_names
         described["privileged"] = {
             "columns": extras.privileged.shape[1],
-            "names": None if names is None else list(names[:MAX_DESCRIBED]),
+            "names": None if names is None else list(listed_names(names)),
         }
     if extras.views:
         described["views"] = [

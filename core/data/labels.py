@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ from core.data.validation import MAX_FAULTS
 from core.errors import Fault, InvalidProblem
 
 MAX_NAME_LENGTH = 256
+MAX_DESCRIBED: Final = 1000
+"""Classes and columns that the summary of a data set lists one by one."""
+MAX_CHARACTERS: Final = 100_000
+"""Characters in the names of one such list, which ends before it has more."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?")
 _EXACT_WHOLE = 2.0**53
 
@@ -80,6 +84,16 @@ def missing_labels(labels: Any) -> NDArray[np.bool_]:
         for item in array
     )
     return np.fromiter(blank, dtype=bool, count=len(array))
+
+
+def listed_names(names: Sequence[str]) -> Sequence[str]:
+    """The first names, as many as the summary of a data set lists."""
+    total = 0
+    for place, name in enumerate(names[:MAX_DESCRIBED]):
+        total += len(name)
+        if total > MAX_CHARACTERS:
+            return names[:place]
+    return names[:MAX_DESCRIBED]
 
 
 def check_class_names(

@@ -8,7 +8,7 @@ from typing import Any
 
 from stms_client import calls
 from stms_client.arrays import Table
-from stms_client.documents import Dataset, DatasetRow
+from stms_client.documents import Class, Dataset, DatasetRow, ListedDataset
 from stms_client.progress import upload_bar
 from stms_client.sync.connection import Connection
 from stms_client.transport import Progress
@@ -53,13 +53,17 @@ class Datasets(Connection):
         """
         return self.do(calls.upload_rows(X, y, name, test, unlabelled))
 
-    def datasets(self) -> Iterator[Dataset]:
-        """All data sets, newest first."""
-        return self._listed("/v1/datasets", Dataset)
+    def datasets(self) -> Iterator[ListedDataset]:
+        """All data sets, newest first, without their classes and summaries."""
+        return self._listed("/v1/datasets", ListedDataset)
 
     def dataset(self, dataset_id: str) -> Dataset:
         """One data set."""
         return self.do(calls.get(f"/v1/datasets/{calls.segment(dataset_id)}", Dataset))
+
+    def dataset_classes(self, dataset_id: str) -> Iterator[Class]:
+        """All classes of a data set, in the order of their numbers."""
+        return self._listed(f"/v1/datasets/{calls.segment(dataset_id)}/classes", Class, limit=1000)
 
     def dataset_rows(
         self, dataset_id: str, label: str | None = None, *, part: str = "train", page: int = 100

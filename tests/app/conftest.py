@@ -59,13 +59,13 @@ def add_dataset() -> AddDataset:
             "rows": 10,
             "test_rows": 0,
             "columns": 2,
-            "classes": ("Käse", "犬"),
             "summary": {"rows": 10},
             "created_at": 1.0,
             "created_by": "tests",
         }
-        dataset = Dataset(**values | columns)
-        assert uow.datasets.add(dataset)
+        classes = columns.pop("classes", ("Käse", "犬"))
+        dataset = Dataset(**values | columns, class_count=len(classes))
+        assert uow.datasets.add(dataset, classes)
         return dataset
 
     return add

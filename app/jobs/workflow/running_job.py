@@ -16,7 +16,7 @@ from app.domain.figures import COUNTED_EVENTS
 from app.domain.training_spec import TrainingSpec
 from app.jobs.errors import JobStopped, TimeLimitReached, WorkerStopping
 from app.jobs.solver.messages import StudentKey
-from app.services.training_plan import classes_of, methods_of, pairs_of, targets_of
+from app.services.training_plan import methods_of, pairs_of, targets_of, trained_classes
 from app.store.unit_of_work import Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -40,16 +40,12 @@ _CACHED_JOBS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """A job's specification, its data set, and the ascending positions of the classes to train."""
+    """A job: its specification, data set and classes, and the ascending positions of those to train."""
 
     spec: TrainingSpec
     dataset: Dataset
     targets: Sequence[int]
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The classes of the job."""
-        return classes_of(self.spec, self.dataset)
+    classes: tuple[str, ...]
 
     @property
     def students(self) -> int:
@@ -78,9 +74,9 @@ class JobPlans:
     def _read(self, job_id: str) -> JobPlan:
         with self._store.read() as uow:
             job = uow.jobs.get(job_id)
-            dataset = uow.datasets.get(job.dataset_id)
-        spec = TrainingSpec.of_stored(job.spec)
-        return JobPlan(spec, dataset, targets_of(spec, classes_of(spec, dataset)))
+            dataset, spec = uow.datasets.get(job.dataset_id), TrainingSpec.of_stored(job.spec)
+            classes = trained_classes(uow, spec, dataset)
+        return JobPlan(spec, dataset, targets_of(spec, classes), classes)
 
 
 class CancellationCheck:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -14,12 +15,14 @@ from sqlalchemy import Connection
 from app.domain.audit_context import AuditContext, current_context
 from app.domain.entities import AuditRecord
 from app.domain.redaction import redact
-from app.store.repositories.scoped import Scoped
+from app.store.repositories.scoped import Scoped, fitting
 from app.store.tables import audit_log
 
 _MAX_LENGTHS: Final = {
     column.name: column.type.length for column in audit_log.c if isinstance(column.type, sa.String)
 }
+_MAX_DETAIL: Final = 500
+_FIXED_BYTES: Final = 400
 _MICROSECOND: Final = 1e-6
 _LAST_SECOND: Final = 7.2e10
 """Seconds since the epoch whose microseconds still have 14 hexadecimal digits."""
@@ -60,7 +63,7 @@ class Audit(Scoped):
             request_id=context.request_id,
             address=context.address,
             details={
-                name: _clean(value) if isinstance(value, str) else value
+                name: _clean(value)[:_MAX_DETAIL] if isinstance(value, str) else value
                 for name, value in (details or {}).items()
             },
             tenant=self.tenant if tenant is None else tenant,
@@ -85,6 +88,8 @@ class Audit(Scoped):
     ) -> tuple[Sequence[AuditRecord], bool]:
         """One page of records older than id ``after``, newest first, and whether there are more.
 
+        A record has a few KiB at most; there are fewer than ``limit`` if they have more than `PAGE_BYTES`.
+
         since, until: seconds since the epoch. equal: required values of actor, action, object.
         """
         query = sa.select(audit_log).order_by(audit_log.c.id.desc()).limit(limit + 1)
@@ -99,7 +104,8 @@ class Audit(Scoped):
         if until is not None:
             query = query.where(audit_log.c.id < _first_id(until + _MICROSECOND), audit_log.c.at < until)
         rows = [AuditRecord(**row._mapping) for row in self._connection.execute(query)]
-        return rows[:limit], len(rows) > limit
+        shown = fitting([_size(row) for row in rows], limit)
+        return rows[:shown], len(rows) > shown
 
     def delete_before(self, at: float, *, limit: int = 10_000) -> int:
         """Delete at most ``limit`` of the oldest records from before ``at``; returns their number."""
@@ -107,10 +113,27 @@ class Audit(Scoped):
         oldest = sa.select(audit_log.c.id).where(is_old).order_by(audit_log.c.id).limit(limit)
         return self._connection.execute(sa.delete(audit_log).where(audit_log.c.id.in_(oldest))).rowcount
 
+    def counts_above(self, most: int) -> Mapping[str, int]:
+        """The tenants with more than ``most`` records, and the number of their records."""
+        number = sa.func.count()
+        query = sa.select(audit_log.c.tenant, number).group_by(audit_log.c.tenant).having(number > most)
+        return {row[0]: row[1] for row in self._connection.execute(query)}
+
+    def delete_oldest(self, count: int) -> int:
+        """Delete the ``count`` oldest records of the tenant; returns their number."""
+        oldest = sa.select(audit_log.c.id).where(self._owns(audit_log)).order_by(audit_log.c.id).limit(count)
+        return self._connection.execute(sa.delete(audit_log).where(audit_log.c.id.in_(oldest))).rowcount
+
 
 def _column_value(name: str, value: Any) -> Any:
     """The value of a column; text is cleaned and cut to the column's length."""
     return _clean(value)[: _MAX_LENGTHS[name]] if isinstance(value, str) else value
+
+
+def _size(record: AuditRecord) -> int:
+    """About the bytes of a record."""
+    texts = (record.object, record.actor, record.actor_name, record.request_id or "", record.address or "")
+    return sum(len(text.encode()) for text in texts) + len(json.dumps(record.details)) + _FIXED_BYTES
 
 
 def _clean(text: str) -> str:

@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 import sqlalchemy as sa
 
-from app.domain.entities import Dataset
+from app.domain.entities import Dataset, ListedDataset
 from app.domain.errors import NotFound
-from app.store.dialect import insert_once, on_postgresql
+from app.store.dialect import batched, insert_once, on_postgresql
 from app.store.repositories.scoped import Scoped
-from app.store.tables import datasets
+from app.store.tables import dataset_classes, datasets
+
+PIECE: Final = 256
+"""Classes whose names are stored in one row."""
+_LISTED: Final = [datasets.c[field.name] for field in dataclasses.fields(ListedDataset)]
+_ALL: Final = [datasets.c[field.name] for field in dataclasses.fields(Dataset)]
 
 
 class Datasets(Scoped):
-    """Queries on data sets."""
+    """Queries on data sets. Only those that say so read the names of classes, which may take many MiB."""
 
-    def add(self, dataset: Dataset) -> bool:
+    def add(self, dataset: Dataset, classes: Sequence[str]) -> bool:
         """Insert a data set; returns False, and changes nothing, if its tenant has one with its digest."""
         self._check_owner(dataset.tenant)
-        values = dataclasses.asdict(dataset) | {"classes": list(dataset.classes)}
-        return insert_once(self._connection, datasets, values)
+        if len(classes) != dataset.class_count:
+            raise RuntimeError(f"{len(classes)} names are not those of {dataset.class_count} classes.")
+        values = dataclasses.asdict(dataset) | {"row_bytes": row_bytes(dataset, classes)}
+        if not insert_once(self._connection, datasets, values):
+            return False
+        pieces = [
+            {"dataset_id": dataset.id, "first": first, "labels": list(classes[first : first + PIECE])}
+            for first in range(0, len(classes), PIECE)
+        ]
+        if pieces:
+            self._connection.execute(sa.insert(dataset_classes), pieces)
+        return True
 
     def get(self, dataset_id: str) -> Dataset:
-        query = sa.select(datasets).where(datasets.c.id == dataset_id, self._owns(datasets))
+        query = sa.select(*_ALL).where(datasets.c.id == dataset_id, self._owns(datasets))
         row = self._connection.execute(query).first()
         if row is None:
             raise NotFound(f"There is no data set {dataset_id!r}.", code="dataset_not_found")
-        return _entity(row)
+        return Dataset(**row._mapping)
 
     def name(self, dataset_id: str) -> str | None:
         """The name of a data set; None if there is none with this id."""
@@ -49,22 +66,64 @@ class Datasets(Scoped):
 
     def by_digest(self, digest: str) -> Dataset | None:
         """The data set of the tenant with this digest, or None."""
-        query = sa.select(datasets).where(datasets.c.tenant == self.tenant, datasets.c.digest == digest)
+        query = sa.select(*_ALL).where(datasets.c.tenant == self.tenant, datasets.c.digest == digest)
         row = self._connection.execute(query).first()
-        return None if row is None else _entity(row)
+        return None if row is None else Dataset(**row._mapping)
 
-    def page(self, *, limit: int, after: str | None = None) -> tuple[Sequence[Dataset], bool]:
+    def page(self, *, limit: int, after: str | None = None) -> tuple[Sequence[ListedDataset], bool]:
         """One page of data sets older than ``after``, newest first, and whether there are more."""
-        query = sa.select(datasets).where(self._owns(datasets)).order_by(datasets.c.id.desc())
+        query = sa.select(*_LISTED).where(self._owns(datasets)).order_by(datasets.c.id.desc())
         if after is not None:
             query = query.where(datasets.c.id < after)
-        page = [_entity(row) for row in self._connection.execute(query.limit(limit + 1))]
+        page = [ListedDataset(**row._mapping) for row in self._connection.execute(query.limit(limit + 1))]
         return page[:limit], len(page) > limit
+
+    def classes(self, dataset_id: str, *, after: int = -1, limit: int | None = None) -> tuple[str, ...]:
+        """The names of classes with numbers above ``after``, at most ``limit``; by default of all."""
+        first = after + 1
+        is_wanted = dataset_classes.c.first > first - PIECE
+        if limit is not None:
+            is_wanted &= dataset_classes.c.first < first + limit
+        pieces = list(self._pieces(dataset_id, is_wanted))
+        labels = [label for _, piece in pieces for label in piece]
+        skipped = max(0, first - pieces[0][0]) if pieces else 0
+        return tuple(labels[skipped : None if limit is None else skipped + limit])
+
+    def class_names(self, dataset_id: str, numbers: Collection[int]) -> dict[int, str]:
+        """The names of those of some classes that the data set has, by number."""
+        wanted = frozenset(numbers)
+        return {
+            first + place: label
+            for some in batched(sorted({number - number % PIECE for number in wanted}))
+            for first, piece in self._pieces(dataset_id, dataset_classes.c.first.in_(some))
+            for place, label in enumerate(piece)
+            if first + place in wanted
+        }
+
+    def class_number(self, dataset_id: str, label: str) -> int | None:
+        """The number of the class with this name, or None. Reads the names one piece after the other."""
+        for first, piece in self._pieces(dataset_id, sa.true()):
+            if label in piece:
+                return first + piece.index(label)
+        return None
 
     def delete(self, dataset_id: str) -> None:
         self._connection.execute(sa.delete(datasets).where(datasets.c.id == dataset_id, self._owns(datasets)))
 
+    def _pieces(
+        self, dataset_id: str, condition: sa.ColumnElement[bool]
+    ) -> Iterator[tuple[int, Sequence[str]]]:
+        """(number of the first class, names) of some pieces, in order."""
+        query = (
+            sa.select(dataset_classes.c.first, dataset_classes.c.labels)
+            .join(datasets, datasets.c.id == dataset_classes.c.dataset_id)
+            .where(datasets.c.id == dataset_id, self._owns(datasets), condition)
+            .order_by(dataset_classes.c.first)
+        )
+        for row in self._connection.execute(query):
+            yield row.first, row.labels
 
-def _entity(row: sa.Row[tuple[object, ...]]) -> Dataset:
-    values = dict(row._mapping)
-    return Dataset(**values | {"classes": tuple(values["classes"])})
+
+def row_bytes(dataset: Dataset, classes: Sequence[str]) -> int:
+    """Bytes of a data set besides its rows: name, summary and the names of its classes."""
+    return len(json.dumps([dataset.name, dataset.summary, list(classes)]))

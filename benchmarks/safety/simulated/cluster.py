@@ -46,12 +46,12 @@ _DATASET: Final = Dataset(
     rows=9,
     test_rows=0,
     columns=1,
-    classes=tuple("abc"),
+    class_count=3,
     summary={},
     created_at=0.0,
     created_by="client",
 )
-_PLAN: Final = JobPlan(_SPEC, _DATASET, range(_UNITS))
+_PLAN: Final = JobPlan(_SPEC, _DATASET, range(_UNITS), tuple("abc"))
 _METHOD: Final = _SPEC.served_method
 _ROW: Final = {
     "objective": 1.0,

@@ -12,6 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
+
+from app.services.datasets import list_datasets
+from app.store.tables import blobs, dataset_classes
+from app.store.unit_of_work import Store
 
 Check = Callable[..., dict[str, Any]]
 HEADERS = {"content-type": "text/csv"}
@@ -306,3 +311,95 @@ def test_rare_classes_are_named(client):
     [warning] = client.post("/v1/datasets", content=content, headers=HEADERS).json()["summary"]["warnings"]
     assert warning["code"] == "rare_classes"
     assert "1 class has fewer than 10 examples, the smallest, 'rare', 3" in warning["message"]
+
+
+MANY = 2500
+
+
+def _many_classes(number: int = 0) -> bytes:
+    lines = (b"%d,label-%05d of set %d\n" % (row % 97, row // 2, number) for row in range(2 * MANY))
+    return b"a,label\n" + b"".join(lines)
+
+
+def test_the_classes_of_a_data_set_come_in_pages(client):
+    view = client.post("/v1/datasets", content=_many_classes(), headers=HEADERS).json()
+    names = [f"label-{number:05d} of set 0" for number in range(MANY)]
+    assert (view["class_count"], view["classes_truncated"]) == (MANY, True)
+    assert view["classes"] == names[:1000]
+    assert client.get(f"/v1/datasets/{view['id']}").json() == view
+    url, found, sizes = f"/v1/datasets/{view['id']}/classes?limit=1000", [], []
+    while url is not None:
+        response = client.get(url)
+        page = response.json()
+        found += [(one["id"], one["label"]) for one in page["data"]]
+        sizes.append(len(page["data"]))
+        assert page["has_more"] == ("link" in response.headers)
+        url = response.headers["link"].split("<")[1].split(">")[0] if page["has_more"] else None
+    assert found == [*enumerate(names)]
+    assert sizes == [1000, 1000, 500]
+    page = client.get(f"/v1/datasets/{view['id']}/classes?limit=3&after=254").json()
+    assert [one["id"] for one in page["data"]] == [255, 256, 257]
+    assert client.get(f"/v1/datasets/{view['id']}/classes?after={MANY}").json()["data"] == []
+    assert client.get("/v1/datasets/ds_0/classes").status_code == 404
+    rows = client.get(f"/v1/datasets/{view['id']}/rows", params={"class": names[1300]}).json()["data"]
+    assert [(row["id"], row["label"]) for row in rows] == [(2600, names[1300]), (2601, names[1300])]
+
+
+def test_lists_and_checks_read_no_names_of_classes(client, store: Store):
+    """Of 150,000 classes they would take MiB for each data set."""
+    for number in range(3):
+        assert client.post("/v1/datasets", content=_many_classes(number), headers=HEADERS).status_code == 201
+    read: list[str] = []
+
+    @sa.event.listens_for(store.engine, "before_cursor_execute")
+    def note(_connection, _cursor, statement, *_rest):
+        read.append(statement)
+
+    [newest, *_], _ = list_datasets(store, limit=10)
+    with store.begin() as uow:
+        uow.datasets.get(newest.id)
+        uow.datasets.lock(newest.id)
+        uow.datasets.by_digest(newest.digest)
+        uow.quotas.used(store.tenant)
+    assert len(read) >= 5
+    assert not [statement for statement in read if "dataset_classes" in statement]
+    assert not [statement for statement in read[:1] if "summary" in statement]
+    response = client.get("/v1/datasets?limit=1000")
+    for listed in response.json()["data"]:
+        assert listed["class_count"] == MANY
+        assert not {"classes", "summary"} & listed.keys()
+    assert len(response.content) < 3 * 1000
+
+
+def test_the_names_of_a_data_set_count_and_are_freed_with_it(client, store: Store):
+    def stored() -> int:
+        with store.read() as uow:
+            return uow.quotas.used(store.tenant).stored_bytes
+
+    before = stored()
+    view = client.post("/v1/datasets", content=_many_classes(), headers=HEADERS).json()
+    with store.read() as uow:
+        digest = uow.datasets.get(view["id"]).blob_digest
+        blob = uow.connection.execute(sa.select(blobs.c.size).where(blobs.c.digest == digest)).scalar_one()
+    names = sum(len(f"label-{number:05d} of set 0") for number in range(MANY))
+    assert stored() - before - blob > names
+    assert client.delete(f"/v1/datasets/{view['id']}").status_code == 204
+    assert stored() == before
+    with store.read() as uow:
+        assert uow.connection.execute(sa.select(dataset_classes.c.first)).all() == []
+
+
+def test_a_data_set_whose_names_exceed_the_quota_is_refused(make_client, problem: Check):
+    client = make_client(quota_stored_bytes=120_000)
+    # Its rows take 60 kB, the names of its classes 60 kB as part of the rows and 75 kB beside them.
+    problem(client.post("/v1/datasets", content=_many_classes(), headers=HEADERS), 413, "quota_stored_bytes")
+
+
+def test_a_long_name_of_a_column_is_refused(client, problem: Check):
+    rows = b"".join(b"%d,%d,%d\n" % (k, k % 7, k % 2) for k in range(40))
+    long = client.post("/v1/datasets", content=b"a" * 401 + b",b,label\n" + rows, headers=HEADERS)
+    [fault] = problem(long, 400, "invalid_dataset")["errors"]
+    assert (fault["code"], fault["column"]) == ("name_too_long", 0)
+    assert len(long.content) < 2000
+    fits = client.post("/v1/datasets", content=b"a" * 400 + b",b,label\n" + rows, headers=HEADERS)
+    assert fits.status_code == 201

@@ -15,6 +15,7 @@ from app.domain.entities import ApiKey
 from app.domain.errors import RateLimited
 from app.processes.scoreboard import Scoreboard
 from app.settings import Settings
+from app.store.repositories.keys import CELLS
 
 KEY = ApiKey("key_1", "one", "0" * 64, frozenset({"query"}), frozenset(), 1.0)
 
@@ -127,7 +128,10 @@ def test_every_key_has_its_own_cell_and_keeps_it():
 
 def test_changed_keys_get_the_limits_and_cells_of_a_whole_snapshot():
     """Two processes must agree on the cell of a key, however they learned of it."""
-    keys = [replace(KEY, id=f"key_{number:024x}", rate_limit=float(number)) for number in range(1, 60)]
+    keys = [
+        replace(KEY, id=f"key_{number:024x}", rate_limit=float(number), cell=1000 - number)
+        for number in range(1, 60)
+    ]
     early, late = keys[:40], keys[40:]
     limited = replace(early[3], rate_limit=77.0)
     unlimited = replace(early[5], rate_limit=0.0)
@@ -144,6 +148,39 @@ def test_changed_keys_get_the_limits_and_cells_of_a_whole_snapshot():
                 assert one is other
             else:
                 assert (one._cell, one._interval, one.burst) == (other._cell, other._interval, other.burst)
+
+
+def test_a_stranger_with_any_number_of_keys_cannot_use_up_the_limit_of_another_key(clock):
+    """Keys without a cell in the shared memory do not share one either."""
+    limiter = RateLimiter(Settings(rate_limit=1, rate_burst=2))
+    victim = replace(KEY, id="key_victim", tenant="v", cell=5)
+    late_victim = replace(KEY, id="key_late", tenant="v")
+    strangers = [
+        replace(KEY, id=f"key_{number:024x}", tenant="b", cell=number if number < CELLS else None)
+        for number in range(0, CELLS + 100, 97)
+    ]
+    limiter.replace_keys([victim, late_victim, *strangers])
+    for key in strangers:
+        quota = limiter.of_key(key)
+        while quota.take() == 0.0:
+            pass
+    for key in (victim, late_victim):
+        assert [limiter.of_key(key).take() for _ in range(2)] == [0.0, 0.0]
+        assert limiter.of_key(key).take() > 0.0
+
+
+def test_the_next_key_of_a_cell_does_not_inherit_what_the_last_one_used(clock):
+    limiter = RateLimiter(Settings(rate_limit=1))
+    key = replace(KEY, cell=3)
+    limiter.replace_keys([key])
+    assert limiter.of_key(key).take() == 0.0
+    limiter.update_keys([replace(key, revoked_at=2.0)])
+    assert limiter.of_key(key) is None
+    following = replace(KEY, id="key_2", cell=3)
+    limiter.update_keys([following])
+    assert limiter.of_key(following).take() == 0.0
+    limiter.replace_keys([])
+    assert (limiter._of_keys, limiter._own_cells) == ({}, {})
 
 
 def test_the_last_limit_that_is_removed_switches_limits_off():

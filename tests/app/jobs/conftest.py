@@ -164,12 +164,12 @@ def open_service(store: Store, settings: Settings, classes: Sequence[str] = CLAS
             rows=100,
             test_rows=10,
             columns=4,
-            classes=tuple(classes),
+            class_count=len(classes),
             summary={},
             created_at=time.time(),
             created_by="me",
         )
-        uow.datasets.add(dataset)
+        uow.datasets.add(dataset, classes)
     return Service(settings, store, DbosQueue(settings), dataset)
 
 

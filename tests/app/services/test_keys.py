@@ -8,9 +8,21 @@ import pytest
 import sqlalchemy as sa
 
 from app.domain.audit_context import Actor, AuditContext, audit_context
-from app.domain.errors import Conflict, InvalidRequest, NotAuthenticated, NotFound
+from app.domain.entities import ApiKey
+from app.domain.errors import Conflict, InvalidRequest, NotAuthenticated, NotFound, Overloaded, TooLarge
+from app.services import keys
 from app.services.audit import list_records
-from app.services.keys import KeyRing, all_keys, create_key, note_uses, revoke_key, rotate_key
+from app.services.keys import (
+    KeyRing,
+    all_keys,
+    create_key,
+    list_keys,
+    note_uses,
+    revoke_key,
+    rotate_key,
+)
+from app.settings import Settings
+from app.store.repositories.keys import MAX_REMEMBERED, row_bytes
 from app.store.tables import registry_clock
 from app.store.unit_of_work import Store
 
@@ -200,3 +212,127 @@ def test_changes_of_keys_are_recorded_with_their_actor(store: Store) -> None:
     }
     for secret in (text, other):
         assert secret[-43:] not in repr(rows)
+
+
+def _models(number: int, size: int) -> list[str]:
+    return [f"m{place:04d}-" + "x" * (size - 6) for place in range(number)]
+
+
+def _age(store: Store, key_id: str, **moments: float) -> None:
+    with store.begin() as uow:
+        uow.keys.change(key_id, **moments)
+
+
+def test_a_key_that_ended_takes_no_room_in_servers_and_permits_nothing(store: Store) -> None:
+    used, text = create_key(store, "used", {"query"}, _models(300, 99))
+    expired, _ = create_key(store, "expired", {"query"}, _models(300, 99))
+    old, _ = create_key(store, "old", {"train"})
+    revoke_key(store, used.id)
+    _age(store, expired.id, expires_at=time.time() - 10.0)
+    _age(store, old.id, revoked_at=time.time() - 90_000.0)
+    with store.read() as uow:
+        known, changed = uow.keys.known(), uow.keys.some([used.id, expired.id, old.id])
+    assert {key.id for key in known} == {used.id, expired.id}
+    assert {key.id for key in changed} == {used.id, expired.id, old.id}, "a server must learn of each change"
+    assert {(*key.scopes, *key.models) for key in [*known, *changed]} == {()}
+    ring = KeyRing([*all_keys(store)])
+    with pytest.raises(NotAuthenticated, match="revoked"):
+        ring.authenticate(text)
+    assert not ring.known(used.id).models  # type: ignore[union-attr]
+    assert ring.known(old.id) is None
+
+
+def test_servers_forget_keys_that_ended_a_day_ago(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, _ = create_key(store, "short", {"query"}, _models(9, 99), expires_at=time.time() + 60.0)
+    stays, _ = create_key(store, "stays", {"query"})
+    ring, now = KeyRing(all_keys(store)), time.time()
+    assert list(ring.sweep()) == []
+    monkeypatch.setattr(time, "time", lambda: now + 130.0)
+    assert list(ring.sweep()) == [key]
+    assert ring.known(key.id) == dataclasses.replace(key, scopes=frozenset(), models=frozenset())
+    monkeypatch.setattr(time, "time", lambda: now + 87_000.0)
+    ring.sweep()
+    assert ring.known(key.id) is None
+    assert ring.is_valid(stays.id)
+
+
+def test_keys_that_are_made_and_revoked_again_and_again_do_not_fill_the_memory_of_servers() -> None:
+    ring, now = KeyRing(), time.time()
+    models = frozenset(_models(300, 99))
+    for number in range(MAX_REMEMBERED + 100):
+        key = ApiKey(f"key_{number:024x}", "k", "0" * 64, frozenset({"query"}), models, now)
+        ring.update([key])
+        ring.update([dataclasses.replace(key, revoked_at=now)])
+    assert ring.known(f"key_{0:024x}") is None, "the oldest are forgotten first"
+    assert ring.known(key.id) is not None
+    assert (len(ring._keys), len(ring._ended)) == (0, MAX_REMEMBERED)
+
+
+def test_the_models_of_a_key_are_bounded_in_number_and_bytes(sqlite_store: Store) -> None:
+    create_key(sqlite_store, "short", {"query"}, _models(1000, 30))
+    for models in (_models(1001, 6), _models(1000, 40)):
+        with pytest.raises(InvalidRequest) as caught:
+            create_key(sqlite_store, "long", {"query"}, models)
+        assert [(fault.field, fault.code) for fault in caught.value.faults] == [("models", "too_long")]
+
+
+def test_a_tenant_makes_only_so_many_keys_in_a_day(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "KEYS_PER_DAY", 3)
+    settings = Settings()
+    for number in range(3):
+        revoke_key(store, create_key(store, f"k{number}", {"query"}, settings=settings)[0].id)
+    with pytest.raises(Overloaded) as caught:
+        create_key(store, "more", {"query"}, settings=settings)
+    assert caught.value.reason == "keys_per_day"
+    create_key(store.of_tenant("other"), "theirs", {"query"}, settings=settings)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 86_500.0)
+    create_key(store, "tomorrow", {"query"}, settings=settings)
+
+
+def test_the_bytes_of_keys_count_until_the_keys_are_deleted(store: Store) -> None:
+    def stored() -> int:
+        with store.read() as uow:
+            return uow.quotas.used(store.tenant).stored_bytes
+
+    before = stored()
+    key, _ = create_key(store, "long", {"query"}, _models(300, 99))
+    size = stored() - before
+    assert size > 300 * 99
+    revoke_key(store, key.id)
+    assert stored() == before + size
+    with pytest.raises(TooLarge):
+        create_key(
+            store, "more", {"query"}, _models(300, 99), settings=Settings(quota_stored_bytes=size + 100)
+        )
+    newer, _ = create_key(store, "newer", {"query"})
+    with store.begin() as uow:
+        assert uow.keys.delete_ended(time.time()) == 1
+    assert stored() == before + row_bytes(newer)
+
+
+def test_a_page_of_keys_is_bounded_in_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.repositories.scoped.PAGE_BYTES", 70_000)
+    made = [create_key(store, f"k{number}", {"query"}, _models(300, 99))[0] for number in range(5)]
+    found, after, has_more = [], None, True
+    while has_more:
+        page, has_more = list_keys(store, limit=1000, after=after)
+        assert 1 <= len(page) <= 2
+        found, after = [*found, *page], page[-1].id
+    assert found == made
+    assert list_keys(store, limit=1000, after=made[-1].id) == ([], False)
+
+
+def test_every_key_in_use_has_a_cell_of_its_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.repositories.keys.CELLS", 64)
+    made = [create_key(store.of_tenant(f"t{number % 5}"), "k", {"query"})[0] for number in range(64)]
+    assert sorted(key.cell for key in made if key.cell is not None) == list(range(64))
+    assert create_key(store, "without", {"query"})[0].cell is None
+    revoke_key(store.of_all_tenants(), made[7].id)
+    with store.begin() as uow:
+        uow.keys.release_cells()
+    assert create_key(store, "too soon", {"query"})[0].cell is None
+    _age(store.of_all_tenants(), made[7].id, revoked_at=time.time() - 200_000.0)
+    with store.begin() as uow:
+        uow.keys.release_cells()
+    assert create_key(store, "later", {"query"})[0].cell == made[7].cell

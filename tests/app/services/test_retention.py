@@ -13,8 +13,10 @@ import sqlalchemy as sa
 from app.domain.entities import JobState, ModelVersion, StudentRow, StudentState
 from app.domain.errors import Conflict, NotFound, Unavailable
 from app.services import retention
+from app.services.keys import create_key
 from app.services.models import delete_version
 from app.services.retention import Cleaned, Cleaner, clean, delete_job, what_to_clean
+from app.services.sessions import begin_session
 from app.settings import Settings
 from app.store.large_blobs import put_large
 from app.store.repositories.audit import _new_id as audit_id
@@ -30,8 +32,8 @@ from app.store.tables import (
 from app.store.unit_of_work import Store, UnitOfWork
 
 DAY = 86_400.0
-SETTINGS = Settings(retain_jobs_days=30, retain_requests_days=7, retain_audit_days=10)
-FOREVER = Settings(retain_jobs_days=0, retain_requests_days=0, retain_audit_days=0)
+SETTINGS = Settings(retain_jobs_days=30, retain_requests_days=7, retain_audit_days=10, retain_keys_days=20)
+FOREVER = Settings(retain_jobs_days=0, retain_requests_days=0, retain_audit_days=0, retain_keys_days=0)
 
 
 def count(store: Store, table: sa.Table) -> int:
@@ -158,6 +160,48 @@ def test_idempotency_keys_and_audit_records_are_deleted_when_they_are_old(store:
         assert uow.jobs.find_idempotency_key("me", "b") is not None
         assert uow.jobs.find_idempotency_key("me", "a") is None
     assert count(store, audit_log) == 1
+
+
+def test_a_tenant_keeps_only_so_many_audit_records(store: Store):
+    for tenant, number in (("loud", 25), ("quiet", 5)):
+        with store.of_tenant(tenant).begin() as uow:
+            for k in range(number):
+                uow.audit.append("key.rotate", f"key_{k}")
+    settings = Settings(retain_audit_records=10)
+    assert what_to_clean(store, settings) == clean(store, settings) == Cleaned(audit=15)
+    for tenant, kept in (("loud", range(15, 25)), ("quiet", range(5))):
+        with store.of_tenant(tenant).read() as uow:
+            records, _ = uow.audit.page(limit=99)
+        assert [one.object for one in records[::-1]] == [f"key_{k}" for k in kept]
+
+
+def test_keys_are_deleted_after_their_end_with_their_sessions(store: Store):
+    made = {name: create_key(store, name, {"query"})[0] for name in ("in use", "revoked", "expired", "young")}
+    ages = {"revoked": {"revoked_at": 21}, "expired": {"expires_at": 21}, "young": {"revoked_at": 19}}
+    session, _ = begin_session(store, made["revoked"])
+    with store.begin() as uow:
+        for name, ended_days in ages.items():
+            moments = {column: time.time() - days * DAY for column, days in ended_days.items()}
+            uow.keys.change(made[name].id, **moments)
+    last, _ = create_key(store, "last", {"query"})
+    with store.begin() as uow:
+        uow.keys.change(last.id, revoked_at=time.time() - 30 * DAY)
+    assert what_to_clean(store, SETTINGS).keys == clean(store, SETTINGS).keys == 2
+    with store.read() as uow:
+        assert {key.name for key in uow.keys.all()} == {"in use", "young", "last"}, "the newest always stays"
+        assert uow.sessions.find(session.id) is None
+        recorded = [
+            (one.action, one.details) for one in uow.audit.page(limit=99, object=made["revoked"].id)[0]
+        ]
+    assert recorded == [("key.create", {"name": "revoked", "scopes": ["query"], "models": 0})]
+
+
+def test_the_row_of_a_key_stays_as_long_as_servers_know_it(store: Store):
+    key, _ = create_key(store, "k", {"query"})
+    create_key(store, "other", {"query"})
+    with store.begin() as uow:
+        uow.keys.change(key.id, revoked_at=time.time() - 1.5 * DAY)
+    assert clean(store, Settings(retain_keys_days=0.1)).keys == 0
 
 
 def test_zero_days_retain_everything(store: Store, add_job: Any):

@@ -86,13 +86,13 @@ def add_dataset(store: Store, classes: tuple[str, ...] = ("a", "b", "c"), **valu
             rows=100,
             test_rows=0,
             columns=4,
-            classes=classes,
+            class_count=len(classes),
             summary={},
             created_at=time.time(),
             created_by="me",
         )
         dataset = dataclasses.replace(dataset, **values)
-        uow.datasets.add(dataset)
+        uow.datasets.add(dataset, classes)
     return dataset
 
 
@@ -194,7 +194,7 @@ def test_concurrent_requests_with_one_idempotency_key_create_one_job(store, queu
 
 def test_an_unknown_data_set_is_not_found(store, queue):
     with pytest.raises(NotFound) as missing:
-        submit(store, queue, Dataset("ds_0", "", "", "", 0, "", 0, 0, 0, (), {}, 0.0, ""))
+        submit(store, queue, Dataset("ds_0", "", "", "", 0, "", 0, 0, 0, 0, {}, 0.0, ""))
     assert missing.value.reason == "dataset_not_found"
 
 

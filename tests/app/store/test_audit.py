@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 import sqlalchemy as sa
 from alembic.script import ScriptDirectory
 
@@ -139,3 +140,18 @@ def test_ranges_of_time_are_ranges_of_ids(store: Store):
         uow.audit.page(limit=9, since=times[1], until=times[3])
         assert uow.audit.delete_before(times[2]) == sum(t < times[2] for t in times)
     assert sum("audit_log.id <" in text for text in statements) == 2
+
+
+def test_a_page_of_records_is_bounded_in_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.repositories.scoped.PAGE_BYTES", 5000)
+    with store.begin() as uow:
+        for number in range(12):
+            uow.audit.append("job.cancel", "x" * 600, details={"number": number, "text": "y" * 10_000})
+    numbers, after, has_more = [], None, True
+    with store.read() as uow:
+        while has_more:
+            page, has_more = uow.audit.page(limit=1000, after=after)
+            assert 1 <= len(page) <= 4
+            assert {len(record.details["text"]) for record in page} == {500}
+            numbers, after = [*numbers, *(record.details["number"] for record in page)], page[-1].id
+    assert numbers == [*range(11, -1, -1)]

@@ -108,6 +108,7 @@ def test_a_filled_database_migrates_into_the_default_tenant(empty_database_addre
     store = Store(engine)
     with store.read() as uow:
         assert uow.datasets.by_digest("d1") == uow.datasets.get("ds_1")
+        assert (uow.datasets.get("ds_1").class_count, uow.datasets.classes("ds_1")) == (1, ("a",))
         assert (uow.jobs.get("job_1").tenant, len(uow.events.after("job_1", 0, limit=9))) == ("default", 1)
         assert uow.models.alias("m", "latest").version == uow.models.version("m", 1).version == 1
         assert uow.models.next_number("gone") == 8
@@ -135,7 +136,7 @@ def _fill_second_tenant(store: Store) -> None:
         dataset, version = uow.datasets.get("ds_1"), uow.models.version("m", 1)
         job, key = uow.jobs.get("job_1"), uow.keys.get("key_1")
     with store.of_tenant("acme").begin() as uow:
-        assert uow.datasets.add(dataclasses.replace(dataset, id="ds_2", tenant="acme"))
+        assert uow.datasets.add(dataclasses.replace(dataset, id="ds_2", tenant="acme"), ["a"])
         uow.jobs.add(dataclasses.replace(job, id="job_2", tenant="acme"))
         uow.events.append("job_2", "job_queued")
         uow.models.publish(dataclasses.replace(version, job_id="job_2", tenant="acme"))

@@ -37,12 +37,13 @@ def test_a_data_set_comes_back_as_it_was(store: Store, add_dataset: Any) -> None
         assert uow.datasets.get(dataset.id) == dataset
         assert uow.datasets.by_digest(dataset.digest) == dataset
         assert uow.datasets.by_digest("f" * 64) is None
+        assert uow.datasets.classes(dataset.id) == ("Käse", "犬")
 
 
 def test_a_second_data_set_of_the_same_digest_is_not_added(store: Store, add_dataset: Any) -> None:
     with store.begin() as uow:
         dataset = add_dataset(uow)
-        assert not uow.datasets.add(dataclasses.replace(dataset, id="ds_other"))
+        assert not uow.datasets.add(dataclasses.replace(dataset, id="ds_other"), ("Käse", "犬"))
         with pytest.raises(NotFound):
             uow.datasets.get("ds_other")
 

@@ -18,8 +18,8 @@ def _job_with_data(uow: UnitOfWork, add_job: Any) -> Job:
     blob, _ = uow.blobs.put([b"rows"])
     numbers = {"size_bytes": 4, "rows": 2, "test_rows": 0, "columns": 1, "created_at": 0.0}
     texts = {"name": "payroll", "source_format": "csv", "created_by": "key_1", "digest": "1" * 64}
-    row = Dataset(id=job.dataset_id, blob_digest=blob, classes=("a", "b"), summary={}, **texts, **numbers)  # type: ignore[arg-type]
-    assert uow.datasets.add(row)
+    row = Dataset(id=job.dataset_id, blob_digest=blob, class_count=2, summary={}, **texts, **numbers)  # type: ignore[arg-type]
+    assert uow.datasets.add(row, ("a", "b"))
     return job
 
 
@@ -60,12 +60,12 @@ def test_names_digests_and_numbers_are_unique_within_a_tenant_only(store: Store,
     acme = store.of_tenant("acme")
     with acme.begin() as uow:
         assert uow.datasets.by_digest(dataset.digest) is None
-        assert uow.datasets.add(dataclasses.replace(dataset, id="ds_acme", tenant="acme"))
-        assert not uow.datasets.add(dataclasses.replace(dataset, id="ds_more", tenant="acme"))
+        assert uow.datasets.add(dataclasses.replace(dataset, id="ds_acme", tenant="acme"), "ab")
+        assert not uow.datasets.add(dataclasses.replace(dataset, id="ds_more", tenant="acme"), "ab")
     with store.of_all_tenants().read() as uow:
         assert {row.tenant for row in uow.datasets.page(limit=9)[0]} == {"default", "acme"}
     with pytest.raises(RuntimeError, match="cannot be stored"), acme.begin() as uow:
-        uow.datasets.add(dataset)
+        uow.datasets.add(dataset, "ab")
 
 
 def test_a_name_needs_a_tenant(store: Store) -> None:

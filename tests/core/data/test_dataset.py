@@ -377,6 +377,22 @@ class TestDescription:
         for column, values in zip(columns, X.T, strict=True):
             assert column["counts"] == np.histogram(values, 20)[0].tolist()
 
+    def test_lists_of_long_names_are_cut_but_counted(self):
+        names = [f"{number:03d}" + "n" * 252 for number in range(900)]
+        labels = np.repeat(names, 2)
+        data = LabelledData.from_arrays(np.zeros((1800, 900), np.float32), labels, feature_names=names)
+
+        description = describe(data)
+
+        assert (description["classes"], description["columns"]) == (900, 900)
+        assert list(description["class_counts"]) == names[:392], "as many as have 100 000 characters"
+        assert [column["name"] for column in description["features"]] == names[:392]
+
+    def test_a_long_name_of_a_column_is_refused(self):
+        with pytest.raises(InvalidProblem) as caught:
+            LabelledData.from_arrays(np.eye(4), [0, 1, 0, 1], feature_names=["a", "b", "c" * 401, "d"])
+        assert [(fault.code, fault.column) for fault in caught.value.faults] == [("name_too_long", 2)]
+
     def test_long_lists_are_cut_but_counted(self):
         labels = np.repeat(np.arange(1500), 2)
         data = LabelledData.from_arrays(np.zeros((3000, 1200), np.float32), labels)
