@@ -26,7 +26,7 @@ from app.domain.errors import (
     Overloaded,
 )
 from app.domain.names import DEFAULT_TENANT, is_display_name, is_model_name
-from app.services.quotas import require_room
+from app.services.quotas import require_one_more, require_room
 from app.settings import Settings
 from app.store.repositories.keys import MAX_REMEMBERED, REMEMBERED_SECONDS, row_bytes
 from app.store.unit_of_work import Store, UnitOfWork
@@ -92,7 +92,9 @@ def create_key(
     with store.begin() as uow:
         if settings is not None:
             uow.quotas.lock(store.tenant)
-            require_room(uow, settings, store.tenant, "keys", row_bytes(key))
+            require_one_more(uow, settings, store.tenant, "keys")
+            if key.models:
+                require_room(uow, settings, store.tenant, "keys", row_bytes(key))
             _check_daily(uow, key)
         key = uow.keys.add(key)
         details = {"name": key.name, "scopes": sorted(key.scopes), "models": len(key.models)}

@@ -163,6 +163,7 @@ def _training_routes() -> Routes:
             *_one("/v1/datasets/{dataset}/rows"),
             *_one("/v1/datasets/{dataset}/rows?class=n&part=test"),
         ],
+        "GET /v1/datasets/{dataset_id}/classes": _one("/v1/datasets/{dataset}/classes"),
         "DELETE /v1/datasets/{dataset_id}": _one("/v1/datasets/{dataset}"),
         f"GET {_JOBS}": [*_lists(_JOBS, "job"), Probe(f"{_JOBS}?status=running&model={{model}}")],
         f"GET {_JOBS}/counts": _one(f"{_JOBS}/counts"),

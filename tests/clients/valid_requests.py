@@ -285,7 +285,7 @@ def _fit_job(case: schemathesis.Case) -> None:
         case.body["dataset_id"] = dataset["id"]
         wishes = case.body.get("hyperparameters", {})
         if wishes.get("classes"):
-            wishes["classes"] = dataset["classes"]
+            wishes["classes"] = _get(case, f"/v1/datasets/{dataset['id']}").json()["classes"]
         if wishes.get("evaluation", {}).get("test_fraction"):
             # A few rows can be cut in halves only.
             wishes["evaluation"]["test_fraction"] = 0.5

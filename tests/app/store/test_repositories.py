@@ -432,3 +432,21 @@ def test_a_job_takes_its_students_and_events_with_it(store: Store, add_job: Any)
         uow.connection.execute(sa.delete(jobs))
         assert uow.students.of_job(job.id) == []
         assert uow.events.after(job.id, 0, limit=1) == []
+
+
+def test_a_page_of_versions_is_bounded_in_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.repositories.scoped.PAGE_BYTES", 60_000)
+    classes = tuple(f"{number:03d} " + "x" * 246 for number in range(100))
+    with store.begin() as uow:
+        teacher, _ = uow.blobs.put([b"teacher"])
+        for number in range(1, 6):
+            version = ModelVersion("many", number, None, "0" * 64, "gsvm", classes, 64, teacher, {}, 1.0)
+            uow.models.publish(version)
+    numbers, before, has_more = [], None, True
+    with store.read() as uow:
+        while has_more:
+            page, has_more = uow.models.versions("many", limit=1000, before=before)
+            assert 1 <= len(page) <= 2
+            numbers, before = [*numbers, *(version.version for version in page)], page[-1].version
+        assert uow.models.versions("many", limit=1000, before=1) == ([], False)
+    assert numbers == [5, 4, 3, 2, 1]
