@@ -15,7 +15,8 @@ from sqlalchemy import Connection
 from app.domain.audit_context import AuditContext, current_context
 from app.domain.entities import AuditRecord
 from app.domain.redaction import redact
-from app.store.repositories.scoped import Scoped, fitting
+from app.store.paging import fitting
+from app.store.repositories.scoped import Scoped
 from app.store.tables import audit_log
 
 _MAX_LENGTHS: Final = {
@@ -104,7 +105,7 @@ class Audit(Scoped):
         if until is not None:
             query = query.where(audit_log.c.id < _first_id(until + _MICROSECOND), audit_log.c.at < until)
         rows = [AuditRecord(**row._mapping) for row in self._connection.execute(query)]
-        shown = fitting([_size(row) for row in rows], limit)
+        shown = fitting(_size(row) for row in rows[:limit])
         return rows[:shown], len(rows) > shown
 
     def delete_before(self, at: float, *, limit: int = 10_000) -> int:

@@ -15,8 +15,9 @@ from sqlalchemy import Connection
 from app.domain.entities import ApiKey, new_id
 from app.domain.errors import NotFound
 from app.store.dialect import batched, insert_once
+from app.store.paging import bounded_page
 from app.store.repositories.registry import Registry
-from app.store.repositories.scoped import Scoped, fitting
+from app.store.repositories.scoped import Scoped
 from app.store.tables import api_keys
 
 CELLS: Final = 1 << 16
@@ -94,14 +95,9 @@ class Keys(Scoped):
         condition = self._owns(api_keys)
         if after is not None:
             condition &= api_keys.c.id > after
-        sizes = sa.select(api_keys.c.id, api_keys.c.row_bytes).where(condition).order_by(api_keys.c.id)
-        found = self._connection.execute(sizes.limit(limit + 1)).all()
-        shown = fitting([size for _, size in found], limit)
-        if not shown:
-            return [], False
-        query = sa.select(*_COLUMNS).where(condition, api_keys.c.id <= found[shown - 1].id)
-        page = [_entity(row) for row in self._connection.execute(query.order_by(api_keys.c.id))]
-        return page, len(found) > shown
+        query = sa.select(*_COLUMNS).where(condition).order_by(api_keys.c.id)
+        rows, has_more = bounded_page(self._connection, query, api_keys.c.row_bytes, limit)
+        return [_entity(row) for row in rows], has_more
 
     def some(self, key_ids: Collection[str]) -> Sequence[ApiKey]:
         """Those of some keys that exist, without scopes and models if they have ended."""

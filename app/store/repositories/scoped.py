@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Self
+from typing import Self
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Table
-
-PAGE_BYTES: Final = 4 * 1024**2
-"""Most bytes of the rows of one page of a list, unless a single row has more."""
 
 
 class Scoped:
@@ -38,13 +34,3 @@ class Scoped:
         """Raise RuntimeError before a row of another tenant is stored."""
         if self._tenant not in {None, tenant}:
             raise RuntimeError(f"A row of tenant {tenant!r} cannot be stored for tenant {self._tenant!r}.")
-
-
-def fitting(sizes: Sequence[int], limit: int) -> int:
-    """How many of the first rows of these sizes are one page: at most ``limit``, and `PAGE_BYTES`."""
-    total = 0
-    for number, size in enumerate(sizes[:limit]):
-        total += size
-        if number and total > PAGE_BYTES:
-            return number
-    return min(limit, len(sizes))

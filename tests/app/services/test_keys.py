@@ -312,7 +312,7 @@ def test_the_bytes_of_keys_count_until_the_keys_are_deleted(store: Store) -> Non
 
 
 def test_a_page_of_keys_is_bounded_in_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.repositories.scoped.PAGE_BYTES", 70_000)
+    monkeypatch.setattr("app.store.paging.PAGE_BYTES", 70_000)
     made = [create_key(store, f"k{number}", {"query"}, _models(300, 99))[0] for number in range(5)]
     found, after, has_more = [], None, True
     while has_more:

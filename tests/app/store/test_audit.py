@@ -143,7 +143,7 @@ def test_ranges_of_time_are_ranges_of_ids(store: Store):
 
 
 def test_a_page_of_records_is_bounded_in_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.repositories.scoped.PAGE_BYTES", 5000)
+    monkeypatch.setattr("app.store.paging.PAGE_BYTES", 5000)
     with store.begin() as uow:
         for number in range(12):
             uow.audit.append("job.cancel", "x" * 600, details={"number": number, "text": "y" * 10_000})

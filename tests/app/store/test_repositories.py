@@ -435,7 +435,7 @@ def test_a_job_takes_its_students_and_events_with_it(store: Store, add_job: Any)
 
 
 def test_a_page_of_versions_is_bounded_in_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.repositories.scoped.PAGE_BYTES", 60_000)
+    monkeypatch.setattr("app.store.paging.PAGE_BYTES", 60_000)
     classes = tuple(f"{number:03d} " + "x" * 246 for number in range(100))
     with store.begin() as uow:
         teacher, _ = uow.blobs.put([b"teacher"])
