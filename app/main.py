@@ -90,15 +90,14 @@ def create_app(
     streamed = [datasets.router.prefix, teachers.router.prefix, Dashboard.STREAMED]
     app.add_middleware(RequestMiddleware, exempt=health.PATHS, streamed=streamed)
     install_error_handlers(app)
-    limits = {predict: settings.max_query_bytes, datasets: None, teachers: None}
+    # `app.api.border` bounds their bodies.
     for part in (datasets, jobs, models, teachers, predict, keys, operation, health, docs):
-        app.include_router(part.router, max_body_size=limits.get(part, settings.max_body_bytes))
-    app.include_router(datasets.labels_router, max_body_size=settings.max_body_bytes)
+        app.include_router(part.router)
+    app.include_router(datasets.labels_router)
     if settings.dashboard:
         app.state.pages = Dashboard()
-        # Before the others, which have a limit for the length of a body.
-        app.include_router(app.state.pages.streamed, max_body_size=None)
-        app.include_router(app.state.pages.router, max_body_size=settings.max_body_bytes)
+        app.include_router(app.state.pages.streamed)
+        app.include_router(app.state.pages.router)
     return app
 
 

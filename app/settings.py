@@ -43,7 +43,9 @@ class Settings(BaseSettings):
     dashboard: bool = Field(True, description="Serve the dashboard at /; false: only the API.")
 
     max_upload_bytes: int = Field(2 * 1024**3, ge=1024, description="Largest data set file.")
-    max_body_bytes: int = Field(1024**2, ge=1024, description="Largest JSON body outside queries.")
+    max_body_bytes: int = Field(
+        1024**2, ge=1024, description="Largest JSON body outside queries; most routes take 64 KiB."
+    )
     max_query_bytes: int = Field(16 * 1024**2, ge=1024, description="Largest query body.")
     max_query_rows: int = Field(100_000, ge=1, description="Most rows in one query.")
     max_query_work: int = Field(

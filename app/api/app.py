@@ -13,6 +13,7 @@ from app.http.types import Receive, Scope, Send
 from app.processes.metrics import Metrics
 from app.processes.tuning import MallocTrimmer
 from app.server.fast_path import FastPath
+from app.serving.fair_turns import FairTurns
 from app.serving.open_inference import openapi as inference_openapi
 from app.serving.open_inference.handler import InferenceHandler
 from app.serving.query.handler import QueryHandler
@@ -25,7 +26,8 @@ class StmsApi(FastAPI):
     """The endpoints; queries bypass middleware and router.
 
     The handlers are None, and the fast path declines, until the application has started.
-    stopping: returns whether the server is shutting down, so that endless responses end too.
+    stopping: returns whether the server is shutting down, so that endless responses end too. large_bodies:
+    turns of the API keys to have a large body parsed, one at a time.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, **options: Any) -> None:
@@ -36,6 +38,7 @@ class StmsApi(FastAPI):
         self.inference_handler: InferenceHandler | None = None
         self.fast_path = FastPath()
         self.stopping: Callable[[], bool] = lambda: False
+        self.large_bodies = FairTurns(1, per_caller=1)
         self._next_tick = 0.0
         self._malloc_trimmer = MallocTrimmer()
 

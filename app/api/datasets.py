@@ -6,23 +6,25 @@ import dataclasses
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic.dataclasses import dataclass
 from starlette.concurrency import run_in_threadpool
 
 from app.api import uploads
+from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.etags import etag, not_modified
 from app.api.jobs import JobId
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
 from app.api.schemas import Body, ClassView, DatasetRowView, DatasetView, ListedDatasetView, View
 from app.domain.entities import ApiKey, Dataset
-from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME
+from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
 from app.ingest.reading import DatasetContent
 from app.services import datasets, labels
 from app.store.unit_of_work import Store
 
-router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
-labels_router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"])
+router = APIRouter(prefix="/v1/datasets", tags=["data sets"], route_class=BorderRoute)
+labels_router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"], route_class=BorderRoute)
 
 _LISTED_CLASSES: Final = 1000
 """Classes in the document of a data set; the others are on pages of their own."""
@@ -224,11 +226,18 @@ class LabelView(View):
     certainty: float | None
 
 
-class Correction(Body):
+def _whole(value: object) -> object:
+    """In JSON 1.0 is a whole number, too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# Not a `Body`: tens of thousands of them are checked in a fifth of the time.
+@dataclass(config=ConfigDict(extra="forbid"), slots=True)
+class Correction:
     """The right label of a row; null takes its label away."""
 
-    row: int = Field(ge=0, le=2**31 - 1)
-    label: str | None = Field(min_length=1, max_length=400)
+    row: Annotated[int, Field(strict=True, ge=0, le=2**31 - 1), BeforeValidator(_whole)]
+    label: Annotated[str, Field(min_length=1, max_length=MAX_CLASS_NAME, pattern=USABLE)] | None
 
 
 class CorrectLabels(Body):

@@ -85,15 +85,22 @@ class RequiresScope:
     """
 
     def __init__(self, scope: str) -> None:
-        self._scope = scope
+        self.scope = scope
 
     async def __call__(self, request: Request, tenant: Tenant = None) -> ApiKey:
+        caller = self.check(request)
+        return caller if tenant is None else replace(caller, tenant=tenant)
+
+    def check(self, request: Request) -> ApiKey:
+        """The caller's key, if it may do this in the tenant that the query string names, if any.
+
+        The route asks it before the body is read, and so before parameters are validated.
+        """
         caller: ApiKey = request.state.caller
-        authorise(caller, self._scope)
-        if tenant is None or tenant == caller.tenant:
-            return caller
-        authorise(caller, "operator")
-        return replace(caller, tenant=tenant)
+        authorise(caller, self.scope)
+        if request.query_params.get("tenant", caller.tenant) != caller.tenant:
+            authorise(caller, "operator")
+        return caller
 
 
 Operator = Annotated[ApiKey, Depends(RequiresScope("operator"))]

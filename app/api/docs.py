@@ -9,7 +9,9 @@ from typing import Final
 
 from fastapi import APIRouter, Response
 
-router = APIRouter()
+from app.api.border import BorderRoute
+
+router = APIRouter(route_class=BorderRoute)
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

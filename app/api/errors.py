@@ -9,17 +9,13 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.middleware.body_limit import MAX_BODY_SIZE_SCOPE_KEY
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import compile_path
 
 from app.domain.errors import InputFault, ServiceError
 from app.http import responses
-from app.http.body import too_large, truncated
 from app.http.pages import error_response
 from app.http.problem import Problem, method_not_allowed, problem_of
-from app.http.types import Scope
 
 _NOT_SHOWN = ("body", "query", "header", "path")
 
@@ -39,11 +35,6 @@ def problem_response(problem: Problem, request: Request) -> Response:
     response = Response(encoded.body, encoded.status)
     response.raw_headers = responses.headers_of(encoded, request_id)
     return response
-
-
-def body_too_large(scope: Scope) -> Problem:
-    """The problem of a body beyond the limit of its route."""
-    return problem_of(too_large(scope[MAX_BODY_SIZE_SCOPE_KEY]))
 
 
 def _service_error(request: Request, error: Exception) -> Response:
@@ -66,15 +57,6 @@ def _framework_error(request: Request, error: Exception) -> Response:
         problem = Problem(404, "no_such_path", "There is nothing at this path.")
     elif error.status_code == 405:
         problem = method_not_allowed(request.method, ", ".join(_methods_at(request)))
-    elif error.status_code == 413:
-        problem = body_too_large(request.scope)
-    elif isinstance(error.__cause__, ServiceError):
-        # Reading the body has failed, such as beyond the byte budget.
-        problem = problem_of(error.__cause__)
-    elif isinstance(error.__cause__, ClientDisconnect):
-        problem = problem_of(truncated("The client disconnected before the body was complete."))
-    elif isinstance(error.__cause__, UnicodeDecodeError | RecursionError):
-        problem = Problem(400, "malformed_json", f"The body is not JSON: {error.__cause__}.")
     else:
         problem = Problem(error.status_code, "bad_request", str(error.detail))
     return problem_response(problem, request)
@@ -83,10 +65,6 @@ def _framework_error(request: Request, error: Exception) -> Response:
 def validation_problem(errors: Sequence[Mapping[str, Any]]) -> Problem:
     """The problem of validation errors in a request's body (422), path (404) or parameters (400)."""
     first = errors[0]
-    if first["type"] == "json_invalid":
-        place = f" at character {first['loc'][-1]}" if isinstance(first["loc"][-1], int) else ""
-        reason = first.get("ctx", {}).get("error", first["msg"])
-        return Problem(400, "malformed_json", f"The body is not JSON: {reason}{place}.")
     part = first["loc"][0]
     faults = [_fault(error) for error in errors]
     if part == "path":

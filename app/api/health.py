@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Response
 from fastapi.routing import APIRoute
 
+from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context
 from app.api.schemas import View
 from app.domain.errors import Unavailable
@@ -16,7 +17,7 @@ from app.processes import metrics
 from app.services import health
 from app.services.health import CheckFailed, DatabaseHealth, check
 
-router = APIRouter(tags=["operation"])
+router = APIRouter(tags=["operation"], route_class=BorderRoute)
 
 
 class Check(View):

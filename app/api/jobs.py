@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import ConfigDict
 
+from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.etags import etag, not_modified
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
@@ -25,7 +26,7 @@ from app.services import curves, retention, training
 from app.services.class_table import class_table
 from app.store.repositories.students import ORDERS
 
-router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"])
+router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"], route_class=BorderRoute)
 
 JobId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 _METHOD = r"^[a-z0-9+_-]+$"

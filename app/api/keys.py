@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, Context
 from app.api.paging import After, Limit, Page, link_next
 from app.api.schemas import CreateKey, KeyView, NewKeyView, RotateKey
@@ -17,7 +18,7 @@ from app.domain.entities import ApiKey
 from app.domain.errors import Unavailable
 from app.services import keys
 
-router = APIRouter(prefix="/v1/keys", tags=["keys"])
+router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=BorderRoute)
 
 KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 

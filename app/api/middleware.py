@@ -13,7 +13,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from app.api.dependencies import AppContext
-from app.api.errors import body_too_large
 from app.api.probe_answers import ProbeAnswers
 from app.auth.audit_writer import is_access_denial, request_line
 from app.auth.local_requests import check_local
@@ -146,22 +145,14 @@ class _Responder:
         self._scope = scope
         self._send = send
         self.request_id = request_id
-        self._replaced = False
         self._arrived = perf_counter()
         self.status = 0
         self.admission: Admission | None = None
 
     async def send(self, message: Message) -> None:
-        if self._replaced:
-            return
         if message["type"] == "http.response.start":
             headers = dict(message.get("headers", ()))
             content_type = headers.get(b"content-type", b"")
-            if message["status"] == 413 and content_type.startswith(b"text/plain"):
-                # Starlette's body limit answers 413 with plain text instead of a problem document.
-                await self.send_problem(body_too_large(self._scope))
-                self._replaced = True
-                return
             self._start(message, headers, content_type)
         await self._send(message)
 

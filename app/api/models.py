@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
+from app.api.border import BorderRoute
 from app.api.dependencies import Context, Reader, Trainer
 from app.api.etags import CONDITIONS, etag, expected_revision, not_modified
 from app.api.paging import After, AfterModel, AfterNumber, Limit, Page, link_next, next_page
@@ -27,10 +28,12 @@ from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, qualified
 from app.services import curves, models
 from app.services.models import DEFAULT_ALIAS
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=BorderRoute)
 
 ModelName = Annotated[str, Path(pattern=MODEL_NAME)]
-AliasText = Annotated[str, Path(max_length=100, json_schema_extra={"pattern": ALIAS})]
+AliasText = Annotated[str, Path(pattern=ALIAS)]
+NewAlias = Annotated[str, Path(max_length=100, json_schema_extra={"pattern": ALIAS})]
+"""An alias to be made: `check_alias` explains what is wrong with its name."""
 VersionName = Annotated[str, Path(pattern=MODEL_NAME, description="Number of a version, or an alias.")]
 
 
@@ -222,7 +225,7 @@ class AliasMoveView(View):
 @router.get("/{model}/aliases/{alias}/history")
 def list_alias_moves(
     model: ModelName,
-    alias: Annotated[str, Path(pattern=ALIAS)],
+    alias: AliasText,
     request: Request,
     response: Response,
     context: Context,
@@ -244,7 +247,7 @@ def list_alias_moves(
 @router.put("/{model}/aliases/{alias}", openapi_extra={"parameters": CONDITIONS})
 async def point_alias(
     model: ModelName,
-    alias: AliasText,
+    alias: NewAlias,
     body: PointAlias,
     request: Request,
     response: Response,

@@ -9,6 +9,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from app.domain.errors import InvalidRequest
+from app.domain.names import find_unusable
 
 _MAX_FIELDS: Final = 20
 _MAX_FIELD_BYTES: Final = 4096
@@ -93,13 +94,13 @@ class FormReader:
         kind, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         if kind != b"form-data" or b"name" not in options:
             raise _malformed("a part does not name its field")
-        self._name = options[b"name"].decode("utf-8", "replace")
+        self._name = _text(options[b"name"], "the name of a field")
         self._in_file = b"filename" in options
         if self._in_file:
             if self._has_file:
                 raise _malformed("it has more than one file")
             self._has_file = True
-            self.filename = options[b"filename"].decode("utf-8", "replace")
+            self.filename = _text(options[b"filename"], "the name of the file")
             content_type = self._headers.get(b"content-type", b"").decode("latin-1")
             self.content_type = content_type.partition(";")[0].strip().lower()
 
@@ -113,12 +114,23 @@ class FormReader:
 
     def _on_part_end(self) -> None:
         if not self._in_file:
-            self.fields[self._name] = self._text.decode("utf-8", "replace")
+            self.fields[self._name] = _text(self._text, f"field {self._name!r:.80}")
             if len(self.fields) > _MAX_FIELDS:
                 raise _malformed(f"it has more than {_MAX_FIELDS} fields")
 
     def _on_end(self) -> None:
         self._ended = True
+
+
+def _text(data: bytes | bytearray, what: str) -> str:
+    """Text of the form. Raises InvalidRequest if nothing could store it."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _malformed(f"{what} is not UTF-8") from error
+    if (found := find_unusable(text)) is not None:
+        raise _malformed(f"{what} holds {found}")
+    return text
 
 
 def _malformed(reason: str) -> InvalidRequest:

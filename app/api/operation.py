@@ -10,13 +10,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, AppContext, Context, Operator, Reader, Trainer
 from app.api.paging import After, Limit, Page, link_next
 from app.api.schemas import AuditView, Body, SortedNames, Time, UnitView, View, WorkerView
 from app.domain.entities import ApiKey
 from app.services import audit, quotas, workers
 
-router = APIRouter(prefix="/v1", tags=["operation"])
+router = APIRouter(prefix="/v1", tags=["operation"], route_class=BorderRoute)
 
 _TEXT = r"^[^\x00-\x1f]*$"
 Actor = Annotated[

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from app.api.border import BorderRoute
 from app.api.dependencies import Context, Reader
 from app.auth.authenticator import authorise
 from app.domain.names import REFERENCE, qualified
@@ -13,7 +14,7 @@ from app.http.body import declared_length, read_rest
 from app.serving.query import openapi
 from app.serving.query.negotiation import negotiate
 
-router = APIRouter(tags=["queries"])
+router = APIRouter(tags=["queries"], route_class=BorderRoute)
 
 Reference = Annotated[
     str,

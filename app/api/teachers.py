@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api import uploads
+from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
 from app.api.schemas import VersionView
 from app.domain.names import ALIAS, ModelName
@@ -18,7 +19,7 @@ from app.services.head_import import import_head
 from app.services.models import DEFAULT_ALIAS
 from core.packed.head import MAX_RIVALS, Kind
 
-router = APIRouter(prefix="/v1/teachers", tags=["models"])
+router = APIRouter(prefix="/v1/teachers", tags=["models"], route_class=BorderRoute)
 
 _KINDS: Final[dict[str, Kind]] = {"head": "head", "students": "linear"}
 

@@ -46,6 +46,23 @@ _ALIAS: Final = re.compile(ALIAS)
 _REFERENCE: Final = re.compile(REFERENCE)
 _VERSION: Final = re.compile(VERSION_PART)
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+USABLE: Final = r"^[^\x00]*$"
+"""Pattern of text without U+0000; JSON schemas cannot exclude lone surrogates."""
+_UNUSABLE: Final = re.compile(r"[\0\ud800-\udfff]")
+
+
+def find_unusable(text: str) -> str | None:
+    """The name of the first character in ``text`` that cannot be stored: U+0000, or a lone surrogate.
+
+    PostgreSQL stores no U+0000, and UTF-8 has no lone surrogates.
+    """
+    found = _UNUSABLE.search(text)
+    return None if found is None else f"the character U+{ord(found[0]):04X}"
+
+
+def is_usable(text: str) -> bool:
+    """Whether ``text`` can be stored and sent; see `find_unusable`."""
+    return _UNUSABLE.search(text) is None
 
 
 def is_display_name(text: str, max_length: int) -> bool:
@@ -101,4 +118,4 @@ def is_version(text: str) -> bool:
 
 def is_class_label(label: str) -> bool:
     """Whether ``label`` can be the name of a class."""
-    return 0 < len(label) <= MAX_CLASS_NAME and "\0" not in label
+    return 0 < len(label) <= MAX_CLASS_NAME and is_usable(label)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import quote
 
 from app.domain.errors import UnsupportedFormat
 
@@ -13,6 +15,7 @@ MIN_COMPRESSED_BYTES: Final = 1024
 """Smaller responses are sent uncompressed: compressing them costs more than it saves."""
 
 _LEVEL: Final = 1
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _CODINGS: Final = {
     b"": None,
     b"identity": None,
@@ -59,6 +62,18 @@ def weighted(value: bytes) -> Iterator[tuple[bytes, float]]:
 def compress(data: bytes, coding: bytes) -> bytes:
     """``data`` in the coding ``gzip`` or ``deflate``; the latter is the zlib format (section 8.4.1.2)."""
     return gzip.compress(data, _LEVEL, mtime=0) if coding == b"gzip" else zlib.compress(data, _LEVEL)
+
+
+def attachment(filename: str) -> str:
+    """The Content-Disposition of a file to store under this name (RFC 6266).
+
+    The plain name has only letters, digits and ``._-``, others are replaced; where that changes it, a second
+    one has them all, percent-encoded (RFC 8187).
+    """
+    plain = _UNSAFE.sub("_", filename)
+    if plain == filename:
+        return f'attachment; filename="{plain}"'
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='', errors='replace')}"
 
 
 def _quality(part: bytes) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, NotRequired, TypedDict
@@ -19,6 +19,8 @@ MAX_TEXT: Final = 2000
 """Largest number of characters of one text in a response."""
 MAX_FAULTS: Final = 100
 """Largest number of faults in one response; the detail has their total."""
+MAX_FAULT_BYTES: Final = 64 * 1024
+"""Largest size of these faults as JSON."""
 
 STATUS_OF: Final[dict[type[ServiceError], int]] = {
     errors.InvalidRequest: 400,
@@ -82,10 +84,8 @@ class Problem:
             "request_id": request_id,
         }
         if self.faults:
-            document["errors"] = [_shortened(fault) for fault in self.faults[:MAX_FAULTS]]
-        # ASCII only: a detail may quote a lone surrogate, which cannot be encoded as UTF-8.
-        text = json.dumps(document, default=dataclasses.asdict, allow_nan=False, separators=(",", ":"))
-        return text.encode("ascii")
+            document["errors"] = list(_first_faults(self.faults))
+        return _encoded(document)
 
     def headers(self) -> list[Header]:
         """The headers of the response, without Content-Length."""
@@ -136,6 +136,22 @@ def internal_problem() -> Problem:
 def short(text: str) -> str:
     """``text`` cut to `MAX_TEXT` characters, since it may quote the request."""
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+
+
+def _encoded(value: object) -> bytes:
+    # ASCII only: a detail may quote a lone surrogate, which cannot be encoded as UTF-8.
+    text = json.dumps(value, default=dataclasses.asdict, allow_nan=False, separators=(",", ":"))
+    return text.encode("ascii")
+
+
+def _first_faults(faults: Sequence[InputFault]) -> Iterator[InputFault]:
+    """The first faults, at most `MAX_FAULTS`, and as many as fit into `MAX_FAULT_BYTES`."""
+    room = MAX_FAULT_BYTES
+    for fault in map(_shortened, faults[:MAX_FAULTS]):
+        room -= len(_encoded(fault))
+        if room < 0:
+            return
+        yield fault
 
 
 def _shortened(fault: InputFault) -> InputFault:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Final
 
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, PendingRollbackError
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError, PendingRollbackError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.domain.errors import Unavailable
+from app.domain.errors import InvalidRequest, Unavailable
 
 _FULL: Final = {"53100", "SQLITE_FULL"}
 _SLOW: Final = {"57014"}
@@ -39,10 +39,20 @@ def translate_errors() -> Iterator[None]:
     except (PoolTimeout, PendingRollbackError) as error:
         raise _unavailable() from error
     except DBAPIError as error:
-        cause = unavailable_of(error)
+        cause = unavailable_of(error) or _refused_value(error)
         if cause is None:
             raise
         raise cause from error
+
+
+def _refused_value(error: DBAPIError) -> InvalidRequest | None:
+    """The error to report if the database cannot store or compare a value, such as text with U+0000.
+
+    The border of the service refuses such values; this is for one that it does not know.
+    """
+    if isinstance(error, DataError):
+        return InvalidRequest("A value of the request cannot be stored.", code="bad_value")
+    return None
 
 
 def unavailable_of(error: DBAPIError) -> Unavailable | None:

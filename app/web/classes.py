@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
 from app.api.jobs import JobId
 from app.services import training
@@ -16,7 +17,7 @@ from app.web.curves import MAX_RATIO, drawn
 from app.web.rendering import page
 from app.web.tuning import drawn_search, find_trace
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 ClassIndex = Annotated[int, Path(ge=0, le=2**31 - 1)]
 Number = Annotated[float | None, Query(allow_inf_nan=False)]

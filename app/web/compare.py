@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
+from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
 from app.api.models import ModelName
 from app.auth.authenticator import authorise
@@ -22,7 +23,7 @@ from app.web.curves import drawn
 from app.web.models import MEASURES, differences
 from app.web.rendering import page
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 _LISTED: Final = 10
 _SAMPLED: Final = 2000

@@ -11,12 +11,14 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Reader
 from app.api.models import ModelName
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey, ModelVersion
-from app.domain.errors import InputFault, InvalidRequest, ServiceError
+from app.domain.errors import InputFault, InvalidRequest, ServiceError, TooLarge
 from app.domain.names import MAX_CLASS_NAME, VERSION_PART, qualified
+from app.http.json_body import parse_json
 from app.services import datasets, models
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
@@ -25,7 +27,7 @@ from app.web.charts import SIDE
 from app.web.forms import read_form
 from app.web.rendering import base_address, may, page, segment
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 _CLASSES: Final = 200
 _SHOWN_COLUMNS: Final = 64
@@ -117,9 +119,9 @@ def parsed_row(text: str) -> Row:
         raise _wrong_row(f"The row is longer than {_MAX_ROW} characters.")
     if text.startswith(("[", "{")):
         try:
-            value = json.loads(text)
-        except ValueError as error:
-            raise _wrong_row(f"The row is not JSON: {error}.") from error
+            value = parse_json(text.encode())
+        except (InvalidRequest, TooLarge) as error:
+            raise _wrong_row(error.message.replace("body", "row", 1)) from error
         row = value.get("x", value) if isinstance(value, dict) else value
         if not isinstance(row, list) and not (isinstance(row, dict) and set(row) == {"indices", "values"}):
             raise _wrong_row("The row must be a list of numbers.")

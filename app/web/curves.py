@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
 from app.api.models import ModelName
 from app.domain.curves import Curve
@@ -17,7 +18,7 @@ from app.web.formats import significant
 from app.web.forms import read_form, see
 from app.web.rendering import segment
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 MAX_RATIO: Final = 1e6
 

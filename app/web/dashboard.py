@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 
+from app.api.border import BorderRoute
 from app.domain.errors import NotFound
 from app.http.problem import Problem, short
 from app.http.responses import Response
@@ -100,7 +101,7 @@ class Dashboard:
 
 @cache
 def _router() -> APIRouter:
-    router = APIRouter(include_in_schema=False)
+    router = APIRouter(include_in_schema=False, route_class=BorderRoute)
     for part in _PARTS:
         router.include_router(part.router)
     router.add_api_route("/ui/{path:path}", _missing, methods=["GET"])

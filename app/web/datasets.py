@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from app.api.border import BorderRoute
 from app.api.datasets import DatasetId
 from app.api.dependencies import AppContext, Context, Trainer
 from app.domain.entities import ApiKey, Dataset
@@ -18,7 +19,7 @@ from app.web.charts import BAR_HEIGHT, SIDE, outline
 from app.web.forms import see
 from app.web.rendering import page
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 _DATASETS: Final = 50
 _CLASSES: Final = 100

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import Request, Response
+from starlette.concurrency import run_in_threadpool
 
+from app.api.border import INLINE_BYTES
 from app.domain.errors import InputFault, InvalidRequest
+from app.domain.names import find_unusable
 from app.web.rendering import HEADERS, link
 
 _MAX_FIELDS: Final = 1000
+_MAX_WHOLE: Final = 2**31 - 1
+"""Largest whole number of a form: those of the database are versions and revisions."""
 
 
 class Form:
@@ -36,28 +42,45 @@ class Form:
         """A field as a number; None if it is empty. Raises InvalidRequest."""
         text = self.text(name)
         try:
-            return float(text) if text else None
+            value = float(text) if text else None
         except ValueError as error:
-            message = f"{name} must be a number."
-            raise InvalidRequest(message, faults=[InputFault(name, "not_a_number", message)]) from error
+            raise _not_a_number(f"{name} must be a number.", name) from error
+        if value is not None and not math.isfinite(value):
+            raise _not_a_number(f"{name} must be a finite number.", name)
+        return value
 
     def whole(self, name: str) -> int | None:
         """A field as a whole number; None if it is empty. Raises InvalidRequest."""
         value = self.number(name)
-        if value is not None and not value.is_integer():
-            message = f"{name} must be a whole number."
-            raise InvalidRequest(message, faults=[InputFault(name, "not_a_number", message)])
+        if value is not None and not (value.is_integer() and abs(value) <= _MAX_WHOLE):
+            raise _not_a_number(f"{name} must be a whole number of at most {_MAX_WHOLE}.", name)
         return None if value is None else int(value)
 
 
 async def read_form(request: Request) -> Form:
     """The fields of a form that was sent as ``application/x-www-form-urlencoded``. Raises InvalidRequest."""
     body = await request.body()
+    if len(body) <= INLINE_BYTES:
+        return parse_form(body)
+    async with request.app.large_bodies.turn(request.state.caller.id):
+        return await run_in_threadpool(parse_form, body)
+
+
+def parse_form(body: bytes) -> Form:
+    """The fields of a form. Raises InvalidRequest."""
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict")
     except ValueError as error:
         raise InvalidRequest("The form cannot be read.", code="malformed_form") from error
+    for name, value in fields:
+        if (found := find_unusable(name) or find_unusable(value)) is not None:
+            message = f"A field of the form holds {found}."
+            raise InvalidRequest(message, faults=[InputFault(name, "bad_text", message)])
     return Form(fields)
+
+
+def _not_a_number(message: str, name: str) -> InvalidRequest:
+    return InvalidRequest(message, faults=[InputFault(name, "not_a_number", message)])
 
 
 def see(path: str, parameters: Mapping[str, object] | None = None, **more: object) -> Response:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.jobs import JobId
 from app.domain.entities import ApiKey, Job, JobState
@@ -23,7 +24,7 @@ from app.web.charts import histogram_bars
 from app.web.forms import read_form, see
 from app.web.rendering import page, shared_fragment
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 STAGES: Final = ("Waiting", "Teacher", "Students", "Done")
 _UNFINISHED: Final = (JobState.RUNNING, JobState.CANCELLING, JobState.QUEUED)

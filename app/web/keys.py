@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, Context
 from app.api.keys import KeyId
 from app.auth.authenticator import authorise
@@ -17,7 +18,7 @@ from app.services import keys
 from app.web.forms import read_form, see
 from app.web.rendering import page
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 _KEYS: Final = 100
 _DAY: Final = 86400.0

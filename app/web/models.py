@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from app.api.border import BorderRoute
 from app.api.dependencies import Context, Reader, Trainer
 from app.api.models import AliasText, ModelName, VersionName
 from app.auth.authenticator import authorise
@@ -17,7 +18,7 @@ from app.services import models
 from app.web.forms import read_form, see
 from app.web.rendering import page, segment
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 _MODELS: Final = 100
 _VERSIONS: Final = 50

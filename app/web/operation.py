@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api import health
+from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, AppContext, Context, Operator, Reader
 from app.services import audit, quotas
 from app.services.keys import key_names
@@ -14,7 +15,7 @@ from app.services.workers import list_workers
 from app.web import advice
 from app.web.rendering import fragment, may, page, shared_fragment
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 _RECORDS: Final = 100
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from app.api.border import BorderRoute
 from app.api.dependencies import Context, Reader
 from app.auth.sessions import check_same_origin
 from app.domain.errors import NotAuthenticated
@@ -14,7 +15,7 @@ from app.services.sessions import begin_session
 from app.web.forms import page_of, read_form, see
 from app.web.rendering import SECTIONS, THEME_COOKIE, THEMES, may, page
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 PATH: Final = "/ui/sign-in"
 _YEAR: Final = 365 * 86400

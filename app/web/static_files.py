@@ -9,9 +9,10 @@ from typing import Final
 
 from fastapi import APIRouter, Response
 
+from app.api.border import BorderRoute
 from app.domain.errors import NotFound
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 

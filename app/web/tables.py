@@ -12,6 +12,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api import health
+from app.api.border import BorderRoute
 from app.api.datasets import DatasetId
 from app.api.dependencies import Administrator, Context, Operator, Reader, Trainer
 from app.api.jobs import JobId
@@ -20,6 +21,7 @@ from app.auth.authenticator import authorise
 from app.domain.entities import JobState, Json, StudentRow
 from app.domain.errors import NotFound
 from app.domain.names import qualified
+from app.http.headers import attachment
 from app.services import audit, comparison, datasets, keys, models, quotas, training
 from app.services.class_table import MAX_ROWS, class_table, students_of_class
 from app.services.curves import student_curve
@@ -41,7 +43,7 @@ def known_form(form: Annotated[str, Path(max_length=8)]) -> None:
         raise NotFound("Tables are CSV or JSON.", code="no_such_path")
 
 
-router = APIRouter(prefix="/ui/tables/{form}", dependencies=[Depends(known_form)])
+router = APIRouter(prefix="/ui/tables/{form}", dependencies=[Depends(known_form)], route_class=BorderRoute)
 
 Name = Annotated[str, Query(max_length=100)]
 Text = Annotated[str, Query(max_length=500)]
@@ -60,9 +62,7 @@ def table(
 ) -> Response:
     """Rows as a file. following: parameters of the address of the next rows, if more follow."""
     listed = [{key: _plain(key, value) for key, value in row.items()} for row in rows]
-    headers = HEADERS | {
-        "content-disposition": f'attachment; filename="{name}.{request.path_params["form"]}"'
-    }
+    headers = HEADERS | {"content-disposition": attachment(f"{name}.{request.path_params['form']}")}
     more = None
     if following is not None:
         more = link(request.url.path, dict(request.query_params.multi_items()) | dict(following))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
+from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Operator
 from app.domain.entities import Json
 from app.domain.figures import ServerRow
@@ -18,7 +19,7 @@ from app.serving.model_figures import latency_of
 from app.web.charts import BAR_HEIGHT, SIDE, trend
 from app.web.rendering import page, shared_fragment
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 _SERVERS: Final = 30
 _QUERIES, _ERRORS, _P99, _REFUSED, _P50 = range(1, 6)

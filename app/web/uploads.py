@@ -8,14 +8,15 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api import datasets
+from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
 from app.domain.errors import InvalidRequest
 from app.ingest.reading import DatasetContent
 from app.services.example_data import register_example
 from app.web.forms import see
 
-router = APIRouter()
-streamed = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=BorderRoute)
+streamed = APIRouter(include_in_schema=False, route_class=BorderRoute)
 """Routes whose bodies are written to disk as they arrive, with the limits of uploads."""
 
 PATH = "/ui/datasets"

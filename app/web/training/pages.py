@@ -13,6 +13,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from app.api.border import BorderRoute
 from app.api.datasets import DatasetId
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.jobs import JobId
@@ -28,7 +29,7 @@ from app.web.rendering import base_address, page
 from app.web.training.fields import by_field, faults_of, groups, read_fields, texts_of
 from app.web.training.snippets import snippets
 
-router = APIRouter()
+router = APIRouter(route_class=BorderRoute)
 
 _TEST_SHARE: Final = "0.2"
 """Suggested share of held-out rows of a data set without a test part: without one nothing is measured."""

@@ -21,7 +21,7 @@ from sqlalchemy.exc import (
     ProgrammingError,
 )
 
-from app.domain.errors import Unavailable
+from app.domain.errors import InvalidRequest, NotFound, Unavailable
 from app.settings import Settings
 from app.store.db_errors import translate_errors, unavailable_of
 from app.store.engine import Timeouts, open_database, open_engine
@@ -282,3 +282,8 @@ def test_a_fault_of_the_program_stays_what_it_is(store: Store):
 def test_going_on_after_a_lost_connection_is_unavailable():
     with pytest.raises(Unavailable), translate_errors():
         raise sa.exc.PendingRollbackError
+
+
+def test_text_that_the_database_cannot_store_is_an_invalid_request(store: Store):
+    with pytest.raises((InvalidRequest, NotFound)), store.read() as uow:
+        uow.jobs.get("a\0b")

@@ -1,0 +1,178 @@
+"""What every route does before its endpoint: the address, the scope of the key, the body.
+
+In this order: text in the address that nothing can store is refused; then keys without the scope of the
+route, before a byte of the body is read; then bodies beyond the limit of the route; and JSON is parsed and
+validated, in a thread if it is large. No endpoint does this itself, so none can forget it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from fastapi import Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter, ValidationError
+from starlette.concurrency import run_in_threadpool
+
+from app.api.dependencies import RequiresScope
+from app.domain.errors import InputFault, InvalidRequest, NotFound
+from app.domain.names import find_unusable
+from app.http.body import declared_length, too_large, truncated
+from app.http.json_body import parse_json
+from app.http.types import Body, Message, Receive, Scope
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+BODY_BYTES: Final = 64 * 1024
+"""Largest body of most routes; settings may lower it."""
+INLINE_BYTES: Final = 16 * 1024
+"""Larger bodies are parsed and validated in a thread. Routes that need no key take none."""
+
+LARGE_BODIES: Final[Mapping[str, str]] = {
+    "/v1/training-jobs": "a job may name the classes to train, or those of a remote teacher",
+    "/v1/training-jobs/{job_id}/labels": "tens of thousands of labels may be corrected at once",
+    "/v1/models/{model}/versions": "up to 1000 classes, each with a name of 400 characters, have thresholds",
+    "/ui/datasets/{dataset_id}/train": "the form of a job may name the classes to train",
+    "/ui/models/{model}/thresholds": "the label of the class may have 400 characters, percent-encoded",
+    "/ui/ask": "a row may have 200 000 characters",
+}
+"""Paths whose bodies may have ``STMS_MAX_BODY_BYTES``, and why they need them."""
+
+OWN_LIMITS: Final = frozenset({"/v1/datasets", "/v1/teachers", "/v1/models/{model}:predict", "/ui/datasets"})
+"""Paths whose endpoints bound their bodies themselves: files, which are streamed, and rows."""
+
+
+class BorderRoute(APIRoute):
+    """A route whose requests are checked as this module says."""
+
+    def get_route_handler(self) -> Handler:
+        """The function that answers a request."""
+        respond = super().get_route_handler()
+        required = list(required_scopes(self.dependant))
+        field = self.body_field
+        body_type: TypeAdapter[Any] | None = None
+        if field is not None:
+            body_type = TypeAdapter(field.field_info.annotation)
+
+        async def handle(request: Request) -> Response:
+            check_address(request.scope)
+            for requires in required:
+                requires.check(request)
+            if self.path in OWN_LIMITS:
+                return await respond(request)
+            limit = self._limit(request) if required else INLINE_BYTES
+            bounded = Request(request.scope, _bounded(request, limit))
+            return await respond(bounded if body_type is None else await _with_json(bounded, body_type))
+
+        return handle
+
+    def _limit(self, request: Request) -> int:
+        """The largest body in bytes."""
+        most: int = request.app.settings.max_body_bytes
+        return most if self.path in LARGE_BODIES else min(BODY_BYTES, most)
+
+
+class JsonRequest(Request):
+    """A request whose body was read and validated already, as JSON whatever its Content-Type says."""
+
+    def __init__(self, request: Request, body: bytes, value: object) -> None:
+        headers = [header for header in request.scope["headers"] if header[0] != b"content-type"]
+        headers.append((b"content-type", b"application/json"))
+        super().__init__({**request.scope, "headers": headers}, request.receive)
+        self._read, self._value = body, value
+
+    async def body(self) -> bytes:
+        """The bytes of the body."""
+        return self._read
+
+    async def json(self) -> object:
+        """The validated value, which FastAPI accepts as it is."""
+        return self._value
+
+
+def required_scopes(dependant: Dependant) -> Iterator[RequiresScope]:
+    """The scopes that the dependencies of an endpoint require."""
+    if isinstance(dependant.call, RequiresScope):
+        yield dependant.call
+    for part in dependant.dependencies:
+        yield from required_scopes(part)
+
+
+def check_address(scope: Scope) -> None:
+    """Raise for text in the path (NotFound) or the query string (InvalidRequest) that cannot be stored."""
+    if b"%" in scope["raw_path"] and _unusable(scope["raw_path"]) is not None:
+        raise NotFound("There is nothing at this path.", code="not_found")
+    query: bytes = scope["query_string"]
+    if b"%" in query and _unusable(query) is not None:
+        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="latin-1")
+        for pair in pairs:
+            for part in pair:
+                if (found := _unusable(part.encode("latin-1"), encoded=False)) is not None:
+                    name = _shown(pair[0])
+                    message = f"{name}: Text cannot hold {found}."
+                    raise InvalidRequest(
+                        message, code="invalid_parameter", faults=[InputFault(name, "bad_text", message)]
+                    )
+
+
+def _unusable(data: bytes, *, encoded: bool = True) -> str | None:
+    """What text in UTF-8 holds that cannot be stored. encoded: whether it is percent-encoded."""
+    try:
+        return find_unusable((unquote_to_bytes(data) if encoded else data).decode("utf-8"))
+    except UnicodeDecodeError:
+        return "bytes that are not UTF-8"
+
+
+def _shown(name: str) -> str:
+    return name.encode("latin-1").decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def _bounded(request: Request, limit: int) -> Receive:
+    """``receive`` of a request whose body has at most ``limit`` bytes.
+
+    Raises TooLarge as soon as the body is known to be larger, and InvalidRequest if the client has left.
+    """
+    length = request.headers.get("content-length")
+    receive, size = request.receive, 0
+
+    async def bounded() -> Message:
+        nonlocal size
+        if not size:
+            declared_length(None if length is None else length.encode("latin-1"), limit)
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise truncated("The client disconnected before the body was complete.")
+        size += len(message.get("body", b""))
+        if size > limit:
+            raise too_large(limit)
+        return message
+
+    return bounded
+
+
+async def _with_json(request: Request, body_type: TypeAdapter[Any]) -> Request:
+    """The request with its body as a validated value. Raises InvalidRequest and RequestValidationError."""
+    body = await request.body()
+    if not body:
+        return request
+    if len(body) <= INLINE_BYTES:
+        return JsonRequest(request, body, validated(body, body_type))
+    # One at a time, and by turns: threads that compute would keep the event loop waiting together.
+    async with request.app.large_bodies.turn(request.state.caller.id):
+        return JsonRequest(request, body, await run_in_threadpool(validated, body, body_type))
+
+
+def validated(body: Body, body_type: TypeAdapter[Any]) -> object:
+    """The value in a body of JSON. Raises as `parse_json`, and RequestValidationError with its faults."""
+    value = parse_json(body)
+    try:
+        return body_type.validate_python(value)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in faults]) from error
+    except RecursionError as error:
+        raise InvalidRequest("The body is not JSON: it is too deep.", code="malformed_json") from error
