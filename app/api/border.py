@@ -7,7 +7,7 @@ validated, in a thread if it is large. No endpoint does this itself, so none can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Set
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -22,6 +22,8 @@ from app.api.dependencies import RequiresScope
 from app.domain.errors import InputFault, InvalidRequest, NotFound
 from app.domain.names import find_unusable
 from app.http.body import declared_length, too_large, truncated
+from app.http.decompression import decompress
+from app.http.headers import content_coding
 from app.http.json_body import parse_json
 from app.http.types import Body, Message, Receive, Scope
 
@@ -45,6 +47,10 @@ LARGE_BODIES: Final[Mapping[str, str]] = {
 OWN_LIMITS: Final = frozenset({"/v1/datasets", "/v1/teachers", "/v1/models/{model}:predict", "/ui/datasets"})
 """Paths whose endpoints bound their bodies themselves: files, which are streamed, and rows."""
 
+_OF_PAGES: Final = {"tenant", "done"}
+"""Query parameters that every page shows."""
+_MAX_UNKNOWN: Final = 20
+
 
 class BorderRoute(APIRoute):
     """A route whose requests are checked as this module says."""
@@ -53,6 +59,7 @@ class BorderRoute(APIRoute):
         """The function that answers a request."""
         respond = super().get_route_handler()
         required = list(required_scopes(self.dependant))
+        known = set(parameters_of(self.dependant)) | (_OF_PAGES if self.path.startswith("/ui") else set())
         field = self.body_field
         body_type: TypeAdapter[Any] | None = None
         if field is not None:
@@ -62,11 +69,15 @@ class BorderRoute(APIRoute):
             check_address(request.scope)
             for requires in required:
                 requires.check(request)
+            if required and request.scope["query_string"]:
+                check_parameters(request, known)
             if self.path in OWN_LIMITS:
                 return await respond(request)
             limit = self._limit(request) if required else INLINE_BYTES
             bounded = Request(request.scope, _bounded(request, limit))
-            return await respond(bounded if body_type is None else await _with_json(bounded, body_type))
+            return await respond(
+                bounded if body_type is None else await _with_json(bounded, body_type, limit)
+            )
 
         return handle
 
@@ -77,7 +88,10 @@ class BorderRoute(APIRoute):
 
 
 class JsonRequest(Request):
-    """A request whose body was read and validated already, as JSON whatever its Content-Type says."""
+    """A request whose body was read and validated already.
+
+    It was read as JSON under any Content-Type, as queries are: programs send defaults of their libraries.
+    """
 
     def __init__(self, request: Request, body: bytes, value: object) -> None:
         headers = [header for header in request.scope["headers"] if header[0] != b"content-type"]
@@ -100,6 +114,25 @@ def required_scopes(dependant: Dependant) -> Iterator[RequiresScope]:
         yield dependant.call
     for part in dependant.dependencies:
         yield from required_scopes(part)
+
+
+def parameters_of(dependant: Dependant) -> Iterator[str]:
+    """The names of the query parameters of an endpoint and its dependencies."""
+    yield from (parameter.alias for parameter in dependant.query_params)
+    for part in dependant.dependencies:
+        yield from parameters_of(part)
+
+
+def check_parameters(request: Request, known: Set[str]) -> None:
+    """Raise InvalidRequest for query parameters that are not ``known``."""
+    unknown = sorted(set(request.query_params) - known)
+    if unknown:
+        there = f"only {', '.join(sorted(known))}" if known else "and none at all"
+        faults = [
+            InputFault(name, "unknown_parameter", f"There is no parameter {name!r:.100}, {there}.")
+            for name in unknown[:_MAX_UNKNOWN]
+        ]
+        raise InvalidRequest(faults[0].message, code="unknown_parameter", faults=faults)
 
 
 def check_address(scope: Scope) -> None:
@@ -154,16 +187,24 @@ def _bounded(request: Request, limit: int) -> Receive:
     return bounded
 
 
-async def _with_json(request: Request, body_type: TypeAdapter[Any]) -> Request:
-    """The request with its body as a validated value. Raises InvalidRequest and RequestValidationError."""
+async def _with_json(request: Request, body_type: TypeAdapter[Any], limit: int) -> Request:
+    """The request with its body as a validated value. limit: of the body in bytes, also decompressed.
+
+    Raises InvalidRequest, TooLarge, UnsupportedFormat and RequestValidationError.
+    """
+    coding = content_coding(request.headers.get("content-encoding", "").encode("latin-1"))
     body = await request.body()
     if not body:
         return request
-    if len(body) <= INLINE_BYTES:
+    if coding is None and len(body) <= INLINE_BYTES:
         return JsonRequest(request, body, validated(body, body_type))
+
+    def read() -> object:
+        return validated(body if coding is None else decompress(body, limit), body_type)
+
     # One at a time, and by turns: threads that compute would keep the event loop waiting together.
     async with request.app.large_bodies.turn(request.state.caller.id):
-        return JsonRequest(request, body, await run_in_threadpool(validated, body, body_type))
+        return JsonRequest(request, body, await run_in_threadpool(read))
 
 
 def validated(body: Body, body_type: TypeAdapter[Any]) -> object:

@@ -79,6 +79,7 @@ def list_jobs(
     context: Context,
     caller: Trainer,
     status: Annotated[list[JobState] | None, Query(description="Only jobs in these states.")] = None,
+    state: Annotated[list[JobState] | None, Query(description="The same as status.")] = None,
     model: Annotated[str | None, Query(max_length=100, pattern=MODEL_NAME)] = None,
     created_by: Annotated[
         str | None, Query(max_length=100, pattern=_TEXT, description="Id of an API key.")
@@ -95,7 +96,7 @@ def list_jobs(
         context.listed_store(request, caller),
         limit=limit,
         after=after,
-        states=status or (),
+        states=[*(status or ()), *(state or ())],
         model=model,
         created_by=created_by,
         since=since,

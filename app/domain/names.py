@@ -60,6 +60,11 @@ def find_unusable(text: str) -> str | None:
     return None if found is None else f"the character U+{ord(found[0]):04X}"
 
 
+def without_unusable(text: str) -> str:
+    """``text`` with U+FFFD in place of each character that cannot be stored."""
+    return _UNUSABLE.sub("\ufffd", text)
+
+
 def is_usable(text: str) -> bool:
     """Whether ``text`` can be stored and sent; see `find_unusable`."""
     return _UNUSABLE.search(text) is None

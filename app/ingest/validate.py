@@ -10,6 +10,7 @@ import numpy as np
 
 from app.domain.entities import Json
 from app.domain.errors import InputFault
+from app.domain.names import without_unusable
 from app.ingest.raw import UNLABELLED_HINT, RawData, RawPart, invalid_rows, unlabelled_warning
 from core.data.dataset import LabelledData
 from core.data.description import describe
@@ -88,7 +89,8 @@ def _warnings(
     if train.unlabelled:
         warnings.append(unlabelled_warning(train.unlabelled, has_classes=bool(train.K)))
     if raw.ignored:
-        warnings.append(("ignored_arrays", f"These arrays are not used: {', '.join(raw.ignored)[:1000]}."))
+        names = without_unusable(", ".join(raw.ignored)[:1000])
+        warnings.append(("ignored_arrays", f"These arrays are not used: {names}."))
     if test is not None and summary["test"]["classes"] < test.K:
         text = f"The test part has examples of only {summary['test']['classes']} of {test.K} classes."
         warnings.append(("classes_without_test", text))

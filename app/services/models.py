@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from difflib import get_close_matches
+from typing import Final, TypeVar
 
 from app.domain.entities import Alias, AliasMove, Job, Json, ModelSummary, ModelVersion
 from app.domain.errors import (
@@ -27,6 +28,10 @@ DEFAULT_ALIAS = "latest"
 
 LISTED_CLASSES = 1000
 """Versions with at most this many labels list them; those of others are in a table, read on demand."""
+
+_COMPARED_CLASSES: Final = 200
+_COMPARED_LETTERS: Final = 40
+"""Names of at most so many letters are compared letter by letter with those of so many classes."""
 
 LISTED_VERSIONS = 100_000
 """Most versions of a model whose numbers are read at once."""
@@ -380,8 +385,21 @@ def _from_table(
 
 
 def unknown_class(version: ModelVersion, label: str) -> NotFound:
-    """The error for a class that a version does not have."""
-    return NotFound(f"{_where(version)} has no class {label!r}.", code="class_not_found")
+    """The error for a class that a version does not have: how many it has, and one that may be meant."""
+    near = _near(label, version.classes)
+    hint = "" if near is None else f" Is {near!r} meant?"
+    text = f"{_where(version)} has no class {label!r}; it has {version.class_count} classes.{hint}"
+    return NotFound(text, code="class_not_found")
+
+
+def _near(label: str, classes: Sequence[str]) -> str | None:
+    """A class whose name differs in case or blanks only, or by a few letters if the names are short."""
+    folded = label.strip().casefold()
+    same = next((name for name in classes if name.strip().casefold() == folded), None)
+    if same is not None or len(label) > _COMPARED_LETTERS:
+        return same
+    short = [name for name in classes[:_COMPARED_CLASSES] if len(name) <= _COMPARED_LETTERS]
+    return next(iter(get_close_matches(label, short, 1, 0.75)), None)
 
 
 def _where(version: ModelVersion) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -226,11 +227,15 @@ def _sparse_value_faults(X: sp.csr_array, field: str, names: Sequence[str] | Non
     )
 
 
+_UNUSABLE = re.compile(r"[\0\ud800-\udfff]")
+"""U+0000, which databases do not store, and lone surrogates, which UTF-8 does not have."""
+
+
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     seen: set[str] = set()
     for column, name in enumerate(names):
-        if not isinstance(name, str) or not name.strip():
-            text = f"The name of column {column} (counted from 0) is not text or is blank."
+        if not isinstance(name, str) or not name.strip() or _UNUSABLE.search(name):
+            text = f"The name of column {column} (counted from 0) is not text, is blank or has U+0000."
             raise InvalidProblem(Fault("feature_names", "bad_name", text, column=column))
         if len(name) > MAX_COLUMN_NAME:
             text = f"The name {name:.40}… of a column is longer than {MAX_COLUMN_NAME} characters."

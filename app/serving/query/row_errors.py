@@ -35,6 +35,9 @@ _NOT_FINITE: Final = {
     "Infinity": "an infinite value",
     "-Infinity": "a negative infinite value",
 }
+_WANTED: Final = (
+    ' A query has "x", one row, or "rows", a list of rows: {"x": [5.1, 3.5]} or {"rows": [[5.1, 3.5]]}.'
+)
 _PATH: Final = re.compile(r" - at `\$\.?(?P<field>[^`\[]*)(?:\[(?P<column>\d+)\])?[^`]*`$")
 
 
@@ -138,7 +141,8 @@ def _decoder_fault(message: str, field: str, i: int | None) -> InputFault:
     """The fault that the decoder reports, with the position in its message."""
     position = _PATH.search(message)
     if position is None:
-        return InputFault(field or "body", "wrong_body", f"{message}.", i)
+        hint = _WANTED if "unknown field" in message and not field else ""
+        return InputFault(field or "body", "wrong_body", f"{message}.{hint}", i)
     name = ".".join(part for part in (field, position["field"]) if part) or "body"
     column = None if position["column"] is None else int(position["column"])
     what = message[: position.start()]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import re
 import time
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import TypeAdapter
+from safetensors.numpy import save
 
 from app.api.border import (
     BODY_BYTES,
@@ -41,8 +47,8 @@ ROUTES = [
 ]
 ENDPOINTS = [route for route in ROUTES if isinstance(route, APIRoute)]
 FILLED = {"form": "csv", "version": "1", "class_index": "0", "model": "pets", "alias": "latest", "path": "x"}
-UNSTORABLE = ("%00", "%ED%A0%80", "a%00b", "%FF")
-FAR_NUMBERS = (str(2**63), str(-(2**63) - 1), "9" * 400, "1e30", "nan")
+UNSTORABLE = ("a%00b", "%ED%A0%80")
+FAR_NUMBERS = (str(2**63), "9" * 400)
 
 
 def address(route: APIRoute, **parts: str) -> str:
@@ -58,13 +64,21 @@ def method_of(route: APIRoute) -> str:
     return next(iter(sorted(route.methods)))
 
 
-def parameters(route: APIRoute, kind: str) -> Iterator[str]:
-    """Names of the parameters of a route and its dependencies. kind: path_params or query_params."""
-    todo = [route.dependant]
+def parameters(route: APIRoute, kind: str, *, numbers: bool = False) -> set[str]:
+    """Names of the parameters of a route and its dependencies. kind: path_params or query_params.
+
+    numbers: only those that are numbers.
+    """
+    names, todo = set(), [route.dependant]
     while todo:
         part = todo.pop()
         todo += part.dependencies
-        yield from (parameter.alias for parameter in getattr(part, kind))
+        names |= {
+            parameter.alias
+            for parameter in getattr(part, kind)
+            if not numbers or re.search("int|float", str(parameter.field_info.annotation))
+        }
+    return names
 
 
 class Callers:
@@ -86,6 +100,9 @@ class Callers:
 
     def ask(self, name: str, method: str, path: str, **options: Any) -> Any:
         return self.client.request(method, path, headers=self.headers(name, path), **options)
+
+    def post(self, path: str, body: bytes, headers: dict[str, str]) -> Any:
+        return self.client.post(path, headers=self.headers("operator", path) | headers, content=body)
 
     def status_without_body(self, name: str | None, method: str, path: str) -> int:
         """The status of a request that announces 1 MiB, none of which may be read."""
@@ -161,22 +178,21 @@ def test_no_body_is_read_of_a_key_without_the_scope(callers: Callers):
 def test_text_and_numbers_beyond_all_limits_are_refused_by_every_route(callers: Callers):
     asked = 0
     for route in ENDPOINTS:
-        method = method_of(route)
-        paths = [address(route, **{name: value}) for name in route.param_convertors for value in UNSTORABLE]
-        names = set(parameters(route, "query_params"))
-        paths += [f"{address(route)}?{name}={value}" for name in names for value in UNSTORABLE]
-        for path in paths:
-            answer = callers.ask("operator", method, path)
-            assert 400 <= answer.status_code < 500, f"{method} {path}: {answer.text}"
-            asked += 1
-        numbers = [
-            address(route, **{name: value}) for name in route.param_convertors for value in FAR_NUMBERS
+        if route.path == "/ui/sign-out":
+            continue
+        wrong = [(name, value) for name in route.param_convertors for value in UNSTORABLE]
+        far = [
+            (name, value) for name in parameters(route, "path_params", numbers=True) for value in FAR_NUMBERS
         ]
-        numbers += [f"{address(route)}?{name}={value}" for name in names for value in FAR_NUMBERS]
-        for path in [] if route.path == "/ui/sign-out" else numbers:
-            answer = callers.ask("operator", method, path)
-            assert answer.status_code < 500, f"{method} {path}: {answer.text}"
-    assert asked > 500
+        paths = [address(route, **{name: value}) for name, value in wrong + far]
+        for numbers, values in ((False, UNSTORABLE), (True, FAR_NUMBERS)):
+            for name in parameters(route, "query_params", numbers=numbers):
+                paths += [f"{address(route)}?{name}={value}" for value in values]
+        for path in paths:
+            answer = callers.ask("operator", method_of(route), path)
+            assert 400 <= answer.status_code < 500, f"{path}: {answer.text}"
+            asked += 1
+    assert asked > 400
 
 
 ROW = {"name": "x", "shape": [1, 3], "datatype": "FP64", "data": [1, 2, 3]}
@@ -210,7 +226,7 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.usefixtures("keys_required")
 def test_no_text_of_a_body_holds_what_nothing_can_store(callers: Callers):
     for path, body in BODIES:
-        for text in ("\\u0000", "a\\u0000b", "\\ud800", "a\\udfffb", "\\udc00\\ud800"):
+        for text in ("a\\u0000b", "\\ud800"):
             answer = callers.ask(
                 "operator", "POST", path, content=json.dumps(body).replace("@", text).encode()
             )
@@ -257,6 +273,24 @@ def test_no_name_of_an_upload_holds_what_nothing_can_store(callers: Callers):
             content = row + CSV.partition(b"\n")[2]
             answer = callers.ask("operator", "POST", "/v1/datasets?format=csv", content=content)
             assert 400 <= answer.status_code < 500, (bad, answer.text)
+
+
+@pytest.mark.usefixtures("keys_required")
+def test_no_name_of_a_column_or_an_array_holds_what_nothing_can_store(callers: Callers):
+    table, labels = np.arange(80.0).reshape(40, 2), np.array(["a", "b"] * 20)
+    for arrays, status in (
+        ({"feature_names": np.array(["c\0d", "b"])}, 400),
+        ({"class_names": np.array(["a\0", "b"])}, 400),
+    ):
+        file = io.BytesIO()
+        np.savez(file, X=table, y=labels, **arrays)
+        answer = callers.ask("operator", "POST", "/v1/datasets?format=npz", content=file.getvalue())
+        assert answer.status_code == status, answer.text
+    tensors = {"weights": np.eye(2, 3, dtype=np.float32)}
+    for names in (["a\0", "b"], ["\ud800", "b"]):
+        head = save(tensors, {"labels": json.dumps(names)})
+        answer = callers.ask("operator", "POST", "/v1/teachers?model=h", content=head)
+        assert 400 <= answer.status_code < 500, answer.text
 
 
 def test_every_whole_number_of_a_request_has_bounds():
@@ -391,3 +425,37 @@ def test_a_file_of_the_dashboard_has_a_plain_name(callers: Callers):
     for alias in ("x\"; filename*=UTF-8''setup.bat", "x\r\nX-Evil: 1", "Ж"):
         path = f"/ui/tables/csv/models/pets/aliases/{quote(alias, safe='')}/moves"
         assert callers.ask("operator", "GET", path).status_code == 404
+
+
+@pytest.mark.usefixtures("keys_required")
+def test_json_is_read_under_any_content_type_and_in_two_codings(callers: Callers, problem: Check):
+    body = b'{"name": "a", "scopes": ["query"]}'
+    for headers in (
+        {},
+        {"content-type": "application/x-www-form-urlencoded"},
+        {"content-type": "text/plain; charset=utf-8"},
+        {"content-encoding": "identity"},
+    ):
+        assert callers.post("/v1/keys", body, headers).status_code == 201
+    zipped = {"content-encoding": "gzip"}
+    assert callers.post("/v1/keys", gzip.compress(body), zipped).status_code == 201
+    assert callers.post("/v1/keys", zlib.compress(body), {"content-encoding": "deflate"}).status_code == 201
+    problem(callers.post("/v1/keys", body, zipped), 400, "bad_encoding")
+    problem(callers.post("/v1/keys", body, {"content-encoding": "br"}), 415, "bad_encoding")
+    bomb = gzip.compress(b" " * (BODY_BYTES + 1))
+    problem(callers.post("/v1/keys", bomb, zipped), 413, "body_too_large")
+
+
+@pytest.mark.usefixtures("keys_required")
+def test_parameters_that_do_not_exist_are_refused_with_those_that_do(callers: Callers, problem: Check):
+    refused = 0
+    for route in ENDPOINTS:
+        if list(required_scopes(route.dependant)):
+            answer = callers.ask("operator", method_of(route), f"{address(route)}?labl=a")
+            assert answer.status_code == 400, f"{method_of(route)} {route.path}: {answer.status_code}"
+            refused += 1
+    assert refused > 70
+    document = problem(callers.ask("operator", "GET", "/v1/models?labl=a"), 400, "unknown_parameter")
+    assert document["detail"] == "There is no parameter 'labl', only after, limit, tenant."
+    assert callers.ask("operator", "GET", "/v1/training-jobs?state=failed").json()["data"] == []
+    assert callers.ask("operator", "GET", "/ui/models?done=publish").status_code == 200

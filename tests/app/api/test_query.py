@@ -350,3 +350,19 @@ def test_only_query_paths_bypass_the_framework():
     assert not QueryHandler.matches({"type": "http", "raw_path": b"/v1/models/a:predict"})
     assert not QueryHandler.matches({"type": "http", "raw_path": b"/other/a:query"})
     assert not QueryHandler.matches({"type": "lifespan"})
+
+
+@pytest.mark.parametrize("field", ["instances", "dataframe_split", "data"])
+def test_the_body_of_another_server_is_told_the_right_one(standing, problem: Check, field: str):
+    document = problem(standing.post(CAT, json={field: [[1, 2, 3]]}), 400, "wrong_body")
+    assert field in document["detail"]
+    assert '{"x": [5.1, 3.5]}' in document["detail"]
+
+
+def test_an_unknown_class_is_told_how_many_there_are_and_which_is_near(standing, problem: Check):
+    for label, near in (("Cat", "'cat'"), ("dogg", "'dog'"), ("xyzzy", None)):
+        path = f"/v1/models/pets/classes/{label}:query"
+        detail = problem(standing.post(path, json={"x": [1, 2, 3]}), 404, "class_not_found")["detail"]
+        assert "it has 4 classes" in detail
+        assert ("meant" in detail) == (near is not None)
+        assert near is None or near in detail
