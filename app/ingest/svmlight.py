@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -109,7 +110,7 @@ def _read_block(lines: Sequence[_Line], rows: _Rows, limits: DatasetLimits) -> N
             rows.entries += len(values)
             limits.check_bytes(rows.entries * _ENTRY_BYTES)
     except pa.ArrowInvalid:
-        rows.faults += _value_faults(lines, first_row)
+        rows.faults += islice(_value_faults(lines, first_row), MAX_FAULTS)
 
 
 def _split_entries(text: bytes) -> Iterator[bytes]:
@@ -146,31 +147,43 @@ def _line_fault(number: int, line: bytes, row: int) -> InputFault:
 def _check_labels(labels: list[str]) -> None:
     """Raise InvalidRequest for rows that begin with ``index:value`` where a label is expected."""
     entries = {label for label in set(labels) if _ENTRY.fullmatch(label)}
+    rows = (row for row, label in enumerate(labels) if label in entries)
     faults = [
         InputFault(
             "y",
             "missing_label",
-            f"Row {row} (counted from 0) begins with {label!r:.40}, not with a label; an svmlight file cannot"
-            " carry rows without one.",
+            f"Row {row} (counted from 0) begins with {labels[row]!r:.40}, not with a label; an svmlight file"
+            " cannot carry rows without one.",
             row=row,
         )
-        for row, label in enumerate(labels)
-        if label in entries
+        for row in islice(rows, MAX_FAULTS)
     ]
     if faults:
-        raise invalid_rows(faults[:MAX_FAULTS])
+        raise invalid_rows(faults)
 
 
 def _value_faults(lines: Sequence[_Line], first_row: int) -> Iterator[InputFault]:
     for row, (number, line) in enumerate(lines, start=first_row):
         parts = _LINE.fullmatch(line)
-        for entry in parts[2].split() if parts else ():
-            index, _, value = entry.partition(b":")
-            try:
-                _cast([value], pa.float64())
-            except pa.ArrowInvalid:
-                text = f"Line {number}, index {index.decode()}: {_shown(value)} is not a number."
-                yield InputFault("X", "not_a_number", text, row=row)
+        for text in _split_entries(parts[2]) if parts else ():
+            entries = [entry.partition(b":") for entry in text.split()]
+            for place in _not_numbers([value for _, _, value in entries]):
+                index, _, value = entries[place]
+                message = f"Line {number}, index {index.decode()}: {_shown(value)} is not a number."
+                yield InputFault("X", "not_a_number", message, row=row)
+
+
+def _not_numbers(values: Sequence[bytes]) -> Iterator[int]:
+    """Positions of the values that are not numbers: one cast shows whether half of the values has any."""
+    try:
+        _cast(values, pa.float64())
+    except pa.ArrowInvalid:
+        if len(values) == 1:
+            yield 0
+            return
+        half = len(values) // 2
+        yield from _not_numbers(values[:half])
+        yield from (half + place for place in _not_numbers(values[half:]))
 
 
 def _matrix(rows: _Rows, limits: DatasetLimits) -> sp.csr_array:

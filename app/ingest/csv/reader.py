@@ -46,7 +46,7 @@ def read_csv(
         try:
             tables, labels = _read_fast(path, start, end, layout, rows, block)
         except pa.ArrowInvalid as error:
-            faults = find_faults(text[start:end], layout, unlabelled=unlabelled)
+            faults = find_faults(text, start, end, layout, unlabelled=unlabelled)
             if faults:
                 raise invalid_rows(faults) from error
             raise invalid_file(f"The CSV file cannot be read: {error}", code="unreadable_file") from error

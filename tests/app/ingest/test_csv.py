@@ -10,7 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.domain.errors import InvalidRequest, TooLarge
-from app.ingest.raw import DatasetLimits
+from app.ingest.csv import diagnose
+from app.ingest.csv.diagnose import find_faults
+from app.ingest.csv.layout import CsvLayout
+from app.ingest.raw import Columns, DatasetLimits
 
 GOOD = b"a,b,kind\n1,2,cat\n3,4,dog\n5,6,cat\n7,8,dog\n"
 
@@ -204,3 +207,84 @@ def test_what_the_csv_module_writes_is_read_back_exactly(
     train, _, _ = ingest(out.getvalue().encode(), declared="csv")
     np.testing.assert_array_equal(train.X, [row[:2] for row in rows])
     assert [train.classes[code] for code in train.y] == [row[2] for row in rows]
+
+
+CELLS = st.sampled_from(
+    [
+        "7",
+        "1.5",
+        "x",
+        "",
+        " ",
+        '"a\nb"',
+        '"a\n',
+        'a"b',
+        "nan",
+        "inf",
+        "1_0",
+        "\udcff",
+        '"1"',
+        "\r",
+        '"',
+        "1,2",
+        "\0",
+    ]
+)
+
+
+@settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    faults=st.lists(st.tuples(st.integers(0, 59), st.integers(0, 2), CELLS), min_size=1, max_size=12),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    header=st.booleans(),
+    bytes_of_block=st.sampled_from([1, 30, 200]),
+)
+def test_faults_are_the_same_whether_or_not_blocks_are_skipped(
+    faults: list[tuple[int, int, str]], end: str, header: bool, bytes_of_block: int
+) -> None:
+    cells = [["1", f"{row}.5", "ab"[row % 2]] for row in range(60)]
+    for row, column, cell in faults:
+        cells[row][column] = cell
+    lines = ["u,v,kind"] * header + [",".join(row) for row in cells]
+    text = end.join(lines).encode(errors="surrogateescape").rstrip(b"\r\n")
+    layout = CsvLayout(",", Columns.of(["u", "v", "kind"] if header else None, 3, None))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(diagnose, "_BLOCK_BYTES", bytes_of_block)
+        patch.setattr(diagnose, "_BLOCK_LINES", 1)
+        patch.setattr(diagnose, "_SECONDS", 1e9)
+        skipping = find_faults(b"{" + text + b"}", 1, 1 + len(text), layout)
+        patch.setattr(diagnose._Rows, "_has_no_fault", lambda rows, block: False)
+        every_row = find_faults(text, 0, len(text), layout)
+    assert skipping == every_row or (not every_row and skipping[0].code == "unreadable_row")
+
+
+def _late_fault(last: bytes) -> bytes:
+    """Eight thousand rows, with a fault in the last row."""
+    return b"a,b,kind\n" + b"1,2,cat\n3,4,dog\n" * 4000 + last
+
+
+def test_only_rows_near_the_fault_are_looked_at_one_by_one(
+    ingest: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking at every row of a 20 MB file took ten times as long as reading it."""
+    looked_at: list[int] = []
+    is_clean = diagnose._is_clean
+    monkeypatch.setattr(diagnose, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(diagnose, "_is_clean", lambda *of: looked_at.append(1) or is_clean(*of))
+    with pytest.raises(InvalidRequest) as caught:
+        ingest(_late_fault(b"x,1,cat"), declared="csv")
+    assert caught.value.faults[0].message == "Line 8002, column 'a': 'x' is not a number."
+    assert caught.value.faults[0].row == 8000
+    assert len(looked_at) < 300
+
+
+@pytest.mark.parametrize("last", [b"x,1,cat", b"1,cat"])
+def test_a_diagnosis_that_takes_too_long_names_the_line_that_arrow_names(
+    ingest: Any, monkeypatch: pytest.MonkeyPatch, last: bytes
+) -> None:
+    monkeypatch.setattr(diagnose, "_SECONDS", 0.0)
+    with pytest.raises(InvalidRequest) as caught:
+        ingest(_late_fault(b"2,3,cat\n" + last), declared="csv")
+    (fault,) = caught.value.faults
+    assert fault.message.startswith("Line 8003 cannot be read: ")
+    assert (fault.code, fault.row) == ("unreadable_row", 8001)

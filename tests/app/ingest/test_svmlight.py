@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from app.domain.errors import InvalidRequest, TooLarge
+from app.ingest import svmlight
 from app.ingest.raw import DatasetLimits
 
 
@@ -116,3 +117,21 @@ def test_a_long_line_takes_little_more_memory_than_its_bytes(ingest: Any) -> Non
     finally:
         tracemalloc.stop()
     assert peak < 100_000_000
+
+
+def test_bad_values_of_a_long_line_are_found_with_few_casts(
+    ingest: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of 100 000 values that are not numbers took as many casts, each with an exception."""
+    entries = [b"%d:1" % index for index in range(1, 100_001)]
+    entries[70_000:] = [entry.replace(b":1", b":x") for entry in entries[70_000:]]
+    casts: list[int] = []
+    cast = svmlight._cast
+    monkeypatch.setattr(svmlight, "_cast", lambda *of: casts.append(len(of[0])) or cast(*of))
+    with pytest.raises(InvalidRequest) as caught:
+        ingest(b"a 1:1\nb " + b" ".join(entries) + b"\n", declared="svmlight")
+    assert [fault.message for fault in caught.value.faults] == [
+        f"Line 2, index {index}: 'x' is not a number." for index in range(70_001, 70_011)
+    ]
+    assert len(casts) < 100
+    assert sum(casts) < 20 * len(entries)
