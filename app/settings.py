@@ -70,7 +70,8 @@ class Settings(BaseSettings):
     max_waiting_files: int = Field(
         8,
         ge=0,
-        description="Uploaded files of one server process that wait to be read before new ones get 429.",
+        description="Uploaded files of one tenant that wait to be read by one server process before new ones "
+        "get 429; a quarter while other tenants send files, too.",
     )
     max_queued_jobs: int = Field(
         10_000, ge=1, description="Waiting training jobs beyond which new ones get 429."

@@ -20,6 +20,7 @@ from app.api.schemas import Body, ClassView, DatasetRowView, DatasetView, Listed
 from app.domain.entities import ApiKey, Dataset
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
 from app.ingest.reading import DatasetContent
+from app.processes.fair_queue import Caller
 from app.services import datasets, labels
 from app.store.unit_of_work import Store
 
@@ -109,7 +110,7 @@ async def receive_dataset(
     parameters: name, filename, format, label_column and unlabelled, as far as the query string gives them.
     Raises as `uploads.receive_upload` and `datasets.register_dataset`.
     """
-    context.reader.check_queue()
+    context.reader.check_queue(caller.tenant)
     limit = context.settings.max_upload_bytes
     async with uploads.receive_upload(request, context, caller, "datasets", limit) as sent:
         options = _options(sent, parameters)
@@ -121,7 +122,7 @@ async def receive_dataset(
                 sent.file,
                 created_by=caller.id,
                 limits=context.settings,
-                read=lambda order: context.reader.read(order, DatasetContent, gone),
+                read=lambda order: context.reader.read(order, DatasetContent, gone, Caller.of(caller)),
                 **options,
             ),
         )

@@ -14,6 +14,7 @@ from app.api.dependencies import Context, Trainer
 from app.api.schemas import VersionView
 from app.domain.names import ALIAS, ModelName
 from app.ingest.reading import HeadContent
+from app.processes.fair_queue import Caller
 from app.services import models
 from app.services.head_import import import_head
 from app.services.models import DEFAULT_ALIAS
@@ -87,7 +88,7 @@ async def import_(
     store, wanted = context.store_of(caller), alias or None
     seen = await run_in_threadpool(models.alias_revision, store, model, wanted)
     limit = context.settings.max_head_bytes
-    context.reader.check_queue()
+    context.reader.check_queue(caller.tenant)
     async with uploads.receive_upload(request, context, caller, "versions", limit) as sent:
         imported = await uploads.while_connected(
             request,
@@ -102,7 +103,7 @@ async def import_(
                 rivals=rivals,
                 row_norm=row_norm,
                 limits=context.settings,
-                read=lambda order: context.reader.read(order, HeadContent, gone),
+                read=lambda order: context.reader.read(order, HeadContent, gone, Caller.of(caller)),
             ),
         )
     version = imported.version

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
+import io
 import logging
 import math
 import os
@@ -25,7 +26,7 @@ import msgspec
 from app.domain.errors import ServiceError, Unavailable
 from app.ingest.reading import Order, carry_out
 from app.logs import mask_logs
-from app.processes.file_reader_messages import EXIT_MEMORY, Answer, Failure, Job
+from app.processes.file_reader_messages import CANCEL, EXIT_MEMORY, Answer, Failure, Job
 from app.processes.os_process import deprioritise, die_with_parent
 
 logger = logging.getLogger(__name__)
@@ -58,9 +59,14 @@ def main() -> int:
     # The forked processes share these objects; the collector would copy their pages.
     gc.collect()
     gc.freeze()
-    commands, decoder = sys.stdin.buffer, msgspec.json.Decoder(Job)
+    # Without a buffer, in which a line could wait that `select` does not know of.
+    commands = io.FileIO(sys.stdin.fileno())
+    decoder = msgspec.json.Decoder(Job)
     while select.select([commands], [], [], _IDLE_SECONDS)[0] and (line := commands.readline()):
-        answer = _fork(decoder.decode(line))
+        if line == CANCEL:
+            # It came after the end of the job.
+            continue
+        answer = _fork(decoder.decode(line), commands)
         if answer is None:
             break
         sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
@@ -68,8 +74,11 @@ def main() -> int:
     return 0
 
 
-def _fork(job: Job) -> Answer | None:
-    """Carry out a job in a process of its own. None if standard input ended: the server does not wait."""
+def _fork(job: Job, commands: io.FileIO) -> Answer | None:
+    """Carry out a job in a process of its own, which is killed at the next line or end of the commands.
+
+    None if they ended: the server does not wait.
+    """
     running, ended = os.pipe()
     parent = os.getpid()
     pid = os.fork()
@@ -84,14 +93,15 @@ def _fork(job: Job) -> Answer | None:
             os._exit(code)
     os.close(ended)
     # The pipe ends with the process, even if it is killed.
-    ready, _, _ = select.select([running, sys.stdin], [], [])
+    ready, _, _ = select.select([running, commands.fileno()], [], [])
     os.close(running)
-    if sys.stdin in ready:
+    if commands.fileno() in ready:
         os.kill(pid, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
-    if sys.stdin in ready:
+    if commands.fileno() in ready and not commands.readline():
         return None
-    return Answer(os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)
+    seconds = usage.ru_utime + usage.ru_stime
+    return Answer(os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024, seconds)
 
 
 def _work(job: Job, parent: int) -> int:

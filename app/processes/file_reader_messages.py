@@ -18,6 +18,8 @@ from app.ingest.reading import Content, Order
 
 EXIT_MEMORY: Final = 3
 """Exit code of a child that ran out of memory."""
+CANCEL: Final = b"\n"
+"""Line to the child: the process of the present job is to be killed. It means nothing without one."""
 
 _ERRORS: Final[dict[str, type[ServiceError]]] = {
     "InvalidRequest": InvalidRequest,
@@ -37,10 +39,14 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """One line from the child: how the process of one file ended, and its largest resident size in bytes."""
+    """One line from the child: how the process of one file ended.
+
+    peak_bytes: its largest resident size. seconds: of processor time.
+    """
 
     exit_code: int
     peak_bytes: int
+    seconds: float
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):

@@ -12,6 +12,7 @@ from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
 from app.domain.errors import InvalidRequest
 from app.ingest.reading import DatasetContent
+from app.processes.fair_queue import Caller
 from app.services.example_data import register_example
 from app.web.forms import see
 
@@ -36,13 +37,13 @@ async def upload(request: Request, context: Context, caller: Trainer, tenant: Na
 @router.post(f"{PATH}/example")
 async def example(context: Context, caller: Trainer, tenant: Name = "") -> Response:
     """Store the example data set, and show it."""
-    context.reader.check_queue()
+    context.reader.check_queue(caller.tenant)
     dataset, created = await run_in_threadpool(
         register_example,
         context.store_of(caller),
         context.files,
         created_by=caller.id,
         limits=context.settings,
-        read=lambda order: context.reader.read(order, DatasetContent, lambda: False),
+        read=lambda order: context.reader.read(order, DatasetContent, lambda: False, Caller.of(caller)),
     )
     return see(f"{PATH}/{dataset.id}", tenant=tenant, done="upload" if created else "known")

@@ -231,7 +231,7 @@ def test_a_client_that_disconnects_while_its_file_is_read_ends_the_reading(make_
     client = make_client(reader_seconds=500.0)
     assert client.post("/v1/datasets", content=csv).status_code == 201
     reader = client.context.reader
-    os.kill(reader.pid, signal.SIGSTOP)
+    os.kill(reader.pids[0], signal.SIGSTOP)
 
     async def upload() -> None:
         sent = iter([{"type": "http.request", "body": csv + b"1,2,no\n", "more_body": False}])

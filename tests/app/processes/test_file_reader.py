@@ -18,7 +18,9 @@ import pytest
 
 from app.domain.errors import InvalidRequest, Overloaded, ServiceError, TooLarge, Unavailable
 from app.ingest.reading import DatasetContent, DatasetOrder, HeadContent, HeadOrder, read_dataset, read_head
-from app.processes.file_reader import READER_COMMAND, FileReader
+from app.processes.fair_queue import Caller
+from app.processes.file_reader import FileReader
+from app.processes.reader_process import READER_COMMAND
 
 CSV = b"a,b,kind\n" + b"".join(b"%d,%d,%s\n" % (i, i % 3, b"yn"[i % 2 : i % 2 + 1]) for i in range(40))
 REPLACED = """
@@ -30,6 +32,7 @@ sys.exit(main.main())
 """
 """A reader with other work than reading a file."""
 
+SOMEBODY = Caller("default", "key_1")
 NewReader = Callable[..., FileReader]
 
 
@@ -77,6 +80,11 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def files_of(reader: FileReader) -> list[int]:
+    """Processes in which files are being read."""
+    return [pid for child in reader.pids for pid in children(child)]
+
+
 def runs(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -86,7 +94,7 @@ def runs(pid: int) -> bool:
 
 def error_of(reader: FileReader, order: DatasetOrder, cancelled: Callable[[], bool] = never) -> ServiceError:
     with pytest.raises(ServiceError) as caught:
-        reader.read(order, DatasetContent, cancelled)
+        reader.read(order, DatasetContent, cancelled, SOMEBODY)
     return caught.value
 
 
@@ -94,7 +102,7 @@ def test_a_data_set_is_read_as_in_this_process(reader: FileReader, tmp_path: Pat
     order = order_of(tmp_path)
     expected, rows = read_dataset(order), Path(order.rows).read_bytes()
     Path(order.rows).unlink()
-    assert reader.read(order, DatasetContent, never) == expected
+    assert reader.read(order, DatasetContent, never, SOMEBODY) == expected
     assert Path(order.rows).read_bytes() == rows
 
 
@@ -103,7 +111,7 @@ def test_a_head_is_read_as_in_this_process(reader: FileReader, tmp_path: Path):
     np.savez(source, weights=np.eye(2, dtype=np.float32), labels=["a", "犬"])
     order = HeadOrder(str(source), str(files[0]), str(files[1]), "head", 10, 10, 10, 1000)
     expected, contents = read_head(order), [file.read_bytes() for file in files]
-    assert reader.read(order, HeadContent, never) == expected
+    assert reader.read(order, HeadContent, never, SOMEBODY) == expected
     assert [file.read_bytes() for file in files] == contents
 
 
@@ -131,7 +139,7 @@ def test_a_file_that_needs_too_much_memory_is_refused_and_harms_nobody(new_reade
     assert error.reason == "file_needs_too_much_memory"
     assert reader.failures["memory"] == 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024
-    assert reader.read(order_of(tmp_path), DatasetContent, never).rows == 40
+    assert reader.read(order_of(tmp_path), DatasetContent, never, SOMEBODY).rows == 40
 
 
 def test_a_file_that_takes_too_long_is_refused(
@@ -171,26 +179,28 @@ def test_a_child_that_dies_is_an_error_of_its_file_alone(
     assert error.reason == code
 
 
-def test_a_cancelled_reading_ends_the_child(new_reader: NewReader, tmp_path: Path):
+def test_a_cancelled_reading_ends_the_process_of_the_file_alone(new_reader: NewReader, tmp_path: Path):
     reader, gone = new_reader("time.sleep(500)"), threading.Event()
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(error_of, reader, order_of(tmp_path), gone.is_set)
-        wait_until(lambda: reader.pid is not None and children(reader.pid))
-        pids = [reader.pid, *children(reader.pid or 0)]
+        wait_until(lambda: files_of(reader))
+        (child,), of_file = reader.pids, files_of(reader)
         gone.set()
         assert reading.result().reason == "reading_cancelled"
-    wait_until(lambda: not any(map(runs, filter(None, pids))))
+    wait_until(lambda: not any(map(runs, of_file)))
+    assert reader.pids == [child]
+    assert runs(child)
 
 
 def test_closing_ends_the_reading_and_the_child(new_reader: NewReader, tmp_path: Path):
     reader = new_reader("time.sleep(500)")
     with ThreadPoolExecutor(2) as pool:
         readings = [pool.submit(error_of, reader, order_of(tmp_path)) for _ in range(2)]
-        wait_until(lambda: reader.pid is not None and children(reader.pid) and reader.waiting)
-        pids = [reader.pid, *children(reader.pid or 0)]
+        wait_until(lambda: files_of(reader) and reader.waiting)
+        pids = [*reader.pids, *files_of(reader)]
         reader.close()
         assert {reading.result().reason for reading in readings} == {"shutting_down"}
-    wait_until(lambda: not any(map(runs, filter(None, pids))))
+    wait_until(lambda: not any(map(runs, pids)))
     assert error_of(reader, order_of(tmp_path)).reason == "shutting_down"
 
 
@@ -200,14 +210,75 @@ def test_files_are_read_one_at_a_time_and_few_wait(new_reader: NewReader, tmp_pa
     reader = new_reader(wait, max_waiting=1)
     with ThreadPoolExecutor(2) as pool:
         readings = [pool.submit(error_of, reader, order_of(tmp_path)) for _ in range(2)]
-        wait_until(lambda: reader.waiting == 1 and reader.pid and children(reader.pid))
+        wait_until(lambda: reader.waiting == 1 and files_of(reader))
         refused = error_of(reader, order_of(tmp_path))
         assert isinstance(refused, Overloaded)
         assert refused.reason == "too_many_uploads"
-        assert len(children(reader.pid or 0)) == 1
+        assert len(files_of(reader)) == 1
         go.touch()
         assert {reading.result().reason for reading in readings} == {"unreadable_file"}
-    assert (reader.reading, reader.waiting, reader.failures["queue"]) == (False, 0, 1)
+    assert (reader.reading, reader.waiting, reader.failures["queue"]) == (0, 0, 1)
+
+
+def test_a_small_file_does_not_wait_for_a_large_one_of_another_tenant(new_reader: NewReader, tmp_path: Path):
+    reader, gone = new_reader("time.sleep(500) if 'large' in order.source else 1 / 0"), threading.Event()
+    large = order_of(tmp_path, bytes(3 * 1024**2), name="large.csv")
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(error_of, reader, large, gone.is_set)
+        wait_until(lambda: files_of(reader))
+        small = order_of(tmp_path)
+        with pytest.raises(InvalidRequest):
+            reader.read(small, DatasetContent, never, Caller("another", "key_2"))
+        assert reader.reading == 1
+        gone.set()
+        assert reading.result().reason == "reading_cancelled"
+
+
+def test_a_small_file_that_takes_long_is_read_again_among_the_large_ones(
+    new_reader: NewReader, tmp_path: Path
+):
+    """With the limits of large files the replaced work ends by itself."""
+    expression = (
+        "1 / 0 if main.resource.getrlimit(main.resource.RLIMIT_CPU)[0] > 1 else [0 for _ in iter(int, 1)]"
+    )
+    reader = new_reader(expression)
+    assert error_of(reader, order_of(tmp_path)).reason == "unreadable_file"
+    assert reader.failures == {**dict.fromkeys(reader.failures, 0), "crash": 1}
+    # What the first attempt took counts as well.
+    assert reader.work.of("default") > 0.4
+
+
+def test_a_tenant_takes_its_share_of_the_queue_and_others_come_first(new_reader: NewReader, tmp_path: Path):
+    """Files that fail count as work: a tenant whose files all fail waits behind those of others."""
+    go, read = tmp_path / "go", tmp_path / "read"
+    expression = (
+        f"open({str(read)!r}, 'a').write(os.path.basename(order.source) + ' ') and"
+        f" all(time.sleep(0.01) is None for _ in iter(lambda: os.path.exists({str(go)!r}), True)) and 1 / 0"
+    )
+    reader = new_reader(expression, max_waiting=8)
+    many, other = Caller("many", "key_1"), Caller("other", "key_2")
+
+    def send(caller: Caller, name: str) -> str:
+        with pytest.raises(ServiceError) as caught:
+            reader.read(order_of(tmp_path, name=name), DatasetContent, never, caller)
+        return caught.value.reason
+
+    with ThreadPoolExecutor(12) as pool:
+        first = [pool.submit(send, many, "many")]
+        wait_until(lambda: files_of(reader))
+        first += [pool.submit(send, many, "many") for _ in range(8)]
+        wait_until(lambda: reader.waiting == 8)
+        with pytest.raises(Overloaded):
+            reader.check_queue("many")
+        others = [pool.submit(send, other, "other") for _ in range(2)]
+        wait_until(lambda: reader.waiting == 10)
+        assert send(other, "other") == "too_many_uploads"
+        reader.work.add(many, 1000.0)
+        go.touch()
+        assert {sent.result() for sent in (*first, *others)} == {"unreadable_file"}
+    assert read.read_text().split() == ["many", "other", "other", *["many"] * 8]
+    assert reader.work.of("many") > 0
+    assert reader.work.of("other") > 0
 
 
 def test_the_child_has_no_secrets_and_no_files_of_the_server(
@@ -220,9 +291,8 @@ def test_the_child_has_no_secrets_and_no_files_of_the_server(
     with secret.open("w") as opened, ThreadPoolExecutor(1) as pool:
         os.set_inheritable(opened.fileno(), True)
         reading = pool.submit(error_of, reader, order_of(tmp_path), gone.is_set)
-        wait_until(lambda: reader.pid is not None and children(reader.pid))
-        assert reader.pid is not None
-        for pid in (reader.pid, *children(reader.pid)):
+        wait_until(lambda: files_of(reader))
+        for pid in (*reader.pids, *files_of(reader)):
             assert b"hunter2" not in Path(f"/proc/{pid}/environ").read_bytes()
             files = {file.resolve() for file in Path(f"/proc/{pid}/fd").iterdir()}
             assert secret not in files
@@ -236,9 +306,8 @@ def test_the_child_leaves_the_processor_to_the_server(new_reader: NewReader, tmp
     gone = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(error_of, reader, order_of(tmp_path), gone.is_set)
-        wait_until(lambda: reader.pid is not None and children(reader.pid))
-        assert reader.pid is not None
-        for pid in (reader.pid, *children(reader.pid)):
+        wait_until(lambda: files_of(reader))
+        for pid in (*reader.pids, *files_of(reader)):
             assert os.sched_getscheduler(pid) == os.SCHED_BATCH
             assert os.getpriority(os.PRIO_PROCESS, pid) == max(5, os.getpriority(os.PRIO_PROCESS, 0))
         gone.set()
@@ -250,10 +319,11 @@ def test_the_child_ends_with_a_server_that_is_killed(tmp_path: Path):
     command = (sys.executable, "-c", REPLACED.format(expression="time.sleep(500)"))
     code = f"""
 from app.ingest.reading import DatasetContent, DatasetOrder
+from app.processes.fair_queue import Caller
 from app.processes.file_reader import FileReader
 reader = FileReader(memory=2**29, seconds=300, max_waiting=1, command={command!r})
 reader.read(DatasetOrder(*{[getattr(order, name) for name in order.__struct_fields__]!r}), DatasetContent,
-            lambda: False)
+            lambda: False, Caller("default", "key_1"))
 """
     server = subprocess.Popen([sys.executable, "-c", code])
     try:
@@ -267,16 +337,15 @@ reader.read(DatasetOrder(*{[getattr(order, name) for name in order.__struct_fiel
 
 def test_a_child_that_ended_for_want_of_work_is_replaced(new_reader: NewReader, tmp_path: Path):
     expression = "open({path!r}, 'a').write('.') and 1 / 0".format(path=str(tmp_path / "started"))
-    reader = new_reader(expression)
-    code = reader._command[-1].replace(
+    code = REPLACED.format(expression=expression).replace(
         "main._LIBRARIES = ()", "main._LIBRARIES, main._IDLE_SECONDS = (), 0.2"
     )
-    reader._command = (*reader._command[:-1], code)
+    reader = new_reader(command=(sys.executable, "-c", code))
     assert error_of(reader, order_of(tmp_path)).reason == "unreadable_file"
-    first = reader.pid
-    wait_until(lambda: not runs(first or 0))
+    (first,) = reader.pids
+    wait_until(lambda: not runs(first))
     assert error_of(reader, order_of(tmp_path)).reason == "unreadable_file"
-    assert reader.pid != first
+    assert reader.pids != [first]
     assert (tmp_path / "started").read_text() == ".."
 
 
