@@ -131,6 +131,9 @@ class _Pinned(http.client.HTTPConnection):
     def connect(self) -> None:
         """Raises the OSError of the last address."""
         for last, address in enumerate(self._addresses, 1 - len(self._addresses)):
+            if self.expired.is_set():
+                # The time of the request is for all addresses together.
+                raise TimeoutError
             try:
                 self.sock = socket.create_connection((address, self.port), self.timeout)
             except OSError:

@@ -34,6 +34,8 @@ _LONGEST_PAUSE: Final = 30.0
 _MAX_METADATA_BYTES: Final = 2**20
 _BYTES_PER_SCORE: Final = 64
 """A float64 has at most 25 characters in JSON; servers may put white space around it."""
+_MARKS_BESIDE_SCORES: Final = 16_384
+"""Most objects, and most further elements of lists, that an answer may have beside its scores."""
 _SCORES: Final = frozenset({"FP16", "FP32", "FP64"})
 _ROWS: Final[dict[str, Any]] = {"FP32": np.float32, "FP64": np.float64}
 
@@ -125,13 +127,18 @@ class RemoteModel:
         return _Input(tensor.name, tensor.datatype, inner)
 
     def _read_scores(self, body: bytes, n: int) -> NDArray[np.float64]:
+        _check_elements(body, n, self.width)
         output = _chosen(_decoded(body, _Outputs, "the answer").outputs, self._output, "output")
         if output is None:
             raise RemoteFailed("The remote teacher answers without outputs.", code="remote_bad_answer")
         self._check_output(output, n)
-        values = _numbers(output.data)
-        if values.shape not in {(n * self.width,), (n, self.width)}:
-            message = f"The remote teacher says shape {output.shape!s:.100} and sends {values.size} numbers."
+        expected = n * self.width
+        # Flat or nested, numbers have commas between them; they are counted before they become objects.
+        count = bytes(output.data).count(b",") + 1
+        values = _numbers(output.data) if count <= expected else None
+        if values is None or values.shape not in {(expected,), (n, self.width)}:
+            count = count if values is None else values.size
+            message = f"The remote teacher says shape {output.shape!s:.100} and sends {count} numbers."
             raise RemoteFailed(message, code="remote_wrong_shape")
         scores = values.reshape(n, self.width)
         if not np.isfinite(scores).all():
@@ -208,6 +215,18 @@ def _decoded(body: bytes, kind: type[T], what: str) -> T:
         ) from error
 
 
+def _check_elements(body: bytes, n: int, width: int) -> None:
+    """Raise RemoteFailed for an answer with more elements than scores (n, width) need.
+
+    The elements are counted by their marks before they become objects, of which each takes many times its
+    bytes. Twice as many as expected are allowed: a server may send another output as well.
+    """
+    for mark, most in ((b",", 2 * n * width), (b"[", 2 * n), (b"{", 0)):
+        if body.count(mark) > most + _MARKS_BESIDE_SCORES:
+            message = f"The remote teacher's answer has more elements than {n} × {width} scores need."
+            raise RemoteFailed(message, code="remote_bad_answer")
+
+
 def _numbers(data: msgspec.Raw) -> NDArray[np.float64]:
     """A list of numbers, or of rows of numbers of one length; texts, NaN and true are none."""
     problem = ""
@@ -222,6 +241,8 @@ def _numbers(data: msgspec.Raw) -> NDArray[np.float64]:
 
 def _error_text(body: bytes) -> str:
     """What the server says is wrong, if it says so in the form of the protocol; at most 200 characters."""
+    if len(body) > _MAX_METADATA_BYTES:
+        return ""
     try:
         text = msgspec.json.decode(body, type=_Error).error
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):

@@ -160,6 +160,21 @@ def test_a_slow_answer_ends_after_the_timeout_however_it_drips(answer):
     assert "0.3 s" in str(late.value)
 
 
+def test_the_timeout_is_for_all_addresses_of_a_name_together(monkeypatch):
+    tried = []
+
+    def connect(address, timeout):
+        tried.append(address)
+        time.sleep(0.2)
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    connection = RemoteConnection(Origin.of("http://triton:8000"), ["10.0.0.1"] * 50, 0.5)
+    with pytest.raises(RemoteUnavailable, match=r"0\.5 s"):
+        connection.request("GET", "/v2", None, 100)
+    assert len(tried) < 10
+
+
 def test_a_closed_port_is_unavailable():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

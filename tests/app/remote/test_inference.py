@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -128,6 +129,36 @@ def test_an_answer_of_another_kind_is_refused(server, change, code):
 def test_an_answer_that_is_not_of_the_protocol_is_refused(server, body):
     server.canned = [(200, {}, body)]
     assert failure(server).reason == "remote_bad_answer"
+
+
+NUMBERS = b'{"outputs": [{"name": "scores", "datatype": "FP64", "shape": [3, 3], "data": %s}]}'
+HOSTILE = {
+    "numbers": NUMBERS % (b"[" + b"1," * 400_000 + b"1]"),
+    "empty lists": NUMBERS % (b"[" + b"[]," * 300_000 + b"[]]"),
+    "deep lists": NUMBERS % (b"[" * 400_000 + b"]" * 400_000),
+    "outputs": b'{"outputs": [' + b'{"name":"s","datatype":"FP64","shape":[],"data":0},' * 20_000 + b"{}]}",
+    "axes": (NUMBERS % b"[1]").replace(b"[3, 3]", b"[" + b"1000," * 200_000 + b"1]"),
+    "other fields": b'{"outputs": [], "parameters": {"a": [' + b"{}," * 300_000 + b"{}]}}",
+}
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+def test_an_answer_is_refused_before_its_many_elements_become_objects(server, body):
+    """64 MiB of empty lists, which the size allows for a million scores, took 2.6 GB as objects."""
+    asked = model(server)
+    asked.scores(ROWS)
+    assert len(body) < 2**20
+    server.canned = [(200, {}, body)]
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteFailed) as refused:
+            asked.scores(ROWS)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert refused.value.reason in {"remote_bad_answer", "remote_wrong_shape"}
+    # The body itself is in memory up to three times: as pieces, as a whole and as its data.
+    assert peak < 4 * len(body) + 2**20
 
 
 def test_numbers_too_large_for_a_float_are_refused(server):
