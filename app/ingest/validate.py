@@ -22,6 +22,8 @@ MIN_PER_CLASS = 2
 RARE = 10
 """Classes with fewer examples get a warning: figures on their held-out rows are hardly more than guesses."""
 
+_LISTED_COLUMNS = 10
+
 T = TypeVar("T")
 
 
@@ -71,9 +73,23 @@ def _warnings(
     warnings = []
     constant, duplicate = summary["constant_columns"], summary["duplicate_columns"]
     if constant:
-        warnings.append(("constant_columns", f"{_columns(constant)} the same value in every row."))
+        text = (
+            f"{_columns(constant)} the same value in every row: {_listed(summary, 'constant_columns', raw)}."
+        )
+        warnings.append(("constant_columns", text))
+    if nearly := summary["nearly_constant_columns"]:
+        which = _listed(summary, "nearly_constant_columns", raw)
+        text = f"{_columns(nearly)} values that differ by no more than rounding, and no use: {which}."
+        warnings.append(("nearly_constant_columns", text))
     if duplicate:
         warnings.append(("duplicate_columns", f"{_columns(duplicate)} the same values as an earlier column."))
+    if "contradictory_rows" in summary:
+        first, other = summary["first_contradiction"]
+        text = (
+            f"{summary['contradictory_rows']} rows equal a row of another class, such as rows {first} and"
+            f" {other} (counted from 0): an answer is wrong for one of them."
+        )
+        warnings.append(("contradictory_rows", text))
     if summary["more_features_than_rows"]:
         text = f"There are more columns ({summary['columns']}) than rows ({summary['rows']})."
         warnings.append(("more_features_than_rows", text))
@@ -95,6 +111,14 @@ def _warnings(
         text = f"The test part has examples of only {summary['test']['classes']} of {test.K} classes."
         warnings.append(("classes_without_test", text))
     return warnings
+
+
+def _listed(summary: Json, which: str, raw: RawData) -> str:
+    """The first columns of a list in the summary by number, from 0, and by name if they have one."""
+    columns = summary[f"first_{which}"]
+    names = raw.feature_names
+    shown = [str(k) if names is None else f"{k} ({names[k]!r:.60})" for k in columns[:_LISTED_COLUMNS]]
+    return ", ".join(shown) + (", …" if summary[which] > len(shown) else "")
 
 
 def _columns(count: int) -> str:

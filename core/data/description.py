@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from core.data.dataset import LabelledData
 from core.data.histograms import column_histograms
 from core.data.labels import MAX_DESCRIBED, listed_names
-from core.data.scaling import column_range
+from core.data.scaling import MIN_SPREAD, column_range, is_varying
 from core.data.validation import row_blocks
-from core.types import Matrix
+from core.types import FloatArray, Matrix
 
 MAX_HISTOGRAMS: Final = 100
 """Columns of which ``describe`` gives a histogram: the first ones."""
@@ -25,11 +25,16 @@ def describe(data: LabelledData) -> dict[str, Any]:
     """Summary of a data set for its user before training, ready for JSON.
 
     Classes and columns are listed as far as `listed_names` says, in order; the numbers count all of them.
-    ``duplicate_columns`` counts the columns that equal an earlier one. The first ``MAX_HISTOGRAMS`` columns
+    ``duplicate_columns`` counts the columns that equal an earlier one. ``nearly_constant_columns`` are not
+    constant, but vary by no more than rounding, or by less than a scale can hold. ``contradictory_rows``
+    counts the rows that equal a row of another class, if there are any, with the ``first_contradiction``: two
+    such rows. The first ``MAX_HISTOGRAMS`` columns
     have ``counts``, their histogram (see `column_histograms`).
     """
     low, high = column_range(data.X)
     constant = np.flatnonzero(low == high)
+    unusable = (low != high) & (~is_varying(data.X, low, high) | (high - low < MIN_SPREAD))
+    nearly = np.flatnonzero(unusable)
     counts = data.class_counts
     columns = [None] * min(data.d, MAX_DESCRIBED)
     names = columns if data.feature_names is None else listed_names(data.feature_names)
@@ -48,6 +53,9 @@ def describe(data: LabelledData) -> dict[str, Any]:
         "features": _columns(data.X, names, low, high),
         "constant_columns": len(constant),
         "first_constant_columns": constant[:MAX_DESCRIBED].tolist(),
+        "nearly_constant_columns": len(nearly),
+        "first_nearly_constant_columns": nearly[:MAX_DESCRIBED].tolist(),
+        **_contradictions(data),
         "duplicate_columns": _count_duplicate_columns(data.X),
         "more_features_than_rows": data.d > data.n,
         **_extras_of(data),
@@ -108,3 +116,49 @@ def _count_duplicate_columns(X: Matrix) -> int:
             digest.update(columns.indices[start:stop])
             digest.update(columns.data[start:stop])
     return len(hashes) - len({digest.digest() for digest in hashes})
+
+
+def _contradictions(data: LabelledData) -> dict[str, Any]:
+    """How many labelled rows equal a row of another class, and the first of them with its counterpart."""
+    rows = np.flatnonzero(data.y >= 0)
+    digests = _row_digests(data.X)[rows]
+    # Equal rows stand side by side, and among them those of a class, in their order.
+    order = np.lexsort((data.y[rows], digests))
+    rows, digests, labels = rows[order], digests[order], data.y[rows[order]]
+    starts = np.flatnonzero(np.concatenate([[True], digests[1:] != digests[:-1]])[: len(rows)])
+    sizes = np.diff(np.append(starts, len(rows)))
+    mixed = labels[starts] != labels[starts + sizes - 1]
+    if not mixed.any():
+        return {}
+    in_mixed = np.repeat(mixed, sizes)
+    first = int(rows[in_mixed].min())
+    same = in_mixed & (digests == digests[np.flatnonzero(rows == first)[0]])
+    other = int(rows[same & (labels != data.y[first])].min())
+    return {"contradictory_rows": int(sizes[mixed].sum()), "first_contradiction": [first, other]}
+
+
+def _row_digests(X: Matrix) -> NDArray[np.uint64]:
+    """A number for each row, (n,), equal for equal rows and almost certainly different for others."""
+    n, d = X.shape
+    halves = np.random.default_rng(0).integers(2**63, size=(d,), dtype=np.uint64)
+    weights: NDArray[np.uint64] = halves * np.uint64(2) + np.uint64(1)
+    if not isinstance(X, np.ndarray):
+        # Sums of unsigned numbers wrap around, so differences of running sums are exact. Zeros add nothing.
+        terms = _mixed(X.data) * weights[X.indices] * (X.data != 0)
+        sums = np.zeros(len(terms) + 1, dtype=np.uint64)
+        np.cumsum(terms, out=sums[1:])
+        wrapped: NDArray[np.uint64] = sums[X.indptr[1:]] - sums[X.indptr[:-1]]
+        return wrapped
+    digests = np.empty(n, dtype=np.uint64)
+    for rows in row_blocks(n, d):
+        digests[rows] = (_mixed(X[rows]) * weights).sum(axis=1, dtype=np.uint64)
+    return digests
+
+
+def _mixed(values: FloatArray) -> NDArray[np.uint64]:
+    """The bits of numbers, well distributed: whole numbers differ in few of them. −0.0 is 0.0."""
+    bits = (values.astype(np.float64) + 0.0).view(np.uint64)
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(factor)
+    mixed: NDArray[np.uint64] = bits ^ (bits >> np.uint64(33))
+    return mixed

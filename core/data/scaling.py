@@ -14,6 +14,7 @@ from core.types import FloatArray, Matrix
 
 MIN_SPREAD = 1e-100
 """A column that varies by less than this is taken for constant, so that no scale overflows."""
+_SUMMED = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,8 @@ class Standardisation:
 def fit_standardisation(X: Matrix, method: Scaling) -> Standardisation:
     """The standardisation that ``method`` asks for on ``X`` (n, d), finite values.
 
-    Constant columns keep scale 1 (dense: and become 0), so nothing is divided by zero.
+    Columns that do not vary, see `is_varying`, keep scale 1 (dense: and become 0 or nearly so), so nothing is
+    divided by zero or by what rounding left.
     """
     if method is Scaling.NONE:
         d = X.shape[1]
@@ -62,11 +64,32 @@ def fit_standardisation(X: Matrix, method: Scaling) -> Standardisation:
     else:
         shift, variance = column_moments(X)
         spread = np.sqrt(variance)
-    constant = (low == high) | (spread < MIN_SPREAD)
+    constant = ~is_varying(X, low, high) | (spread < MIN_SPREAD)
     if not sp.issparse(X):
         # The mean of equal values is off by rounding; the value itself is not.
         shift = np.where(low == high, low, shift)
     return Standardisation(shift, 1.0 / np.where(constant, 1.0, spread))
+
+
+def is_varying(X: Matrix, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether each column of ``X`` (n, d) varies by more than rounding, (d,). low, high: its range.
+
+    Let m be the largest absolute value of a column, u its type's relative rounding error and ε that of
+    float64. Two of its values that should be equal may differ:
+
+    - by 4um: each was rounded when it was stored and in the operation before that, so it is off by 2um;
+    - by kεm: where each is a sum of k numbers of one sign, the bound for recursive summation. k = 1024 covers
+      rows that were normalised over as many columns.
+
+    The mean that is subtracted from the values is a sum of n numbers and has an error up to nεm: where the
+    range is less, the standardised column is made of rounding errors alone. A column varies if its range
+    exceeds the largest of the three: then a difference of values is at least in part one of the data.
+    """
+    largest = np.maximum(np.abs(low), np.abs(high))
+    summed = max(X.shape[0], _SUMMED) * float(np.finfo(np.float64).eps)
+    stored = 4.0 * float(np.finfo(X.dtype).eps)
+    varying: NDArray[np.bool_] = high - low > max(summed, stored) * largest
+    return varying
 
 
 def _occurrences(X: Matrix) -> NDArray[np.int64]:

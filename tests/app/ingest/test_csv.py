@@ -180,7 +180,7 @@ def test_an_endless_first_line_is_refused(ingest: Any, monkeypatch: pytest.Monke
 def test_constant_and_duplicate_columns_are_accepted_with_a_warning(ingest: Any) -> None:
     _, _, summary = ingest(b"1,5,1,x\n2,5,2,y\n3,5,3,x\n4,5,4,y\n")
     assert [(warning["code"], warning["message"]) for warning in summary["warnings"]] == [
-        ("constant_columns", "1 column has the same value in every row."),
+        ("constant_columns", "1 column has the same value in every row: 1."),
         ("duplicate_columns", "1 column has the same values as an earlier column."),
     ]
 

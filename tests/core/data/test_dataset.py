@@ -1,3 +1,4 @@
+import itertools
 import json
 import time
 import unicodedata
@@ -363,6 +364,32 @@ class TestDescription:
         assert dense["duplicate_columns"] == 40 - len(np.unique(X, axis=1).T)
         differing = {name for name in dense if dense[name] != sparse[name]}
         assert differing == {"sparse", "stored_values"}
+
+    def test_columns_that_vary_by_rounding_or_less_than_a_scale_can_hold_are_counted(self):
+        X = np.column_stack([[0.3, 0.1 * 3], [5e-321, 0.0], [1.0, 1.0], [1.0, 2.0]])
+
+        description = describe(LabelledData.from_arrays(X, ["a", "b"], min_per_class=1))
+
+        assert description["nearly_constant_columns"] == 2
+        assert description["first_nearly_constant_columns"] == [0, 1]
+        assert description["first_constant_columns"] == [2]
+
+    @pytest.mark.parametrize("convert", [np.asarray, np.float32, sp.csr_array])
+    def test_equal_rows_of_different_classes_are_counted(self, convert):
+        X = np.array([[1.0, 0.0], [2.0, 5.0], [1.0, -0.0], [1.0, 0.0], [2.0, 5.0], [0.0, 1.0], [2.0, 5.0]])
+        labels = ["a", "b", "a", "b", "b", None, "b"]
+
+        description = describe(LabelledData.from_arrays(convert(X), labels, min_per_class=1, unlabelled=True))
+
+        assert description["contradictory_rows"] == 3
+        assert description["first_contradiction"] == [0, 3]
+
+    def test_different_rows_of_small_numbers_are_no_contradictions(self):
+        X = np.array(list(itertools.product([0.0, 1.0, 2.0, 4.0], repeat=6)))
+
+        description = describe(LabelledData.from_arrays(X, np.arange(len(X)) % 2))
+
+        assert "contradictory_rows" not in description
 
     @pytest.mark.parametrize("kind", ["dense", "sparse", "wide range"])
     def test_histograms_are_those_of_numpy(self, kind, monkeypatch):

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -115,3 +117,37 @@ def test_moments_of_many_rows_equal_those_of_numpy_in_double_precision():
 
     np.testing.assert_allclose(mean, X.astype(np.float64).mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(variance, X.astype(np.float64).var(axis=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([0.3, 0.1 * 3], np.float64),
+        ([1e15, np.nextafter(1e15, 2e15)], np.float64),
+        ([1.0, np.nextafter(np.float32(1), np.float32(2))], np.float32),
+        ([-7.0, -7.0 - 1e-13], np.float64),
+        ([5e-321, 1e-320], np.float64),
+    ],
+)
+def test_a_column_that_varies_by_rounding_alone_is_constant(values: list[float], dtype: Any) -> None:
+    """Divided by the spread that rounding left, a query that differs by 0.001 had scores of 1e11."""
+    X = np.column_stack([np.tile(values, 50), np.arange(100)]).astype(dtype)
+    for method in (Scaling.ZSCORE, Scaling.MINMAX):
+        for matrix in (X, sp.csr_array(X)):
+            assert fit_standardisation(matrix, method).scale[0] == 1.0
+            assert fit_standardisation(matrix, method).scale[1] != 1.0
+
+
+@pytest.mark.parametrize("values", [[1.7e9, 1.7e9 + 1e-3], [1.0, 1.0 + 1e-12], [1e-90, 2e-90], [0.0, 1e-99]])
+def test_a_column_that_varies_by_more_than_rounding_is_scaled(values: list[float]) -> None:
+    X = np.tile(values, 50)[:, np.newaxis]
+    np.testing.assert_allclose(
+        fit_standardisation(X, Scaling.MINMAX).apply(X).ravel(), np.tile([-1.0, 1.0], 50), rtol=1e-3
+    )
+
+
+def test_a_rare_value_of_many_rows_is_no_rounding() -> None:
+    """Its column's spread is a small part of its magnitude, but its range is not."""
+    X = np.zeros((200_000, 1), dtype=np.float32)
+    X[7] = 1.0
+    assert fit_standardisation(X, Scaling.ZSCORE).scale[0] == pytest.approx(np.sqrt(200_000), rel=1e-3)
