@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from app.import_path import leave_out_working_folder
+
+if __name__ == "__main__":
+    # With `python -m` the imports below would be looked up in the working folder first.
+    leave_out_working_folder()
+
 import platform
 import sys
 from importlib.metadata import version as installed_version
@@ -95,6 +101,7 @@ def version() -> None:
 
 def main() -> None:
     """Entry point of the command ``stms``."""
+    leave_out_working_folder()
     try:
         load_plugins()
     except PluginFailed as failure:

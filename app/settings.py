@@ -302,6 +302,13 @@ class Settings(BaseSettings):
         AllowedServers.of(value)
         return value
 
+    @field_validator("database_url")
+    @classmethod
+    def _names_an_absolute_file(cls, value: SecretStr | None) -> SecretStr | None:
+        """Solvers have another working folder, so a relative file of SQLite is looked up here."""
+        match = value and re.fullmatch(r"(sqlite(?:\+\w+)?:///)([^/:?].*)", value.get_secret_value())
+        return SecretStr(f"{match[1]}{Path.cwd() / match[2]}") if match else value
+
     @field_validator("remote_teacher_tokens")
     @classmethod
     def _are_tokens(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:

@@ -264,7 +264,7 @@ def train(
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="stms-digests-") as name:
         folder = Path(name)
-        command = [sys.executable, "-m", "app.cli", "serve"]
+        command = [sys.executable, "-P", "-m", "app.cli", "serve"]
         with running(command, core, folder, _environment(tree, folder, port)) as server:
             wait_until_it_answers(server, f"http://127.0.0.1:{port}/readyz", folder)
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as http:

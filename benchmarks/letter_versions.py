@@ -148,7 +148,7 @@ def serving(name: str, tree: Path, rows: bytes, guard: bool) -> Iterator[Version
             "STMS_DATA_DIR": str(folder / "data"),
             "STMS_REQUIRE_KEYS": "false",
         }
-        command = [sys.executable, "-m", "app.cli", "serve"]
+        command = [sys.executable, "-P", "-m", "app.cli", "serve"]
         with (
             running(command, None, folder, environment) as server,
             httpx.Client(base_url=address, timeout=600, trust_env=False) as http,

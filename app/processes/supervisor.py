@@ -40,7 +40,7 @@ class Command:
     def start(self) -> None:
         """Start it in its own process group, so that Ctrl-C reaches it only through this process."""
         self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "app.cli", self.command, *self._arguments],
+            [sys.executable, "-P", "-m", "app.cli", self.command, *self._arguments],
             env=self._environment,
             pass_fds=self._files,
             process_group=0,

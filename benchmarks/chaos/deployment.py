@@ -232,7 +232,7 @@ class _Builder:
         if clock and self._library is not None:
             own = Clock(self._folder / f"{name}.clock", self._library)
             environ |= own.environ()
-        command = [*(network.enter() if network else []), sys.executable, "-m", "app.cli", *arguments]
+        command = [*(network.enter() if network else []), sys.executable, "-P", "-m", "app.cli", *arguments]
         program = Program(name, command, environ, self._folder, deployment.event_log)
         deployment.programs.append(program)
         return Instance(program, Intervals(deployment.event_log), "", proxy, network, own)
@@ -254,7 +254,7 @@ def embedded_deployment(folder: Path, event_log: EventLog, mark: str) -> Iterato
             deployment.disks["data"] = disk
         stack.callback(deployment.stop)
         port = free_port()
-        command = [sys.executable, "-m", "app.cli", "serve", "--port", str(port)]
+        command = [sys.executable, "-P", "-m", "app.cli", "serve", "--port", str(port)]
         environ = _environ(mark, folder) | {"STMS_DATA_DIR": str(data)}
         recorder = _possible(unavailable, "power_cut", lambda: PowerRecorder(folder, data))
         if recorder is not None:

@@ -81,7 +81,7 @@ def cluster(workers: int, *, threads: int = 1) -> Iterator[Cluster]:
             "STMS_SOLVER_THREADS": str(threads),
             "STMS_LOG_LEVEL": "WARNING",
         }
-        command = [sys.executable, "-m", "app.cli"]
+        command = [sys.executable, "-P", "-m", "app.cli"]
         programs = [Program("api", [*command, "api", "--port", str(port)], environ, folder, event_log)]
         programs += [
             Program(f"worker-{n}", [*command, "worker"], environ, folder, event_log) for n in range(workers)

@@ -45,7 +45,7 @@ class Servers:
         folder = self._folder / f"server{number}"
         folder.mkdir(exist_ok=True)
         port = str(self.ports[number])
-        command = [sys.executable, "-m", "app.cli", "api", "--port", port, "--data-dir", str(folder)]
+        command = [sys.executable, "-P", "-m", "app.cli", "api", "--port", port, "--data-dir", str(folder)]
         with (folder / "log").open("ab") as log:
             process = self._starter.start(command, cwd=_ROOT, env=self._environ, stdout=log, stderr=log)
         self._processes[number] = process

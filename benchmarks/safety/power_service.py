@@ -56,7 +56,7 @@ class Service:
     def __init__(self, data: Path, more: Mapping[str, str]) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", "app.cli", "serve", "--port", str(port)]
+        command = [sys.executable, "-P", "-m", "app.cli", "serve", "--port", str(port)]
         self._log = data.with_suffix(".log")
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(

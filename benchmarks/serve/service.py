@@ -68,7 +68,7 @@ def service(
         port = free_port()
         # The service runs with its default settings; the caller's STMS_ variables are unset.
         unset = [f"--unset={name}" for name in os.environ if name.startswith("STMS_")]
-        command = ["env", *unset, sys.executable, "-m", "app.cli", "api", "--port", str(port)]
+        command = ["env", *unset, sys.executable, "-P", "-m", "app.cli", "api", "--port", str(port)]
         command += ["--data-dir", str(folder / "data"), "--api-processes", str(api_processes)]
         path = {"PYTHONPATH": str(Path(__file__).parents[2])}
         with running(command, core, folder, path) as process:

@@ -16,7 +16,7 @@ import pytest
 def start(folder: Path) -> subprocess.Popen[str]:
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     return subprocess.Popen(
-        [sys.executable, "-m", "app.cli", "demo"],
+        [sys.executable, "-P", "-m", "app.cli", "demo"],
         cwd=folder,
         # What the surroundings say about a server does not count, even a database out of reach.
         env=surroundings | {"TMPDIR": str(folder), "STMS_DATABASE_URL": "postgresql://127.0.0.1:1/none"},

@@ -57,7 +57,7 @@ def temporary_server(folder: Path, *options: str, **settings: str) -> Iterator[T
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     with server.log.open("wb") as log:
         process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "app.cli", "serve", *options],
+            [sys.executable, "-P", "-m", "app.cli", "serve", *options],
             env=environment | settings,
             cwd=folder,
             stdin=subprocess.DEVNULL,

@@ -93,6 +93,8 @@ class SolverHandle:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
+            # Numba reads a configuration in the working folder, which can name code to load.
+            cwd=os.sep,
             env=_environment(threads),
         )
         if popen.stdin is None or popen.stdout is None:

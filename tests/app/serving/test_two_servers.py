@@ -25,7 +25,7 @@ def _started(folder: Path, database: str) -> tuple[subprocess.Popen[bytes], http
     port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     environment |= {"STMS_DATABASE_URL": database, "STMS_REQUIRE_KEYS": "false"}
-    command = [sys.executable, "-m", "app.cli", "api", "--port", str(port), "--data-dir", str(folder)]
+    command = [sys.executable, "-P", "-m", "app.cli", "api", "--port", str(port), "--data-dir", str(folder)]
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
     client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=120)
     deadline = time.monotonic() + 300
