@@ -178,7 +178,10 @@ def _running(folder: Path, cores: Collection[int], *command: str) -> Iterator[su
     pinned = ["taskset", "--cpu-list", ",".join(map(str, cores))]
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
-            [*pinned, sys.executable, "-P", "-m", "app.cli", *command], cwd=folder, env=environment, stderr=log
+            [*pinned, sys.executable, "-P", "-m", "app.cli", *command],
+            cwd=folder,
+            env=environment,
+            stderr=log,
         )
     try:
         yield process

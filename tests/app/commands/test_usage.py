@@ -86,7 +86,11 @@ def test_version_is_told(run):
 
 def test_the_program_can_be_started_as_a_module():
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "app.cli", "version"], capture_output=True, text=True, timeout=300, check=True
+        [sys.executable, "-P", "-m", "app.cli", "version"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
     )
     assert done.stdout.startswith("stms ")
 

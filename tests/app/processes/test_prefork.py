@@ -279,7 +279,17 @@ class Service:
             self.port = int(probe.getsockname()[1])
         self.url = f"http://127.0.0.1:{self.port}"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-        command = [sys.executable, "-P", "-m", "app.cli", "api", "--api-processes", "2", "--data-dir", str(folder)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "app.cli",
+            "api",
+            "--api-processes",
+            "2",
+            "--data-dir",
+            str(folder),
+        ]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*command, "--port", str(self.port)],

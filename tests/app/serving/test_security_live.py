@@ -36,7 +36,17 @@ class Fleet:
         self.url = f"http://127.0.0.1:{self.port}"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
         environment |= {"STMS_AUTH_FAILURE_RATE": "5"}
-        command = [sys.executable, "-P", "-m", "app.cli", "api", "--api-processes", "2", "--port", str(self.port)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "app.cli",
+            "api",
+            "--api-processes",
+            "2",
+            "--port",
+            str(self.port),
+        ]
         self.process = subprocess.Popen(
             [*command, "--data-dir", str(folder)], cwd=ROOT, env=environment, stdout=log, stderr=log
         )
