@@ -1,4 +1,4 @@
-"""Background writer of the audit log: denied requests every second, API-key usage every minute.
+"""Background writer of the audit log: denied requests every second, keys' use and sessions every minute.
 
 A use case that changes something writes its audit row in its own transaction (`uow.audit.append`). A denied
 request changes nothing, and any client can cause any number of them, so they are counted in memory and
@@ -33,6 +33,8 @@ USAGE_SECONDS: Final = 60.0
 """Seconds between two writes of key usage."""
 DENIED: Final = "request.refused"
 """The action of a row about denied requests."""
+REPEATED: Final = "session.repeat"
+"""The action of a row about further sessions of a key within a minute."""
 _SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 5.0
 _MAX_PATH: Final = 400
@@ -91,7 +93,7 @@ class DenialCounts:
                 self.add(denials.context, denials.request, code, count)
 
 
-def write_denials(store: Store, counts: Mapping[Subject, Denials]) -> None:
+def write_denials(store: Store, counts: Mapping[Subject, Denials], action: str = DENIED) -> None:
     """Write one row for each subject. Raises Unavailable."""
     if counts:
         with store.begin() as uow:
@@ -100,7 +102,7 @@ def write_denials(store: Store, counts: Mapping[Subject, Denials]) -> None:
                 details = {"count": denials.codes.total(), "codes": dict(denials.codes)}
                 context = denials.context
                 uow.audit.append(
-                    DENIED,
+                    action,
                     denials.request,
                     outcome=code,
                     details=details,
@@ -119,6 +121,7 @@ class AuditWriter:
         self._store = store
         self._authenticator = authenticator
         self._denials = DenialCounts()
+        self._sessions = DenialCounts()
         self._usage: dict[str, float] = {}
         self._usage_written = time.monotonic()
         self._failing = False
@@ -136,6 +139,11 @@ class AuditWriter:
         caller: ApiKey | None = scope.get("state", {}).get("caller")
         context.actor = Actor.of(caller) if caller else self._authenticator.actor_of(scope["headers"])
         self._denials.add(context, request_line(scope), code)
+
+    def record_repeated_session(self, context: AuditContext, scope: Scope) -> None:
+        """Count a session that has no row of its own; it is written within a minute."""
+        self._sessions.add(context, request_line(scope), "done")
+        context.recorded += 1
 
     def record_action(self, scope: Scope, request_id: str, key: ApiKey, action: str, what: str) -> None:
         """Write a row about an action that changed nothing in the database. Blocks."""
@@ -170,7 +178,7 @@ class AuditWriter:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def write(self, *, everything: bool = False) -> None:
-        """Write the denied requests, and key usage if it is due or ``everything`` is true.
+        """Write the denied requests, and key usage and sessions if due or ``everything`` is true.
 
         A failure is logged once and not raised; the next call writes the same again.
         """
@@ -182,6 +190,9 @@ class AuditWriter:
             usage = self._usage = self._usage | dict(self._authenticator.drain_usage())
             if await self._try(lambda: note_uses(self._store, usage)):
                 self._usage = {}
+            repeated = self._sessions.take()
+            if repeated and not await self._try(lambda: write_denials(self._store, repeated, REPEATED)):
+                self._sessions.put_back(repeated)
 
     async def _run(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from typing import Final
 from app.auth.local_requests import check_local
 from app.auth.rate_limit import Quota, RateLimiter
 from app.domain.audit_context import UNKNOWN, Actor, current_context
-from app.domain.entities import ApiKey, Priority, Session
+from app.domain.entities import ApiKey, Priority
 from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited, ServiceError, Unavailable
 from app.http.client_address import TrustedProxies
 from app.http.types import HeaderList, Scope
@@ -101,14 +101,16 @@ class Authenticator:
         scope.setdefault("state", {})["caller"] = key
         return key
 
-    def authenticate_session(self, scope: Scope, session: Session) -> ApiKey:
-        """As `authenticate`, for the key that a session of the dashboard stands for.
+    def key_of_session(self, text: str) -> ApiKey | None:
+        """The key that a session with this text stands for, from memory; None if there is none.
 
-        Raises NotAuthenticated if the key is not valid any more or was rotated since, and RateLimited.
+        Raises Unavailable before the first snapshot.
         """
-        key = self._ring.of_session(session)
-        if key is None:
-            raise NotAuthenticated("The key of the session is not valid any more.", code="session_ended")
+        self._require_snapshot()
+        return self._ring.of_session(text)
+
+    def authenticate_session(self, scope: Scope, key: ApiKey) -> ApiKey:
+        """As `authenticate`, for the key that a session of the dashboard stands for. Raises RateLimited."""
         current_context().actor = Actor.of(key)
         scope.setdefault("state", {})["caller"] = key
         self._used[key.id] = time.time()
@@ -222,10 +224,13 @@ class Authenticator:
         for key in self._ring.sweep():
             self.rate_limiter.forget(key.id)
 
-    def _recognise(self, text: bytes | None) -> tuple[ApiKey, float]:
-        """The key with this text and the time until which the text is valid."""
+    def _require_snapshot(self) -> None:
         if not self._has_snapshot:
             raise Unavailable("The API keys could not be read yet.", code="keys_unavailable")
+
+    def _recognise(self, text: bytes | None) -> tuple[ApiKey, float]:
+        """The key with this text and the time until which the text is valid."""
+        self._require_snapshot()
         if text is None:
             raise NotAuthenticated("An API key is needed: Authorization: Bearer stms_….", code="key_required")
         match = self._ring.recognise(text.decode("latin-1"))

@@ -35,6 +35,10 @@ KEYS: Final = CELLS
 """Cells that belong to keys."""
 _ADDRESSES: Final = (RATE_LIMIT_CELLS - KEYS) // 2
 _CACHE_SIZE: Final = 4096
+_SIGN_INS: Final = 10
+"""Sessions that one key may begin at once, and within a minute."""
+_SIGN_INS_OF_TENANT: Final = 60
+"""The same for all keys of a tenant."""
 _MAX_DEBT_SECONDS: Final = 60.0
 """Longest wait for the cost of earlier requests, in addition to the burst."""
 
@@ -108,7 +112,7 @@ class Quota:
 
 
 class RateLimiter:
-    """The quotas of API keys, of addresses without a key, and of failed authentications per address.
+    """The quotas of API keys, of addresses without a key, of failures per address, and of new sessions.
 
     enabled: whether any caller has a limit. refused: requests refused since the start, by reason.
     """
@@ -120,7 +124,7 @@ class RateLimiter:
         self._failures = settings.auth_failure_rate
         self._of_keys: dict[str, Quota] = {}
         self._own_cells: defaultdict[str, float] = defaultdict(float)
-        self.refused: dict[str, int] = {"rate_limited": 0, "auth_failures": 0}
+        self.refused: dict[str, int] = {"rate_limited": 0, "auth_failures": 0, "sign_ins": 0}
         self.enabled = self._rate > 0
         self._cell_of = lru_cache(_CACHE_SIZE)(self._hash)
 
@@ -171,6 +175,22 @@ class RateLimiter:
                 raise RateLimited(
                     "Too many wrong API keys came from this address.",
                     code="too_many_failures",
+                    quota=quota.burst,
+                    window=quota.window,
+                    retry_after=wait,
+                )
+
+    def record_sign_in(self, key: ApiKey) -> None:
+        """Count a new session of a key, which costs a write. Raises RateLimited if there are too many."""
+        for caller, most in ((key.id, _SIGN_INS), (f"tenant {key.tenant}", _SIGN_INS_OF_TENANT)):
+            cell = KEYS + _ADDRESSES + self._cell_of(f"sessions of {caller}")
+            quota = Quota(self._cells, cell, most / 60.0, most)
+            wait = quota.take()
+            if wait:
+                self.refused["sign_ins"] += 1
+                raise RateLimited(
+                    f"An API key may begin {_SIGN_INS} sessions a minute, a tenant {_SIGN_INS_OF_TENANT}.",
+                    code="too_many_sign_ins",
                     quota=quota.burst,
                     window=quota.window,
                     retry_after=wait,

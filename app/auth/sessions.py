@@ -7,7 +7,9 @@ that changes something must come from a page of this server.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -18,24 +20,30 @@ from app.domain.entities import ApiKey, Session
 from app.domain.errors import NotAuthenticated, NotAuthorised, Overloaded
 from app.http.client_address import TrustedProxies
 from app.http.types import Header, Scope
-from app.services.sessions import SECONDS, end_session, find_session, session_id_of
+from app.services.sessions import SECONDS, end_session, find_session
 from app.store.unit_of_work import Store
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _COOKIE: Final = b"stms_session"
 _SECURE_COOKIE: Final = b"__Host-stms_session"
+_LOOPBACK: Final = re.compile(rb"(?:localhost|127(?:\.\d{1,3}){3}|\[::1\]):(\d{1,5})", re.IGNORECASE)
+_MAX_COOKIES: Final = 4
+"""Cookies of one request that may hold its session. Other servers of the same machine can set more."""
 _REMEMBERED_SECONDS: Final = 1.0
 """For so long a session that was read counts as present; other processes may have ended it meanwhile."""
 _MAX_REMEMBERED: Final = 1024
-_MAX_READING: Final = 64
+_PLACES_PER_TENANT: Final = 16
+"""Sessions of one tenant that are read at the same time, besides those that were valid lately."""
 
 
 class Sessions:
     """Finds the key of a request by its cookie.
 
     Sessions are read from the database, at most once a second each, so that one that was begun by another
-    process holds at once. Only the thread of the event loop may use it.
+    process holds at once, and only for a caller who knows a key: made-up sessions are refused from memory. A
+    tenant has a share of the places for reading; sessions that were valid lately need no place, so that
+    people who have signed in do not wait for others. Only the thread of the event loop may use it.
     """
 
     def __init__(self, store: Store, authenticator: Authenticator, proxies: TrustedProxies) -> None:
@@ -43,7 +51,8 @@ class Sessions:
         self._authenticator = authenticator
         self._proxies = proxies
         self._remembered: dict[str, tuple[Session, float]] = {}
-        self._reading = 0
+        self._reading: dict[str, asyncio.Task[Session | None]] = {}
+        self._places: Counter[str] = Counter()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="stms-sessions")
 
     async def authenticate(self, scope: Scope) -> ApiKey:
@@ -56,36 +65,49 @@ class Sessions:
         check_same_origin(scope)
         if not self._authenticator.requires_keys:
             return self._authenticator.authenticate(scope)
-        text = self.text_of(scope)
-        if text is None:
+        texts = self._texts_of(scope)
+        if not texts:
             raise NotAuthenticated("Sign in first.", code=NO_SESSION)
-        session = await self._find(text)
-        if session is None:
+        keys = ((text, self._authenticator.key_of_session(text)) for text in texts)
+        text, key = next((pair for pair in keys if pair[1] is not None), ("", None))
+        if key is None:
             self._authenticator.rate_limiter.record_failure(self._authenticator.address_of(scope))
+        if key is None or await self._find(text, key.tenant) is None:
             raise NotAuthenticated("The session has ended: sign in again.", code="session_ended")
-        return self._authenticator.authenticate_session(scope, session)
+        return self._authenticator.authenticate_session(scope, key)
 
-    def text_of(self, scope: Scope) -> str | None:
-        """The text of the session in the cookies of a request."""
-        wanted = _SECURE_COOKIE if self.is_secure(scope) else _COOKIE
-        for name, value in scope["headers"]:
-            if name == b"cookie":
-                for part in value.split(b";"):
-                    key, _, text = part.strip().partition(b"=")
-                    if key == wanted:
-                        return str(text.decode("latin-1"))
-        return None
+    def _texts_of(self, scope: Scope) -> list[str]:
+        """The texts that may be the session of a request, the likeliest first.
+
+        A browser sends the cookies of all servers of one machine to each of them, so the cookie of a server
+        on loopback is named after its port, and others count after it.
+        """
+        own = self._cookie_name(scope)
+        names = (own,) if own == _SECURE_COOKIE else (own, _COOKIE)
+        pairs = [
+            part.strip().partition(b"=")
+            for name, value in scope["headers"]
+            if name == b"cookie"
+            for part in value.split(b";")
+        ]
+        found = [text.decode("latin-1") for name in names for key, _, text in pairs if key == name]
+        return list(dict.fromkeys(found))[:_MAX_COOKIES]
+
+    def _cookie_name(self, scope: Scope) -> bytes:
+        if self.is_secure(scope):
+            return _SECURE_COOKIE
+        match = _LOOPBACK.fullmatch(_headers(scope).get(b"host", b""))
+        return _COOKIE if match is None else b"port%s_%s" % (match[1], _COOKIE)
 
     def cookie(self, scope: Scope, text: str) -> Header:
         """The Set-Cookie header with a session; an empty ``text`` removes it."""
-        secure = self.is_secure(scope)
-        name = _SECURE_COOKIE if secure else _COOKIE
+        name = self._cookie_name(scope)
         value = b"%s=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%d" % (
             name,
             text.encode("ascii"),
             SECONDS if text else 0,
         )
-        return b"set-cookie", value + (b"; Secure" if secure else b"")
+        return b"set-cookie", value + (b"; Secure" if name == _SECURE_COOKIE else b"")
 
     def is_secure(self, scope: Scope) -> bool:
         """Whether the browser's connection is encrypted, as far as a trusted proxy says so."""
@@ -96,34 +118,46 @@ class Sessions:
         )
 
     async def end(self, scope: Scope) -> None:
-        """End the session of a request, if there is one."""
-        text = self.text_of(scope)
-        if text is not None:
+        """End the sessions of a request."""
+        for text in self._texts_of(scope):
             self._remembered.pop(text, None)
-            await asyncio.to_thread(end_session, self._store, text)
+            if self._authenticator.key_of_session(text) is not None:
+                await asyncio.to_thread(end_session, self._store, text)
 
     def close(self) -> None:
         """Read no more sessions."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _find(self, text: str) -> Session | None:
-        if session_id_of(text) is None:
-            return None
+    async def _find(self, text: str, tenant: str) -> Session | None:
+        """The session with this text, which was made with a valid key of the tenant."""
         known, now = self._remembered.get(text), time.time()
-        if known is not None and now - known[1] < _REMEMBERED_SECONDS and known[0].expires_at > now:
+        if known is not None and known[0].expires_at <= now:
+            return None
+        if known is not None and now - known[1] < _REMEMBERED_SECONDS:
             return known[0]
-        if self._reading >= _MAX_READING:
-            raise Overloaded("Too many sessions are being read already.")
-        self._reading += 1
+        reading = self._reading.get(text)
+        if reading is None:
+            needs_place = known is None
+            if needs_place and self._places[tenant] >= _PLACES_PER_TENANT:
+                raise Overloaded("Too many sessions of this tenant are being read already.")
+            self._places[tenant] += needs_place
+            reading = self._reading[text] = asyncio.create_task(self._read(text, tenant, needs_place))
+        return await asyncio.shield(reading)
+
+    async def _read(self, text: str, tenant: str, needs_place: bool) -> Session | None:
+        """Read a session, once for all requests that wait for it. needs_place: it has taken one."""
         try:
-            loop = asyncio.get_running_loop()
+            now, loop = time.time(), asyncio.get_running_loop()
             session = await loop.run_in_executor(self._threads, find_session, self._store, text)
         finally:
-            self._reading -= 1
+            del self._reading[text]
+            self._places[tenant] -= needs_place
+            if not self._places[tenant]:
+                del self._places[tenant]
         self._remembered.pop(text, None)
         if session is not None:
             if len(self._remembered) >= _MAX_REMEMBERED:
-                self._remembered.clear()
+                del self._remembered[next(iter(self._remembered))]
             self._remembered[text] = session, now
         return session
 

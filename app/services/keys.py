@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from app.domain.entities import ApiKey, Session, new_id
+from app.domain.entities import ApiKey, new_id
 from app.domain.errors import (
     Conflict,
     InputFault,
@@ -27,6 +27,7 @@ from app.domain.errors import (
 )
 from app.domain.names import DEFAULT_TENANT, is_display_name, is_model_name
 from app.services.quotas import require_one_more, require_room
+from app.services.sessions import is_begun_with, key_id_of
 from app.settings import Settings
 from app.store.repositories.keys import MAX_REMEMBERED, REMEMBERED_SECONDS, row_bytes
 from app.store.unit_of_work import Store, UnitOfWork
@@ -136,6 +137,7 @@ def revoke_key(store: Store, key_id: str, *, by_operator: bool = True) -> ApiKey
         _check_operator(before, by_operator)
         if before.revoked_at is not None:
             return before
+        uow.sessions.delete_of(key_id)
         uow.audit.append("key.revoke", key_id, details={"name": before.name}, tenant=before.tenant)
         return uow.keys.revoke(key_id)
 
@@ -168,6 +170,8 @@ def rotate_key(
             previous_digest=before.digest if overlap_seconds else None,
             previous_until=now + overlap_seconds if overlap_seconds else None,
         )
+        if not overlap_seconds:
+            uow.sessions.delete_of(key_id)
         details = {"overlap_seconds": overlap_seconds}
         uow.audit.append("key.rotate", key_id, details=details, tenant=before.tenant)
         key = uow.keys.get(key_id)
@@ -256,14 +260,18 @@ class KeyRing:
         key = self._keys.get(key_id)
         return key is not None and key.revoked_at is None and not is_over(key.expires_at, time.time())
 
-    def of_session(self, session: Session) -> ApiKey | None:
-        """The key of a session; None if it is not valid any more, or was rotated since the session began."""
-        key = self._keys.get(session.key_id)
+    def of_session(self, text: str) -> ApiKey | None:
+        """The key that a session stands for by its text; None if the text of the key is not valid any more.
+
+        This needs no database, and says nothing about whether the session has been ended.
+        """
+        key = self._keys.get(key_id_of(text) or "")
         if key is None or not self.is_valid(key.id):
             return None
-        was_rotated = key.rotated_at is not None and key.rotated_at > session.created_at
-        overlaps = key.previous_until is not None and not is_over(key.previous_until, time.time())
-        return None if was_rotated and not overlaps else key
+        overlaps = key.previous_digest is not None and not is_over(key.previous_until, time.time())
+        digests = (key.digest, key.previous_digest if overlaps else None)
+        is_known = [digest is not None and is_begun_with(text, digest) for digest in digests]
+        return key if any(is_known) else None
 
     def recognise(self, text: str) -> tuple[ApiKey, float]:
         """As `authenticate`, and when this text expires, in seconds since the epoch."""

@@ -2,10 +2,15 @@
 
 A session is no key of its own. It stands for the key that began it, so that scopes, tenant, rate limit and
 audit records are those of the key, and ends with it: when the key is revoked, expires or is rotated.
+
+A session is ``ses_<id>_<number of its key>_<secret><MAC>``. The MAC is made with the digest of the key's text
+that began the session. So a server that knows the keys refuses made-up sessions without the database, and a
+session is never valid longer than the text of the key: no later rotation brings it back.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import re
@@ -21,25 +26,43 @@ SECONDS: Final = 12 * 3600.0
 SESSIONS_PER_KEY: Final = 100
 """Sessions of one key; the oldest end beyond."""
 
-_TEXT: Final = re.compile(r"(ses_[0-9a-f]{24})_([A-Za-z0-9_-]{43})")
+_TEXT: Final = re.compile(r"((ses_[0-9a-f]{24})_([0-9a-f]{24})_[A-Za-z0-9_-]{43})([A-Za-z0-9_-]{43})")
+_RECORDED_SECONDS: Final = 60.0
+"""A session that follows an earlier one of its key within this time has no audit row of its own."""
 
 
-def begin_session(store: Store, key: ApiKey) -> tuple[Session, str]:
-    """Begin a session of a key; returns it and its text, which is not stored. The key must be valid."""
-    now, secret = time.time(), secrets.token_urlsafe(32)
-    ends = now + SECONDS if key.expires_at is None else min(now + SECONDS, key.expires_at)
-    session = Session(new_id("ses"), key.id, _digest(secret), now, ends)
+def begin_session(store: Store, key: ApiKey, digest: str | None = None) -> tuple[Session, str]:
+    """Begin a session of a key; returns it and its text, which is not stored. The key must be valid.
+
+    digest: of the text of the key that the person knows, by default the current one. The first session of a
+    key within a minute is recorded in the audit log; the caller counts the others.
+    """
+    now, digest = time.time(), digest or key.digest
+    session_id = new_id("ses")
+    begin = f"{session_id}_{key.id.removeprefix('key_')}_{secrets.token_urlsafe(32)}"
+    text = begin + _mac(digest, begin)
+    text_ends = key.previous_until if digest == key.previous_digest else None
+    ends = min([now + SECONDS, *(moment for moment in (key.expires_at, text_ends) if moment is not None)])
+    session = Session(session_id, key.id, _digest(text), now, ends)
     with store.begin() as uow:
+        newest = uow.sessions.newest_of(key.id)
         uow.sessions.add(session)
         uow.sessions.trim(key.id, now=now, keep=SESSIONS_PER_KEY)
-        uow.audit.append("session.begin", session.id, details={"key": key.id}, tenant=key.tenant)
-    return session, f"{session.id}_{secret}"
+        if newest is None or now - newest >= _RECORDED_SECONDS:
+            uow.audit.append("session.begin", session.id, details={"key": key.id}, tenant=key.tenant)
+    return session, text
 
 
-def session_id_of(text: str) -> str | None:
-    """The id in a session's text; None if the text does not have the form of one."""
+def key_id_of(text: str) -> str | None:
+    """The id of the key in a session's text; None if the text does not have the form of one."""
     parts = _TEXT.fullmatch(text)
-    return None if parts is None else parts[1]
+    return None if parts is None else f"key_{parts[3]}"
+
+
+def is_begun_with(text: str, digest: str) -> bool:
+    """Whether a session's text was made with the text of a key that has this digest."""
+    parts = _TEXT.fullmatch(text)
+    return parts is not None and hmac.compare_digest(parts[4], _mac(digest, parts[1]))
 
 
 def find_session(store: Store, text: str) -> Session | None:
@@ -48,8 +71,8 @@ def find_session(store: Store, text: str) -> Session | None:
     if parts is None:
         return None
     with store.read() as uow:
-        session = uow.sessions.find(parts[1])
-    if session is None or not hmac.compare_digest(session.digest, _digest(parts[2])):
+        session = uow.sessions.find(parts[2])
+    if session is None or not hmac.compare_digest(session.digest, _digest(text)):
         return None
     return session if session.expires_at > time.time() else None
 
@@ -63,5 +86,10 @@ def end_session(store: Store, text: str) -> None:
                 uow.audit.append("session.end", session.id, details={"key": session.key_id})
 
 
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode("ascii")).hexdigest()
+def _mac(digest: str, begin: str) -> str:
+    mac = hmac.digest(digest.encode("ascii"), begin.encode("ascii"), "sha256")
+    return base64.urlsafe_b64encode(mac).rstrip(b"=").decode("ascii")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -10,7 +10,9 @@ from starlette.concurrency import run_in_threadpool
 from app.api.border import BorderRoute
 from app.api.dependencies import Context, Reader
 from app.auth.sessions import check_same_origin
+from app.domain.audit_context import current_context
 from app.domain.errors import NotAuthenticated
+from app.services.keys import digest_of
 from app.services.sessions import begin_session
 from app.web.forms import page_of, read_form, see
 from app.web.rendering import SECTIONS, THEME_COOKIE, THEMES, may, page
@@ -53,13 +55,21 @@ async def sign_in(request: Request, context: Context) -> Response:
     check_same_origin(request.scope)
     form = await read_form(request)
     target = page_of(form.text("next") or "/ui/")
-    headers = {b"authorization": b"Bearer " + form.text("key").encode("utf-8")}
+    entered = form.text("key").strip()
+    headers = {b"authorization": b"Bearer " + entered.encode("utf-8")}
     try:
         key = context.authenticator.authenticate(request.scope, headers)
     except NotAuthenticated as error:
         context.audit_writer.record_denial(request.scope, error.reason, request.state.request_id)
+        # Without this each attempt would have a row besides the one that counts them.
+        current_context().recorded += 1
         return page(request, "sign_in.html", 401, target=target, forwards=False, error=error.message)
-    _, text = await run_in_threadpool(begin_session, context.store.of_tenant(key.tenant), key)
+    context.authenticator.rate_limiter.record_sign_in(key)
+    _, digest = digest_of(entered) or ("", None)
+    store = context.store.of_tenant(key.tenant)
+    _, text = await run_in_threadpool(begin_session, store, key, digest)
+    if not current_context().recorded:
+        context.audit_writer.record_repeated_session(current_context(), request.scope)
     response = see(target)
     response.raw_headers.append(context.sessions.cookie(request.scope, text))
     return response

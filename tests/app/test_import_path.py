@@ -41,7 +41,7 @@ os._exit(7)
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A folder in which somebody else has left files; what runs one of them writes to the file ``mark``."""
+    """A folder in which another user has left files; what runs one of them writes to the file ``mark``."""
     folder = tmp_path / "hostile"
     for name in FILES:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

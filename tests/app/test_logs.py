@@ -31,6 +31,9 @@ KEY = f"stms_{ID}_{SECRET}"
         (f"{KEY[:60]}…", f"stms_{ID}_***…"),
         (KEY.replace("_", "%5F"), f"stms%5F{ID.replace('_', '%5F')}_***"),
         (f"b'{KEY}' and '{KEY}'", f"b'stms_{ID}_***' and 'stms_{ID}_***'"),
+        (f"stms_session=ses_{ID[4:]}_{ID[4:]}_{SECRET};", f"stms_session=ses_{ID[4:]}_***;"),
+        (f"ses%5f{ID[4:]}%5f{ID[4:]}%5F{SECRET}", f"ses%5f{ID[4:]}_***"),
+        (f"the session ses_{ID[4:]} ended", f"the session ses_{ID[4:]} ended"),
         ("postgresql://stms:s3cr&t@db/stms", "postgresql://stms:***@db/stms"),
         (
             "postgresql+psycopg://stms:p%40ss:w@10.0.0.1:5432/x?y=1",

@@ -25,6 +25,16 @@ class Sessions:
         row = self._connection.execute(sa.select(sessions).where(sessions.c.id == session_id)).first()
         return None if row is None else Session(**row._mapping)
 
+    def newest_of(self, key_id: str) -> float | None:
+        """When the newest session of a key began."""
+        newest = sa.select(sa.func.max(sessions.c.created_at)).where(sessions.c.key_id == key_id)
+        began: float | None = self._connection.execute(newest).scalar_one()
+        return began
+
+    def delete_of(self, key_id: str) -> None:
+        """Delete all sessions of a key."""
+        self._connection.execute(sa.delete(sessions).where(sessions.c.key_id == key_id))
+
     def delete(self, session_id: str) -> bool:
         """Delete a session; returns whether it existed."""
         gone = sa.delete(sessions).where(sessions.c.id == session_id)

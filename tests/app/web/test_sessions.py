@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Callable
@@ -30,7 +31,7 @@ def test_pages_lead_to_the_form_and_back(client: Any, store: Store) -> None:
     assert (signed.status_code, signed.headers["location"]) == (303, "/ui/jobs?state=failed")
     cookie = signed.headers["set-cookie"]
     assert re.fullmatch(
-        r"stms_session=ses_\w{24}_[\w-]{43}; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200", cookie
+        r"stms_session=ses_\w{24}_\w{24}_[\w-]{86}; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200", cookie
     )
     assert text not in cookie
 
@@ -99,6 +100,149 @@ def test_a_session_outlives_a_rotation_for_the_overlap(client: Any, sign_in: Ent
         rotate_key(store, uow.keys.all()[-1].id, 3600.0)
     client.refresh()
     assert person.get("/ui/jobs").status_code == 200
+
+
+def test_an_ended_session_never_comes_back(client: Any, sign_in: Enter, store: Store) -> None:
+    person = sign_in("train")
+    with store.read() as uow:
+        key = uow.keys.all()[-1]
+    rotate_key(store, key.id)
+    with store.read() as uow:
+        assert uow.sessions.newest_of(key.id) is None, "deleted in the same transaction"
+    for overlap in (3600.0, 3600.0):
+        rotate_key(store, key.id, overlap)
+        client.refresh()
+        assert person.get("/ui/jobs").status_code == 303
+
+
+def test_a_session_lasts_no_longer_than_the_text_that_began_it(
+    client: Any, sign_in: Enter, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, old = create_key(store, "Ada", {"train"})
+    client.refresh()
+    early = begin_session(store, key)[1]
+    rotated = rotate_key(store, key.id, 3600.0)[0]
+    client.refresh()
+    signed = client.post("/ui/sign-in", headers=SAME_ORIGIN, data={"key": old, "next": "/ui/"})
+    late = signed.headers["set-cookie"].partition(";")[0].partition("=")[2]
+    client.forget_cookies()
+    current, stale = begin_session(store, rotated)[1], begin_session(store, key)[1]
+    statuses = [
+        client.get("/ui/jobs", headers={"cookie": f"stms_session={text}"}).status_code
+        for text in (early, late, current, stale)
+    ]
+    assert statuses == [200] * 4
+    rotate_key(store, key.id, 3600.0)
+    client.refresh()
+    authenticator = client.context.authenticator
+    assert [authenticator.key_of_session(text) is not None for text in (early, late, current, stale)] == [
+        *(False, False, True, False)
+    ]
+    monkeypatch.setattr("app.services.keys.time.time", lambda: time.monotonic() + 1e10)
+    assert authenticator.key_of_session(current) is None
+
+
+def test_a_session_begun_while_the_key_is_rotated_ends_with_the_rotation(client: Any, store: Store) -> None:
+    """A process that has not read the rotation yet begins a session with the old text."""
+    key, _ = create_key(store, "Ada", {"train"})
+    rotate_key(store, key.id)
+    _, text = begin_session(store, key)
+    client.refresh()
+    assert client.get("/ui/jobs", headers={"cookie": f"stms_session={text}"}).status_code == 303
+
+
+def test_made_up_sessions_are_refused_without_the_database(
+    client: Any, sign_in: Enter, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = sign_in("train")
+    assert person.get("/ui/jobs").status_code == 200
+    session = person.cookie.partition("=")[2]
+    key_number, secret = session.split("_", 3)[2:]
+    read: list[str] = []
+    find = find_session
+    monkeypatch.setattr(
+        "app.auth.sessions.find_session", lambda store, text: read.append(text) or find(store, text)
+    )
+    for made_up in (
+        f"ses_{'0' * 24}_{key_number}_{secret}",
+        f"ses_{'0' * 24}_{'0' * 24}_{secret}",
+        f"ses_{'0' * 24}_{secret[:43]}",
+        session[:-1] + ("A" if session[-1] != "A" else "B"),
+    ):
+        for _ in range(8):
+            client.get("/ui/jobs", headers={"cookie": f"stms_session={made_up}"})
+    assert read == []
+    for _ in range(3):
+        client.context.sessions._remembered.clear()
+        assert person.get("/ui/jobs").status_code == 200, "although the address has failed too often"
+    assert read == [session] * 3
+
+
+def test_a_tenant_reads_a_bounded_number_of_sessions_at_once(client: Any, store: Store) -> None:
+    """Others, and those whose sessions were valid lately, are not refused meanwhile."""
+    key, _ = create_key(store, "Ada", {"train"})
+    texts = [begin_session(store, key)[1] for _ in range(18)]
+    other, _ = create_key(store.of_tenant("other"), "Bob", {"train"})
+    foreign = begin_session(store.of_tenant("other"), other)[1]
+    sessions = client.context.sessions
+
+    async def crowd() -> list[Any]:
+        await sessions._find(texts[0], "default")
+        sessions._remembered[texts[0]] = sessions._remembered[texts[0]][0], 0.0
+        finding = [sessions._find(text, "default") for text in texts[1:]]
+        finding += [sessions._find(texts[0], "default"), sessions._find(foreign, "other")]
+        return await asyncio.gather(*finding, return_exceptions=True)
+
+    found = client.run(crowd())
+    assert [type(result).__name__ for result in found] == ["Session"] * 16 + ["Overloaded"] + ["Session"] * 2
+    assert not sessions._places
+    assert not sessions._reading
+
+
+def test_signing_in_is_bounded_and_repetitions_share_a_row(make_client: Any, store: Store) -> None:
+    client = make_client(require_keys=True)
+    text = create_key(store, "Ada", {"query"})[1]
+    other = create_key(store, "Bob", {"query"})[1]
+    client.refresh()
+    answers = [client.post("/ui/sign-in", headers=SAME_ORIGIN, data={"key": text}) for _ in range(12)]
+    assert [answer.status_code for answer in answers] == [303] * 10 + [429] * 2
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 6
+    assert client.post("/ui/sign-in", headers=SAME_ORIGIN, data={"key": other}).status_code == 303
+    client.run(client.context.audit_writer.write(everything=True))
+    with store.of_all_tenants().read() as uow:
+        rows = [row for row in uow.audit.page(limit=50)[0] if row.actor_name == "Ada"]
+    assert {row.action: row.details.get("count") for row in rows} == {
+        "session.begin": None,
+        "session.repeat": 9,
+        "request.refused": 2,
+    }
+    assert len(rows) == 3
+
+
+def test_a_wrong_key_has_one_row_that_counts_it(client: Any, store: Store) -> None:
+    for _ in range(4):
+        assert client.post("/ui/sign-in", headers=SAME_ORIGIN, data={"key": "wrong"}).status_code == 401
+    client.run(client.context.audit_writer.write())
+    with store.of_all_tenants().read() as uow:
+        rows = uow.audit.page(limit=50)[0]
+    assert [(row.action, row.details["count"]) for row in rows] == [("request.refused", 4)]
+
+
+def test_servers_on_several_ports_of_a_machine_have_cookies_of_their_own(client: Any, store: Store) -> None:
+    text = create_key(store, "Ada", {"train"})[1]
+    client.refresh()
+    here = {"host": "127.0.0.1:8000"}
+    signed = client.post("/ui/sign-in", headers=SAME_ORIGIN | here, data={"key": text})
+    cookie = signed.headers["set-cookie"].partition(";")[0]
+    client.forget_cookies()
+    assert cookie.startswith("port8000_stms_session=ses_")
+    others = "; ".join(f"{name}=ses_of_another_server" for name in ("stms_session", "port9000_stms_session"))
+    for sent in (f"{cookie}; {others}", f"{others}; {cookie}", f"port8000_stms_session=made-up; {cookie}"):
+        assert client.get("/ui/jobs", headers=here | {"cookie": sent}).status_code == 200
+    assert client.get("/ui/jobs", headers={"host": "[::1]:9000", "cookie": cookie}).status_code == 303
+    gone = client.post("/ui/sign-out", headers=SAME_ORIGIN | here | {"cookie": f"{others}; {cookie}"})
+    assert gone.headers["set-cookie"].startswith("port8000_stms_session=; ")
+    assert client.get("/ui/jobs", headers=here | {"cookie": cookie}).status_code == 303
 
 
 def test_a_session_ends_by_itself(client: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
