@@ -15,6 +15,7 @@ from app.commands.output import CommandFailed, say
 from app.domain.audit_context import AuditContext, audit_context
 
 if TYPE_CHECKING:
+    from app.store.backup import Restored
     from app.store.unit_of_work import Store
 
 commands = typer.Typer(no_args_is_help=True)
@@ -100,14 +101,50 @@ def backup(
 def restore(
     folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="Folder made by `backup`.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing databases.")] = False,
+    revoke_keys: Annotated[
+        bool, typer.Option("--revoke-keys", help="Revoke all keys, and make a new first key in admin.key.")
+    ] = False,
     data_dir: DataOption = None,
 ) -> None:
-    """Replace the SQLite databases with a backup. Stop the service first."""
+    """Replace the SQLite databases with a backup. Stop the service first.
+
+    All sessions of the dashboard end. A key that was revoked or rotated after the backup stays so if the
+    replaced database can still be read; otherwise its old text is valid again, unless --revoke-keys is given.
+    """
+    from app.services.first_key import replace_all_keys
     from app.store.backup import restore as restore_backup
 
-    manifest = restore_backup(read_settings(data_dir=data_dir), folder, overwrite=overwrite)
-    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.created_at))
-    say(f"Restored the backup of {created}. Run `stms db upgrade` before starting the service.")
+    settings = read_settings(data_dir=data_dir)
+    restored = restore_backup(settings, folder, overwrite=overwrite)
+    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(restored.manifest.created_at))
+    say(f"Restored the backup of {created}. All sessions have ended.")
+    if revoke_keys:
+        upgrade_database(settings.app_database_url)
+        with open_store(data_dir) as store:
+            path = replace_all_keys(store, settings.data_dir)
+        say(f"All keys are revoked; a new first key is in {path}. Start the service.")
+        return
+    _say_which_keys_are_valid(restored)
+    say("Run `stms db upgrade` before starting the service.")
+
+
+def _say_which_keys_are_valid(restored: Restored) -> None:
+    if restored.ended is None:
+        say(
+            "There was no readable database to replace, so keys that were revoked or rotated after the "
+            "backup are valid again with their old texts. Revoke those (`stms keys revoke`), or restore with "
+            "--overwrite --revoke-keys."
+        )
+    elif restored.ended:
+        say(f"{restored.ended} keys that were revoked or rotated after the backup stay so.")
+    for key in restored.valid:
+        used = "never used" if key.last_used_at is None else f"last used {utc(key.last_used_at)}"
+        say(f"Valid: {key.id} {key.name!r} ({', '.join(key.scopes)}), {used} before the backup.")
+
+
+def utc(moment: float) -> str:
+    """A time in seconds since the epoch as text."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
 
 
 @contextmanager

@@ -122,6 +122,16 @@ def revoke(
     say(f"Key {key_id} is revoked.")
 
 
+@commands.command("revoke-all")
+def revoke_all(data_dir: DataOption = None) -> None:
+    """Revoke the keys of all tenants, and make a new first key in admin.key of the data folder."""
+    from app.services.first_key import replace_all_keys
+
+    with open_store(data_dir) as store:
+        path = replace_all_keys(store, read_settings(data_dir=data_dir).data_dir)
+    say(f"All keys are revoked; a new first key is in {path}.")
+
+
 def _shown(key: ApiKey) -> dict[str, object]:
     shown = asdict(key)
     del shown["digest"], shown["previous_digest"]

@@ -61,6 +61,34 @@ def ensure_first_key(store: Store, folder: Path) -> Path | None:
     return path if added else None
 
 
+def replace_all_keys(store: Store, folder: Path) -> Path:
+    """Revoke the keys of all tenants and give the first key a new text, in its file; returns the file.
+
+    The first key is made if there is none. Raises OSError if the file cannot be written; all keys are revoked
+    then, and the next call can make the first one.
+    """
+    path, text, now = folder / FILE_NAME, new_text(FIRST_KEY_ID), time.time()
+    _, digest = digest_of(text) or ("", "")
+    with store.of_all_tenants().begin() as uow:
+        keys = uow.keys.all()
+        for key in keys:
+            uow.sessions.delete_of(key.id)
+            if key.revoked_at is None:
+                uow.keys.revoke(key.id)
+                uow.audit.append("key.revoke", key.id, details={"name": key.name}, tenant=key.tenant)
+    with store.begin() as uow:
+        if any(key.id == FIRST_KEY_ID for key in keys):
+            uow.keys.change(FIRST_KEY_ID, digest=digest, rotated_at=now, revoked_at=None, expires_at=None)
+            uow.audit.append("key.rotate", FIRST_KEY_ID, details={"overlap_seconds": 0.0})
+        else:
+            uow.keys.add(ApiKey(FIRST_KEY_ID, "first", digest, FIRST_KEY_SCOPES, frozenset(), now))
+            uow.audit.append("key.create", FIRST_KEY_ID, details={"name": "first"})
+        make_private(folder)
+        write_beside(path, f"{text}\n".encode("ascii")).rename(path)
+        sync_folder(folder)
+    return path
+
+
 def replace_first_key(folder: Path, text: str) -> bool:
     """Put the new text of the rotated first key into its file; returns False if there is no such file."""
     path = folder / FILE_NAME

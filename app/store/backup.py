@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from sqlalchemy.engine import make_url
@@ -24,6 +24,7 @@ from app.domain.errors import Conflict, InvalidRequest
 from app.settings import Settings
 from app.store.migrate import is_known_revision
 from app.store.private_files import sync_folder
+from app.store.restored_keys import ValidKey, end_what_was_ended, valid_keys
 
 MANIFEST: Final = "manifest.json"
 
@@ -37,6 +38,18 @@ class BackupFile(msgspec.Struct, frozen=True):
 
     size: int
     sha256: str
+
+
+class Restored(NamedTuple):
+    """What `restore` did.
+
+    ended: keys that were revoked or rotated after the backup, and stay so; None if that is unknown.
+    valid: the keys that the restored database accepts.
+    """
+
+    manifest: Manifest
+    ended: int | None
+    valid: list[ValidKey]
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -74,11 +87,12 @@ def back_up(settings: Settings, folder: Path) -> Manifest:
     return manifest
 
 
-def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Manifest:
+def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Restored:
     """Copy a backup to the database paths of the settings. The service must be stopped.
 
     The whole backup is verified before any database is replaced, and each is replaced by renaming: after a
     crash in between, one or both databases are still the old ones, and the restore can be repeated.
+    No session comes back, and no text of a key that the replaced database knows as revoked or rotated.
     Raises InvalidRequest if the backup is incomplete, damaged or made by a newer program, and Conflict if
     databases exist and ``overwrite`` is false or another process has them open.
     """
@@ -100,6 +114,10 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Man
             if _describe(temporary) != expected:
                 raise InvalidRequest(f"The backup's file {name} is damaged.", code="backup_damaged")
             copies.append((temporary, targets[name]))
+        main = targets["stms.sqlite"]
+        restored = next(temporary for temporary, target in copies if target == main)
+        ended = end_what_was_ended(restored, main)
+        _describe(restored)
         for path in targets.values():
             # `_check_not_in_use` has merged the write-ahead log of a healthy database, so only damaged ones
             # have a log left, which must not be applied to the restored file.
@@ -110,7 +128,7 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Man
             sync_folder(target.parent)
         for path in set(targets.values()) - {target for _, target in copies}:
             path.unlink(missing_ok=True)
-    return manifest
+    return Restored(manifest, ended, valid_keys(main, time.time()))
 
 
 def _databases(settings: Settings, *, must_exist: bool = True) -> dict[str, Path]:

@@ -19,6 +19,9 @@ import pytest
 from app.domain.errors import Conflict, InvalidRequest
 from app.domain.ports import JobQueue
 from app.main import create_app
+from app.services.first_key import FILE_NAME, ensure_first_key
+from app.services.keys import create_key, revoke_key, rotate_key
+from app.services.sessions import begin_session
 from app.settings import Settings
 from app.store import backup
 from app.store.backup import MANIFEST, back_up, restore
@@ -120,6 +123,78 @@ def test_a_restore_replaces_databases_only_when_told(
     with store.read() as uow:
         assert uow.models.alias("pets", "latest").version == 1
     store.dispose()
+
+
+@pytest.fixture
+def keys(settings: Settings, tmp_path: Path) -> dict[str, str]:
+    """Texts of keys, of which two are ended after the backup, and of a session."""
+    store = Store(open_engine(settings.app_database_url))
+    ensure_first_key(store, tmp_path)
+    made = {name: create_key(store, name, {"admin"}) for name in ("kept", "stolen", "rotated", "changed")}
+    session = begin_session(store, made["kept"][0])[1]
+    rotate_key(store, made["changed"][0].id)
+    back_up(settings, tmp_path / "backup")
+    revoke_key(store, made["stolen"][0].id)
+    new = rotate_key(store, made["rotated"][0].id, 3600.0)[1]
+    store.dispose()
+    first = (tmp_path / FILE_NAME).read_text(encoding="ascii").strip()
+    return {name: text for name, (_, text) in made.items()} | {"new": new, "session": session, "first": first}
+
+
+def accepted(settings: Settings, keys: dict[str, str]) -> set[str]:
+    """Which texts a service over the database accepts."""
+    client = Client(create_app(settings.model_copy(update={"require_keys": True}), queue=NoQueue()))
+    try:
+        answers = {
+            name: client.get("/v1/models", headers={"authorization": f"Bearer {text}"}).status_code
+            for name, text in keys.items()
+        }
+        page = client.get("/ui/models", headers={"cookie": f"stms_session={keys['session']}"})
+        return {name for name, code in answers.items() if code == 200} | (
+            {"session"} if page.status_code == 200 else set()
+        )
+    finally:
+        client.close()
+
+
+def test_a_restore_brings_no_ended_key_and_no_session_back(
+    run: Callable[..., Any], settings: Settings, tmp_path: Path, keys: dict[str, str]
+):
+    assert accepted(settings, keys) == {"first", "kept", "rotated", "new", "session"}, "during the overlap"
+    back = run("db", "restore", str(tmp_path / "backup"), "--overwrite", "--data-dir", str(tmp_path))
+    assert back.exit_code == 0, back.output
+    assert "All sessions have ended" in back.output
+    assert "2 keys that were revoked or rotated after the backup stay so" in back.output
+    assert back.output.count("Valid: ") == 4
+    assert "'kept' (admin), never used before the backup" in back.output
+    assert accepted(settings, keys) == {"first", "kept", "rotated", "new"}
+
+
+def test_without_the_replaced_database_a_restore_warns_and_lists_the_valid_keys(
+    run: Callable[..., Any], settings: Settings, tmp_path: Path, keys: dict[str, str]
+):
+    elsewhere = tmp_path / "elsewhere"
+    back = run("db", "restore", str(tmp_path / "backup"), "--data-dir", str(elsewhere))
+    assert back.exit_code == 0, back.output
+    assert "valid again with their old texts" in back.output
+    assert "'stolen' (admin)" in back.output
+    assert accepted(Settings(data_dir=elsewhere), keys) == {"first", "kept", "stolen", "rotated"}
+
+
+def test_a_restore_can_revoke_all_keys_and_make_a_new_first_one(
+    run: Callable[..., Any], settings: Settings, tmp_path: Path, keys: dict[str, str]
+):
+    elsewhere = tmp_path / "elsewhere"
+    back = run("db", "restore", str(tmp_path / "backup"), "--revoke-keys", "--data-dir", str(elsewhere))
+    assert back.exit_code == 0, back.output
+    file = elsewhere / FILE_NAME
+    assert file.stat().st_mode & 0o777 == 0o600
+    new = {"renewed": file.read_text(encoding="ascii").strip()}
+    assert accepted(Settings(data_dir=elsewhere), keys | new) == {"renewed"}
+    again = run("keys", "revoke-all", "--data-dir", str(elsewhere))
+    assert again.exit_code == 0, again.output
+    latest = {"latest": file.read_text(encoding="ascii").strip()}
+    assert accepted(Settings(data_dir=elsewhere), keys | new | latest) == {"latest"}
 
 
 def test_a_damaged_database_is_replaced(settings: Settings, tmp_path: Path):
