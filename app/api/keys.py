@@ -27,7 +27,8 @@ KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 async def create(body: CreateKey, context: Context, caller: Administrator) -> NewKeyView:
     """Create a key. Its text is shown only in this response.
 
-    As soon as a server has a first key, every request requires one.
+    A server that was started without keys (`--no-keys`) still asks for none, and does not start again so: the
+    key is needed after the next start.
     """
     if "operator" in body.scopes:
         authorise(caller, "operator")

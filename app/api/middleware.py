@@ -119,7 +119,7 @@ class RequestMiddleware:
         context = _app_context(scope)
         if context is not None and scope["path"] not in _PROBES:
             if not context.authenticator.requires_keys:
-                check_local(dict(scope["headers"]))
+                check_local(dict(scope["headers"]), scope.get("http_version", "1.1"))
             if scope["path"] not in self._exempt:
                 responder.admission = context.budgets.of_request(None)
                 responder.admission.enter()

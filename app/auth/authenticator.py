@@ -15,6 +15,7 @@ from app.domain.entities import ApiKey, Priority
 from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited, ServiceError, Unavailable
 from app.http.client_address import TrustedProxies
 from app.http.types import HeaderList, Scope
+from app.services.first_key import FIRST_KEY_ID
 from app.services.keys import KeyRing, known_keys
 from app.settings import Settings
 from app.store.unit_of_work import Store
@@ -87,6 +88,8 @@ class Authenticator:
         Raises NotAuthenticated, NotAuthorised, RateLimited, and Unavailable before the first snapshot.
         """
         by_name = dict(scope["headers"]) if headers is None else headers
+        if not self.requires_keys:
+            check_local(by_name, scope.get("http_version", "1.1"))
         try:
             key, _ = self.charge(by_name, scope.get("client"), scope["headers"])
         except NotAuthenticated as error:
@@ -278,8 +281,12 @@ def is_loopback(host: str) -> bool:
 def check_binding(settings: Settings, store: Store) -> None:
     """Raise InsecureBinding if others than this machine would reach the server without API keys.
 
-    They do if it listens beyond loopback, or if reverse proxies forward requests to it.
+    They do if it listens beyond loopback, or if reverse proxies forward requests to it. A server without keys
+    does not start either on a database for which keys were made: their owners count on being asked for them.
+    The first key does not count, because every database has one that was ever started with keys.
     """
+    if not settings.require_keys:
+        _check_no_keys(store)
     if not is_loopback(settings.host):
         reason = f"Listening at {settings.host}"
     elif settings.proxies:
@@ -288,8 +295,25 @@ def check_binding(settings: Settings, store: Store) -> None:
         return
     if not settings.require_keys:
         raise InsecureBinding(f"{reason} needs API keys, but STMS_REQUIRE_KEYS is false.")
-    now = time.time()
-    if not any(key.ends_at > now for key in known_keys(store)):
+    if not _valid_keys(store):
         raise InsecureBinding(
             f"{reason} needs at least one API key. Make one first: stms keys create NAME --scope admin"
         )
+
+
+def _check_no_keys(store: Store) -> None:
+    """Raise InsecureBinding if a valid key but the first one exists."""
+    made = [key for key in _valid_keys(store) if key.id != FIRST_KEY_ID]
+    if made:
+        raise InsecureBinding(
+            f"The database has API keys ({len(made)} besides the first, such as {made[0].id} "
+            f"{made[0].name!r}), but --no-keys or STMS_REQUIRE_KEYS=false would let every program of this "
+            "machine in as administrator. Start without that option; admin.key in the data folder or `stms "
+            "keys create NAME --scope operator` gives you a key. Or revoke the keys: stms keys list, "
+            "stms keys revoke ID."
+        )
+
+
+def _valid_keys(store: Store) -> list[ApiKey]:
+    now = time.time()
+    return [key for key in known_keys(store) if key.ends_at > now]

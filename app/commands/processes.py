@@ -171,18 +171,23 @@ def _read_settings(
 
 
 def _make_first_key(settings: Settings) -> Path | None:
-    """Make the first API key of the installation if keys are required and none was ever made."""
+    """Make the first API key of the installation if keys are required and none was ever made.
+
+    Raises CommandFailed also if the server may not be started without keys.
+    """
+    from app.auth.authenticator import InsecureBinding, check_binding
     from app.services.first_key import NoFirstKey, ensure_first_key
     from app.store.engine import open_database
     from app.store.unit_of_work import Store
 
-    if not settings.require_keys:
-        return None
     store = Store(open_database(settings, "command"))
     try:
-        return ensure_first_key(store, settings.data_dir)
-    except NoFirstKey as error:
+        made = ensure_first_key(store, settings.data_dir) if settings.require_keys else None
+        check_binding(settings, store)
+    except (NoFirstKey, InsecureBinding) as error:
         raise CommandFailed(str(error)) from error
+    else:
+        return made
     finally:
         store.dispose()
 

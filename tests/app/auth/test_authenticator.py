@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from app.auth.authenticator import (
 from app.domain.audit_context import UNKNOWN, Actor, AuditContext, audit_context
 from app.domain.entities import ApiKey
 from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited
+from app.services.first_key import ensure_first_key
 from app.services.keys import all_keys, create_key, revoke_key, rotate_key
 from app.settings import Settings
 from app.store.unit_of_work import Store
@@ -270,3 +272,15 @@ def test_a_wider_scope_includes_the_narrower_ones(scopes: set[str], models: set[
             with pytest.raises(NotAuthorised) as caught:
                 authorise(key, scope, model or None)
             assert caught.value.reason == ("model_not_allowed" if scope in scopes else "scope_required")
+
+
+def test_a_server_without_keys_does_not_start_on_a_database_with_keys(sqlite_store: Store, tmp_path: Path):
+    settings = Settings(require_keys=False)
+    ensure_first_key(sqlite_store, tmp_path)
+    check_binding(settings, sqlite_store)
+    key, _ = create_key(sqlite_store.of_tenant("acme"), "camera", {"query"})
+    with pytest.raises(InsecureBinding, match=rf"{key.id} 'camera'.*stms keys revoke"):
+        check_binding(settings, sqlite_store)
+    check_binding(Settings(require_keys=True), sqlite_store)
+    revoke_key(sqlite_store.of_all_tenants(), key.id)
+    check_binding(settings, sqlite_store)
