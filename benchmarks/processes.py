@@ -1,4 +1,4 @@
-"""Child processes pinned to one core, and small helpers about ports, processor time and descendants."""
+"""Child processes pinned to one core, and small helpers about ports, times, memory, files and descendants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,11 +18,15 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @contextmanager
 def running(
-    command: Sequence[str | Path], core: int | None, folder: Path, environ: Mapping[str, str] | None = None
+    command: Sequence[str | Path],
+    core: int | str | None,
+    folder: Path,
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Context manager of a process in ``folder``, whose output goes to ``folder/log``.
 
-    core: the core to pin it to; None: any. environ: variables to add to the environment.
+    core: the core to pin it to, or a list of cores as taskset takes it; None: those of this process. environ:
+    variables to add to the environment.
     """
     pinned = [] if core is None else ["taskset", "--cpu-list", str(core)]
     with (folder / "log").open("wb") as output:
@@ -74,6 +78,32 @@ def cpu_seconds(pids: Sequence[int]) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / _TICKS
+
+
+def memory(pids: Iterable[int]) -> tuple[int, int]:
+    """Resident memory of processes in bytes: the present one, and the sum of their peaks."""
+    resident = peak = 0
+    for pid in pids:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        sizes = dict(line.split(":", 1) for line in status.splitlines())
+        resident += int(sizes["VmRSS"].split()[0]) * 1024
+        peak += int(sizes["VmHWM"].split()[0]) * 1024
+    return resident, peak
+
+
+def reset_peaks(pids: Iterable[int]) -> None:
+    """Let the peaks of `memory` begin at the present resident memory (proc(5), clear_refs)."""
+    for pid in pids:
+        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+
+
+def open_files(pid: int) -> list[str]:
+    """Targets of the file descriptors of a process, without those that are closed meanwhile."""
+    targets = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            targets.append(str(descriptor.readlink()))
+    return targets
 
 
 def two_cores() -> tuple[int, int]:

@@ -21,6 +21,11 @@ DATASETS = "/v1/datasets"
 JOBS = "/v1/training-jobs"
 KEYS = "/v1/keys"
 
+ANY_CODE = "any"
+"""Stands for the code of a problem document where several are right."""
+PAGE = "page"
+"""Stands for the code where the dashboard answers with a page."""
+
 Act: TypeAlias = Callable[[Server], Answer]
 Body: TypeAlias = bytes | Callable[[], bytes | Iterable[bytes]]
 
@@ -36,16 +41,21 @@ INSIDE = re.compile(
 class Attack:
     """One hostile request with the only right answer.
 
-    status: expected HTTP status; 0 if the server must close the connection without an answer.
-    code: expected code of the problem document; None for answers of the v2 protocol, which have none, and
-    where no answer is expected.
+    status: expected HTTP status, or several of which each is right; 0 if the server must close the connection
+    without an answer. code: expected code of the problem document, `ANY_CODE` or `PAGE`; None for answers of
+    the v2 protocol, which have none, and where no answer is expected.
     """
 
     category: str
     name: str
     act: Act
-    status: int
+    status: int | frozenset[int]
     code: str | None = None
+
+    @property
+    def statuses(self) -> frozenset[int]:
+        """The statuses that are right."""
+        return frozenset({self.status}) if isinstance(self.status, int) else self.status
 
 
 def attacks(category: str, *rows: tuple[str, Act, int, str | None]) -> list[Attack]:
@@ -109,11 +119,12 @@ def in_chunks(
 def complaints(attack: Attack, answer: Answer, private: Sequence[str]) -> list[str]:
     """What is wrong with the answer to an attack. private: strings that no answer may contain."""
     found = []
-    if answer.status != attack.status:
-        found.append(f"status {answer.status} instead of {attack.status}: {answer.body[:300]!r}")
+    if answer.status not in attack.statuses:
+        right = " or ".join(map(str, sorted(attack.statuses)))
+        found.append(f"status {answer.status} instead of {right}: {answer.body[:300]!r}")
     if answer.status == 0:
         return found
-    if answer.code != attack.code:
+    if attack.code not in {answer.code, ANY_CODE, PAGE}:
         found.append(f"code {answer.code!r} instead of {attack.code!r}: {answer.body[:300]!r}")
     found += _form(attack, answer)
     document = answer.document
@@ -127,6 +138,8 @@ def complaints(attack: Attack, answer: Answer, private: Sequence[str]) -> list[s
 
 def _form(attack: Attack, answer: Answer) -> list[str]:
     kind, document = answer.headers.get("content-type", ""), answer.document
+    if attack.code == PAGE:
+        return [] if kind.startswith("text/html") else [f"no page: {kind} {answer.body[:200]!r}"]
     if attack.code is None:
         good = kind == "application/json" and isinstance(document, dict) and document.get("error")
         return [] if good else [f"no error of the protocol: {kind} {answer.body[:200]!r}"]

@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.hostile import (
     bodies,
+    borders,
     browser,
     containers,
     endpoints,
@@ -141,6 +142,7 @@ def quick_attacks() -> list[Attack]:
         *(endpoints.paths, endpoints.aliases, endpoints.pagination, endpoints.idempotency),
         *(endpoints.authentication, endpoints.authorization),
         *(tenants.objects, tenants.names, tenants.keys, quotas.quotas),
+        *borders.GROUPS,
         *(sites.sites, browser.browser),
     )
     return [attack for group in groups for attack in group()]

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from app.store.engine import POOL_SIZE, open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
 from benchmarks.hostile.wire import Answer
-from benchmarks.processes import family, free_port, wait_until_it_answers
+from benchmarks.processes import family, free_port, memory, open_files, reset_peaks, wait_until_it_answers
 from benchmarks.published import linear_student, linear_teacher, publish
 
 STMS = Path(sys.executable).with_name("stms")
@@ -198,15 +198,11 @@ def _running(
 
 def resources(server: Server) -> Resources:
     """Current resources of the server."""
-    rss = peak = 0
+    rss, peak = memory(_processes(server))
     opened: Counter[str] = Counter()
     database = server.folder / DATABASE
     for pid in _processes(server):
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-        sizes = dict(line.split(":", 1) for line in status.splitlines())
-        rss += int(sizes["VmRSS"].split()[0]) * 1024
-        peak += int(sizes["VmHWM"].split()[0]) * 1024
-        opened.update(_open_files(pid))
+        opened.update(open_files(pid))
     of_database = {target for target in opened if ".sqlite" in Path(target).name}
     left = [path.name for path in server.temporary.iterdir()]
     left += [path.name for path in server.folder.rglob("*.tmp")]
@@ -218,19 +214,9 @@ def _processes(server: Server) -> list[int]:
     return family(server.process.pid) + family(server.keyless_process.pid)
 
 
-def _open_files(pid: int) -> list[str]:
-    """Targets of the file descriptors of a process, without those that are closed meanwhile."""
-    targets = []
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):
-            targets.append(str(descriptor.readlink()))
-    return targets
-
-
 def watch_peak(server: Server) -> int:
-    """Reset the peak of the resident memory (proc(5), clear_refs). Returns its current bytes."""
-    for pid in _processes(server):
-        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+    """Reset the peak of the resident memory. Returns its current bytes."""
+    reset_peaks(_processes(server))
     return resources(server).rss
 
 

@@ -6,6 +6,8 @@ proxies on a socket; `benchmarks.hostile.browser` has a browser send some of the
 
 from __future__ import annotations
 
+from typing import Final
+
 from benchmarks.hostile.attack import DATASETS, INFER, JOBS, KEYS, PREDICT, QUERY, Act, Attack
 from benchmarks.hostile.server import Server
 from benchmarks.hostile.wire import Answer, Header, exchange, head
@@ -66,8 +68,14 @@ SENDERS: tuple[tuple[str, tuple[Header, ...]], ...] = (
     ("a proxy with Forwarded", (_LOCAL, (b"Forwarded", b"for=127.0.0.1"))),
     ("a proxy with Via", (_LOCAL, (b"Via", b"1.1 cache"))),
     ("a proxy with X-Real-IP", (_LOCAL, (b"X-Real-IP", b"127.0.0.1"))),
+    ("a proxy with CF-Connecting-IP", (_LOCAL, (b"CF-Connecting-IP", b"127.0.0.1"))),
+    ("a proxy with True-Client-IP", (_LOCAL, (b"True-Client-IP", b"127.0.0.1"))),
+    ("a proxy with X-Client-IP", (_LOCAL, (b"X-Client-IP", b"127.0.0.1"))),
+    ("a proxy with X-Original-Forwarded-For", (_LOCAL, (b"X-Original-Forwarded-For", b"127.0.0.1"))),
 )
 """Who sends it: name and headers."""
+_OLD_PROXY: Final = "a proxy that speaks HTTP/1.0"
+"""What nginx does by default: the name in Host is that of the server, and no header names the client."""
 
 
 def code_of(target: str) -> str | None:
@@ -77,17 +85,22 @@ def code_of(target: str) -> str | None:
 
 def sites() -> list[Attack]:
     """Every action by every sender."""
+    senders = [*((name, headers, b"1.1") for name, headers in SENDERS), (_OLD_PROXY, (_LOCAL,), b"1.0")]
     return [
-        Attack("sites", f"{sender} {action}", _sent(method, target, body, headers), 403, code_of(target))
-        for sender, headers in SENDERS
+        Attack(
+            "sites", f"{sender} {action}", _sent(method, target, body, headers, version), 403, code_of(target)
+        )
+        for sender, headers, version in senders
         for action, method, target, body in ACTIONS
     ]
 
 
-def _sent(method: str, target: str, body: bytes, headers: tuple[Header, ...]) -> Act:
+def _sent(method: str, target: str, body: bytes, headers: tuple[Header, ...], version: bytes) -> Act:
     def act(server: Server) -> Answer:
         kind = [(b"Content-Type", b"text/plain")] if body else []
         given = [*headers, *kind, (b"Content-Length", b"%d" % len(body))]
-        return exchange(server.keyless, [head(method, target, given, host=False), body], method=method)
+        return exchange(
+            server.keyless, [head(method, target, given, host=False, version=version), body], method=method
+        )
 
     return act

@@ -87,10 +87,15 @@ def read_answer(opened: socket.socket, method: str = "POST") -> Answer:
 
 
 def head(
-    method: bytes | str, target: bytes | str, headers: Sequence[Header] = (), *, host: bool = True
+    method: bytes | str,
+    target: bytes | str,
+    headers: Sequence[Header] = (),
+    *,
+    host: bool = True,
+    version: bytes = b"1.1",
 ) -> bytes:
     """The head of a request, without any validation."""
-    first = b"%s %s HTTP/1.1" % (_bytes(method), _bytes(target))
+    first = b"%s %s HTTP/%s" % (_bytes(method), _bytes(target), version)
     lines = [first, *([b"Host: stms"] if host else []), *(b"%s: %s" % header for header in headers)]
     return b"\r\n".join(lines) + b"\r\n\r\n"
 

@@ -1,5 +1,7 @@
 """Clients that try to crowd others out: ``python -m benchmarks.safety.crowds WAY`` with a target on stdin.
 
+`benchmarks.safety.limits.ways` has further ways and is run likewise.
+
 Each way uses many connections but little processor time of its own: slow ones send a few bytes a second, and
 floods are limited in rate. A connection that the server closes is opened again. The first line says that the
 crowd is there. SIGTERM ends it; its last line is the number of responses by status.
@@ -9,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
+import resource
 import signal
 import sys
 from collections import Counter
@@ -31,7 +35,10 @@ _READ_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server and what the crowd may use. job: an unfinished job. dataset: for large jobs."""
+    """The server and what the crowd may use.
+
+    job: an unfinished job. dataset: for large jobs. keys: several keys of one tenant.
+    """
 
     host: str
     port: int
@@ -40,6 +47,7 @@ class Target:
     columns: int
     job: str
     dataset: str
+    keys: tuple[str, ...] = ()
 
 
 class Crowd:
@@ -51,7 +59,7 @@ class Crowd:
 
     async def slow_bodies(self, count: int, path: str, key: str | None, content_type: str) -> None:
         """``count`` requests whose bodies arrive just fast enough."""
-        head = self._head("POST", path, key, ANNOUNCED_BYTES, {"Content-Type": content_type})
+        head = self.head("POST", path, key, ANNOUNCED_BYTES, {"Content-Type": content_type})
 
         async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(head)
@@ -76,6 +84,34 @@ class Crowd:
 
         await self._many(count, one)
 
+    async def slow_heads(self, count: int) -> None:
+        """``count`` connections that send one byte of a head every second."""
+
+        async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            ended = asyncio.create_task(reader.read())
+            try:
+                for byte in itertools.cycle(b"GET /livez HTTP/1.1\r\nX-A: "):
+                    writer.write(bytes([byte]))
+                    if (await asyncio.wait([ended], timeout=1.0))[0]:
+                        break
+                self.responses[0] += 1
+            finally:
+                ended.cancel()
+
+        await self._many(count, one)
+
+    async def kept(self, count: int, path: str, key: str) -> None:
+        """``count`` connections on which nothing follows the first request."""
+        request = self.head("GET", path, key, 0, {})
+
+        async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(request)
+            await self._response(reader)
+            await reader.read()
+            self.responses[0] += 1
+
+        await self._many(count, one)
+
     async def flood(
         self,
         count: int,
@@ -88,11 +124,15 @@ class Crowd:
     ) -> None:
         """``count`` connections, each with one request at a time and ``pause`` seconds between two."""
         headers = {name.replace("_", "-"): value for name, value in more.items()}
-        request = self._head(method, path, key, len(body), headers) + body
+        request = self.head(method, path, key, len(body), headers) + body
+        await self.requests(count, pause, lambda: request)
+
+    async def requests(self, count: int, pause: float, make: Callable[[], bytes]) -> None:
+        """As `flood`, with another request each time. make: returns it."""
 
         async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while True:
-                writer.write(request)
+                writer.write(make())
                 await writer.drain()
                 await self._response(reader)
                 await asyncio.sleep(pause)
@@ -102,7 +142,7 @@ class Crowd:
     async def streams(self, count: int) -> None:
         """``count`` event streams of an unfinished job."""
         path = f"/v1/training-jobs/{self.target.job}/events"
-        head = self._head("GET", path, self.target.key, 0, {"Accept": "text/event-stream"})
+        head = self.head("GET", path, self.target.key, 0, {"Accept": "text/event-stream"})
 
         async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(head)
@@ -112,9 +152,8 @@ class Crowd:
 
         await self._many(count, one)
 
-    def _head(
-        self, method: str, path: str, key: str | None, length: int, headers: Mapping[str, str]
-    ) -> bytes:
+    def head(self, method: str, path: str, key: str | None, length: int, headers: Mapping[str, str]) -> bytes:
+        """The head of a request."""
         lines = [f"{method} {path} HTTP/1.1", f"Host: {self.target.host}:{self.target.port}"]
         lines += [] if key is None else [f"Authorization: Bearer {key}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -227,11 +266,11 @@ WAYS: Final[Mapping[str, Callable[[Crowd], Work]]] = {
 }
 
 
-async def crowd_out(target: Target, way: str) -> Mapping[int, int]:
-    """Crowd in one way until SIGTERM; returns the numbers of responses by status."""
-    crowd, stop = Crowd(target), asyncio.Event()
+async def crowd_out(work: Work, crowd: Crowd) -> Mapping[int, int]:
+    """Crowd until SIGTERM; returns the numbers of responses by status."""
+    stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    tasks = [asyncio.create_task(work) for work in WAYS[way](crowd)]  # type: ignore[arg-type]
+    tasks = [asyncio.create_task(each) for each in work]  # type: ignore[arg-type]
     await asyncio.sleep(_START_SECONDS)
     print("ready", flush=True)
     await stop.wait()
@@ -241,7 +280,22 @@ async def crowd_out(target: Target, way: str) -> Mapping[int, int]:
     return crowd.responses
 
 
+def main(ways: Mapping[str, Callable[[Crowd], Work]], *, niceness: int | None = None) -> None:
+    """Crowd the target on stdin in the way that the first argument names.
+
+    niceness: of this process; None: it runs only while nothing else does. Clients elsewhere would take no
+    processor time from the service.
+    """
+    if niceness is None:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    else:
+        os.nice(niceness)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    target = json.loads(sys.stdin.readline())
+    crowd = Crowd(Target(**target | {"keys": tuple(target["keys"])}))
+    print(json.dumps(asyncio.run(crowd_out(ways[sys.argv[1]](crowd), crowd))))
+
+
 if __name__ == "__main__":
-    # Clients elsewhere would take no processor time from the service.
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    print(json.dumps(asyncio.run(crowd_out(Target(**json.loads(sys.stdin.readline())), sys.argv[1]))))
+    main(WAYS)

@@ -99,17 +99,7 @@ def pin_clients() -> None:
 
 def measure(prober: Prober, target: Target, way: str, rounds: int, seconds: float) -> dict[str, Any]:
     """The figures of one way. answers: responses to the crowd by status."""
-    idle, crowded = Latencies(), Latencies()
-    answers: dict[str, int] = {}
-    for _ in range(rounds):
-        prober.measure(seconds, idle)
-        with crowd(target, way) as statuses:
-            prober.measure(seconds, crowded)
-        for status, count in statuses.items():
-            answers[status] = answers.get(status, 0) + count
-        if way == "key_jobs":
-            _cancel_jobs(target)
-        time.sleep(_SETTLE_SECONDS)
+    idle, crowded, answers = alternate(prober, target, way, rounds, seconds)
     return {
         "failed": len(idle.failures) + len(crowded.failures),
         "ratio": round(crowded.p99_ms / idle.p99_ms, 2),
@@ -121,11 +111,37 @@ def measure(prober: Prober, target: Target, way: str, rounds: int, seconds: floa
     }
 
 
+def alternate(
+    prober: Prober,
+    target: Target,
+    way: str,
+    rounds: int,
+    seconds: float,
+    module: str = "benchmarks.safety.crowds",
+) -> tuple[Latencies, Latencies, dict[str, int]]:
+    """Queries in windows without and with a crowd by turns, and the responses to the crowd by status."""
+    idle, crowded = Latencies(), Latencies()
+    answers: dict[str, int] = {}
+    for _ in range(rounds):
+        prober.measure(seconds, idle)
+        with crowd(target, way, module) as statuses:
+            prober.measure(seconds, crowded)
+        for status, count in statuses.items():
+            answers[status] = answers.get(status, 0) + count
+        if way == "key_jobs":
+            _cancel_jobs(target)
+        time.sleep(_SETTLE_SECONDS)
+    return idle, crowded, answers
+
+
 @contextmanager
-def crowd(target: Target, way: str) -> Iterator[dict[str, int]]:
-    """A crowd during the block; afterwards the dictionary has the numbers of its responses by status."""
+def crowd(target: Target, way: str, module: str = "benchmarks.safety.crowds") -> Iterator[dict[str, int]]:
+    """A crowd during the block; afterwards the dictionary has the numbers of its responses by status.
+
+    module: the program that knows the way.
+    """
     statuses: dict[str, int] = {}
-    command = [sys.executable, "-m", "benchmarks.safety.crowds", way]
+    command = [sys.executable, "-m", module, way]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         process.stdin.write(json.dumps(asdict(target)) + "\n")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,11 +15,11 @@ from typing import Final
 import numpy as np
 
 COLUMNS: Final = 64
-_RATE: Final = 200.0
+RATE: Final = 200.0
 """Queries in a second."""
 _CONNECTIONS: Final = 6
-_LIST_EVERY: Final = 25
-"""Every so many queries the other key also lists its models, so that the rest of the API must answer it."""
+_OTHER_EVERY: Final = 25
+"""Every so many queries follows another request, so that the rest of the service must answer, too."""
 _NONE_MS: Final = 1e6
 """Stands for the p99 if no query has succeeded."""
 _TIMEOUT_SECONDS: Final = 10.0
@@ -33,8 +34,19 @@ class Latencies:
     failures: list[str] = field(default_factory=list)
 
     @property
+    def p50_ms(self) -> float:
+        return self._quantile_ms(50)
+
+    @property
     def p99_ms(self) -> float:
-        return float(np.percentile(self.seconds, 99)) * 1e3 if self.seconds else _NONE_MS
+        return self._quantile_ms(99)
+
+    @property
+    def longest_ms(self) -> float:
+        return self._quantile_ms(100)
+
+    def _quantile_ms(self, percent: float) -> float:
+        return float(np.percentile(self.seconds, percent)) * 1e3 if self.seconds else _NONE_MS
 
 
 class Connection:
@@ -50,6 +62,10 @@ class Connection:
             self._socket = socket.create_connection(("127.0.0.1", self._port), _TIMEOUT_SECONDS)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.sendall(request)
+
+    def is_waiting(self) -> bool:
+        """Whether a request is in progress of whose response not a byte has come."""
+        return self._socket is not None and not select.select([self._socket], [], [], 0)[0]
 
     def receive(self) -> None:
         """Wait for the response, unless the connection is closed. Raises ValueError if it is not 200."""
@@ -68,42 +84,78 @@ class Connection:
 class Prober:
     """Queries at a constant rate, in turn over a few connections.
 
-    Lists of models have a connection of their own: no query waits for them.
+    rate: queries in a second. others: requests that follow in turn after some of the queries; by default a
+    list of the key's models. They have a connection of their own: no query waits for them. new_connections:
+    whether every second query has a new connection.
     """
 
-    def __init__(self, port: int, key: str) -> None:
+    def __init__(
+        self,
+        port: int,
+        key: str,
+        *,
+        rate: float = RATE,
+        others: Sequence[bytes] = (),
+        new_connections: bool = False,
+    ) -> None:
         body = json.dumps({"x": np.ones(COLUMNS).tolist()}).encode()
-        headers = [
-            f"Host: 127.0.0.1:{port}",
-            f"Authorization: Bearer {key}",
-            "Content-Type: application/json",
-        ]
-        query = ["POST /v1/models/other/classes/0:query HTTP/1.1", *headers, f"Content-Length: {len(body)}"]
-        self._query = "\r\n".join([*query, "", ""]).encode() + body
-        self._list = "\r\n".join(["GET /v1/models HTTP/1.1", *headers, "", ""]).encode()
+        authorization = f"Authorization: Bearer {key}"
+        self._query = request_bytes(
+            "POST", "/v1/models/other/classes/0:query", port, authorization, body=body
+        )
+        self._others = others or [request_bytes("GET", "/v1/models", port, authorization)]
+        self._rate = rate
         self._queries = [Connection(port) for _ in range(_CONNECTIONS)]
-        self._lists = Connection(port)
+        self._new = Connection(port) if new_connections else None
+        self._other = Connection(port)
 
     def measure(self, seconds: float, latencies: Latencies) -> None:
         """Query for so long over new connections, as other clients would come and go."""
-        for connection in [*self._queries, self._lists]:
-            connection.close()
+        self.close()
         began = time.monotonic()
-        for number in range(int(seconds * _RATE)):
-            due = began + number / _RATE
+        for number in range(round(seconds * self._rate)):
+            due = began + number / self._rate
             time.sleep(max(0.0, due - time.monotonic()))
-            connection = self._queries[number % _CONNECTIONS]
-            with _failures_counted(connection, latencies):
-                connection.send(self._query)
-                connection.receive()
-                latencies.seconds.append(time.monotonic() - due)
-            if number % _LIST_EVERY == 0:
-                with _failures_counted(self._lists, latencies):
-                    # The response to the last request has usually come long ago.
-                    self._lists.receive()
-                    self._lists.send(self._list)
-        with _failures_counted(self._lists, latencies):
-            self._lists.receive()
+            self._ask(self._next(number), due, latencies)
+            if number % _OTHER_EVERY == 0:
+                self._ask_other(number // _OTHER_EVERY, latencies)
+        with _failures_counted(self._other, latencies):
+            self._other.receive()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in [*self._queries, self._other, *([self._new] if self._new else [])]:
+            connection.close()
+
+    def _next(self, number: int) -> Connection:
+        """The connection of a query."""
+        if self._new is None:
+            return self._queries[number % _CONNECTIONS]
+        if number % 2 == 0:
+            return self._queries[number // 2 % _CONNECTIONS]
+        self._new.close()
+        return self._new
+
+    def _ask(self, connection: Connection, due: float, latencies: Latencies) -> None:
+        with _failures_counted(connection, latencies):
+            connection.send(self._query)
+            connection.receive()
+            latencies.seconds.append(time.monotonic() - due)
+
+    def _ask_other(self, number: int, latencies: Latencies) -> None:
+        """Read the response to the last of the other requests, if it has come, and send the next one."""
+        if self._other.is_waiting():
+            return
+        with _failures_counted(self._other, latencies):
+            self._other.receive()
+            self._other.send(self._others[number % len(self._others)])
+
+
+def request_bytes(method: str, path: str, port: int, *headers: str, body: bytes = b"") -> bytes:
+    """A request with a body of JSON or none."""
+    lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", *headers]
+    lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"] if body else []
+    return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def take_precedence() -> bool:

@@ -59,28 +59,44 @@ class Service:
 
 @contextmanager
 def service(
-    publish_models: Callable[[Store], None], core: int, *, api_processes: int = 1
+    publish_models: Callable[[Store], None],
+    core: int | str | None,
+    *,
+    api_processes: int = 1,
+    command: str = "api",
+    settings: Mapping[str, str] | None = None,
+    open_files: int | None = None,
 ) -> Iterator[Service]:
-    """A service of ``api_processes`` processes on one core, with the models that the function publishes."""
+    """A service of ``api_processes`` processes, with the models that the function publishes.
+
+    core: the one on which all its processes run, as in `running`. command: "serve" starts a worker, too.
+    settings: environment variables other than the defaults. open_files: soft and hard limit of open files of
+    a process.
+    """
     with tempfile.TemporaryDirectory(prefix="stms-serve-") as name:
         folder = Path(name)
-        keys = _prepare(folder, publish_models)
+        keys = _prepare(folder, publish_models, settings or {})
         port = free_port()
+        limits = [] if open_files is None else ["prlimit", f"--nofile={open_files}:{open_files}"]
         # The service runs with its default settings; the caller's STMS_ variables are unset.
         unset = [f"--unset={name}" for name in os.environ if name.startswith("STMS_")]
-        command = ["env", *unset, sys.executable, "-P", "-m", "app.cli", "api", "--port", str(port)]
-        command += ["--data-dir", str(folder / "data"), "--api-processes", str(api_processes)]
+        given = [f"{name}={value}" for name, value in (settings or {}).items()]
+        program = [*limits, "env", *unset, *given, sys.executable, "-P", "-m", "app.cli", command]
+        program += ["--port", str(port), "--data-dir", str(folder / "data")]
+        program += ["--api-processes", str(api_processes)]
         path = {"PYTHONPATH": str(Path(__file__).parents[2])}
-        with running(command, core, folder, path) as process:
+        with running(program, core, folder, path) as process:
             url = f"http://127.0.0.1:{port}"
             wait_until_it_answers(process, f"{url}/readyz", folder)
             yield Service(process, url, *keys, folder / "log")
 
 
-def _prepare(folder: Path, publish_models: Callable[[Store], None]) -> tuple[str, str]:
+def _prepare(
+    folder: Path, publish_models: Callable[[Store], None], settings: Mapping[str, str]
+) -> tuple[str, str]:
     """A new database; returns a key for queries and one for everything."""
     (folder / "data").mkdir()
-    address = Settings(data_dir=folder / "data").app_database_url
+    address = settings.get("STMS_DATABASE_URL") or Settings(data_dir=folder / "data").app_database_url
     upgrade(address)
     store = Store(open_engine(address))
     try:

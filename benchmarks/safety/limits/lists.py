@@ -1,0 +1,196 @@
+"""Lists of a tenant with the largest rows that are accepted: bytes, memory, time of others' queries.
+
+Each list is requested eight times at once, and once more page by page: a limit of bytes must not lose rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any, Final
+
+import httpx
+
+from benchmarks.postgres import postgres
+from benchmarks.processes import memory, reset_peaks
+from benchmarks.safety.limits.grower import head, many_classes
+from benchmarks.safety.limits.judgement import Judgement
+from benchmarks.safety.limits.stage import Stage, stage, submit, upload
+from benchmarks.safety.prober import Latencies, Prober
+
+_MIB: Final = 1024**2
+MAX_BYTES: Final = 8 * _MIB
+MAX_PEAK_BYTES: Final = 128 * _MIB
+MAX_P99_MS: Final = 100.0
+MAX_P99_RATIO: Final = 10.0
+"""The p99 may have this ratio to that of a window without lists where the machine itself is slow."""
+_AT_ONCE: Final = 8
+_CLASSES: Final = 150_000
+_PAGES: Final = 2000
+"""Pages after which a list that does not end counts as broken."""
+_WINDOW_SECONDS: Final = 1.0
+
+LISTS: Final[Sequence[tuple[str, str, str]]] = (
+    ("datasets", "attacker", "/v1/datasets?limit=1000"),
+    ("keys", "attacker admin", "/v1/keys?limit=1000"),
+    ("jobs", "attacker", "/v1/training-jobs?limit=1000"),
+    ("models", "attacker", "/v1/models?limit=1000"),
+    ("versions", "attacker", "/v1/models/wide?limit=1000"),
+    ("audit", "attacker admin", "/v1/audit?limit=1000"),
+)
+"""Name, key and path."""
+PAGES: Final = ("/ui/datasets", "/ui/jobs", "/ui/keys", "/ui/models", "/ui/models/wide", "/ui/audit")
+"""Pages of the dashboard that show the same rows."""
+
+
+def measure(judgement: Judgement, cores: str, *, quick: bool) -> None:
+    """On SQLite, and unless ``quick`` on PostgreSQL, too."""
+    with stage(cores=cores) as running:
+        _measure(judgement, running, "lists", quick=quick)
+    if not quick:
+        with postgres() as server:
+            given = {"STMS_DATABASE_URL": server.create_database("stms")}
+            with stage(cores=cores, settings=given) as running:
+                _measure(judgement, running, "lists_postgresql", quick=True)
+
+
+def _measure(judgement: Judgement, running: Stage, name: str, *, quick: bool) -> None:
+    stored = _fill(running, quick=quick)
+    judgement.note(f"{name}_stored", stored)
+    prober, idle = running.prober(), Latencies()
+    prober.measure(_WINDOW_SECONDS, idle)
+    limit = max(MAX_P99_MS, MAX_P99_RATIO * idle.p99_ms)
+    cookie = {"Cookie": running.cookie("attacker admin")}
+    requests = {each: (path, _authorization(running, key)) for each, key, path in LISTS}
+    requests |= {path: (path, cookie) for path in PAGES}
+    with ProcessPoolExecutor(_AT_ONCE, get_context("spawn"), _start_client) as clients:
+        list(clients.map(_is_started, range(_AT_ONCE)))
+        for each, (path, headers) in requests.items():
+            size, peak, beside = _at_once(running, prober, clients, path, headers)
+            judgement.at_most(f"{name}_{each}_mib", size / _MIB, MAX_BYTES / _MIB)
+            judgement.at_most(f"{name}_{each}_peak_mib", peak / _MIB, MAX_PEAK_BYTES / _MIB)
+            judgement.at_most(f"{name}_{each}_p99_ms", beside.p99_ms, limit)
+            judgement.equal(f"{name}_{each}_failed", len(beside.failures), 0)
+    for each, key, path in LISTS:
+        if each in stored:
+            judgement.equal(f"{name}_{each}_rows", _rows(running, key, path), stored[each])
+
+
+def _at_once(
+    running: Stage, prober: Prober, clients: ProcessPoolExecutor, path: str, headers: Mapping[str, str]
+) -> tuple[int, int, Latencies]:
+    """Bytes of the largest of several answers at once, growth of the server's peak, and queries meanwhile."""
+    server, beside = [running.process("api")], Latencies()
+    reset_peaks(server)
+    before = memory(server)[0]
+    futures: list[Future[int]] = [
+        clients.submit(fetch, running.service.url + path, dict(headers)) for _ in range(_AT_ONCE)
+    ]
+    prober.measure(_WINDOW_SECONDS, beside)
+    while not all(future.done() for future in futures):
+        prober.measure(_WINDOW_SECONDS, beside)
+    return max(future.result() for future in futures), memory(server)[1] - before, beside
+
+
+def _authorization(running: Stage, key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {running.keys[key]}"}
+
+
+def fetch(url: str, headers: dict[str, str]) -> int:
+    """Bytes of one answer. Raises HTTPError unless it is 200, or 429 for more than the server's capacity."""
+    response = httpx.get(url, headers=headers, trust_env=False, timeout=300)
+    if response.status_code != 429:
+        response.raise_for_status()
+    return len(response.content)
+
+
+def _start_client() -> None:
+    """Clients elsewhere would take no processor time from the service."""
+    os.nice(10)
+
+
+def _is_started(_: int) -> bool:
+    return True
+
+
+def _rows(running: Stage, key: str, path: str) -> int:
+    """Number of different rows of a list, page by page."""
+    found: set[Any] = set()
+    target: str | None = path
+    with running.client(key, 300.0) as client:
+        for _ in range(_PAGES):
+            response = client.get(target or path).raise_for_status()
+            document = response.json()
+            rows = document.get("data") or document.get("versions") or []
+            found |= {row.get("id", row.get("version")) for row in rows}
+            target = response.links.get("next", {}).get("url")
+            if target is None:
+                break
+    return len(found)
+
+
+def _fill(running: Stage, *, quick: bool) -> dict[str, int]:
+    """Store the largest rows that are accepted. Returns how many there are of each list."""
+    with running.client("attacker", 300.0) as client, running.client("attacker admin", 300.0) as admin:
+        stored = {"datasets": _count(_upload_classes(client), 6 if quick else 24)}
+        dataset = upload(client, many_classes(0, 20_000), "classes").raise_for_status().json()["id"]
+        stored["datasets"] += 1
+        stored["jobs"] = _count(_submit_classes(client, dataset), 20 if quick else 60)
+        stored["versions"] = _count(_import_head(client), 30 if quick else 100)
+        for number in range(50 if quick else 300):
+            client.put(f"/v1/models/wide/aliases/{number}-".ljust(120, "x"), json={"version": 1})
+        before = len(admin.get("/v1/keys?limit=1000").json()["data"])
+        stored["keys"] = before + _count(_create_key(admin), 120 if quick else 400)
+    return stored
+
+
+def _count(store: Callable[[int], httpx.Response], most: int) -> int:
+    """Call ``store`` up to ``most`` times, until it is refused; returns how often it was not."""
+    for number in range(most):
+        if store(number).status_code not in {201, 202}:
+            return number
+    return most
+
+
+def _upload_classes(client: httpx.Client) -> Callable[[int], httpx.Response]:
+    return lambda number: upload(client, many_classes(number + 1, _CLASSES), "c" * 200)
+
+
+def _largest(
+    attempts: Sequence[Callable[[int], httpx.Response]],
+) -> Callable[[int], httpx.Response]:
+    """The first of the attempts that is accepted, from then on without trying the earlier ones."""
+    waiting = list(attempts)
+
+    def store(number: int) -> httpx.Response:
+        while (response := waiting[0](number)).status_code >= 400 and len(waiting) > 1:
+            waiting.pop(0)
+        return response
+
+    return store
+
+
+def _submit_classes(client: httpx.Client, dataset: str) -> Callable[[int], httpx.Response]:
+    def of(count: int) -> Callable[[int], httpx.Response]:
+        labels = [f"label-of-class-{label:07d}-0" for label in range(count)]
+        return lambda number: submit(client, dataset, f"m{number}", classes=labels)
+
+    repeated = ["label-of-class-0000000-0"] * 35_000
+    several = [of(count) for count in (20_000, 5000, 2000, 1000, 500, 100)]
+    return _largest([lambda _: submit(client, dataset, "m", classes=repeated), *several])
+
+
+def _import_head(client: httpx.Client) -> Callable[[int], httpx.Response]:
+    return lambda number: client.post("/v1/teachers?model=wide", content=head(number))
+
+
+def _create_key(admin: httpx.Client) -> Callable[[int], httpx.Response]:
+    def of(count: int) -> Callable[[int], httpx.Response]:
+        models = [f"m{model:05d}-".ljust(99, "x") for model in range(count)]
+        return lambda number: admin.post(
+            "/v1/keys", json={"name": f"k{number}".ljust(100, "x"), "scopes": ["query"], "models": models}
+        )
+
+    return _largest([of(count) for count in (1000, 500, 200, 100, 50, 10)])

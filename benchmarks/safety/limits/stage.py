@@ -1,0 +1,157 @@
+"""The service under attack, with keys of three tenants: one that asks, one that attacks, and a neighbour."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx
+import numpy as np
+
+from app.services.keys import create_key
+from app.store.unit_of_work import Store
+from benchmarks.chaos.programs import command_line
+from benchmarks.processes import family, open_files
+from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.safety.crowds import Target
+from benchmarks.safety.prober import COLUMNS, Prober
+from benchmarks.serve.service import Service, service
+
+_KEYS: Final = {
+    "query": ("default", "query"),
+    "operator": ("default", "operator"),
+    "neighbour": ("neighbour", "train"),
+    "attacker": ("attacker", "train"),
+    "attacker admin": ("attacker", "admin"),
+    **{f"attacker {number}": ("attacker", "query") for number in range(4)},
+}
+"""Tenant and scope of the keys by name."""
+ENDED: Final = ("succeeded", "partially_succeeded", "failed", "cancelled")
+"""States of a job that has ended."""
+OWN_CLASSES: Final = 600
+"""Classes of the attacker's model."""
+_OWN_COLUMNS: Final = 8
+
+
+@dataclass(slots=True)
+class Stage:
+    """A running service. keys: API keys by name."""
+
+    service: Service
+    keys: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def port(self) -> int:
+        return int(self.service.url.rpartition(":")[2])
+
+    def client(self, key: str, seconds: float = 120.0) -> httpx.Client:
+        """A client with one of `keys`; without a key if the name is empty."""
+        headers = {"Authorization": f"Bearer {self.keys[key]}"} if key else {}
+        return httpx.Client(base_url=self.service.url, headers=headers, trust_env=False, timeout=seconds)
+
+    def target(self, dataset: str = "") -> Target:
+        """What an attack on the service gets."""
+        several = tuple(self.keys[f"attacker {number}"] for number in range(4))
+        return Target(
+            "127.0.0.1", self.port, self.keys["attacker"], "own", _OWN_COLUMNS, "", dataset, several
+        )
+
+    def prober(self, **options: Any) -> Prober:
+        """Queries of the key ``query``. options: arguments of `Prober`."""
+        return Prober(self.port, self.keys["query"], **options)
+
+    def cookie(self, key: str) -> str:
+        """The session cookie of somebody who signs in with one of `keys`. Raises RuntimeError."""
+        answer = httpx.post(
+            f"{self.service.url}/ui/sign-in",
+            headers={"sec-fetch-site": "same-origin"},
+            data={"key": self.keys[key]},
+            trust_env=False,
+        )
+        if answer.status_code != 303:
+            raise RuntimeError(answer.text)
+        return answer.headers["set-cookie"].partition(";")[0]
+
+    def process(self, command: str) -> int:
+        """Process id of `stms api` or `stms worker`. Raises LookupError if there is none."""
+        ending = f"app.cli {command}"
+        return next(pid for pid in family(self.service.process.pid) if ending in command_line(pid))
+
+    def files(self, command: str) -> int:
+        """Number of the open files of a process."""
+        return len(open_files(self.process(command)))
+
+    def is_alive(self) -> bool:
+        """Whether the service runs and is ready."""
+        if self.service.process.poll() is not None:
+            return False
+        try:
+            return httpx.get(f"{self.service.url}/readyz", trust_env=False, timeout=10).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+@contextmanager
+def stage(
+    command: str = "api",
+    *,
+    cores: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    open_files: int | None = None,
+    quotas: Mapping[str, int] | None = None,
+) -> Iterator[Stage]:
+    """A new service. cores, settings, open_files: as in `service`. quotas: of the attacker's tenant."""
+    keys: dict[str, str] = {}
+
+    def prepare(store: Store) -> None:
+        _publish(store, "other", 4, COLUMNS)
+        _publish(store.of_tenant("attacker"), "own", OWN_CLASSES, _OWN_COLUMNS)
+        for name, (tenant, scope) in _KEYS.items():
+            keys[name] = create_key(store.of_tenant(tenant), name, {scope})[1]
+        if quotas:
+            with store.begin() as uow:
+                uow.quotas.set_quotas("attacker", dict(quotas))
+
+    given = {"STMS_LOG_LEVEL": "WARNING", "OPENBLAS_NUM_THREADS": "1", **(settings or {})}
+    with service(prepare, cores, command=command, settings=given, open_files=open_files) as running:
+        yield Stage(running, keys)
+
+
+def all_cores() -> str:
+    """The cores of this process as taskset takes them."""
+    return ",".join(map(str, sorted(os.sched_getaffinity(0))))
+
+
+def small_csv(number: int, rows: int = 60) -> bytes:
+    """A data set of two columns and three classes that depends on ``number``."""
+    lines = (f"{row * 7 % 13 + number},{row * row % 7},{row % 3}\n" for row in range(rows))
+    return ("a,b,label\n" + "".join(lines)).encode()
+
+
+def upload(client: httpx.Client, data: bytes, name: str = "small") -> httpx.Response:
+    """Upload a CSV file."""
+    return client.post(
+        "/v1/datasets",
+        params={"format": "csv", "name": name},
+        content=data,
+        headers={"Content-Type": "text/csv"},
+    )
+
+
+def submit(client: httpx.Client, dataset: str, model: str, **hyperparameters: Any) -> httpx.Response:
+    """Submit a job; without hyper-parameters a small one."""
+    given = hyperparameters or {"automatic": False, "guard": {"kind": "off"}}
+    body = {"dataset_id": dataset, "model": model, "hyperparameters": given}
+    return client.post(
+        "/v1/training-jobs", content=json.dumps(body), headers={"Content-Type": "application/json"}
+    )
+
+
+def _publish(store: Store, model: str, classes: int, columns: int) -> None:
+    weights = np.random.default_rng(0).normal(size=(classes, columns))
+    students = {str(k): linear_student(str(k), row) for k, row in enumerate(weights)}
+    publish(store, model, students, linear_teacher(list(students), weights))
