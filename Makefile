@@ -107,10 +107,10 @@ bench-train: $(VENV)/.dev ## training against LIBLINEAR, LinearSVC and CVXPY; ti
 bench-compact: $(VENV)/.dev ## compact students: F against the cost of a query on letter, satimage and mnist
 	$(BIN)/python -m benchmarks.compact
 
-hostile: $(VENV)/.dev ## some 960 attacks on real servers, each with its one right answer (55 need chromium)
+hostile: $(VENV)/.dev ## some 1100 attacks on real servers, each with its one right answer (55 need chromium)
 	$(BIN)/python -m benchmarks.hostile
 
-safety: $(VENV)/.dev ## isolation, fairness, consistency, simulated schedules, power loss, fuzzing, scale (needs PostgreSQL)
+safety: $(VENV)/.dev ## isolation, fairness, consistency, simulated schedules, power loss, fuzzing, scale, limits (needs PostgreSQL)
 	$(BIN)/python -m benchmarks.safety
 
 BEFORE ?= HEAD

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Final
 
-PARTS: Final = ("isolation", "fairness", "history", "simulation", "power", "fuzz", "scale")
+PARTS: Final = ("isolation", "fairness", "history", "simulation", "power", "fuzz", "scale", "limits")
 
 
 def main() -> int:
