@@ -24,7 +24,7 @@ KEYS = "/v1/keys"
 ANY_CODE = "any"
 """Stands for the code of a problem document where several are right."""
 PAGE = "page"
-"""Stands for the code where the dashboard answers with a page."""
+"""Stands for the code where the dashboard answers, with a page or with a problem document."""
 
 Act: TypeAlias = Callable[[Server], Answer]
 Body: TypeAlias = bytes | Callable[[], bytes | Iterable[bytes]]
@@ -138,8 +138,8 @@ def complaints(attack: Attack, answer: Answer, private: Sequence[str]) -> list[s
 
 def _form(attack: Attack, answer: Answer) -> list[str]:
     kind, document = answer.headers.get("content-type", ""), answer.document
-    if attack.code == PAGE:
-        return [] if kind.startswith("text/html") else [f"no page: {kind} {answer.body[:200]!r}"]
+    if attack.code == PAGE and kind.startswith("text/html"):
+        return []
     if attack.code is None:
         good = kind == "application/json" and isinstance(document, dict) and document.get("error")
         return [] if good else [f"no error of the protocol: {kind} {answer.body[:200]!r}"]

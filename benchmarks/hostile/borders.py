@@ -1,7 +1,7 @@
 """Text that no store takes, numbers beyond 64 bits and names in headers, at every border of the service.
 
 Where a request may be refused as malformed, as unprocessable or because its object cannot exist, each of
-`REFUSED` is right; never a 500. Pages of the dashboard refuse with a page.
+`REFUSED` is right; never a 500. The dashboard may refuse with a page.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from benchmarks.hostile.server import Server
 from benchmarks.hostile.wire import Answer, connection, exchange, head, read_answer, send
 
 REFUSED: Final = frozenset({400, 404, 422})
+MOVED: Final = REFUSED | {412}
+"""Likewise where the alias may have been moved since the revision that a form names."""
 _NUL: Final = "%00"
 _MODEL: Final = "/v1/models/pets"
 _UI_MODEL: Final = "/ui/models/pets"
@@ -48,7 +50,7 @@ def page(path: str, form: dict[str, str] | None = None, key: str = "admin") -> A
 
     def act(server: Server) -> Answer:
         target = path.format(job=server.kept["job"], dataset=server.dataset)
-        cookie = (b"Cookie", _session(server, key))
+        cookie = (b"Cookie", session(server, key))
         if form is None:
             return get(target, cookie, _SAME_ORIGIN, key="")(server)
         return post(target, urlencode(form).encode(), cookie, _FORM, _SAME_ORIGIN, key="")(server)
@@ -204,7 +206,7 @@ def names() -> list[Attack]:
                 "borders",
                 f"an alias moved to {name}",
                 page(f"{_UI_MODEL}/aliases/latest", form),
-                REFUSED,
+                MOVED,
                 PAGE,
             )
             for name, form in moves.items()
@@ -251,7 +253,7 @@ def _asked(row: str) -> dict[str, str]:
     return {"model": "pets", "at": "latest", "class": "cat", "row": row}
 
 
-def _session(server: Server, key: str) -> bytes:
+def session(server: Server, key: str) -> bytes:
     """The cookie of a person who has signed in with one of the server's keys, once for all attacks."""
     name = f"session of {key}"
     if name not in server.kept:
@@ -265,16 +267,16 @@ def _session(server: Server, key: str) -> bytes:
 
 def _made_up_sessions(server: Server) -> Answer:
     """Many pages with made-up sessions; the page of a person who has signed in is shown meanwhile."""
-    session = _session(server, "admin")
+    signed_in = session(server, "admin")
     with connection(server.address) as opened:
         for _ in range(_COOKIES):
             cookie = f"stms_session=ses_{secrets.token_hex(12)}_{secrets.token_urlsafe(32)}".encode()
             send(opened, [head("GET", "/ui/jobs", [(b"Cookie", cookie)])])
             answer = read_answer(opened, "GET")
             assert answer.status in {303, 401, 403, 429}, f"a made-up session got {answer.status}"
-    shown = exchange(server.address, [head("GET", "/ui/jobs", [(b"Cookie", session)])], method="GET")
+    shown = exchange(server.address, [head("GET", "/ui/jobs", [(b"Cookie", signed_in)])], method="GET")
     assert shown.status == 200, f"the page of a person who has signed in got {shown.status}"
-    return get("/v1/none", key="")(server)
+    return get("/v1/none")(server)
 
 
 def _known_description(server: Server) -> Answer:
@@ -285,7 +287,7 @@ def _known_description(server: Server) -> Answer:
     known = (b"If-None-Match", first.headers["etag"].encode())
     again = get("/openapi.json", known, key="")(server)
     assert (again.status, again.body) == (304, b""), f"{again.status} with {len(again.body)} bytes"
-    return get("/v1/none", key="")(server)
+    return get("/v1/none")(server)
 
 
 GROUPS: Final[Sequence[Callable[[], list[Attack]]]] = (nul, bodies, names, keyless)

@@ -226,6 +226,11 @@ def _warm_up(server: Server) -> None:
         ("/v1/teachers?model=head", "application/octet-stream", _head()),
     ]
     many = b'{"rows": [' + b"[1.25,2.25,3.25]," * (ROWS - 1) + b"[1,2,3]" + b" " * 14_000_000 + b"]}"
+    pages = ("/ui/jobs", "/ui/datasets", "/ui/models", "/ui/models/pets", "/ui/audit", "/ui/keys")
+    with server.client("") as client:
+        client.headers["Cookie"] = borders.session(server, "admin").decode()
+        for target in pages * _ROUNDS:
+            client.get(target).raise_for_status()
     with server.client("train") as client:
         for number in range(_ROUNDS):
             for target, kind, data in sent:

@@ -65,7 +65,7 @@ class Stage:
         return Prober(self.port, self.keys["query"], **options)
 
     def cookie(self, key: str) -> str:
-        """The session cookie of somebody who signs in with one of `keys`. Raises RuntimeError."""
+        """The session cookie of a person who signs in with one of `keys`. Raises RuntimeError."""
         answer = httpx.post(
             f"{self.service.url}/ui/sign-in",
             headers={"sec-fetch-site": "same-origin"},
