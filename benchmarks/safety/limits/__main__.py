@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -42,6 +43,8 @@ def main() -> int:
         "--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS), help="only these"
     )
     arguments = parser.parse_args()
+    # However this ends, the services and their folders end with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     judgement, started = Judgement(), time.monotonic()
     cores = all_cores()
     pin_clients()

@@ -13,11 +13,10 @@ from typing import Any, Final
 
 import httpx
 
-from benchmarks.postgres import postgres
 from benchmarks.processes import memory, reset_peaks
 from benchmarks.safety.limits.grower import head, many_classes
 from benchmarks.safety.limits.judgement import Judgement
-from benchmarks.safety.limits.stage import Stage, stage, submit, upload
+from benchmarks.safety.limits.stage import Stage, database, stage, submit, upload
 from benchmarks.safety.prober import Latencies, Prober
 
 _MIB: Final = 1024**2
@@ -50,8 +49,8 @@ def measure(judgement: Judgement, cores: str, *, quick: bool) -> None:
     with stage(cores=cores) as running:
         _measure(judgement, running, "lists", quick=quick)
     if not quick:
-        with postgres() as server:
-            given = {"STMS_DATABASE_URL": server.create_database("stms")}
+        with database(cores) as address:
+            given = {"STMS_DATABASE_URL": address}
             with stage(cores=cores, settings=given) as running:
                 _measure(judgement, running, "lists_postgresql", quick=True)
 

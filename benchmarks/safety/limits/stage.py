@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import numpy as np
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
 from benchmarks.chaos.programs import command_line
+from benchmarks.postgres import postgres
 from benchmarks.processes import family, open_files
 from benchmarks.published import linear_student, linear_teacher, publish
 from benchmarks.safety.crowds import Target
@@ -124,6 +125,19 @@ def stage(
 def all_cores() -> str:
     """The cores of this process as taskset takes them."""
     return ",".join(map(str, sorted(os.sched_getaffinity(0))))
+
+
+@contextmanager
+def database(cores: str) -> Iterator[str]:
+    """The address of a new PostgreSQL database, whose server runs on these cores, unlike this process."""
+    pinned = os.sched_getaffinity(0)
+    with ExitStack() as stack:
+        os.sched_setaffinity(0, set(map(int, cores.split(","))))
+        try:
+            server = stack.enter_context(postgres())
+        finally:
+            os.sched_setaffinity(0, pinned)
+        yield server.create_database("stms")
 
 
 def small_csv(number: int, rows: int = 60) -> bytes:
