@@ -258,7 +258,7 @@ def test_every_second_query_has_a_new_connection_and_other_requests_follow():
 def test_the_largest_rows_that_are_accepted_are_stored():
     class Answer:
         def __init__(self, status_code: int) -> None:
-            self.status_code = status_code
+            self.status_code, self.text = status_code, ""
 
     tried: list[int] = []
 

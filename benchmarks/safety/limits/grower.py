@@ -145,7 +145,8 @@ class Grower:
 
     async def _heads(self, number: int) -> None:
         """An imported head of 1000 labels of 400 letters, which is deleted."""
-        response = await self._send("POST", "/v1/teachers?model=head", content=head(number))
+        kind = {"Content-Type": "application/octet-stream"}
+        response = await self._send("POST", "/v1/teachers?model=head", content=head(number), headers=kind)
         if response.status_code == 201:
             await self._send("DELETE", f"/v1/models/head/versions/{response.json()['version']}")
 

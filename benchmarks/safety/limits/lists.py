@@ -148,7 +148,9 @@ def _fill(running: Stage, *, quick: bool) -> dict[str, int]:
 def _count(store: Callable[[int], httpx.Response], most: int) -> int:
     """Call ``store`` up to ``most`` times, until it is refused; returns how often it was not."""
     for number in range(most):
-        if store(number).status_code not in {201, 202}:
+        response = store(number)
+        if response.status_code not in {201, 202}:
+            print(f"  refused after {number}: {response.status_code} {response.text[:200]}", flush=True)
             return number
     return most
 
@@ -182,7 +184,9 @@ def _submit_classes(client: httpx.Client, dataset: str) -> Callable[[int], httpx
 
 
 def _import_head(client: httpx.Client) -> Callable[[int], httpx.Response]:
-    return lambda number: client.post("/v1/teachers?model=wide", content=head(number))
+    return lambda number: client.post(
+        "/v1/teachers?model=wide", content=head(number), headers={"Content-Type": "application/octet-stream"}
+    )
 
 
 def _create_key(admin: httpx.Client) -> Callable[[int], httpx.Response]:
