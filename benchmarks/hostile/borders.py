@@ -195,7 +195,7 @@ def names() -> list[Attack]:
             Attack(
                 "borders",
                 f"a file named by {name}",
-                page(f"{_TABLE}/{quote(alias, safe='')}/moves"),
+                page(f"{_TABLE}/{quote(alias, safe='')}/moves?after=x"),
                 REFUSED,
                 PAGE,
             )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from app.ingest import linear_head
 from benchmarks.safety.crowds import Crowd, Target
 from benchmarks.safety.limits import floods, folders, grower, lists, ways
 from benchmarks.safety.limits.__main__ import MEASUREMENTS
@@ -220,6 +221,14 @@ def test_the_growing_tenant_stores_in_every_way():
         "POST /ui/sign-in",
     } <= first
     assert any(line.startswith("POST /v1/datasets?") for line in first)
+
+
+def test_the_heads_that_are_imported_are_valid(tmp_path: Path):
+    path = tmp_path / "head"
+    path.write_bytes(grower.head(1))
+    with linear_head.head_file(path, linear_head.HeadLimits(1000, 1, 10**6)) as found:
+        assert (found.columns, len(found.labels)) == (1, 1000)
+        assert [block.shape for block in found.blocks()] == [(1000, 1)]
 
 
 def test_every_second_query_has_a_new_connection_and_other_requests_follow():

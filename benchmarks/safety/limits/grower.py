@@ -144,7 +144,7 @@ class Grower:
         await self._send("PATCH", "/v1/quotas?tenant=attacker", json={"stored_bytes": 2**40})
 
     async def _heads(self, number: int) -> None:
-        """An imported head of 1000 labels of 400 letters, which is deleted."""
+        """An imported head of 1000 long labels, which is deleted."""
         kind = {"Content-Type": "application/octet-stream"}
         response = await self._send("POST", "/v1/teachers?model=head", content=head(number), headers=kind)
         if response.status_code == 201:
@@ -164,7 +164,7 @@ class Grower:
         )
 
 
-def head(number: int, labels: int = 1000, letters: int = 390) -> bytes:
+def head(number: int, labels: int = 1000, letters: int = 250) -> bytes:
     """A linear head with long labels, that depends on ``number``."""
     names = [f"{label:06d}-{number}-".ljust(letters, "x") for label in range(labels)]
     described = {"dtype": "F32", "shape": [labels, 1], "data_offsets": [0, 4 * labels]}
