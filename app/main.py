@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import metadata
@@ -30,6 +31,7 @@ from app.processes.database_metrics import DatabaseMetrics
 from app.processes.file_reader import FileReader
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
+from app.processes.open_files import affordable_connections, raise_open_files
 from app.processes.os_process import memory_limit
 from app.processes.scoreboard import Scoreboard, State
 from app.processes.tuning import favour_event_loop, keep_freed_memory, limit_blas_threads
@@ -52,6 +54,9 @@ from app.store.migrate import require_current_schema
 from app.store.unit_of_work import Store
 from app.tracing import open_tracer
 from app.web.dashboard import Dashboard
+
+logger = logging.getLogger("uvicorn.error")
+"""The log that the server sets up."""
 
 _PROBE_SECONDS: Final = 2.0
 """Longest statement, lock wait, pause and network delay of a health check."""
@@ -113,6 +118,8 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
     keep_freed_memory()
     limit_blas_threads()
     favour_event_loop()
+    open_files = raise_open_files()
+    affordable = affordable_connections(open_files, settings.database_pool_size)
     process = process or ProcessContext.single(settings)
     process.slot.claim(State.STARTING)
     app = create_app(settings, process=process)
@@ -120,18 +127,28 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
         app,
         process,
         grace=settings.drain_seconds,
-        max_connections=settings.max_connections,
+        max_connections=min(settings.max_connections, affordable),
         log_level=settings.log_level,
         tick=app.tick,
         fast_path=app.fast_path,
         max_connections_per_address=settings.max_connections_per_address,
         key_share=settings.key_share,
         proxies=TrustedProxies(settings.proxies),
+        periodic=app.periodic,
     )
     app.metrics.add_labelled_counter(
         "stms_connections_refused", "Connections and requests refused by the server.", server.context.refused
     )
     mask_logs(settings.log_format)
+    if affordable < settings.max_connections:
+        logger.warning(
+            "at most %d connections are held at once, not the %d of STMS_MAX_CONNECTIONS, because this"
+            " process may open only %d files; raise the hard limit: ulimit -Hn in a shell, LimitNOFILE= of"
+            " systemd, --ulimit nofile= of a container",
+            affordable,
+            settings.max_connections,
+            open_files,
+        )
     app.stopping = lambda: server.should_exit
     server.run()
     return 0 if server.started else 1
@@ -165,7 +182,7 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     _open_pipeline(pipeline, settings, stack)
     _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)
     await refresher.start()
-    _start_writers(audit_writer, store, metrics, scoreboard, stack)
+    _start_writers(audit_writer, store, app, scoreboard, stack)
     predictor = Predictor(settings)
     stack.callback(predictor.close)
     sessions = Sessions(store, authenticator, TrustedProxies(settings.proxies))
@@ -263,9 +280,10 @@ def _register_metrics(
 
 
 def _start_writers(
-    audit_writer: AuditWriter, store: Store, metrics: Metrics, scoreboard: Scoreboard, stack: AsyncExitStack
+    audit_writer: AuditWriter, store: Store, app: StmsApi, scoreboard: Scoreboard, stack: AsyncExitStack
 ) -> None:
     """Start what writes into the database in the background: the audit log, and the figures of the server."""
+    metrics = app.metrics
     audit_writer.start()
     stack.push_async_callback(audit_writer.stop)
     metrics.add_counter(
@@ -276,7 +294,8 @@ def _start_writers(
         "stms_memory_limit_bytes", "Memory that all processes together may use.", lambda: limit, combine=max
     )
     # The salt is secret, and the same in all processes of the group.
-    beats = ServerBeats(store, metrics, f"srv_{hashlib.sha256(bytes(scoreboard.salt)).hexdigest()[:16]}")
+    group = f"srv_{hashlib.sha256(bytes(scoreboard.salt)).hexdigest()[:16]}"
+    beats = ServerBeats(store, metrics, group, app.periodic)
     beats.start()
     stack.push_async_callback(beats.stop)
 

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from app.api import openapi
 from app.http.types import Receive, Scope, Send
 from app.processes.metrics import Metrics
+from app.processes.periodic import PeriodicWork
 from app.processes.tuning import MallocTrimmer
 from app.server.fast_path import FastPath
 from app.serving.fair_turns import FairTurns
@@ -20,6 +21,8 @@ from app.serving.query.handler import QueryHandler
 from app.settings import Settings
 
 _TICK_SECONDS: Final = 0.5
+_PARTS: Final = ("connections", "figures", "heap", "metrics")
+"""The periodic work of a server process: timeouts of clients, `ServerBeats`, and `StmsApi.tick`."""
 
 
 class StmsApi(FastAPI):
@@ -27,7 +30,8 @@ class StmsApi(FastAPI):
 
     The handlers are None, and the fast path declines, until the application has started.
     stopping: returns whether the server is shutting down, so that endless responses end too. large_bodies:
-    turns of the API keys to have a large body parsed, one at a time.
+    turns of the API keys to have a large body parsed, one at a time. periodic: runs the periodic work of the
+    process, and counts its failures.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, **options: Any) -> None:
@@ -39,6 +43,10 @@ class StmsApi(FastAPI):
         self.fast_path = FastPath()
         self.stopping: Callable[[], bool] = lambda: False
         self.large_bodies = FairTurns(1, per_caller=1)
+        self.periodic = PeriodicWork(_PARTS)
+        metrics.add_labelled_counter(
+            "stms_periodic_failures", "Failures of periodic work, by part.", self.periodic.failures
+        )
         self._next_tick = 0.0
         self._malloc_trimmer = MallocTrimmer()
 
@@ -53,7 +61,9 @@ class StmsApi(FastAPI):
     def serve_queries(self, queries: QueryHandler, inference: InferenceHandler) -> None:
         """Start to answer queries, on the fast path as well."""
         self.query_handler, self.inference_handler = queries, inference
-        self.fast_path.caller_of = queries.pipeline.authenticator.caller_of
+        authenticator = queries.pipeline.authenticator
+        self.fast_path.caller_of = authenticator.caller_of
+        self.fast_path.has_tenants = lambda: authenticator.has_tenants
         self.fast_path.respond = queries.try_respond
 
     def tick(self) -> None:
@@ -61,8 +71,8 @@ class StmsApi(FastAPI):
         now = time.monotonic()
         if now >= self._next_tick:
             self._next_tick = now + _TICK_SECONDS
-            self.metrics.publish()
-            self._malloc_trimmer.poll()
+            self.periodic.run("metrics", self.metrics.publish)
+            self.periodic.run("heap", self._malloc_trimmer.poll)
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, including the handlers that FastAPI does not know."""

@@ -124,10 +124,10 @@ class Authenticator:
             raise quota.refusal(wait, "This API key")
         return key
 
-    def caller_of(self, headers: HeaderList) -> str | None:
-        """The id of the key in the headers of a request; None without a valid key."""
+    def caller_of(self, headers: HeaderList) -> ApiKey | None:
+        """The key in the headers of a request; None without a valid key."""
         try:
-            return self.identify(dict(headers)).id
+            return self.identify(dict(headers))
         except ServiceError:
             return None
 
@@ -221,6 +221,11 @@ class Authenticator:
     def has_customers(self) -> bool:
         """Whether there are keys of other tenants than the default one."""
         return self._ring.has_customers
+
+    @property
+    def has_tenants(self) -> bool:
+        """Whether keys of several tenants exist, so that none may take all of what they share."""
+        return self._ring.has_tenants
 
     def _sweep(self) -> None:
         """Keys expire without a change of the registry."""

@@ -45,6 +45,7 @@ from app.jobs.workflow.work_units import RunningUnits
 from app.jobs.workflow.workflows import TrainingWorkflows
 from app.logs import Repeats, mask_logs
 from app.plugins import load_plugins
+from app.processes.open_files import raise_open_files
 from app.processes.os_process import set_niceness
 from app.services.retention import Cleaner
 from app.settings import Settings
@@ -249,6 +250,7 @@ def run_worker(settings: Settings) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
+    raise_open_files()
     set_niceness(_NICENESS)
     worker = Worker(settings, on_lost=on_lost)
     try:

@@ -19,12 +19,14 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from app.processes.exposition import BUCKETS, ModelCounts, model_text, route_text
+from app.processes.open_files import open_files
+from app.processes.os_process import memory_bytes
 from app.processes.scoreboard import Scoreboard, Slot, State
 
 # fmt: off
@@ -76,8 +78,8 @@ _OTHER_STATUS: Final = len(STATUSES)
 # Layout of a slot: number of records; (checksum of name, value) of each registered metric; the records.
 _MAX_REGISTERED: Final = 128
 _FIRST_RECORD: Final = 1 + 2 * _MAX_REGISTERED
+_SUM: Final = "Sum over all server processes."
 _LAYOUT: Final = float(zlib.crc32(repr((STATUSES, BUCKETS, _NAME, _MAX_REGISTERED)).encode()))
-_PROCESS_GAUGES: Final = {"process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +136,9 @@ class Metrics:
         }
         self._registry = CollectorRegistry()
         self._registry.register(_Collector(self))
-        self._process = ProcessCollector(registry=None)
-        self._process_indices = {name: self._index(name) for name in sorted(_PROCESS_GAUGES)}
+        self.add_gauge("process_virtual_memory_bytes", _SUM, lambda: memory_bytes()[0])
+        self.add_gauge("process_resident_memory_bytes", _SUM, lambda: memory_bytes()[1])
+        self.add_gauge("process_open_fds", _SUM, open_files)
         self.add_counter("process_cpu_seconds", "User and system CPU time.", time.process_time)
         self.add_labelled_counter("stms_errors", "Responses with certain errors, by code.", self._errors)
         self.record("")
@@ -230,12 +233,23 @@ class Metrics:
         self._registry.register(collector)
 
     def publish(self) -> None:
-        """Write the registered values to the slot for other processes; called a few times a second."""
+        """Write the registered values to the slot for other processes; called a few times a second.
+
+        Raises the first error of a value that cannot be read, once all others are written.
+        """
+        error = self._write_values()
+        if error is not None:
+            raise error
+
+    def _write_values(self) -> Exception | None:
+        """Write all values that can be read; returns the first error of the others, which are left alone."""
+        first: Exception | None = None
         for metric in self._registered:
-            self._values[metric.index] = metric.value() + (metric.base or 0.0)
-        for family in self._process.collect():
-            if family.name in self._process_indices:
-                self._values[self._process_indices[family.name]] = family.samples[0].value
+            try:
+                self._values[metric.index] = metric.value() + (metric.base or 0.0)
+            except Exception as error:  # noqa: BLE001 - no value may keep the others from being published
+                first = first or error
+        return first
 
     def processes(self) -> ProcessCounts:
         """Numbers of server processes, and whether this one is draining."""
@@ -276,7 +290,7 @@ class Metrics:
 
     def families(self) -> Iterable[Metric]:
         """All metrics without a model label, except jobs."""
-        self.publish()
+        self._write_values()
         reasons: dict[str, CounterMetricFamily] = {}
         for metric in self._registered:
             total = metric.combine(self._published(metric.key, counter=metric.base is not None))
@@ -288,9 +302,6 @@ class Metrics:
             else:
                 yield CounterMetricFamily(metric.name, metric.text, total)
         yield from reasons.values()
-        for name in self._process_indices:
-            total = sum(self._published(name, counter=False))
-            yield GaugeMetricFamily(name, "Sum over all server processes.", total)
         build = GaugeMetricFamily(
             "stms_build_info", "1, with the version of the program.", labels=["version"]
         )

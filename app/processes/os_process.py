@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -36,6 +37,7 @@ _BUSY_SHARE: Final = 0.001
 _BUSY_SECONDS: Final = 0.03
 """Processor time below which a process counts as idle: its own timers use a little, too."""
 _LONGEST_POLL: Final = 1.0
+_STATM_BYTES: Final = 256
 
 
 def die_with_parent(parent: int) -> None:
@@ -167,6 +169,21 @@ def memory_limit(cgroups: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> int:
     """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([machine, *_limits(cgroups, own)])
+
+
+def memory_bytes() -> tuple[int, int]:
+    """Virtual size and resident set size of this process in bytes; zeros where that is not known."""
+    if sys.platform != "linux":
+        return 0, 0
+    virtual, resident = os.pread(_statm(os.getpid()), _STATM_BYTES, 0).split()[:2]
+    page = os.sysconf("SC_PAGE_SIZE")
+    return int(virtual) * page, int(resident) * page
+
+
+@cache
+def _statm(_pid: int) -> int:
+    """Descriptor of this process's statm file. It stays open, so that reading it needs no free descriptor."""
+    return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def limit_memory(limit: int) -> None:

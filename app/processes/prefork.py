@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Final
 
+from app.processes.open_files import raise_open_files
+from app.processes.periodic import PeriodicWork
 from app.processes.scoreboard import Scoreboard, Slot, State
 from app.processes.supervisor import Command, RestartPolicy
 
@@ -92,7 +94,8 @@ class Prefork:
         self._stopping: list[Child] = []
         self._to_replace: deque[Child] = deque()
         self._successor: Child | None = None
-        self._has_served = False
+        self._periodic = PeriodicWork(["processes", "rolling restart"])
+        self._has_served = self._cannot_start = False
         self._stop_signals = 0
         self._hangups = 0
         for _ in range(size):
@@ -105,14 +108,16 @@ class Prefork:
             signal.SIGINT: self._on_stop,
             signal.SIGHUP: self._on_hangup,
         }
+        raise_open_files()
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             for child in self._children:
                 child.start()
             while not self._stop_signals:
-                if not self._restart_dead():
+                self._periodic.run("processes", self._restart_dead)
+                if self._cannot_start:
                     return 1
-                self._step_rolling_restart()
+                self._periodic.run("rolling restart", self._step_rolling_restart)
                 time.sleep(_POLL_SECONDS)
         finally:
             self._stop_all()
@@ -128,8 +133,8 @@ class Prefork:
         command = Command("api", self._environment, "--process-context", context, files=files)
         return Child(command, slot, RestartPolicy(_FIRST_PAUSE))
 
-    def _restart_dead(self) -> bool:
-        """Kill hung processes and restart dead ones. Returns False if the first start failed."""
+    def _restart_dead(self) -> None:
+        """Kill hung processes and restart dead ones. One that cannot even be started counts as dead."""
         self._stopping = [child for child in self._stopping if not child.has_ended()]
         if not self._has_served and len(self._scoreboard.serving()) == len(self._children):
             self._has_served = True
@@ -141,16 +146,16 @@ class Prefork:
             elif child.is_hung():
                 self._report(f"Process {child.command.pid} hangs and is killed.")
                 child.command.kill()
-            elif not child.command.running and not self._schedule_restart(child):
-                return False
-        return True
+            elif not child.command.running:
+                self._schedule_restart(child)
 
-    def _schedule_restart(self, child: Child) -> bool:
+    def _schedule_restart(self, child: Child) -> None:
         state = child.slot.state
         child.slot.release()
         if not self._has_served and state is State.STARTING:
+            self._cannot_start = True
             self._report(f"A process could not start: exit code {child.command.exit_code}.")
-            return False
+            return
         pause = child.policy.pause_after(child.command.age)
         self._scoreboard.crash_count += 1
         self._report(
@@ -158,7 +163,6 @@ class Prefork:
             f" next start in {pause:g} s."
         )
         child.start_at = time.monotonic() + pause
-        return True
 
     def _step_rolling_restart(self) -> None:
         """Start one successor; once it serves, stop its predecessor."""

@@ -16,7 +16,9 @@ from types import FrameType
 
 import httpx
 
+from app.processes.open_files import raise_open_files
 from app.processes.os_process import terminate_with_parent
+from app.processes.periodic import PeriodicWork
 
 _POLL_SECONDS = 0.1
 _READY_SECONDS = 60.0
@@ -39,6 +41,7 @@ class Command:
 
     def start(self) -> None:
         """Start it in its own process group, so that Ctrl-C reaches it only through this process."""
+        self._started = time.monotonic()
         self._process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-P", "-m", "app.cli", self.command, *self._arguments],
             env=self._environment,
@@ -46,7 +49,6 @@ class Command:
             process_group=0,
             preexec_fn=terminate_with_parent(),  # noqa: PLW1509
         )
-        self._started = time.monotonic()
 
     @property
     def exit_code(self) -> int | None:
@@ -120,6 +122,7 @@ class Supervisor:
         self._grace = grace + _GRACE_SECONDS
         self._can_roll = can_roll
         self._api, self._worker = Command("api", environment), Command("worker", environment)
+        self._periodic = PeriodicWork(["worker", "hangup"])
         self._restarts = RestartPolicy()
         self._restart_at: float | None = None
         self._stop_signals = 0
@@ -127,6 +130,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until a signal. Returns the exit code: 0 after a signal, 1 if the API ended by itself."""
+        raise_open_files()
         previous = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
         }
@@ -136,8 +140,8 @@ class Supervisor:
             self._worker.start()
             self._announce()
             while not self._stop_signals and self._api.exit_code is None:
-                self._restart_worker()
-                self._forward_hangup()
+                self._periodic.run("worker", self._restart_worker)
+                self._periodic.run("hangup", self._forward_hangup)
                 time.sleep(_POLL_SECONDS)
             api_exit_code = None if self._stop_signals else self._api.exit_code
         finally:
@@ -210,5 +214,5 @@ def is_alive(address: str) -> bool:
     """Whether a server answers at ``address``."""
     try:
         return httpx.get(f"{address}/livez", timeout=2, trust_env=False).is_success
-    except httpx.TransportError:
+    except (httpx.TransportError, OSError):
         return False

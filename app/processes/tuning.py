@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import time
-from pathlib import Path
 from typing import Final
 
 from threadpoolctl import threadpool_limits
 
-from app.processes.os_process import set_time_slice
+from app.processes.os_process import memory_bytes, set_time_slice
 
 KEPT_BYTES: Final = 64 * 1024**2
 """Freed memory at the end of the heap that is kept for the next request."""
@@ -97,5 +95,5 @@ class MallocTrimmer:
 
 
 def resident_bytes() -> int:
-    """Resident set size of this process in bytes. Linux only."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """Resident set size of this process in bytes."""
+    return memory_bytes()[1]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from app.auth.authenticator import ANONYMOUS
+from app.domain.entities import ApiKey
 from app.http.client_address import TrustedProxies, network_of
 from app.processes.scoreboard import Slot
 from app.server.fast_path import FastPath
@@ -26,11 +27,19 @@ _REASONS: Final = (
 )
 
 
+_MOST_SKIPPED: Final = 64
+"""Connections with a request in progress that are passed over in the search for one to close."""
+
+
 class Connection(Protocol):
     """A client connection, as its server process sees it."""
 
-    def caller(self) -> str | None:
-        """The id of the API key of the newest request; None if it had no valid key."""
+    def caller(self) -> ApiKey | None:
+        """The API key of the newest request; None if it had no valid key."""
+        ...
+
+    def is_being_answered(self) -> bool:
+        """Whether the server owes the client a response, rather than waiting for the client."""
         ...
 
     def evict(self) -> None:
@@ -42,10 +51,11 @@ class Connection(Protocol):
 class ServerContext:
     """Limits and counters of one server process.
 
-    A full server closes the oldest connection without a valid key, or of a key that has more than its share,
-    for a new one: connections of clients without a key keep no caller out. max_per_key: that share; the
-    caller of a server without keys may have all. unproven: connections in the order of their arrival, without
-    those that `evict` has found to have a key. proven: the key's id of those.
+    A full server closes the oldest connection without a valid key, or of a key or tenant that has more than
+    its share, for a new one: connections of clients without a key keep no caller out. Those with a request in
+    progress come last. max_per_key: that share of a key; the caller of a server without keys may have all.
+    A tenant has half if there are others. unproven: connections in the order of their arrival, without those
+    that `evict` has found to have a key. proven: the keys of those.
 
     max_connections: open connections beyond which new ones get 429. max_per_address: the same for one
     address, without loopback and trusted proxies; 0 means no limit. connections: open ones by network of the
@@ -61,22 +71,44 @@ class ServerContext:
     connections: Counter[str] = field(default_factory=Counter)
     refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_REASONS, 0))
     unproven: dict[Connection, None] = field(default_factory=dict)
-    proven: dict[Connection, str] = field(default_factory=dict)
+    proven: dict[Connection, ApiKey] = field(default_factory=dict)
     of_keys: Counter[str] = field(default_factory=Counter)
+    of_tenants: Counter[str] = field(default_factory=Counter)
 
     def evict(self) -> bool:
         """Close a connection for the sake of a new one; returns False if all have keys within their share."""
+        being_answered: list[Connection] = []
         for connection in list(self.unproven):
-            del self.unproven[connection]
-            caller = connection.caller()
-            most = self.max_connections if caller == ANONYMOUS.id else self.max_per_key
-            if caller is None or self.of_keys[caller] >= most:
-                self.refused["connections_evicted"] += 1
-                connection.evict()
-                return True
-            self.proven[connection] = caller
-            self.of_keys[caller] += 1
+            if not connection.is_being_answered():
+                if self._gives_way(connection):
+                    return True
+            elif len(being_answered) < _MOST_SKIPPED:
+                being_answered.append(connection)
+            else:
+                break
+        return any(map(self._gives_way, being_answered))
+
+    def _gives_way(self, connection: Connection) -> bool:
+        """Close a connection unless it has a key within its share; it is then never asked for again."""
+        del self.unproven[connection]
+        key = connection.caller()
+        if key is None or self._has_its_share(key):
+            self.refused["connections_evicted"] += 1
+            connection.evict()
+            return True
+        self.proven[connection] = key
+        self.of_keys[key.id] += 1
+        self.of_tenants[key.tenant] += 1
         return False
+
+    def _has_its_share(self, key: ApiKey) -> bool:
+        """Whether the key, or its tenant, has as many connections as it may keep."""
+        if key.id == ANONYMOUS.id:
+            return self.of_keys[key.id] >= self.max_connections
+        if self.of_keys[key.id] >= self.max_per_key:
+            return True
+        is_shared = self.fast_path is not None and self.fast_path.has_tenants()
+        return is_shared and self.of_tenants[key.tenant] >= max(1, self.max_connections // 2)
 
     def add_connection(self, address: str) -> str | None:
         """Count a connection; returns its network for `remove_connection`, None if it is not limited."""
@@ -89,20 +121,24 @@ class ServerContext:
     def remove_connection(self, connection: Connection, network: str | None) -> None:
         """Count the end of a connection."""
         self.unproven.pop(connection, None)
-        caller = self.proven.pop(connection, None)
-        if caller is not None:
-            self.of_keys[caller] -= 1
-            if not self.of_keys[caller]:
-                del self.of_keys[caller]
+        key = self.proven.pop(connection, None)
+        if key is not None:
+            _subtract(self.of_keys, key.id)
+            _subtract(self.of_tenants, key.tenant)
         self.slot.connections = max(0, self.slot.connections - 1)
         if network is not None:
-            self.connections[network] -= 1
-            if not self.connections[network]:
-                del self.connections[network]
+            _subtract(self.connections, network)
 
     def _is_exempt(self, address: str) -> bool:
         """Whether the limit per address does not apply: to proxies and to loopback."""
         return address in self.proxies or address == "::1" or address.startswith(("127.", "::ffff:127."))
+
+
+def _subtract(counts: Counter[str], name: str) -> None:
+    """Count one less of ``name``, which is removed with the last."""
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
 
 
 def has_input(connection: socket.socket) -> bool:

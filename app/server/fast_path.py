@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from app.domain.entities import ApiKey
 from app.http.types import HeaderList
 
 Client: TypeAlias = tuple[str, int] | None
@@ -31,12 +32,14 @@ class FastPath:
     """Calls `respond` and encodes its response; shared by all connections of a process.
 
     respond: None until the application has started; every request then takes the usual way. caller_of:
-    returns the id of the API key in headers, None without a valid one.
+    returns the API key in headers, None without a valid one. has_tenants: whether keys of several tenants
+    exist.
     """
 
     def __init__(self, respond: TryRespond | None = None) -> None:
         self.respond = respond
-        self.caller_of: Callable[[HeaderList], str | None] = lambda _headers: None
+        self.caller_of: Callable[[HeaderList], ApiKey | None] = lambda _headers: None
+        self.has_tenants: Callable[[], bool] = lambda: False
         self._common_headers: object = None
         self._start = b""
 

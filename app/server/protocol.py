@@ -15,6 +15,7 @@ from typing import Any, Final
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from app.domain.entities import ApiKey
 from app.http.problem import Problem
 from app.http.request_id import request_id_for
 from app.http.responses import encode_response
@@ -101,12 +102,19 @@ class HttpProtocol(HttpToolsProtocol):
         self._disconnect_all()
         super().connection_lost(exc)
 
-    def caller(self) -> str | None:
-        """The id of the API key of the newest request; None if it had no valid key."""
-        if self.cycle is not None:
-            key = self.cycle.scope["state"].get("caller")
-            return None if key is None else str(key.id)
-        return None if self._fast_path is None else self._fast_path.caller_of(self._fast_headers)
+    def caller(self) -> ApiKey | None:
+        """The API key of the newest request; None if it had no valid key."""
+        scope = None if self.cycle is None else self.cycle.scope
+        key: ApiKey | None = None if scope is None else scope["state"].get("caller")
+        if key is not None or self._fast_path is None:
+            return key
+        # The application may not have looked at the request yet.
+        return self._fast_path.caller_of(self._fast_headers if scope is None else list(scope["headers"]))
+
+    def is_being_answered(self) -> bool:
+        """Whether a complete request waits for its response."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.response_complete and self._complete_scope is cycle.scope
 
     def evict(self) -> None:
         """Close the connection, so that another one can be accepted."""

@@ -17,12 +17,15 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import uvicorn
 
 from app.http.client_address import TrustedProxies
 from app.processes.listener import ProcessContext
+from app.processes.open_files import HARD_LIMIT
+from app.processes.periodic import PeriodicWork
 from app.processes.scoreboard import Scoreboard, Slot, State
 from app.server.context import ServerContext
 from app.server.fast_path import FastPath
@@ -42,18 +45,18 @@ _POLL_SECONDS: Final = 0.02
 _YIELD_SECONDS: Final = 0.001
 _RETRY_SECONDS: Final = 0.5
 _KEEP_ALIVE_SECONDS: Final = 75
-_HARD_LIMIT: Final = 1.25
-"""Beyond max_connections a connection gets 429; beyond this multiple of it connections are not accepted."""
+_PARTS: Final = ("connections",)
 
 
 class Server(uvicorn.Server):
     """Serves an application on a listening socket that other processes may share.
 
-    grace: seconds that a shutdown may take after SIGTERM. tick: called ten times a second.
+    grace: seconds that a shutdown may take after SIGTERM. tick: called ten times a second; must not raise.
     max_connections: open connections beyond which new ones get 429; max_connections_per_address: the same for
     one address other than loopback and ``proxies``; 0 means no limit. key_share: the part that the
     connections of one API key keep when the server is full. fast_path: responds to some requests
-    before they reach the application. context: counts refused connections and requests.
+    before they reach the application. periodic: runs the part "connections", the timeouts of clients.
+    context: counts refused connections and requests.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Server(uvicorn.Server):
         max_connections_per_address: int = 0,
         key_share: float = 1.0,
         proxies: TrustedProxies | None = None,
+        periodic: PeriodicWork | None = None,
     ) -> None:
         slot = process.slot
         self.context = ServerContext(
@@ -99,14 +103,16 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._slot, self._grace, self._tick = slot, grace, tick
         self._connections: set[HttpProtocol] = self.server_state.connections  # type: ignore[assignment]
+        self._periodic = periodic or PeriodicWork(_PARTS)
         self._timeouts_checked_at = time.monotonic()
-        hard_limit = int(max_connections * _HARD_LIMIT)
+        hard_limit = int(max_connections * HARD_LIMIT)
         self._acceptor = Acceptor(
             process.listener,
             self._connect,
             process.scoreboard,
             slot,
             has_capacity=lambda: len(self._connections) < hard_limit,
+            make_room=self.context.evict,
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
@@ -125,7 +131,8 @@ class Server(uvicorn.Server):
         if now - self._timeouts_checked_at >= TIMEOUT_CHECK_SECONDS:
             self._timeouts_checked_at = now
             for connection in list(self._connections):
-                connection.check_timeouts(now)
+                if not self._periodic.run("connections", partial(connection.check_timeouts, now)):
+                    connection.evict()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
@@ -185,8 +192,9 @@ class Server(uvicorn.Server):
 class Acceptor:
     """Accepts connections from a shared socket; a process with more than its share lets others go first.
 
-    has_capacity: whether another connection may be held at all; if not, connections wait in the kernel's
-    queue.
+    has_capacity: whether another connection may be held at all. make_room: closes a connection that has to
+    give way to a new one; returns whether there was one. Without capacity and room, and without file
+    descriptors, connections wait in the kernel's queue.
     """
 
     def __init__(
@@ -197,10 +205,13 @@ class Acceptor:
         slot: Slot,
         *,
         has_capacity: Callable[[], bool],
+        make_room: Callable[[], bool],
     ) -> None:
         self._listener = listener
         self._connect = connect
-        self._scoreboard, self._slot, self._has_capacity = scoreboard, slot, has_capacity
+        self._scoreboard, self._slot = scoreboard, slot
+        self._has_capacity, self._make_room = has_capacity, make_room
+        self._is_failing = False
         self._connecting: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
 
@@ -229,12 +240,16 @@ class Acceptor:
 
     def _on_readable(self) -> None:
         if not self._has_capacity():
-            self._pause_for(_RETRY_SECONDS)
+            self._wait_for_room()
         elif self._has_more_than_its_share():
             # The other processes are awake too. If all of them are busy, this one accepts after the pause.
             self._pause_for(_YIELD_SECONDS)
         else:
             self._accept()
+
+    def _wait_for_room(self) -> None:
+        """Accept again as soon as a connection that gives way has ended; without one, after a while."""
+        self._pause_for(_YIELD_SECONDS if self._make_room() else _RETRY_SECONDS)
 
     def _pause_for(self, seconds: float) -> None:
         self._loop.remove_reader(self._listener.fileno())
@@ -257,9 +272,12 @@ class Acceptor:
             return False
         except OSError as error:
             # Out of file descriptors or memory: open connections are served, new ones wait.
-            logger.error("no connection can be accepted: %s", error)
-            self._pause_for(_RETRY_SECONDS)
+            if not self._is_failing:
+                logger.error("no connection can be accepted: %s", error)
+            self._is_failing = True
+            self._wait_for_room()
             return False
+        self._is_failing = False
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._slot.connections += 1

@@ -199,7 +199,7 @@ class KeyRing:
         self._keys: dict[str, ApiKey] = {}
         self._ended: dict[str, ApiKey] = {}
         self._swept_at = -math.inf
-        self.has_customers = False
+        self._tenants: frozenset[str] = frozenset()
         self.replace(keys)
 
     def replace(self, keys: Iterable[ApiKey]) -> None:
@@ -208,7 +208,7 @@ class KeyRing:
         self._keys = {key.id: key for key in found if key.ends_at > now}
         self._ended = {}
         self.update(key for key in found if key.ends_at <= now)
-        self._note_customers(found)
+        self._tenants |= {key.tenant for key in found}
 
     def update(self, keys: Iterable[ApiKey]) -> None:
         """Add these keys to the snapshot, or replace their earlier state."""
@@ -218,7 +218,7 @@ class KeyRing:
                 self._keys[key.id] = key
             else:
                 self._end(key)
-        self._note_customers(found)
+        self._tenants |= {key.tenant for key in found}
 
     def sweep(self) -> Sequence[ApiKey]:
         """At most once a minute, return the keys that have expired, and forget those that ended a day ago."""
@@ -244,8 +244,15 @@ class KeyRing:
         while len(self._ended) > MAX_REMEMBERED:
             del self._ended[next(iter(self._ended))]
 
-    def _note_customers(self, keys: Iterable[ApiKey]) -> None:
-        self.has_customers |= any(key.tenant != DEFAULT_TENANT for key in keys)
+    @property
+    def has_customers(self) -> bool:
+        """Whether a key, even one that has ended, belongs to another tenant than the default one."""
+        return bool(self._tenants - {DEFAULT_TENANT})
+
+    @property
+    def has_tenants(self) -> bool:
+        """Whether keys, even some that have ended, belong to several tenants."""
+        return len(self._tenants) > 1
 
     def reload(self, store: Store) -> None:
         """Replace the snapshot by the keys in the database."""

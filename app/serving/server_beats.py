@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import socket
 import time
@@ -23,10 +22,9 @@ from app.domain.errors import Unavailable
 from app.domain.figures import ServerRow
 from app.processes.exposition import ModelCounts
 from app.processes.metrics import Metrics
+from app.processes.periodic import PeriodicWork
 from app.serving.model_figures import HISTORY, ModelFigures, is_refusal, latency_of
 from app.store.unit_of_work import Store
-
-logger = logging.getLogger(__name__)
 
 BEAT_SECONDS: Final = 2.0
 RATE_SECONDS: Final = 10.0
@@ -113,10 +111,14 @@ def _totals(models: Sequence[ModelCounts], routes: Sequence[ModelCounts]) -> Jso
 class ServerBeats:
     """The background task of one process, which writes if it is the first of its group.
 
-    store: best with a connection of its own. group: id that all processes of the group share.
+    store: best with a connection of its own. group: id that all processes of the group share. periodic: runs
+    the part "figures".
     """
 
-    def __init__(self, store: Store, metrics: Metrics, group: str) -> None:
+    def __init__(
+        self, store: Store, metrics: Metrics, group: str, periodic: PeriodicWork | None = None
+    ) -> None:
+        self._periodic = periodic or PeriodicWork(["figures"])
         self._store = store
         self._metrics = metrics
         self._figures = Figures()
@@ -124,7 +126,6 @@ class ServerBeats:
             group, socket.gethostname(), os.getpid(), metadata.version("stms"), time.time(), 0.0, {}
         )
         self._wrote = False
-        self._failing = False
         self._beats = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-beats")
         self._task: asyncio.Task[None] | None = None
@@ -146,7 +147,7 @@ class ServerBeats:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def beat(self) -> None:
-        """Write the row, if this process is the one that does. A failure is logged once. Blocks."""
+        """Write the row, if this process is the one that does. Blocks. Raises Unavailable."""
         routes = list(self._metrics.route_counts().values())
         figures = self._figures.step(time.time(), self._metrics.counts(), routes)
         if not self._metrics.is_first():
@@ -156,18 +157,13 @@ class ServerBeats:
         row = ServerRow(
             self._row.id, self._row.host, self._row.pid, self._row.program, self._row.started_at, 0.0, figures
         )
-        try:
+        with self._store.single() as uow:
+            uow.servers.beat(row)
+        self._wrote = True
+        if self._beats % 300 == 0:
             with self._store.single() as uow:
-                uow.servers.beat(row)
-            if self._beats % 300 == 0:
-                with self._store.single() as uow:
-                    uow.servers.forget_silent(FORGET_SECONDS)
-            self._beats += 1
-            self._wrote, self._failing = True, False
-        except Unavailable as error:
-            if not self._failing:
-                logger.warning("the figures of this server cannot be stored: %s", error)
-            self._failing = True
+                uow.servers.forget_silent(FORGET_SECONDS)
+        self._beats += 1
 
     def _leave(self) -> None:
         with contextlib.suppress(Unavailable), self._store.single() as uow:
@@ -175,8 +171,7 @@ class ServerBeats:
 
     async def _run(self) -> None:
         while True:
-            try:
-                await asyncio.get_running_loop().run_in_executor(self._thread, self.beat)
-            except Exception:
-                logger.exception("the figures of this server could not be made")
+            await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._periodic.run, "figures", self.beat
+            )
             await asyncio.sleep(BEAT_SECONDS)

@@ -12,7 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from resource import RLIMIT_NOFILE, setrlimit
 
 import httpx
 import pytest
@@ -41,7 +44,7 @@ def free_port() -> int:
 
 
 class Server:
-    def __init__(self, folder: Path, database: str) -> None:
+    def __init__(self, folder: Path, database: str, open_files: int | None = None) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-c", SERVER, str(folder), str(self.port)]
@@ -50,6 +53,7 @@ class Server:
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parents[3],
             env=os.environ | {"STMS_DATABASE_URL": database},
+            preexec_fn=open_files and partial(setrlimit, RLIMIT_NOFILE, (open_files // 2, open_files)),
         )
 
     def wait(self) -> None:
@@ -186,3 +190,22 @@ def test_a_server_refuses_to_start_when_its_database_cannot_be_reached():
     nowhere = f"postgresql://stms@127.0.0.1:{free_port()}/none"
     with pytest.raises(Unavailable):
         run_api(Settings.model_validate({"database_url": nowhere}))
+
+
+def test_idle_connections_beyond_the_open_files_keep_no_request_out(tmp_path: Path, database_address: str):
+    server = Server(tmp_path, database_address, open_files=256)
+    try:
+        server.wait()
+        with ExitStack() as stack:
+            kept = stack.enter_context(httpx.Client(base_url=server.url, trust_env=False, timeout=60))
+            assert kept.get("/readyz").status_code == 200
+            for _ in range(400):
+                stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 60))
+            # Longer than the pauses of all periodic work, such as the poll of the heap.
+            deadline = time.monotonic() + 6
+            while time.monotonic() < deadline:
+                assert httpx.get(f"{server.url}/readyz", trust_env=False, timeout=60).status_code == 200
+                time.sleep(0.2)
+        assert server.process.poll() is None
+    finally:
+        assert server.stop()["code"] == 0

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.entities import ApiKey
 from app.server import server
 from app.server.fast_path import FastPath
 from tests.app.server.wire import Reader, RunningServer, Writer, read_response, run, running
@@ -17,6 +18,7 @@ from tests.app.server.wire import Reader, RunningServer, Writer, read_response, 
 BODY = b'{"x":[1,2]}'
 QUICK = b"POST /v1/models/pets/classes/cat:query HTTP/1.1\r\nhost: x\r\ncontent-length: 11\r\n\r\n" + BODY
 SLOW = QUICK.replace(b"cat", b"dog")
+KEY = ApiKey("key_a", "a", "", frozenset({"query"}), frozenset(), 0.0)
 
 
 class Application:
@@ -81,7 +83,7 @@ class Client:
 async def connected(max_connections: int = 10) -> AsyncIterator[Client]:
     app = Application()
     fast_path = FastPath(app.respond)
-    fast_path.caller_of = lambda _headers: "key_a"
+    fast_path.caller_of = lambda _headers: KEY
     async with running(app=app, max_connections=max_connections, fast_path=fast_path) as up:
         yield Client(up, *await up.connect())
 

@@ -201,8 +201,8 @@ def test_a_hung_process_does_not_delay_new_connections():
     run(story)
 
 
-def test_too_many_connections_get_429_and_beyond_the_hard_limit_they_wait(monkeypatch):
-    monkeypatch.setattr(server, "_RETRY_SECONDS", 0.05)
+def test_too_many_connections_get_429_and_beyond_the_hard_limit_they_give_way(monkeypatch):
+    monkeypatch.setattr(server, "_RETRY_SECONDS", 3600.0)
 
     async def story() -> None:
         async with running(max_connections=4) as up:
@@ -221,13 +221,10 @@ def test_too_many_connections_get_429_and_beyond_the_hard_limit_they_wait(monkey
 
             fifth = await up.connect()
             await asyncio.sleep(0.1)
-            beyond = await up.connect()
-            asked = asyncio.create_task(ask(*beyond))
-            await asyncio.sleep(0.3)
-            assert not asked.done()
-            for _, writer in [*held, fifth]:
-                writer.close()
-            assert (await asked).status == 200
+            assert (await ask(*await up.connect())).status == 429
+            assert await fifth[0].read() == b"", "a refused connection that stays gives way"
+            for connection in held:
+                assert (await ask(*connection)).status == 200
 
     run(story)
 
@@ -336,6 +333,75 @@ def test_running_out_of_file_descriptors_does_not_affect_open_connections(monkey
             assert not asked.done()
             acceptor._listener = real
             assert (await asked).status == 200
+
+    run(story)
+
+
+def test_without_file_descriptors_a_connection_without_a_key_gives_way_at_once(monkeypatch):
+    monkeypatch.setattr(server, "_RETRY_SECONDS", 3600.0)
+
+    async def story() -> None:
+        async with running() as up:
+            served, silent = await up.connect(), await up.connect()
+            assert (await ask(*served)).status == 200
+            acceptor = up.server._acceptor
+            real = acceptor._listener
+
+            class Full:
+                """Has a descriptor only after the silent connection has ended."""
+
+                def accept(self) -> Any:
+                    if len(up.server._connections) > 1:
+                        raise OSError(errno.EMFILE, "Too many open files")
+                    return real.accept()
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(real, name)
+
+            acceptor._listener = Full()  # type: ignore[assignment]
+            newcomer = await up.connect()
+            assert (await asyncio.wait_for(ask(*newcomer), 60)).status == 200
+            assert await silent[0].read() == b""
+            assert (await ask(*served)).status == 200
+            acceptor._listener = real
+
+    run(story)
+
+
+def test_a_complete_request_of_a_stranger_is_answered_before_its_connection_gives_way():
+    async def story() -> None:
+        async with running(max_connections=3) as up:
+            stranger, first, second = [await up.connect() for _ in range(3)]
+            stranger[1].write(b"GET /stranger HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await read_response(stranger[0])).status == 200
+            stranger[1].write(SLOW.replace(b"/slow", b"/slow-stranger"))
+            await up.until_reached("/slow-stranger")
+            third = await up.connect()
+            assert await first[0].read() == b"", "the oldest that the server waits for"
+            up.echo.proceed.set()
+            assert (await read_response(stranger[0])).status == 200
+            for connection in (second, third):
+                assert (await ask(*connection)).status == 200
+
+    run(story)
+
+
+def test_a_connection_whose_timeouts_cannot_be_checked_ends_alone(monkeypatch):
+    monkeypatch.setattr(server, "TIMEOUT_CHECK_SECONDS", 0.0)
+
+    async def story() -> None:
+        async with running() as up:
+            broken = await up.connect()
+            await ask(*broken)
+
+            def fail(_now: float) -> None:
+                raise OSError(errno.EMFILE, "Too many open files")
+
+            monkeypatch.setattr(up.connection, "check_timeouts", fail)
+            healthy = await up.connect()
+            assert await asyncio.wait_for(broken[0].read(), 60) == b""
+            assert (await ask(*healthy)).status == 200
+            assert up.server._periodic.failures == {"connections": 1}
 
     run(story)
 

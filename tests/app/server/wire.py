@@ -26,9 +26,9 @@ SLOW = POST.replace(b"/x", b"/slow")
 class Echo:
     """An application that responds with the request body.
 
-    At /slow it waits for `proceed`, at /large it responds with 30 MB, and at /early it responds before it has
-    read the body. All requests have the same API key, except those to /stranger. aborted: requests whose body
-    ended early. cancelled: requests that were cancelled.
+    At paths that begin with /slow it waits for `proceed`, at /large it responds with 30 MB, and at /early it
+    responds before it has read the body. All requests have the same API key, except those to paths that end
+    with stranger. aborted: requests whose body ended early. cancelled: requests that were cancelled.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class Echo:
                 await send({"type": message})
             return None
         self.scopes.append(scope)
-        if scope["path"] != "/stranger":
-            scope["state"]["caller"] = SimpleNamespace(id="key_a")
+        if not scope["path"].endswith("stranger"):
+            scope["state"]["caller"] = SimpleNamespace(id="key_a", tenant="default")
         if scope["path"] == "/early":
             return await self._respond(send, b"no")
         body, more = b"", True
@@ -61,7 +61,7 @@ class Echo:
                 return None
             body, more = body + message.get("body", b""), message.get("more_body", False)
         self.bodies.append(body)
-        if scope["path"] == "/slow":
+        if scope["path"].startswith("/slow"):
             try:
                 await self.proceed.wait()
             except asyncio.CancelledError:
