@@ -177,7 +177,7 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     stack.callback(cache.close)
     refresher = Refresher(registry, authenticator, cache, seconds=settings.refresh_seconds)
     stack.push_async_callback(refresher.stop)
-    budgets = Budgets(settings)
+    budgets = Budgets(settings, lambda: authenticator.has_tenants)
     pipeline = QueryPipeline(settings, authenticator, cache, metrics, audit_writer, budgets)
     _open_pipeline(pipeline, settings, stack)
     _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)

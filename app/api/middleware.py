@@ -16,7 +16,7 @@ from app.api.dependencies import AppContext
 from app.api.probe_answers import ProbeAnswers
 from app.auth.audit_writer import is_access_denial, request_line
 from app.auth.local_requests import check_local
-from app.auth.shares import Admission, counting
+from app.auth.shares import Admission, counting, without_place
 from app.domain.audit_context import AuditContext, audit_context
 from app.domain.errors import ServiceError, Unavailable
 from app.domain.log_context import traced
@@ -110,8 +110,10 @@ class RequestMiddleware:
             key = context.authenticator.authenticate(scope)
         admission = responder.admission = context.budgets.of_request(key)
         admission.enter()
-        if scope["path"] not in self._streamed:
+        is_upload = scope["path"] in self._streamed
+        if not is_upload:
             receive = counting(receive, admission)
+        receive = without_place(receive, admission, is_upload=is_upload)
         app = repeated_answer(scope) or self._app
         await app(scope, receive, responder.send)
 

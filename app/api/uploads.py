@@ -58,7 +58,7 @@ async def receive_upload(
     """
     store, settings = context.store_of(caller), context.settings
     room = await run_in_threadpool(quotas.room_for, store, settings, noun)
-    admission = context.budgets.of_upload(caller.id)
+    admission = context.budgets.of_upload(caller)
     try:
         admission.enter()
         async with _received(request, context.files, limit, room, admission) as upload:

@@ -137,10 +137,8 @@ class QueryPipeline:
         """
         key = self.authenticator.authenticate(exchange.scope, exchange.headers)
         authorise(key, required_scope, model)
-        budgets = self.budgets
         # Without a place for the query its body need not be read.
-        budgets.queries.check(key.id)
-        exchange.admission = Admission(budgets.queries, budgets.body_bytes, key.id)
+        exchange.admission = self.budgets.of_query(key)
         return key
 
     async def read_body(self, exchange: Exchange, receive: Receive, *, compressed: bool) -> Body:

@@ -94,7 +94,7 @@ class QueryHandler(WireFormat[Exchange]):
             authorise(key, "query", path.model)
             places, size = pipeline.budgets.queries, len(data)
             is_whole = (
-                (not places.used or places.is_available(key.id))
+                (not places.used or places.is_available(key.id, key.tenant))
                 and size <= pipeline.max_bytes
                 and by_name.get(b"content-length") == b"%d" % size
             )

@@ -185,20 +185,52 @@ def test_unfinished_bodies_of_one_key_take_no_place_of_a_query(client, keys, pat
 
 
 @pytest.mark.parametrize("path", [PREDICT, "/v1/training-jobs"])
-def test_unfinished_requests_of_one_key_leave_places_to_others(client, keys, path: str):
+def test_unfinished_bodies_hold_no_place_of_a_request(client, keys, path: str):
     client.refresh()
 
     async def scenario() -> None:
         headers = {**keys["train"], "content-length": str(ANNOUNCED), "content-type": "application/json"}
-        slow = await start(64, lambda: ask(client, "POST", path, headers, body_of([b" "])))
+        slow = await start(16, lambda: ask(client, "POST", path, headers, body_of([b" "])))
         budgets = client.context.budgets
-        refused = [task.result() for task in slow if task.done()]
-        assert budgets.requests.used == budgets.requests.share == 16
-        assert len(refused) == 48
-        assert {(status, document["code"]) for status, document in refused} == {(429, "share_exceeded")}
-        assert budgets.refused["requests_of_key"] == 48
-        assert (await ask(client, "GET", "/v1/models", keys["other"], whole(b"")))[0] == 200
+        assert budgets.requests.used == 0
+        assert not any(task.done() for task in slow)
+        assert (await ask(client, "GET", "/v1/models", keys["train"], whole(b"")))[0] == 200
         await settled(budgets, slow)
+
+    client.run(scenario())
+
+
+def test_a_body_that_no_endpoint_reads_frees_no_place(client, keys, monkeypatch):
+    """A request could otherwise announce a body, and be answered beyond all places."""
+    client.refresh()
+
+    async def scenario() -> None:
+        budgets = client.context.budgets
+        headers = {**keys["other"], "content-length": "10"}
+        budgets.requests.add("many", budgets.requests.limit)
+        status, document = await ask(client, "GET", "/v1/models", headers, body_of([]))
+        assert (status, document["title"]) == (429, "Too Many Requests")
+        budgets.requests.release("many", budgets.requests.limit)
+        assert (await ask(client, "GET", "/v1/models", headers, body_of([])))[0] == 200
+
+    client.run(scenario())
+
+
+def test_keys_of_one_tenant_leave_places_to_another(client, store, keys):
+    texts = [create_key(store.of_tenant("crowded"), f"k{i}", {"query"})[1] for i in range(4)]
+    client.refresh()
+
+    async def scenario() -> None:
+        budgets = client.context.budgets
+        crowd = [client.context.authenticator._ring.authenticate(text) for text in texts]
+        for key in crowd[:2]:
+            budgets.requests.take(key.id, budgets.requests.share, key.tenant)
+        headers = {"authorization": f"Bearer {texts[2]}"}
+        status, document = await ask(client, "GET", "/v1/models", headers, whole(b""))
+        assert (status, document["code"]) == (429, "share_exceeded")
+        assert (await ask(client, "GET", "/v1/models", keys["other"], whole(b"")))[0] == 200
+        for key in crowd[:2]:
+            budgets.requests.release(key.id, budgets.requests.share, key.tenant)
 
     client.run(scenario())
 
@@ -221,20 +253,9 @@ def test_bodies_outside_of_queries_count_in_the_byte_budget(make_client, keys):
     client.run(scenario())
 
 
-def test_a_server_without_keys_gives_its_whole_capacity_to_its_one_caller(client, pets):
-    async def scenario() -> None:
-        headers = {"content-length": str(ANNOUNCED), "content-type": "application/json"}
-        slow = await start(64, lambda: ask(client, "POST", "/v1/training-jobs", headers, body_of([b" "])))
-        budgets = client.context.budgets
-        assert budgets.requests.used == 64
-        await settled(budgets, slow)
-
-    client.run(scenario())
-
-
 def test_refusals_are_counted_by_budget(client, keys):
     client.refresh()
-    for budget in ("queries", "queries_of_key", "requests", "requests_of_key", "body_bytes", "keyless"):
+    for budget in ("queries", "queries_of_key", "requests", "requests_of_tenant", "body_bytes", "keyless"):
         assert f'stms_shed_total{{reason="{budget}"}} 0.0' in client.get("/metrics").text
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.auth.authenticator import ANONYMOUS
-from app.auth.shares import Budgets, SharedBudget
+from app.auth.shares import Admission, Budgets, SharedBudget, without_place
 from app.domain.errors import Overloaded
 from app.http.body import max_body_bytes
 from app.processes.metrics import Metrics
@@ -53,10 +53,60 @@ def test_a_key_takes_no_more_than_its_share_and_always_one(limit: int, share: in
         budget.take("a")
     if limit > 1:
         assert caught.value.reason == "share_exceeded"
-        assert refused == {"queries": 0, "queries_of_key": 1}
+        assert refused == {"queries": 0, "queries_of_key": 1, "queries_of_tenant": 0}
         budget.take("b")
     budget.release("a")
     assert budget.is_available("a") is (limit != 1 or share != 1) or budget.used == 0
+
+
+def test_the_keys_of_one_tenant_take_half_while_there_are_other_tenants():
+    has_tenants, refused = [True], dict[str, int]()
+    budget = SharedBudget(64, 0.25, "requests", "requests", refused, lambda: has_tenants[0])
+    for key in ("a1", "a2"):
+        budget.take(key, 16, "a")
+    assert not budget.is_available("a3", "a")
+    with pytest.raises(Overloaded, match="of this tenant") as caught:
+        budget.take("a3", 1, "a")
+    assert caught.value.reason == "share_exceeded"
+    assert refused == {"requests": 0, "requests_of_key": 0, "requests_of_tenant": 1}
+    for key in ("b1", "b2"):
+        budget.take(key, 16, "b")
+    for tenant in ("a", "b"):
+        for number in (1, 2):
+            budget.release(f"{tenant}{number}", 16, tenant)
+    has_tenants[0] = False
+    for number in range(4):
+        budget.take(f"a{number}", 16, "a")
+    assert budget.used == budget.limit, "the only tenant has all"
+
+
+@pytest.mark.parametrize("is_upload", [False, True])
+def test_a_request_holds_no_place_while_it_waits_for_its_body(is_upload: bool):
+    budget, pieces = budget_of(1), [b"a", b"b", b"c"]
+    admission, seen = Admission(budget, budget_of(100), "slow"), []
+
+    async def receive() -> Any:
+        seen.append(budget.used)
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+    async def story() -> None:
+        received = without_place(receive, admission, is_upload=is_upload)
+        admission.enter()
+        for _ in range(2):
+            await received()
+        budget.take("other")
+        if is_upload:
+            await received()
+            assert budget.used == 2
+        else:
+            with pytest.raises(Overloaded):
+                await received()
+            assert budget.held("slow") == 0
+        admission.close()
+        budget.release("other")
+        assert (budget.used, seen) == (0, [0, 0, 1])
+
+    asyncio.run(story())
 
 
 def test_the_caller_of_a_server_without_keys_takes_the_whole_capacity():
