@@ -280,7 +280,7 @@ def test_no_name_of_a_column_or_an_array_holds_what_nothing_can_store(callers: C
     table, labels = np.arange(80.0).reshape(40, 2), np.array(["a", "b"] * 20)
     for arrays, status in (
         ({"feature_names": np.array(["c\0d", "b"])}, 400),
-        ({"class_names": np.array(["a\0", "b"])}, 400),
+        ({"class_names": np.array(["a\0c", "b"])}, 400),
     ):
         file = io.BytesIO()
         np.savez(file, X=table, y=labels, **arrays)
