@@ -63,7 +63,8 @@ class BorderRoute(APIRoute):
         field = self.body_field
         body_type: TypeAdapter[Any] | None = None
         if field is not None:
-            body_type = TypeAdapter(field.field_info.annotation)
+            annotation: Any = field.field_info.annotation
+            body_type = TypeAdapter(annotation)
 
         async def handle(request: Request) -> Response:
             check_address(request.scope)
