@@ -26,6 +26,7 @@ from app.commands import (
     keys,
     labels,
     models,
+    openapi,
     ping,
     processes,
     query,
@@ -77,6 +78,7 @@ def build() -> typer.Typer:
     app.add_typer(keys.commands, name="keys", help="API keys.", rich_help_panel=home)
     app.command(rich_help_panel=home)(hyperparameters.hyperparameters)
     app.command(rich_help_panel=home)(reproduce.reproduce)
+    app.command(rich_help_panel=home)(openapi.openapi)
     app.command(rich_help_panel=home)(version)
     app.add_typer(datasets.commands, name="datasets", help="Data sets.", rich_help_panel=remote)
     app.command(rich_help_panel=remote)(train.train)

@@ -85,6 +85,8 @@ def create_app(
         description=openapi.DESCRIPTION,
         version=metadata.version("stms"),
         lifespan=lifespan,
+        # Generated clients call their functions so: verb and resource.
+        generate_unique_id_function=lambda route: route.name,
         # A redirect would repeat the Host header of the request.
         redirect_slashes=False,
         # `app.api.docs` serves these pages with its own security headers.

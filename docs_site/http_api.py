@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,11 @@ Json = dict[str, Any]
 _BODY_OF_ERRORS = "Problem"
 
 
+def openapi_json() -> str:
+    """The OpenAPI document itself, from which clients can be generated."""
+    return json.dumps(create_app(Settings()).openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
 def page(document: Json | None = None) -> str:
     """Every operation with parameters, bodies and responses, then every schema with its fields.
 
@@ -24,7 +30,8 @@ def page(document: Json | None = None) -> str:
     lines += [
         "A running server shows the same at `/docs`, where requests can be tried out, and as OpenAPI at"
     ]
-    lines += ["`/openapi.json`. Requests have the header `Authorization: Bearer stms_…`; an error is a"]
+    lines += ["`/openapi.json`, which is [here](openapi.json), too, and which `stms openapi` prints."]
+    lines += ["Requests have the header `Authorization: Bearer stms_…`; an error is a"]
     lines += [f"[{_BODY_OF_ERRORS}]({_anchor(_BODY_OF_ERRORS)}) (`application/problem+json`)."]
     for tag in dict.fromkeys(tag for _, _, operation in _operations(document) for tag in operation["tags"]):
         lines += ["", f"## {tag.capitalize()}"]

@@ -35,6 +35,7 @@ def stage(folder: Path) -> Path:
     for name, write in GENERATED.items():
         (pages / name).parent.mkdir(parents=True, exist_ok=True)
         (pages / name).write_text(write(), encoding="utf-8")
+    (pages / "reference" / "openapi.json").write_text(http_api.openapi_json(), encoding="utf-8")
     config = folder / "zensical.toml"
     config.write_text(configuration(), encoding="utf-8")
     return config

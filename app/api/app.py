@@ -78,4 +78,5 @@ class StmsApi(FastAPI):
         """The OpenAPI document, including the handlers that FastAPI does not know."""
         if self.openapi_schema is None:
             self.openapi_schema = inference_openapi.complete(openapi.complete(super().openapi()))
+            openapi.move_rules(self.openapi_schema)
         return self.openapi_schema

@@ -71,7 +71,7 @@ Unlabelled = Annotated[
     openapi_extra={"requestBody": uploads.DATASET_BODY},
     responses={200: {"description": "The same bytes are registered already.", "model": DatasetView}},
 )
-async def upload(
+async def upload_dataset(
     request: Request,
     response: Response,
     context: Context,
@@ -145,7 +145,7 @@ def list_datasets(
 
 
 @router.get("/{dataset_id}", response_model=DatasetView)
-def get(
+def get_dataset(
     dataset_id: DatasetId, request: Request, response: Response, context: Context, caller: Trainer
 ) -> Any:
     """One data set: the first 1000 classes and their counts, ranges of its columns, and warnings."""
@@ -180,7 +180,7 @@ def list_classes(
 
 
 @router.get("/{dataset_id}/rows")
-def rows(
+def list_dataset_rows(
     dataset_id: DatasetId,
     request: Request,
     response: Response,
@@ -211,7 +211,7 @@ def rows(
 
 
 @router.delete("/{dataset_id}", status_code=204)
-def delete(dataset_id: DatasetId, context: Context, caller: Trainer) -> None:
+def delete_dataset(dataset_id: DatasetId, context: Context, caller: Trainer) -> None:
     """Delete a data set that no unfinished job uses; jobs and models made from it stay."""
     datasets.delete_dataset(context.store_of(caller), dataset_id)
 
@@ -257,7 +257,7 @@ class CorrectLabels(Body):
 
 
 @labels_router.get("/{job_id}/labels")
-def list_labels(
+def list_job_labels(
     job_id: JobId,
     request: Request,
     response: Response,
@@ -286,7 +286,7 @@ def list_labels(
     status_code=201,
     responses={200: {"description": "The same labels are a data set already.", "model": DatasetView}},
 )
-def correct_labels(
+def correct_job_labels(
     job_id: JobId, body: CorrectLabels, response: Response, context: Context, caller: Trainer
 ) -> DatasetView:
     """Store the rows with the job's labels, corrected, as a data set; a job on it trains with them."""

@@ -81,7 +81,7 @@ async def readyz_queries(context: Context, response: Response, verbose: Verbose 
 
 
 @router.get("/version")
-async def version() -> Version:
+async def get_program_version() -> Version:
     """Name and version of the program."""
     return Version(name="stms", version=metadata.version("stms"))
 

@@ -46,7 +46,7 @@ POLL_AFTER = "1"
 
 
 @router.post("", status_code=202)
-def submit(
+def submit_job(
     body: SubmitJob,
     response: Response,
     context: Context,
@@ -183,7 +183,7 @@ def count_jobs(request: Request, context: Context, caller: Trainer) -> JobCounts
 
 
 @router.get("/{job_id}", response_model=JobView)
-def get(job_id: JobId, request: Request, response: Response, context: Context, caller: Trainer) -> Any:
+def get_job(job_id: JobId, request: Request, response: Response, context: Context, caller: Trainer) -> Any:
     """One job: state, times, progress, hyper-parameters and provenance."""
     job = training.get_job(context.store_of(caller), job_id)
     workers = training.workers_of(context.store_of(caller), [job])[job.id]
@@ -206,7 +206,7 @@ def get(job_id: JobId, request: Request, response: Response, context: Context, c
         204: {"description": "Of a stream: the job has ended, and the client has received its last event."},
     },
 )
-def events(
+def list_job_events(
     job_id: JobId,
     request: Request,
     response: Response,
@@ -233,7 +233,7 @@ def events(
 
 
 @router.get("/{job_id}/students")
-def students(
+def list_job_students(
     job_id: JobId,
     request: Request,
     response: Response,
@@ -285,7 +285,7 @@ def students(
 
 
 @router.get("/{job_id}/students/{class_index}/{method}/trace")
-def trace(
+def get_student_trace(
     job_id: JobId,
     class_index: Annotated[int, Path(ge=0, le=2**31 - 1, description="Number of the class.")],
     method: Annotated[str, Path(max_length=16, pattern=_METHOD)],
@@ -314,7 +314,7 @@ class CurveView(View):
 
 
 @router.get("/{job_id}/students/{class_index}/{method}/curve")
-def curve(
+def get_student_curve(
     job_id: JobId,
     class_index: Annotated[int, Path(ge=0, le=2**31 - 1, description="Number of the class.")],
     method: Annotated[str, Path(max_length=16, pattern=_METHOD)],
@@ -328,19 +328,19 @@ def curve(
 
 
 @router.delete("/{job_id}", status_code=204)
-def delete(job_id: JobId, context: Context, caller: Trainer) -> None:
+def delete_job(job_id: JobId, context: Context, caller: Trainer) -> None:
     """Delete an ended job that published no version, with its students and events."""
     retention.delete_job(context.store_of(caller), job_id)
 
 
 @router.post("/{job_id}/cancel", status_code=202)
-def cancel(job_id: JobId, response: Response, context: Context, caller: Trainer) -> JobView:
+def cancel_job(job_id: JobId, response: Response, context: Context, caller: Trainer) -> JobView:
     """Stop a job. Its finished students are kept."""
     return _accepted(training.cancel_job(context.store_of(caller), context.queue, job_id), response)
 
 
 @router.post("/{job_id}/retry", status_code=202)
-def retry(job_id: JobId, response: Response, context: Context, caller: Trainer) -> JobView:
+def retry_job(job_id: JobId, response: Response, context: Context, caller: Trainer) -> JobView:
     """Queue a failed, cancelled or partly successful job again; only missing students are trained."""
     return _accepted(
         training.retry_job(context.store_of(caller), context.queue, job_id, context.settings), response

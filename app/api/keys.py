@@ -24,7 +24,7 @@ KeyId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
 @router.post("", status_code=201)
-async def create(body: CreateKey, context: Context, caller: Administrator) -> NewKeyView:
+async def create_key(body: CreateKey, context: Context, caller: Administrator) -> NewKeyView:
     """Create a key. Its text is shown only in this response.
 
     A server that was started without keys (`--no-keys`) still asks for none, and does not start again so: the
@@ -52,7 +52,7 @@ async def create(body: CreateKey, context: Context, caller: Administrator) -> Ne
 
 
 @router.post("/{key_id}/rotate")
-async def rotate(
+async def rotate_key(
     key_id: KeyId, context: Context, caller: Administrator, body: RotateKey | None = None
 ) -> NewKeyView:
     """Replace the secret of a key. The new text is shown only in this response.
@@ -86,7 +86,7 @@ def list_keys(
 
 
 @router.delete("/{key_id}")
-async def revoke(key_id: KeyId, context: Context, caller: Administrator) -> KeyView:
+async def revoke_key(key_id: KeyId, context: Context, caller: Administrator) -> KeyView:
     """Revoke a key; a second call changes nothing."""
     key = await run_in_threadpool(
         keys.revoke_key, context.store_of(caller), key_id, by_operator=_is_operator(caller)

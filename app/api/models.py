@@ -65,7 +65,7 @@ def list_models(
 
 
 @router.get("/{model}", response_model=ModelView)
-def get(
+def get_model(
     model: ModelName,
     request: Request,
     response: Response,

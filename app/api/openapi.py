@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from app.api.uploads import ANY_FILE
 from app.domain.entities import Json
 from app.http.json_schema import ref, schemas_of
 from app.http.problem import CONTENT_TYPE, ProblemDocument
@@ -28,6 +29,10 @@ _SECURITY: Final[Json] = {
 }
 
 
+_PLAIN_CONTENT: Final = {"application/json", ANY_FILE}
+_EXTENSIONS: Final = ("x-rules", "x-content")
+
+
 def complete(document: Json) -> Json:
     """Add the parts that FastAPI does not know, and remove its own error responses, which are never sent."""
     document["paths"] |= openapi.PATHS
@@ -49,6 +54,48 @@ def complete(document: Json) -> Json:
             operation["responses"].pop("422", None)
             operation["responses"]["default"] = _PROBLEM_REF
     return document
+
+
+def move_rules(part: Any) -> None:
+    """Move what generators of clients cannot read to extensions, everywhere in the document, in place.
+
+    A schema may say how the properties of an object depend on each other, which no type of another language
+    can express: combinations beside the properties become ``x-rules``; the names of properties that must be
+    null become ``x-null``, and of those that must be absent ``x-absent``. Defaults that are objects become
+    ``x-default``. A request body is described as JSON or as bytes; its further content types, and the form
+    with a file, become ``x-content``.
+    """
+    if isinstance(part, list):
+        for item in part:
+            move_rules(item)
+    if not isinstance(part, dict):
+        return
+    if isinstance(part.get("properties"), dict):
+        _move_object_rules(part)
+    if isinstance(part.get("default"), dict) and {"$ref", "type", "anyOf"} & part.keys():
+        part["x-default"] = part.pop("default")
+    if part.get("type") == "array" and "prefixItems" not in part:
+        part.setdefault("items", {})
+    if "requestBody" in part:
+        content = part["requestBody"]["content"]
+        moved = {name: content.pop(name) for name in content.keys() - _PLAIN_CONTENT}
+        part["requestBody"] |= {"x-content": moved} if moved else {}
+    for name, value in part.items():
+        if name not in _EXTENSIONS:
+            move_rules(value)
+
+
+def _move_object_rules(schema: Json) -> None:
+    """As `move_rules`, for one schema with properties."""
+    properties = schema["properties"]
+    extensions: Json = {
+        "x-rules": {name: schema.pop(name) for name in ("anyOf", "allOf", "oneOf") if name in schema},
+        "x-null": [name for name, value in properties.items() if value == {"type": "null"}],
+        "x-absent": [name for name, value in properties.items() if value is False],
+    }
+    for name in (*extensions["x-null"], *extensions["x-absent"]):
+        del properties[name]
+    schema |= {name: value for name, value in extensions.items() if value}
 
 
 def _without_null(schema: Json) -> Json:

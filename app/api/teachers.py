@@ -56,7 +56,7 @@ class ImportedVersionView(VersionView):
     openapi_extra={"requestBody": uploads.HEAD_BODY},
     responses={200: {"description": "The same head is published already.", "model": ImportedVersionView}},
 )
-async def import_(
+async def import_teacher(
     request: Request,
     response: Response,
     context: Context,

@@ -152,7 +152,8 @@ MEDIA_TYPES: Final = {
 }
 """Formats of data sets by content type."""
 
-_ANY: Final = "application/octet-stream"
+ANY_FILE: Final = "application/octet-stream"
+"""Content type of a file whose format is detected."""
 _FILE: Final[Json] = {"type": "string", "format": "binary"}
 
 NAME_OR_EMPTY: Final[Json] = {"pattern": f"^$|{DISPLAY_NAME}", "maxLength": MAX_DISPLAY_NAME}
@@ -185,7 +186,7 @@ def _form(media_types: Iterable[str], fields: Json) -> Json:
 
 def _body(media_types: Iterable[str], fields: Json) -> Json:
     types = list(media_types)
-    content = {media_type: _file(media_type) for media_type in [*types, _ANY]}
+    content = {media_type: _file(media_type) for media_type in [*types, ANY_FILE]}
     return {"required": True, "content": {**content, "multipart/form-data": _form(types, fields)}}
 
 

@@ -37,8 +37,23 @@ Json = dict[str, Any]
 # The document, for the one model.
 
 
+def _apply_rules(part: Any) -> None:
+    """Put the rules that the document keeps in extensions back to where a validator reads them."""
+    for value in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _apply_rules(value)
+    if isinstance(part, dict):
+        part |= part.pop("x-rules", {})
+        absent = dict.fromkeys(part.pop("x-absent", []), False)
+        part.setdefault("properties", {}).update(absent) if absent else None
+        for name in part.pop("x-null", []):
+            part["properties"][name] = {"type": "null"}
+        if "x-content" in part:
+            part["content"] |= part.pop("x-content")
+
+
 @schemathesis.hook
 def before_load_schema(context: schemathesis.HookContext, raw_schema: Json) -> None:
+    _apply_rules(raw_schema)
     schemas = raw_schema["components"]["schemas"]
     schemas["DenseRow"] |= {"minItems": COLUMNS, "maxItems": COLUMNS}
     schemas["SparseRow"] = {"oneOf": [_sparse_row(schemas["SparseRow"], count) for count in range(4)]}

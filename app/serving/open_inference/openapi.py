@@ -43,9 +43,13 @@ def _list(items: Json, **more: Any) -> Json:
 _NOT_WITH_JSON: Final = ("binary_data_size", "shared_memory_region", "classification")
 
 
-def _parameters(*never: str, **known: Json) -> Json:
-    """The schema of parameters: any but those in ``never``, with the schemas of the known ones."""
-    return {"type": ["object", "null"], "properties": {**known, **dict.fromkeys(never, False)}}
+def _parameters(*never: str, required: tuple[str, ...] = (), **known: Json) -> Json:
+    """The schema of parameters: any but those in ``never``, with the schemas of the known ones.
+
+    They may be null unless one is required.
+    """
+    parameters = _object({**known, **dict.fromkeys(never, False)}, *required)
+    return parameters if required else {"anyOf": [parameters, {"type": "null"}]}
 
 
 def _input(datatypes: Iterable[str], value: Json, name: Json, *, nested: bool = True) -> Json:
@@ -73,7 +77,7 @@ def _bounds(dtype: np.dtype[Any]) -> Json:
 
 
 def _numbers() -> Json:
-    """The input with the rows: row-major, flat or nested, with the bounds of each datatype."""
+    """The input with the rows: row-major, flat or nested, and exactly one datatype with its bounds."""
     bounds: dict[str, Json] = {"BOOL": {"type": "boolean"}}
     for name, dtype in DTYPES.items():
         if dtype.kind in "iu":
@@ -81,7 +85,8 @@ def _numbers() -> Json:
             bounds[name] = {"type": "integer", "minimum": int(most.min), "maximum": int(most.max)}
         elif dtype.kind == "f":
             bounds[name] = {"type": "number", **_bounds(dtype)}
-    return {"oneOf": [_input([name], value, _SAFE_TEXT) for name, value in bounds.items()]}
+    choices = [_input([name], value, _SAFE_TEXT) for name, value in bounds.items()]
+    return {**_input(bounds, {}, _SAFE_TEXT), "oneOf": choices}
 
 
 _TARGET: Final = _input(["BYTES"], {"type": "string", "minLength": 1}, {"const": CLASS}, nested=False)
@@ -90,9 +95,7 @@ _CLASS: Final[Json] = {"type": "string", "minLength": 1, "description": "The tar
 
 def _request(known: Json, inputs: list[Json], *required: str) -> Json:
     """A request with these inputs, in this order. required: names of required parameters."""
-    parameters = _parameters(**known, binary_data_output={"type": "boolean"})
-    if required:
-        parameters |= {"type": "object", "required": list(required)}
+    parameters = _parameters(required=required, **known, binary_data_output={"type": "boolean"})
     requested = _object(
         {
             "name": {"type": "string", "enum": list(OUTPUTS)},
@@ -120,6 +123,15 @@ SCHEMAS: Final[Json] = {
     "InferenceTarget": {**_TARGET, "description": "The target class, one for all rows or one for each."},
     "InferenceRequest": {
         "description": "The class is named once: in the path, by a parameter or by an input.",
+        **_object(
+            {
+                "id": {"type": "string"},
+                "parameters": {"type": "object"},
+                "inputs": _list({"anyOf": [ref("InferenceRows"), ref("InferenceTarget")]}),
+                "outputs": _list({"type": "object", "properties": {"name": {"type": "string"}}}),
+            },
+            "inputs",
+        ),
         "anyOf": [
             _request({CLASS: False}, [ref("InferenceRows")]),
             _request({CLASS: _CLASS}, [ref("InferenceRows")], CLASS),

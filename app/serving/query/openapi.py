@@ -118,8 +118,16 @@ def request_schema(body: type[QueryBody], description: str = _REQUEST_DOC) -> Js
     """The schema of a JSON query: the fields of ``body``, with exactly one of ``x`` and ``rows``."""
     schema = schemas_of(body)[body.__name__]
     rows = {"type": "array", "items": _ROW, "minItems": 1}
-    one: Json = {"title": "One row", "required": ["x"], "properties": {"x": _ROW, "rows": _NULL}}
-    many: Json = {"title": "Many rows", "required": ["rows"], "properties": {"rows": rows, "x": _NULL}}
+    one: Json = {
+        "title": f"{body.__name__} of one row",
+        "required": ["x"],
+        "properties": {"x": _ROW, "rows": _NULL},
+    }
+    many: Json = {
+        "title": f"{body.__name__} of many rows",
+        "required": ["rows"],
+        "properties": {"rows": rows, "x": _NULL},
+    }
     shapes = [
         {**schema, **shape, "properties": {**schema["properties"], **shape["properties"]}}
         for shape in (one, many)
