@@ -44,7 +44,11 @@ class RequestRules:
 
         Raises BadRequest.
         """
-        self._head_bytes = None
+        if self._head_bytes is not None:
+            # Only a head that arrived in several pieces can be too large.
+            self._head_bytes = None
+            if len(target) + sum(len(name) + len(value) for name, value in headers) > HEAD_BYTES:
+                raise BadRequest(_head_too_large("The head of the request is too large."))
         is_chunked, seen = False, set[bytes]()
         for name, value in headers:
             if name in _CHECKED:

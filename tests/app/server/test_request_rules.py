@@ -71,6 +71,18 @@ def test_an_unfinished_head_has_a_limit_over_all_its_pieces():
     assert raised.value.problem.status == 431
 
 
+def test_a_head_that_arrives_in_two_pieces_has_the_same_limit():
+    rules = RequestRules()
+    rules.check_head_progress(HEAD_BYTES)
+    large = [(b"host", b"x"), (b"x-large", b"a" * HEAD_BYTES)]
+    with pytest.raises(BadRequest) as refused:
+        rules.check_head(b"/", large, "1.1")
+    assert refused.value.problem.status == 431
+    rules.check_head(b"/", [(b"host", b"x")], "1.1")
+    rules.check_head_progress(HEAD_BYTES)
+    rules.check_head(b"/", [(b"host", b"x"), (b"x-large", b"a" * (HEAD_BYTES - 13))], "1.1")
+
+
 def test_chunk_framing_is_limited_in_proportion_to_the_body():
     rules = RequestRules()
     rules.check_body_framing(HEAD_BYTES, 0)
