@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import metadata
@@ -90,6 +91,7 @@ def create_app(
         # A redirect would repeat the Host header of the request.
         redirect_slashes=False,
         # `app.api.docs` serves these pages with its own security headers.
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
     )
@@ -151,6 +153,8 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
             settings.max_connections,
             open_files,
         )
+    # Before a request needs it, since that takes long.
+    threading.Thread(target=app.encoded_openapi, name="stms-openapi", daemon=True).start()
     app.stopping = lambda: server.should_exit
     server.run()
     return 0 if server.started else 1

@@ -151,6 +151,13 @@ class Settings(BaseSettings):
         le=1e6,
         description="Wrong API keys per second from one address beyond which it gets 429; 0: no limit.",
     )
+    keyless_rate_limit: float = Field(
+        50.0,
+        ge=0,
+        le=1e6,
+        description="Requests per second of one address, other than loopback, to paths that need no key; "
+        "health probes and /metrics are not counted; 0: no limit.",
+    )
     trusted_proxies: str = Field(
         "", description="Addresses or networks, comma-separated, whose X-Forwarded-For is trusted."
     )

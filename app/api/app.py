@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -47,6 +49,8 @@ class StmsApi(FastAPI):
         metrics.add_labelled_counter(
             "stms_periodic_failures", "Failures of periodic work, by part.", self.periodic.failures
         )
+        self._encoded_openapi: bytes | None = None
+        self._openapi_lock = threading.Lock()
         self._next_tick = 0.0
         self._malloc_trimmer = MallocTrimmer()
 
@@ -80,3 +84,11 @@ class StmsApi(FastAPI):
             self.openapi_schema = inference_openapi.complete(openapi.complete(super().openapi()))
             openapi.move_rules(self.openapi_schema)
         return self.openapi_schema
+
+    def encoded_openapi(self) -> bytes:
+        """The OpenAPI document in JSON, made by the first call, which takes long."""
+        with self._openapi_lock:
+            if self._encoded_openapi is None:
+                document = json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":"))
+                self._encoded_openapi = document.encode()
+            return self._encoded_openapi

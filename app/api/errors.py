@@ -84,20 +84,21 @@ def _fault(error: Mapping[str, Any]) -> InputFault:
 
 def _methods_at(request: Request) -> list[str]:
     """The methods of the resource; the framework would name only those of its first route."""
-    path = request.scope["path"]
-    matches = [
-        (template, operations)
-        for template, operations in request.app.openapi()["paths"].items()
-        if compile_path(template)[0].fullmatch(path)
-    ]
+    path, state = request.scope["path"], request.app.state
+    if not hasattr(state, "templates"):
+        state.templates = _templates(request.app.openapi()["paths"])
+    matches = [(literal, methods) for literal, pattern, methods in state.templates if pattern.fullmatch(path)]
     # "{model}" matches "name:predict", too; the template with the most literal text applies.
-    longest = max((_literal(template) for template, _ in matches), default=0)
-    return sorted(
-        method.upper()
-        for template, operations in matches
-        if _literal(template) == longest
-        for method in operations
-    )
+    longest = max((literal for literal, _ in matches), default=0)
+    return sorted(method for literal, methods in matches if literal == longest for method in methods)
+
+
+def _templates(paths: Mapping[str, Mapping[str, Any]]) -> list[tuple[int, re.Pattern[str], list[str]]]:
+    """The number of literal characters, the pattern and the methods of each path template."""
+    return [
+        (_literal(template), compile_path(template)[0], [method.upper() for method in operations])
+        for template, operations in paths.items()
+    ]
 
 
 def _literal(template: str) -> int:

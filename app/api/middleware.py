@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Final
@@ -18,7 +18,7 @@ from app.auth.audit_writer import is_access_denial, request_line
 from app.auth.local_requests import check_local
 from app.auth.shares import Admission, counting, without_place
 from app.domain.audit_context import AuditContext, audit_context
-from app.domain.errors import ServiceError, Unavailable
+from app.domain.errors import NotAuthenticated, RateLimited, ServiceError, Unavailable
 from app.domain.log_context import traced
 from app.http.pages import error_response, needs_session, repeated_answer
 from app.http.problem import NO_STORE, Problem, internal_problem, problem_of
@@ -104,10 +104,15 @@ class RequestMiddleware:
         context = _app_context(scope)
         if context is None:
             raise Unavailable("The server is starting.")
-        if needs_session(scope):
-            key = await context.sessions.authenticate(scope)
-        else:
-            key = context.authenticator.authenticate(scope)
+        try:
+            if needs_session(scope):
+                key = await context.sessions.authenticate(scope)
+            else:
+                key = context.authenticator.authenticate(scope)
+        except (NotAuthenticated, RateLimited):
+            if context.authenticator.caller_of(scope["headers"]) is None:
+                await context.budgets.keyless_turns.turn(context.authenticator.address_of(scope))
+            raise
         admission = responder.admission = context.budgets.of_request(key)
         admission.enter()
         is_upload = scope["path"] in self._streamed
@@ -118,29 +123,34 @@ class RequestMiddleware:
         await app(scope, receive, responder.send)
 
     async def _respond_without_key(self, scope: Scope, receive: Receive, responder: _Responder) -> None:
+        try:
+            async with asyncio.timeout(KEYLESS_SECONDS):
+                await self._answer_without_key(scope, receive, responder)
+        except TimeoutError:
+            if responder.status:
+                raise
+            await responder.send_problem(Problem(408, "too_slow", "The request took too long."))
+
+    async def _answer_without_key(self, scope: Scope, receive: Receive, responder: _Responder) -> None:
         context = _app_context(scope)
-        if context is not None and scope["path"] not in _PROBES:
-            if not context.authenticator.requires_keys:
+        if context is not None:
+            await _wait_for_turn(context, scope, is_probe=scope["path"] in self._exempt)
+            responder.charge = context.budgets.keyless_turns.charge
+            if scope["path"] not in _PROBES and not context.authenticator.requires_keys:
                 check_local(dict(scope["headers"]), scope.get("http_version", "1.1"))
             if scope["path"] not in self._exempt:
                 responder.admission = context.budgets.of_request(None)
                 responder.admission.enter()
         if await self._probe_answers.repeat(scope, responder.send):
             return
-        send = self._probe_answers.keeping(scope, responder.send)
-        try:
-            async with asyncio.timeout(KEYLESS_SECONDS):
-                await self._app(scope, receive, send)
-        except TimeoutError:
-            if responder.status:
-                raise
-            await responder.send_problem(Problem(408, "too_slow", "The request took too long."))
+        await self._app(scope, receive, self._probe_answers.keeping(scope, responder.send))
 
 
 class _Responder:
     """Sends the response of one request, with the headers that every response has.
 
     status: 0 before the response starts. admission: what the request holds of the budgets, if anything.
+    charge: called with the sizes of the parts of the body, if set.
     """
 
     def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
@@ -150,12 +160,15 @@ class _Responder:
         self._arrived = perf_counter()
         self.status = 0
         self.admission: Admission | None = None
+        self.charge: Callable[[int], None] | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = dict(message.get("headers", ()))
             content_type = headers.get(b"content-type", b"")
             self._start(message, headers, content_type)
+        elif self.charge is not None:
+            self.charge(len(message.get("body", b"")))
         await self._send(message)
 
     def _start(self, message: Message, headers: dict[bytes, bytes], content_type: bytes) -> None:
@@ -185,6 +198,15 @@ class _Responder:
         request_id = self.request_id.encode("ascii")
         response = error_response(problem, self._scope, request_id)
         await send_response(self.send, response, request_id)
+
+
+async def _wait_for_turn(context: AppContext, scope: Scope, *, is_probe: bool) -> None:
+    """Let requests without a key take turns. Raises RateLimited beyond the limit of the client's address."""
+    authenticator = context.authenticator
+    address = authenticator.address_of(scope)
+    await context.budgets.keyless_turns.turn(address, is_probe=is_probe)
+    if not is_probe:
+        authenticator.rate_limiter.check_keyless(address)
 
 
 def _audit_context_of(scope: Scope, request_id: str) -> AuditContext:
@@ -219,6 +241,13 @@ def _traced(scope: Scope, responder: _Responder) -> Iterator[None]:
     context = _app_context(scope)
     tracer = None if context is None else context.tracer
     header = None if tracer is None else dict(scope["headers"]).get(b"traceparent")
+    if (
+        context is not None
+        and header is not None
+        and context.authenticator.caller_of(scope["headers"]) is None
+    ):
+        # Only a caller with a valid key chooses the trace, and that there is one.
+        header = None
     parent = None if tracer is None else tracer.sample(header)
     if tracer is None or parent is None:
         yield

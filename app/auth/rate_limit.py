@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol
 
 from app.domain.entities import ApiKey
 from app.domain.errors import RateLimited
-from app.http.client_address import network_of
+from app.http.client_address import is_loopback, network_of
 from app.processes.scoreboard import RATE_LIMIT_CELLS, Scoreboard
 from app.settings import Settings
 from app.store.repositories.keys import CELLS
@@ -122,9 +122,10 @@ class RateLimiter:
         self._cells, self._salt = self._scoreboard.rate_limit_cells, bytes(self._scoreboard.salt)
         self._rate, self._burst = settings.rate_limit, settings.rate_burst
         self._failures = settings.auth_failure_rate
+        self._keyless = settings.keyless_rate_limit
         self._of_keys: dict[str, Quota] = {}
         self._own_cells: defaultdict[str, float] = defaultdict(float)
-        self.refused: dict[str, int] = {"rate_limited": 0, "auth_failures": 0, "sign_ins": 0}
+        self.refused = dict.fromkeys(("rate_limited", "auth_failures", "keyless", "sign_ins"), 0)
         self.enabled = self._rate > 0
         self._cell_of = lru_cache(_CACHE_SIZE)(self._hash)
 
@@ -163,6 +164,19 @@ class RateLimiter:
             return None
         cell = KEYS + self._cell_of(address)
         return Quota(self._cells, cell, self._rate, self._burst or _default_burst(self._rate))
+
+    def check_keyless(self, address: str) -> None:
+        """Charge a request that needs no key. Raises RateLimited if too many come from an address."""
+        if self._keyless <= 0 or is_loopback(address):
+            return
+        # A server that answers callers without keys charges them here, too, but it has only local ones.
+        quota = Quota(
+            self._cells, KEYS + self._cell_of(address), self._keyless, 2 * _default_burst(self._keyless)
+        )
+        wait = quota.take()
+        if wait:
+            self.refused["keyless"] += 1
+            raise quota.refusal(wait, "An address without an API key")
 
     def record_failure(self, address: str) -> None:
         """Count a wrong API key from an address. Raises RateLimited if there are too many."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from app.auth.authenticator import ANONYMOUS
+from app.auth.keyless_turns import KeylessTurns
 from app.domain.entities import ApiKey
 from app.domain.errors import Overloaded
 from app.http.types import Message, Receive
@@ -157,9 +158,9 @@ class Budgets:
     """The budgets of one server process.
 
     queries: queries being answered. requests: other requests with a key in progress. keyless: requests that
-    need no key. uploads, upload_bytes: files being received and checked. body_bytes: bytes of other bodies
-    that have arrived or are announced. refused: refusals since the start, by budget. has_tenants: returns
-    whether keys of several tenants exist.
+    need no key, and keyless_turns their turns. uploads, upload_bytes: files being received and checked.
+    body_bytes: bytes of other bodies that have arrived or are announced. refused: refusals since the start,
+    by budget. has_tenants: returns whether keys of several tenants exist.
     """
 
     def __init__(self, settings: Settings, has_tenants: Callable[[], bool] = lambda: False) -> None:
@@ -174,6 +175,7 @@ class Budgets:
         self.body_bytes = shared(settings.max_inflight_bytes, "body_bytes", "bytes of request bodies")
         self.uploads = shared(settings.max_uploads, "uploads", "uploads")
         self.upload_bytes = shared(settings.max_inflight_upload_bytes, "upload_bytes", "bytes of uploads")
+        self.keyless_turns = KeylessTurns()
         self.keyless = SharedBudget(
             max(1, places // _KEYLESS_PART), 1.0, "keyless", "requests without an API key", self.refused
         )

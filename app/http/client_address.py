@@ -52,6 +52,11 @@ class TrustedProxies:
         return any((mapped or parsed) in network for network in self._networks)
 
 
+def is_loopback(address: str) -> bool:
+    """Whether the address of a client is one of this machine's own."""
+    return address == "::1" or address.startswith(("127.", "::ffff:127."))
+
+
 def network_of(address: str) -> str:
     """The network that counts as one client: an IPv4 address, or the /64 network of an IPv6 address."""
     try:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from app.auth.authenticator import ANONYMOUS
 from app.domain.entities import ApiKey
-from app.http.client_address import TrustedProxies, network_of
+from app.http.client_address import TrustedProxies, is_loopback, network_of
 from app.processes.scoreboard import Slot
 from app.server.fast_path import FastPath
 from app.server.progress import WaitingFor
@@ -131,7 +131,7 @@ class ServerContext:
 
     def _is_exempt(self, address: str) -> bool:
         """Whether the limit per address does not apply: to proxies and to loopback."""
-        return address in self.proxies or address == "::1" or address.startswith(("127.", "::ffff:127."))
+        return address in self.proxies or is_loopback(address)
 
 
 def _subtract(counts: Counter[str], name: str) -> None:

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _THREADS: Final = 3
+_HEALTH: Final = "/v2/health/"
 _SMALL_BYTES: Final = 64 * 1024
 """Compressed bodies that cannot become larger than this are not counted once they have arrived."""
 
@@ -122,13 +123,22 @@ class QueryPipeline:
                     "request %s failed unexpectedly", request_id, extra={"request_id": request_id}
                 )
                 response = wire_format.refuse(exchange, internal_problem())
-            if exchange.admission is not None:
+            if exchange.admission is None:
+                await self._wait_for_turn(exchange.scope)
+            else:
                 # A client that reads slowly must not keep the place.
                 exchange.admission.leave()
             await send_response(send, response, exchange.request_id)
         finally:
             if exchange.admission is not None:
                 exchange.admission.close()
+
+    async def _wait_for_turn(self, scope: Scope) -> None:
+        """Let responses to callers without a valid key take turns."""
+        if self.authenticator.caller_of(scope["headers"]) is None:
+            is_probe = scope["path"].startswith(_HEALTH)
+            address = self.authenticator.address_of(scope)
+            await self.budgets.keyless_turns.turn(address, is_probe=is_probe)
 
     def admit(self, exchange: Exchange, required_scope: str, model: str | None) -> ApiKey:
         """The key of a caller who may proceed, decided from the headers alone; nothing is held yet.

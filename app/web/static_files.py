@@ -7,9 +7,10 @@ from hashlib import blake2b
 from importlib import resources
 from typing import Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from app.api.border import BorderRoute
+from app.api.docs import unchanging
 from app.domain.errors import NotFound
 
 router = APIRouter(route_class=BorderRoute)
@@ -39,7 +40,7 @@ def address_of(name: str) -> str:
 
 
 @router.get("/ui/static/{digest}/{name}", include_in_schema=False)
-async def static_file(digest: str, name: str) -> Response:
+async def static_file(request: Request, digest: str, name: str) -> Response:
     """A file. Browsers keep it for good, unless another release of the program has made the page."""
     content = _files().get(name)
     if content is None:
@@ -47,4 +48,4 @@ async def static_file(digest: str, name: str) -> Response:
     lifetime = "public, max-age=31536000, immutable" if digest == _digest() else "no-cache"
     media_type = _TYPES[name[name.rindex(".") :]]
     headers = {"cache-control": lifetime, "x-content-type-options": "nosniff"}
-    return Response(content, media_type=media_type, headers=headers)
+    return unchanging(request, content, media_type, headers)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,9 @@ import sqlalchemy as sa
 
 from app.domain.entities import Worker
 from app.processes.scoreboard import State
+from app.services.keys import create_key
 from app.store.unit_of_work import Store
+from app.tracing import Span, parse_traceparent
 
 
 def checks(response: Any) -> dict[str, bool]:
@@ -191,3 +195,33 @@ def test_missing_processes_are_reported(client):
         "needed": False,
         "detail": "1 of 3 serve; the others are being started",
     }
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/docs/start.js", "/docs/swagger-ui.css"])
+def test_what_never_changes_has_an_entity_tag(client, path: str):
+    first = client.get(path)
+    assert first.status_code == 200
+    known = client.get(path, headers={"if-none-match": f'"other", W/{first.headers["etag"]}'})
+    assert (known.status_code, known.content) == (304, b"")
+    assert known.headers["etag"] == first.headers["etag"]
+    assert client.get(path, headers={"if-none-match": '"other"'}).content == first.content
+
+
+def test_the_openapi_document_is_encoded_once(client):
+    assert client.app.encoded_openapi() is client.app.encoded_openapi()
+    assert client.get("/openapi.json").json() == client.app.openapi()
+
+
+def test_only_a_caller_with_a_valid_key_chooses_the_trace(client, store, keys_required, monkeypatch):
+    text = create_key(store, "watcher", {"query"})[1]
+    client.refresh()
+    spans: list[Span] = []
+    tracer = SimpleNamespace(sample=lambda header: header and parse_traceparent(header), finish=spans.append)
+    monkeypatch.setattr(client.app.state, "context", replace(client.context, tracer=tracer))
+    chosen = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
+    for path in ("/livez", "/version", "/nothing", "/v1/models", "/ui/sign-in"):
+        client.get(path, headers=chosen)
+        client.get(path, headers=chosen | {"authorization": "Bearer stms_wrong"})
+    assert spans == []
+    client.get("/v1/models", headers=chosen | {"authorization": f"Bearer {text}"})
+    assert [span.context.trace_id for span in spans] == ["ab" * 16]
