@@ -270,6 +270,7 @@ class TrainingSpec(SpecModel):
         max_length=1_000_000,
         description="Train students for these only, each named once; null: for all. All hyper-parameters"
         " together are at most 64 KiB of JSON.",
+        json_schema_extra={"uniqueItems": True},
     )
     time_limit_seconds: float | None = Field(
         None,

@@ -160,14 +160,16 @@ jobs = Table(
         "teacher_digest",
         "labels_digest",
     ),
-    # Few of many jobs are unfinished, and they are looked at all the time; so these columns are all in here.
+    # Few of many jobs are unfinished, and they are looked at all the time.
+    Index("ix_jobs_unfinished", "id", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
+    # All that admission and the reconciler read every second.
     Index(
-        "ix_jobs_unfinished",
+        "ix_jobs_unfinished_turns",
+        "state",
+        "stage",
         "id",
         "tenant",
         "created_by",
-        "state",
-        "stage",
         "attempt",
         "priority",
         sqlite_where=_UNFINISHED,

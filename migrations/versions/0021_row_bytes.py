@@ -42,10 +42,9 @@ def upgrade() -> None:
     )
     op.create_index("ix_jobs_base_job_id", "jobs", ["base_job_id"])
     op.create_index("ix_jobs_tenant_use", "jobs", [*_OF_USE, "labels_digest"])
-    op.drop_index("ix_jobs_unfinished", "jobs")
-    columns = ["id", "tenant", "created_by", "state", "stage", "attempt", "priority"]
+    columns = ["state", "stage", "id", "tenant", "created_by", "attempt", "priority"]
     op.create_index(
-        "ix_jobs_unfinished", "jobs", columns, sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED
+        "ix_jobs_unfinished_turns", "jobs", columns, sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED
     )
     columns = ["tenant", "row_bytes", "teacher_digest", "class_table"]
     op.create_index("ix_model_versions_tenant_use", "model_versions", columns)
@@ -64,10 +63,7 @@ def downgrade() -> None:
     op.execute("DELETE FROM retired_numbers WHERE model = ''")
     op.drop_index("ix_alias_moves_tenant_model_id", "alias_moves")
     op.drop_index("ix_model_versions_tenant_use", "model_versions")
-    op.drop_index("ix_jobs_unfinished", "jobs")
-    op.create_index(
-        "ix_jobs_unfinished", "jobs", ["id"], sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED
-    )
+    op.drop_index("ix_jobs_unfinished_turns", "jobs")
     op.drop_index("ix_jobs_tenant_use", "jobs")
     op.drop_index("ix_jobs_base_job_id", "jobs")
     op.drop_column("model_versions", "row_bytes")

@@ -78,6 +78,15 @@ def test_jobs_that_cannot_be_trained_are_rejected(client, submit, dataset_id: st
     problem(submit(model="no/slash"), 422, "invalid_body")
 
 
+def test_a_specification_is_short_and_names_each_class_once(submit, problem: Check):
+    document = problem(submit(classes=["yes", "no", "yes", "no"]), 422, "invalid_body")
+    [fault] = document["errors"]
+    assert fault["field"] == "hyperparameters.classes"
+    assert "'yes' is repeated at position 2" in fault["message"]
+    long = problem(submit(classes=[f"{number:0>60}" for number in range(1050)]), 400, "too_long")
+    assert [fault["field"] for fault in long["errors"]] == ["hyperparameters"]
+
+
 def test_jobs_beyond_the_queue_limit_are_shed(make_client, csv: bytes, problem: Check):
     client = make_client(max_queued_jobs=1)
     dataset = client.post("/v1/datasets", content=csv, headers={"content-type": "text/csv"}).json()

@@ -121,6 +121,26 @@ def test_unfinished_jobs_of_a_tenant_are_limited(server, store: Store, problem: 
     problem(ask("a", "POST", f"/v1/training-jobs/{job['id']}/retry"), 429, "quota_unfinished_jobs")
 
 
+def test_rows_of_jobs_count_until_they_are_deleted(server):
+    ask = server()
+    dataset = upload(ask, "a").json()["id"]
+    before = used(ask, "a")
+    classes = {"classes": ["y", "n"]}
+    body = {"dataset_id": dataset, "model": "m", "hyperparameters": classes}
+    jobs = [
+        ask(
+            "a", "POST", "/v1/training-jobs", json=body, headers={"idempotency-key": f"key-{number}" * 30}
+        ).json()["id"]
+        for number in range(3)
+    ]
+    full = used(ask, "a")["stored_bytes"]["used"]
+    assert full > before["stored_bytes"]["used"] + 3 * 1000
+    for job in jobs:
+        assert ask("a", "POST", f"/v1/training-jobs/{job}/cancel").status_code == 202
+        assert ask("a", "DELETE", f"/v1/training-jobs/{job}").status_code == 204
+    assert used(ask, "a") == before
+
+
 def test_an_operator_sets_the_quotas_of_a_tenant(server, problem: Check):
     ask = server()
     path = "/v1/quotas?tenant=a"
