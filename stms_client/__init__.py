@@ -23,6 +23,7 @@ from stms_client.errors import (
     StmsError,
     TooBusy,
     Unavailable,
+    UnprovenServer,
     Unreachable,
 )
 from stms_client.results import Decision, Decisions, JobEvent
@@ -50,5 +51,6 @@ __all__ = [
     "StmsError",
     "TooBusy",
     "Unavailable",
+    "UnprovenServer",
     "Unreachable",
 ]

@@ -2,6 +2,7 @@
 
 StmsError
 ├── Unreachable        no response: connection refused or broken, or a timeout
+├── UnprovenServer     it did not show that it knows the key found in a file, which was not sent
 ├── JobNotSucceeded    a job that was waited for failed, was cancelled or succeeded in part
 ├── MissingPackage     an optional package is not installed; also an ImportError
 └── Problem            the server responded with an error
@@ -35,6 +36,10 @@ class Unreachable(StmsError):
     def __init__(self, message: str, *, connected: bool) -> None:
         super().__init__(message)
         self.connected = connected
+
+
+class UnprovenServer(StmsError):
+    """The server did not show that it knows the key found in a file, so the key was not sent to it."""
 
 
 class JobNotSucceeded(StmsError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from stms_client.local_key import LOOPBACK, find_api_key
+from stms_client.local_key import LOOPBACK, LocalKey, find_local_key
 
 TIMEOUT = httpx.Timeout(60, connect=10)
 STREAM_TIMEOUT = httpx.Timeout(60, connect=10, read=None)
@@ -26,9 +27,9 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 
 def options(address: str, api_key: str | None, timeout: float | None, user_agent: str) -> dict[str, Any]:
-    """Arguments of httpx's clients. Raises ValueError when ``address`` is not the address of a server.
+    """Arguments of httpx's clients. Raises ValueError for what is not the address of a server.
 
-    api_key: None for the key that `find_api_key` finds; an empty text for none.
+    api_key: None for the key in ``STMS_API_KEY`` or that `find_local_key` finds; an empty text for none.
     """
     try:
         parts = urlsplit(address)
@@ -40,10 +41,12 @@ def options(address: str, api_key: str | None, timeout: float | None, user_agent
         raise ValueError(
             f"{address!r} is not an address of a server: it must begin with http:// or https://."
         )
-    key = find_api_key(parts.hostname) if api_key is None else api_key
+    key = os.environ.get("STMS_API_KEY", "") if api_key is None else api_key
+    local = None if key or api_key is not None else find_local_key(parts.hostname)
     return {
         "base_url": address,
         "headers": {"User-Agent": user_agent} | ({"Authorization": f"Bearer {key}"} if key else {}),
+        "auth": None if local is None else LocalKey(local),
         "timeout": TIMEOUT if timeout is None else httpx.Timeout(timeout, connect=min(timeout, 10)),
         "limits": LIMITS,
         # A proxy named in the environment cannot reach the loopback addresses of this machine.

@@ -6,7 +6,7 @@ import time
 from importlib import metadata
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from app.api.border import BorderRoute
@@ -86,6 +86,23 @@ async def get_program_version() -> Version:
     return Version(name="stms", version=metadata.version("stms"))
 
 
+@router.get("/identity", include_in_schema=False)
+async def identity(
+    request: Request,
+    context: Context,
+    key: Annotated[str, Query(pattern=r"^key_[0-9a-f]{24}$")],
+    nonce: Annotated[str, Query(pattern=r"^[0-9a-f]{64}$")],
+) -> Response:
+    """Show a program that knows an API key that this server knows it, before the program sends the key.
+
+    The port is part of the proof, so that a listener at another port cannot pass it on.
+    """
+    proof = context.authenticator.proof(key, nonce, (request.scope.get("server") or ("", 0))[1] or 0)
+    if proof is None and not context.authenticator.requires_keys:
+        proof = "no-keys"
+    return Response(status_code=204, headers={} if proof is None else {"stms-proof": proof})
+
+
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def get_metrics(context: Context) -> Response:
     """Prometheus metrics of all server processes together, at most a second old."""
@@ -97,7 +114,9 @@ async def get_metrics(context: Context) -> Response:
 
 
 PATHS: Final = frozenset(
-    route.path for route in router.routes if isinstance(route, APIRoute) and route.path != "/version"
+    route.path
+    for route in router.routes
+    if isinstance(route, APIRoute) and route.path not in {"/version", "/identity"}
 )
 """Paths that are answered even when the server sheds load."""
 

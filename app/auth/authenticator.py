@@ -191,6 +191,11 @@ class Authenticator:
                 cached[authorization] = match
         return match[0]
 
+    def proof(self, key_id: str, nonce: str, port: int) -> str | None:
+        """As `KeyRing.proof`. Raises Unavailable before the first snapshot."""
+        self._require_snapshot()
+        return self._ring.proof(key_id, nonce, port)
+
     def is_valid(self, key_id: str) -> bool:
         """Whether a caller that was identified earlier may still go on."""
         return key_id == ANONYMOUS.id or self._ring.is_valid(key_id)

@@ -280,6 +280,14 @@ class KeyRing:
         is_known = [digest is not None and is_begun_with(text, digest) for digest in digests]
         return key if any(is_known) else None
 
+    def proof(self, key_id: str, nonce: str, port: int) -> str | None:
+        """Shows one who knows the key that this server, which listens at ``port``, knows it; None if not."""
+        key = self._keys.get(key_id)
+        if key is None:
+            return None
+        message = f"identity {nonce} {port}".encode("ascii")
+        return hmac.digest(key.digest.encode("ascii"), message, "sha256").hex()
+
     def recognise(self, text: str) -> tuple[ApiKey, float]:
         """As `authenticate`, and when this text expires, in seconds since the epoch."""
         parts = _TEXT.fullmatch(text)
