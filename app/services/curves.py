@@ -24,7 +24,7 @@ MAX_THRESHOLDS: Final = 1000
 _AUDITED: Final = 20
 """Thresholds that the audit record names; the provenance of the new version's job has all."""
 _CLASSES_PER_PAGE: Final = 2000
-_BY_THRESHOLD: Final = ("guard", "false_positives")
+_BY_THRESHOLD: Final = ("guard", "false_positives", "own_rows")
 """Metrics that were found at another threshold and are not known at a new one."""
 _UNKNOWN: Final = "It was not measured at this threshold, which is not a point of the curve."
 

@@ -82,10 +82,11 @@ class StudentTotals:
 def warnings_of(row: StudentRow) -> list[Json]:
     """What is wrong with a student, each with code, class and a sentence.
 
-    The guard may have found it worse than its teacher; its false-positive budget may take more rows to keep.
+    The guard may have found it worse than its teacher; its false-positive budget may take more rows to keep;
+    it may answer all rows that it was trained on alike, or accept none of its class.
     """
     student = {"label": row.label, "class_index": row.class_index}
-    parts = [row.metrics.get(name, {}) for name in ("guard", "false_positives")]
+    parts = [row.metrics.get(name, {}) for name in ("guard", "false_positives", "own_rows")]
     return [
         {"code": part["warning"], **student, "message": part["message"]}
         for part in parts

@@ -29,6 +29,8 @@ STANDARD_ERRORS: Final = 3.0
 
 WORSE: Final = "student_worse_than_teacher"
 NEVER: Final = "student_never_answers_yes"
+MISSES: Final = "student_misses_its_class"
+ALWAYS: Final = "student_always_answers_yes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ class Verdict:
     @property
     def warning(self) -> str | None:
         """The code of what is wrong with the student, or None."""
-        return WORSE if self.is_worse else NEVER if self.accepted == 0 else None
+        if self.is_worse:
+            return WORSE
+        return NEVER if self.accepted == 0 else MISSES if self.student_f1 == 0.0 else None
 
     @property
     def message(self) -> str:
@@ -78,6 +82,52 @@ class Verdict:
             "standard_error": self.standard_error,
         }
         values |= {} if self.replaced is None else {"replaced": self.replaced}
+        return values | ({} if self.warning is None else {"warning": self.warning, "message": self.message})
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRows:
+    """What a student answers on the labelled rows that it was trained on, without folds and a teacher.
+
+    rows, positives: how many there are, and how many of them are of the class. accepted, found: rows that the
+    student accepts, and how many of them are of the class.
+    """
+
+    rows: int
+    positives: int
+    accepted: int
+    found: int
+
+    @classmethod
+    def of(cls, truth: BoolArray, student: BoolArray) -> OwnRows:
+        """From truth (n,) and answers (n,)."""
+        return cls(len(truth), int(truth.sum()), int(student.sum()), int((truth & student).sum()))
+
+    @property
+    def warning(self) -> str | None:
+        """The code of what is wrong with the student, or None: F is 0, or all rows get the same answer."""
+        if self.accepted == 0:
+            return NEVER
+        if self.accepted == self.rows > self.positives:
+            return ALWAYS
+        return MISSES if self.found == 0 else None
+
+    @property
+    def message(self) -> str:
+        """One sentence with the figures."""
+        return (
+            f"Of the {self.rows} rows that the student was trained on, {self.positives} of them of the class,"
+            f" it accepts {self.accepted}, {self.found} of them of the class."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, with ``warning`` and ``message`` where something is wrong."""
+        values: dict[str, Any] = {
+            "rows": self.rows,
+            "positives": self.positives,
+            "accepted": self.accepted,
+            "found": self.found,
+        }
         return values | ({} if self.warning is None else {"warning": self.warning, "message": self.message})
 
 

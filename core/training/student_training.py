@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from core.model_selection.folds import Folds
-from core.model_selection.guard import Verdict, alternatives, judge
+from core.model_selection.guard import OwnRows, Verdict, alternatives, judge
 from core.model_selection.held_out import HeldOut, HeldOutF1, cautious_threshold, hold_out
 from core.model_selection.results import SearchReport
 from core.model_selection.search import tune_student
@@ -39,7 +39,8 @@ class TrainedStudent:
     ``"gsvm"``. spec: its hyper-parameters; those of another kind, if the guard replaced it. seconds: wall
     time, search, threshold, calibration and guard included. search: how hyper-parameters were chosen; None
     where they were given. verdict: the student beside its teacher on held-out rows; None without a guard.
-    promise: of the false-positive rate; None for a threshold without a budget.
+    own_rows: its answers on the rows that it was trained on. promise: of the false-positive rate; None for a
+    threshold without a budget.
     """
 
     target: int
@@ -49,6 +50,7 @@ class TrainedStudent:
     fitted: Student
     spec: StudentSpec
     seconds: float
+    own_rows: OwnRows
     search: Report | None = None
     verdict: Verdict | None = None
     promise: Promise | None = None
@@ -145,16 +147,27 @@ def train_student(
         rule: str = config.threshold
         if all_have is not None and (verdict is None or verdict.replaced is None):
             threshold, rule = all_have, SHARED
+        own = fitted.scores(labelled.examples)
         if held_out is not None and has_budget:
-            own = fitted.scores(labelled.examples)
             threshold = cautious_threshold(held_out, own, positive, config.budget)
             promise = Promise.of(positive, held_out.scores, threshold, config.budget)
         n_folds = 0 if held_out is None else len(preparation.fold_teachers)
         report = shared if selection is None else selection.report
         packed = _pack(preparation, target, chosen, fitted, (threshold, rule), calibration, n_folds, report)
-    seconds = time.perf_counter() - started
-    label, method = packed.label, spec.name
-    return TrainedStudent(target, label, method, packed, fitted, chosen, seconds, report, verdict, promise)
+        own_rows = OwnRows.of(positive, own >= threshold)
+    return TrainedStudent(
+        target=target,
+        label=packed.label,
+        method=spec.name,
+        packed=packed,
+        fitted=fitted,
+        spec=chosen,
+        seconds=time.perf_counter() - started,
+        own_rows=own_rows,
+        search=report,
+        verdict=verdict,
+        promise=promise,
+    )
 
 
 def _guarded(

@@ -288,6 +288,9 @@ class TrainingSession:
         calibration = {} if packed.calibration is None else {"calibration": packed.calibration.kind}
         checked = {} if trained.verdict is None else {"guard": trained.verdict.as_dict()}
         checked |= {} if trained.promise is None else {"false_positives": trained.promise.as_dict()}
+        if trained.own_rows.warning is not None and "warning" not in checked.get("guard", {}):
+            # The guard's figures are of rows that the student has not seen, and say more.
+            checked["own_rows"] = trained.own_rows.as_dict()
         result = None if self.evaluator is None else measure(self.evaluator, trained)
         measured = {} if result is None else _metrics(result)
         row |= {} if result is None else _curve(result)

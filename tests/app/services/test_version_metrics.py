@@ -59,6 +59,13 @@ def test_only_the_first_warnings_are_listed_and_all_are_counted():
     assert totals.metrics()["students_warned"] == 60
 
 
+def test_a_student_without_a_guard_is_warned_of_by_the_rows_it_was_trained_on():
+    own = {"warning": "student_misses_its_class", "message": "It accepts 1, 0 of them of the class."}
+    totals = StudentTotals("gsvm")
+    totals.add([row(0, own_rows=own), row(1)])
+    assert [(one["code"], one["class_index"]) for one in totals.warnings] == [(own["warning"], 0)]
+
+
 def test_a_student_may_have_two_warnings_and_counts_once():
     guard = {"warning": "student_worse_than_teacher", "message": "It has F 0.0 %."}
     budget = {"warning": "false_positive_budget_not_promised", "message": "It takes 999 rows."}

@@ -10,7 +10,7 @@ import pytest
 from core.data.dataset import LabelledData
 from core.errors import Cancelled
 from core.features.spec import FeatureSpec
-from core.model_selection.guard import NEVER, WORSE, alternatives, compare, judge
+from core.model_selection.guard import ALWAYS, MISSES, NEVER, WORSE, OwnRows, alternatives, compare, judge
 from core.model_selection.held_out import held_out_scores
 from core.model_selection.threshold import NOT_PROMISED
 from core.run import Run
@@ -172,3 +172,41 @@ def test_too_few_rows_for_a_budget_are_told_with_the_student(rows):
     assert few.as_dict()["false_positives"]["message"].startswith("A false-positive rate of 0.1 % cannot")
     assert (enough.promise.warning, enough.promise.expected) == (None, 2 / 201)
     assert train_student(prepare(rows, TrainingConfig(threshold="f1")), 0).promise is None
+
+
+def test_a_student_that_errs_once_and_finds_nothing_is_named_too():
+    """One accidental yes hid that none of the class is found; the teacher is no better."""
+    truth = np.arange(300) < 2
+    accidental = np.arange(300) == 200
+    verdict = compare(truth, np.zeros(300, bool), accidental)
+    assert verdict.warning == MISSES
+    assert "F 0.0 %" in verdict.message
+    one_found = compare(truth, np.zeros(300, bool), np.arange(300) == 0)
+    assert one_found.warning is None
+
+
+@pytest.mark.parametrize(
+    ("answers", "warning"),
+    [
+        ([False, False, False, False], NEVER),
+        ([True, True, True, True], ALWAYS),
+        ([False, False, True, False], MISSES),
+        ([True, False, True, False], None),
+    ],
+)
+def test_answers_on_its_own_rows_show_a_useless_student(answers, warning):
+    own = OwnRows.of(np.array([True, True, False, False]), np.array(answers))
+    assert own.warning == warning
+    assert ("message" in own.as_dict()) == (warning is not None)
+    everything = OwnRows.of(np.ones(4, bool), np.ones(4, bool))
+    assert everything.warning is None
+
+
+@pytest.mark.parametrize("column", [np.ones(60), np.full(60, 5e-321) * (np.arange(60) % 7)])
+def test_students_without_a_usable_column_are_named_without_a_guard(column):
+    labels = np.array(["a", "b", "c"])[np.arange(60) % 3]
+    data = LabelledData.from_arrays(column[:, np.newaxis], labels)
+    model = train(data, TrainingConfig(guard="off", automatic=False, features=FeatureSpec(kind="linear")))
+    assert all(one.verdict is None and one.own_rows.warning in {NEVER, ALWAYS} for one in model.trained)
+    useful = train(blobs(90, 0), TrainingConfig(guard="off", automatic=False), classes=["left", "right"])
+    assert [one.own_rows.warning for one in useful.trained] == [None] * 2
