@@ -5,10 +5,12 @@ Each list is requested eight times at once, and once more page by page: a limit 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
+import json
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import httpx
@@ -64,8 +66,7 @@ def _measure(judgement: Judgement, running: Stage, name: str, *, quick: bool) ->
     cookie = {"Cookie": running.cookie("attacker admin")}
     requests = {each: (path, _authorization(running, key)) for each, key, path in LISTS}
     requests |= {path: (path, cookie) for path in PAGES}
-    with ProcessPoolExecutor(_AT_ONCE, get_context("spawn"), _start_client) as clients:
-        list(clients.map(_is_started, range(_AT_ONCE)))
+    with _clients() as clients:
         for each, (path, headers) in requests.items():
             size, peak, beside = _at_once(running, prober, clients, path, headers)
             judgement.at_most(f"{name}_{each}_mib", size / _MIB, MAX_BYTES / _MIB)
@@ -78,40 +79,41 @@ def _measure(judgement: Judgement, running: Stage, name: str, *, quick: bool) ->
 
 
 def _at_once(
-    running: Stage, prober: Prober, clients: ProcessPoolExecutor, path: str, headers: Mapping[str, str]
+    running: Stage, prober: Prober, clients: subprocess.Popen[str], path: str, headers: Mapping[str, str]
 ) -> tuple[int, int, Latencies]:
     """Bytes of the largest of several answers at once, growth of the server's peak, and queries meanwhile."""
     server, beside = [running.process("api")], Latencies()
+    assert clients.stdin is not None
+    assert clients.stdout is not None
     reset_peaks(server)
     before = memory(server)[0]
-    futures: list[Future[int]] = [
-        clients.submit(fetch, running.service.url + path, dict(headers)) for _ in range(_AT_ONCE)
-    ]
+    asked = {"url": running.service.url + path, "headers": dict(headers), "count": _AT_ONCE}
+    clients.stdin.write(json.dumps(asked) + "\n")
+    clients.stdin.flush()
     prober.measure(_WINDOW_SECONDS, beside)
-    while not all(future.done() for future in futures):
+    while not select.select([clients.stdout], [], [], 0)[0]:
         prober.measure(_WINDOW_SECONDS, beside)
-    return max(future.result() for future in futures), memory(server)[1] - before, beside
+    line = clients.stdout.readline()
+    if not line:
+        raise RuntimeError(f"A request of {path} failed.")
+    return max(json.loads(line)), memory(server)[1] - before, beside
+
+
+@contextmanager
+def _clients() -> Iterator[subprocess.Popen[str]]:
+    """The process that sends several requests at once."""
+    command = [sys.executable, "-m", "benchmarks.safety.limits.fetching"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        try:
+            yield process
+        finally:
+            process.stdin.close()
+            process.terminate()
 
 
 def _authorization(running: Stage, key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {running.keys[key]}"}
-
-
-def fetch(url: str, headers: dict[str, str]) -> int:
-    """Bytes of one answer. Raises HTTPError unless it is 200, or 429 for more than the server's capacity."""
-    response = httpx.get(url, headers=headers, trust_env=False, timeout=300)
-    if response.status_code != 429:
-        response.raise_for_status()
-    return len(response.content)
-
-
-def _start_client() -> None:
-    """Clients elsewhere would take no processor time from the service."""
-    os.nice(10)
-
-
-def _is_started(_: int) -> bool:
-    return True
 
 
 def _rows(running: Stage, key: str, path: str) -> int:
