@@ -160,7 +160,9 @@ class Crowd:
         return "\r\n".join([*lines, f"Content-Length: {length}", "", ""]).encode()
 
     async def _status(self, reader: asyncio.StreamReader) -> str:
-        head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _READ_SECONDS)).decode("latin-1")
+        # `wait_for` of Python 3.11 loses a cancellation that meets the end of what it waits for.
+        async with asyncio.timeout(_READ_SECONDS):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         self.responses[int(head.split(" ", 2)[1])] += 1
         return head.lower()
 
