@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -118,6 +119,8 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
     the address requires API keys and there is no valid one, Unavailable if the database cannot be reached,
     SchemaOutdated if it was not upgraded, and CannotListen.
     """
+    # The time to read a whole number grows with the square of its digits; Python permits no lower limit.
+    sys.set_int_max_str_digits(sys.int_info.str_digits_check_threshold)
     check_database(settings)
     keep_freed_memory()
     limit_blas_threads()

@@ -61,10 +61,8 @@ class BorderRoute(APIRoute):
         required = list(required_scopes(self.dependant))
         known = set(parameters_of(self.dependant)) | (_OF_PAGES if self.path.startswith("/ui") else set())
         field = self.body_field
-        body_type: TypeAdapter[Any] | None = None
-        if field is not None:
-            annotation: Any = field.field_info.annotation
-            body_type = TypeAdapter(annotation)
+        annotation: Any = None if field is None else field.field_info.annotation
+        body_type: TypeAdapter[Any] | None = None if field is None else TypeAdapter(annotation)
 
         async def handle(request: Request) -> Response:
             check_address(request.scope)

@@ -134,14 +134,15 @@ def _has_dict(annotation: Any) -> bool:
 
 
 def _accepts(annotation: Any, kind: type) -> bool:
-    """Whether the annotated type accepts a value of ``kind`` anywhere in it."""
+    """Whether the annotated type accepts a value of ``kind`` anywhere in it, names of objects aside."""
     if annotation is Any:
         return True
     if get_origin(annotation) is Literal:
         return any(isinstance(value, kind) for value in get_args(annotation))
     if isinstance(annotation, type) and not get_args(annotation):
         return issubclass(annotation, kind) or (kind is float and annotation is int)
-    return any(_accepts(part, kind) for part in get_args(annotation) if not _is_constraint(part))
+    parts = get_args(annotation)[1:] if get_origin(annotation) is dict else get_args(annotation)
+    return any(_accepts(part, kind) for part in parts if not _is_constraint(part))
 
 
 def _is_constraint(part: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from app.domain.names import DISPLAY_NAME, is_display_name
 from app.domain.strict_json import StrictModel
@@ -94,3 +94,46 @@ def test_unprintable_names_are_rejected(text: str):
 @given(st.from_regex(DISPLAY_NAME, fullmatch=True))
 def test_the_documented_pattern_is_the_one_in_use(text: str):
     assert is_display_name(text, len(text))
+
+
+class Many(StrictModel):
+    texts: list[str] = Field(default_factory=list, max_length=3)
+    long: tuple[int, ...] = ()
+    by_name: dict[str, float] = Field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ({"texts": ["a", "b\0"]}, ("texts", 1)),
+        ({"texts": ["\ud800"]}, ("texts", 0)),
+        ({"by_name": {"a\0": 1}}, ("by_name", "a\0")),
+        ({"by_name": {"a": True}}, ("by_name", "a")),
+        ({"by_name": {"a": "1"}}, ("by_name", "a")),
+        ({"long": [1, "2"]}, ("long", 1)),
+    ],
+)
+def test_a_fault_within_a_list_or_an_object_has_its_place(given: dict[str, Any], place: tuple[Any, ...]):
+    with pytest.raises(ValidationError) as caught:
+        Many.model_validate(given)
+    assert caught.value.errors()[0]["loc"] == place
+
+
+class Closed(Many):
+    model_config = ConfigDict(extra="forbid")
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        {"texts": [1] * 10_000},
+        {"long": ["a"] * 10_000},
+        {"by_name": {str(i): None for i in range(10_000)}},
+        {str(i): 1 for i in range(10_000)},
+    ],
+    ids=["list", "tuple", "object", "unknown"],
+)
+def test_the_number_of_faults_is_bounded(faulty: dict[str, Any]):
+    with pytest.raises(ValidationError) as caught:
+        Closed.model_validate(faulty)
+    assert caught.value.error_count() <= 100
