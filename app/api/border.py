@@ -166,15 +166,15 @@ def _shown(name: str) -> str:
 def _bounded(request: Request, limit: int) -> Receive:
     """``receive`` of a request whose body has at most ``limit`` bytes.
 
-    Raises TooLarge as soon as the body is known to be larger, and InvalidRequest if the client has left.
+    Raises TooLarge as soon as the body is known to be larger, at once if its length is declared, and
+    InvalidRequest if the client has left.
     """
     length = request.headers.get("content-length")
+    declared_length(None if length is None else length.encode("latin-1"), limit)
     receive, size = request.receive, 0
 
     async def bounded() -> Message:
         nonlocal size
-        if not size:
-            declared_length(None if length is None else length.encode("latin-1"), limit)
         message = await receive()
         if message["type"] == "http.disconnect":
             raise truncated("The client disconnected before the body was complete.")

@@ -16,7 +16,7 @@ from app.api.dependencies import AppContext, Context, Reader
 from app.api.models import ModelName
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey, ModelVersion
-from app.domain.errors import InputFault, InvalidRequest, ServiceError, TooLarge
+from app.domain.errors import InputFault, InvalidRequest, ServiceError
 from app.domain.names import MAX_CLASS_NAME, VERSION_PART, qualified
 from app.http.json_body import parse_json
 from app.services import datasets, models
@@ -120,7 +120,7 @@ def parsed_row(text: str) -> Row:
     if text.startswith(("[", "{")):
         try:
             value = parse_json(text.encode())
-        except (InvalidRequest, TooLarge) as error:
+        except InvalidRequest as error:
             raise _wrong_row(error.message.replace("body", "row", 1)) from error
         row = value.get("x", value) if isinstance(value, dict) else value
         if not isinstance(row, list) and not (isinstance(row, dict) and set(row) == {"indices", "values"}):
