@@ -21,7 +21,7 @@ def parse_json(body: Body) -> Any:
     """
     data = bytes(body)
     if data.count(b"[") + data.count(b"{") > _MAX_PARTS:
-        message = f"The body has more than {_MAX_PARTS} lists and objects."
+        message = f"The body is not JSON of a request: it has more than {_MAX_PARTS} lists and objects."
         raise InvalidRequest(message, code="malformed_json")
     try:
         return from_json(data, allow_inf_nan=True, cache_strings="keys")
