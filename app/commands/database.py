@@ -77,9 +77,10 @@ def clean(
         counts = what_to_clean(store, settings) if dry_run else clean_up(store, settings)
     done = "Would delete" if dry_run else "Deleted"
     say(
-        f"{done}: {counts.jobs} old jobs, {counts.requests} idempotency keys, {counts.keys} API keys, "
-        f"{counts.audit} audit records, {counts.blobs} unused blobs of {counts.bytes / 1e6:.1f} MB."
+        f"{done}: {counts.jobs} old jobs, {counts.requests} idempotency keys, {counts.audit} audit records, "
+        f"{counts.blobs} unused blobs of {counts.bytes / 1e6:.1f} MB."
     )
+    say(f"{done}: {counts.keys} API keys that have ended.")
 
 
 @commands.command()
