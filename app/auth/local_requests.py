@@ -4,7 +4,7 @@ Loopback does not mean that the caller is on this machine: a reverse proxy forwa
 it, and a web page of any site can send requests to it (cross-site requests, DNS rebinding). Pages show in the
 headers, which a browser does not let a page choose. Most proxies do, too: they speak HTTP/1.0, as nginx did
 by default for many years, or add headers. So only headers are permitted that clients send. A proxy that
-speaks HTTP/1.1, sends a Host of loopback and adds nothing cannot be told from a program of this machine.
+speaks HTTP/1.1, sends a Host of loopback and adds nothing looks like a program of this machine.
 """
 
 from __future__ import annotations
