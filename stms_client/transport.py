@@ -41,7 +41,10 @@ def options(address: str, api_key: str | None, timeout: float | None, user_agent
         raise ValueError(
             f"{address!r} is not an address of a server: it must begin with http:// or https://."
         )
-    key = os.environ.get("STMS_API_KEY", "") if api_key is None else api_key
+    key = (os.environ.get("STMS_API_KEY", "") if api_key is None else api_key).strip()
+    if not (key.isascii() and key.isprintable()):
+        # An error of the transport would contain the key.
+        raise ValueError("The API key has characters that no key has.")
     local = None if key or api_key is not None else find_local_key(parts.hostname)
     return {
         "base_url": address,

@@ -112,3 +112,18 @@ def test_a_file_of_others_is_not_used(
     with pytest.raises(CommandFailed, match=reason), connect(written.address, None):
         pass
     assert written.requests == []
+
+
+def test_line_ends_of_a_named_key_are_left_out_and_no_message_holds_it(
+    written: Any, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written.on("GET", "/v1/models", {"data": [], "has_more": False})
+    monkeypatch.setenv("STMS_API_KEY", f" {text}\r\n")
+    for key in (None, f"{text}\n"):
+        with connect(written.address, key) as server:
+            server.get("/v1/models")
+        assert written.requests[-1].headers["Authorization"] == f"Bearer {text}"
+    for broken in (f"{text[:20]}\n{text[20:]}", f"{text}é", f"{text}\0"):
+        with pytest.raises(CommandFailed) as caught, connect(written.address, broken):
+            pass
+        assert text[:20] not in str(caught.value)
