@@ -159,7 +159,7 @@ def get_dataset(
 
 
 @router.get("/{dataset_id}/classes")
-def list_classes(
+def list_dataset_classes(
     dataset_id: DatasetId,
     request: Request,
     response: Response,

@@ -30,6 +30,7 @@ OPERATIONS = {
     "list_alias_moves",
     "list_audit",
     "list_classes",
+    "list_dataset_classes",
     "list_dataset_rows",
     "list_datasets",
     "list_job_events",
