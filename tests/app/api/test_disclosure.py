@@ -139,7 +139,7 @@ def test_many_failures_log_no_secret(make_client, store: Store, pets, monkeypatc
         monkeypatch.setattr(models, "list_models", fails)
         monkeypatch.setattr("app.serving.query.handler.answer_class", fails)
         headers = {"authorization": f"Bearer {text}", "x-request-id": text[:100]}
-        assert client.get(f"/v1/models?key={text}", headers=headers).status_code == 500
+        assert client.get(f"/v1/models?after={text}", headers=headers).status_code == 500
         assert client.post(QUERY, json=ROW, headers=headers).status_code == 500
         client.run(client.context.audit_writer.write())
         audited = client.get("/v1/audit?limit=1000", headers=headers).text

@@ -56,6 +56,9 @@ def files(tmp_path: Path) -> BlobCache:
     return BlobCache(tmp_path / "cache", 2**30)
 
 
+IRIS_CLASSES = ("0", "1", "2")
+
+
 @pytest.fixture
 def iris(sqlite_store: Store, tmp_path: Path) -> Dataset:
     X, y = load_iris(return_X_y=True)
@@ -599,7 +602,7 @@ def test_a_process_polls_its_parent(monkeypatch):
 def test_an_imported_head_is_the_teacher_of_its_classes(conversation, sqlite_store, iris, tmp_path):
     weights = np.random.default_rng(0).standard_normal((50, 4))
     bias = np.arange(50.0)
-    names = [*(f"other {number}" for number in range(47)), *reversed(iris.classes)]
+    names = [*(f"other {number}" for number in range(47)), *reversed(IRIS_CLASSES)]
     np.savez(tmp_path / "head.npz", weights=weights, bias=bias, labels=np.array(names))
     files = BlobCache(tmp_path / "cache", 2**30)
     import_head(sqlite_store, files, tmp_path / "head.npz", model="net", limits=Settings())
@@ -607,7 +610,7 @@ def test_an_imported_head_is_the_teacher_of_its_classes(conversation, sqlite_sto
     _, prepared, *answers = conversation(PREPARE, {"type": "train", "students": [[0, "gsvm"]]}, spec=spec)
     assert prepared.header["summary"] == {}
     X = np.random.default_rng(1).standard_normal((20, 4))
-    expected = (X @ weights.T + bias)[:, [names.index(label) for label in iris.classes]]
+    expected = (X @ weights.T + bias)[:, [names.index(label) for label in IRIS_CLASSES]]
     teacher = PackedTeacher.from_bytes(prepared.blobs[1])
     np.testing.assert_allclose(teacher.scores(X), expected, rtol=1e-9)
     trained = PackedStudent.from_bytes(student(answers)[0, "gsvm"].blobs[0])
@@ -618,7 +621,7 @@ def test_an_imported_head_is_the_teacher_of_its_classes(conversation, sqlite_sto
 def test_a_restored_job_with_an_imported_teacher_trains_the_same_student(
     conversation, sqlite_store, iris, tmp_path
 ):
-    np.savez(tmp_path / "head.npz", weights=np.eye(3, 4), labels=np.array(iris.classes))
+    np.savez(tmp_path / "head.npz", weights=np.eye(3, 4), labels=np.array(IRIS_CLASSES))
     files = BlobCache(tmp_path / "cache", 2**30)
     import_head(sqlite_store, files, tmp_path / "head.npz", model="net", limits=Settings())
     spec = {
