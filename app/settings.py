@@ -68,7 +68,7 @@ class Settings(BaseSettings):
         600.0, gt=0, description="Longest processor time to read one uploaded file, in seconds."
     )
     max_waiting_files: int = Field(
-        8,
+        24,
         ge=0,
         description="Uploaded files of one tenant that wait to be read by one server process before new ones "
         "get 429; a quarter while other tenants send files, too.",

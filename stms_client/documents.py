@@ -363,9 +363,10 @@ class Student(TypedDict):
     metrics: on the test part; for calibrated students also ``brier``, ``base_brier`` (of predicting the
     class frequency for every row), ``calibration_error`` and the bins of ``reliability``. ``guard``: F of
     student and teacher on held-out rows, with ``warning`` and ``message`` if the student is clearly worse;
-    ``false_positives``: budget and expected rate, likewise. chosen: the selected hyper-parameters with their
-    cross-validated ``score`` and ``standard_error``; for compact students ``n_landmarks`` and
-    ``relative_cost``; null without a search.
+    ``false_positives``: budget and expected rate, likewise. ``own_rows``: answers on the rows that it was
+    trained on, with both, if it accepts none of its class or answers all rows alike. chosen: the selected
+    hyper-parameters with their cross-validated ``score`` and ``standard_error``; for compact students
+    ``n_landmarks`` and ``relative_cost``; null without a search.
     """
 
     id: int

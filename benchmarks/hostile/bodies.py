@@ -185,7 +185,7 @@ def jobs() -> list[Attack]:
             "a seed of 5000 digits",
             _text('{"dataset_id": "a", "model": "m", "hyperparameters": {"seed": ' + "9" * 5000 + "}}"),
             400,
-            "bad_request",
+            "malformed_json",
         ),
         (
             "the wrong types everywhere",
@@ -223,7 +223,7 @@ def hyperparameters() -> list[Attack]:
         ("a million components", _wish({"features": {"kind": "nystroem", "n_components": 10**6}}), *invalid),
         ("no epochs", _wish({"teacher": {"max_epochs": 0}}), *invalid),
         ("a class that is half a pair", _wish({"classes": ["\ud800"]}), *invalid),
-        ("a class with NUL", _wish_for_class("a\0"), 400, "unknown_class"),
+        ("a class with NUL", _wish_for_class("a\0"), *invalid),
         ("a class with a line end", _wish_for_class("a\r\nSet-Cookie: b"), 400, "unknown_class"),
         ("two MB", _text(b" " * 2_000_000), 413, "body_too_large"),
         (

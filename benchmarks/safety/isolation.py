@@ -39,7 +39,7 @@ from app.services.keys import create_key
 from app.settings import Settings
 from app.store.migrate import upgrade
 from app.store.repositories.scoped import Scoped
-from app.store.tables import datasets
+from app.store.tables import dataset_classes, datasets
 from app.store.unit_of_work import Store
 from benchmarks.postgres import NoPostgres, postgres
 from benchmarks.published import linear_student, linear_teacher, publish
@@ -311,7 +311,15 @@ def _same_id(service: Service, dataset: str) -> str:
     """Give the rival's data set the same id in both services."""
     same = "ds_" + "0" * 24
     with service.store.engine.begin() as connection:
-        connection.execute(sa.update(datasets).where(datasets.c.id == dataset).values(id=same))
+        # The names of its classes refer to it, so they follow in between.
+        row = connection.execute(sa.select(datasets).where(datasets.c.id == dataset)).mappings().one()
+        copy = dict(row) | {"id": same, "digest": "0" * 64}
+        connection.execute(sa.insert(datasets), copy)
+        names = sa.update(dataset_classes).where(dataset_classes.c.dataset_id == dataset)
+        connection.execute(names.values(dataset_id=same))
+        connection.execute(sa.delete(datasets).where(datasets.c.id == dataset))
+        original = sa.update(datasets).where(datasets.c.id == same)
+        connection.execute(original.values(digest=row["digest"]))
     return same
 
 

@@ -129,6 +129,7 @@ def _operation_routes() -> Routes:
         **{f"GET {path}": [Probe(path, same_work=False)] for path in _OPEN},
         "GET /v2/models/stats": [Probe("/v2/models/stats")],
         "GET /readyz": [Probe(path, same_work=False) for path in ("/readyz", "/readyz?verbose")],
+        "GET /readyz/queries": _one("/readyz/queries", same_work=False),
         "GET /v1/workers": _lists("/v1/workers", "job"),
         "GET /v1/servers": _one("/v1/servers", same_work=False),
         "GET /v1/whoami": _one("/v1/whoami"),

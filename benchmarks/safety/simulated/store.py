@@ -24,6 +24,8 @@ from app.domain.entities import (
     Worker,
 )
 from app.domain.errors import Conflict, NotFound
+from app.store.repositories.admission import AdmittedJob
+from app.store.repositories.jobs import JobStatus
 from app.store.repositories.workers import PeerSummary
 from benchmarks.safety.simulated.database import Database, Transaction
 
@@ -153,13 +155,9 @@ class _Jobs(_Repository):
         self._statement()
         return self._present(self._lock("jobs", job_id), job_id)
 
-    def page(
-        self, *, limit: int, after: str | None = None, states: Sequence[JobState] = ()
-    ) -> tuple[Sequence[Job], bool]:
-        self._statement()
-        jobs = [job for key, job in self._rows("jobs") if after is None or key < after]
-        page = [job for job in reversed(jobs) if job.state in states]
-        return page[:limit], len(page) > limit
+    def status(self, job_id: str, *, lock: bool = False) -> JobStatus:
+        job = self.lock(job_id) if lock else self.get(job_id)
+        return JobStatus(*(getattr(job, name) for name in JobStatus._fields))
 
     def change(self, job_id: str, **values: Any) -> Job:
         self._statement()
@@ -203,6 +201,16 @@ class _Admission(_Repository):
     def admitted(self) -> dict[Owner, int]:
         self._statement()
         return {}
+
+    def admitted_jobs(self, *, limit: int, after: str = "") -> Sequence[AdmittedJob]:
+        self._statement()
+        jobs = [
+            AdmittedJob(job.id, job.tenant, job.state, job.attempt)
+            for key, job in self._rows("jobs")
+            if key > after and not job.state.ended
+            if job.state is not JobState.QUEUED or job.stage != WAITING
+        ]
+        return sorted(jobs)[:limit]
 
     def admit(self, job_ids: Collection[str]) -> Sequence[tuple[str, int]]:
         self._statement()
