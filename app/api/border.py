@@ -34,15 +34,23 @@ BODY_BYTES: Final = 64 * 1024
 INLINE_BYTES: Final = 16 * 1024
 """Larger bodies are parsed and validated in a thread. Routes that need no key take none."""
 
-LARGE_BODIES: Final[Mapping[str, str]] = {
-    "/v1/training-jobs": "a job may name the classes to train, or those of a remote teacher",
-    "/v1/training-jobs/{job_id}/labels": "tens of thousands of labels may be corrected at once",
-    "/v1/models/{model}/versions": "up to 1000 classes, each with a name of 400 characters, have thresholds",
-    "/ui/datasets/{dataset_id}/train": "the form of a job may name the classes to train",
-    "/ui/models/{model}/thresholds": "the label of the class may have 400 characters, percent-encoded",
-    "/ui/ask": "a row may have 200 000 characters",
+_SPECIFICATION_BYTES: Final = 256 * 1024
+LARGE_BODIES: Final[Mapping[str, int | None]] = {
+    # A job may name the classes to train, in at most 64 KiB of JSON, which a client may escape or indent.
+    "/v1/training-jobs": _SPECIFICATION_BYTES,
+    "/ui/datasets/{dataset_id}/train": _SPECIFICATION_BYTES,
+    # Up to 1000 classes have thresholds.
+    "/v1/models/{model}/versions": _SPECIFICATION_BYTES,
+    "/ui/models/{model}/thresholds": _SPECIFICATION_BYTES,
+    # Tens of thousands of labels may be corrected at once, and a row may have 200 000 characters.
+    "/v1/training-jobs/{job_id}/labels": None,
+    "/ui/ask": None,
 }
-"""Paths whose bodies may have ``STMS_MAX_BODY_BYTES``, and why they need them."""
+"""Largest bodies of other routes, as far as ``STMS_MAX_BODY_BYTES`` permits; None: as large as that.
+
+While the parser of JSON reads a body, no other thread of the process runs Python, so that these are no larger
+than they need to be.
+"""
 
 OWN_LIMITS: Final = frozenset({"/v1/datasets", "/v1/teachers", "/v1/models/{model}:predict", "/ui/datasets"})
 """Paths whose endpoints bound their bodies themselves: files, which are streamed, and rows."""
@@ -83,7 +91,7 @@ class BorderRoute(APIRoute):
     def _limit(self, request: Request) -> int:
         """The largest body in bytes."""
         most: int = request.app.settings.max_body_bytes
-        return most if self.path in LARGE_BODIES else min(BODY_BYTES, most)
+        return min(most, LARGE_BODIES.get(self.path, BODY_BYTES) or most)
 
 
 class JsonRequest(Request):

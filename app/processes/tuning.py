@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 import time
 from typing import Final
@@ -52,6 +53,16 @@ def favour_event_loop() -> bool:
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     return set_time_slice(SLICE_SECONDS)
+
+
+def leave_out_of_collections() -> None:
+    """Let the garbage collector look at no object that exists now: the program stays as long as the process.
+
+    A full collection otherwise looks at several hundred thousand of them, and holds the interpreter lock for
+    some 50 ms; the objects of a large request cause such collections.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def keep_freed_memory() -> bool:

@@ -27,6 +27,7 @@ from app.processes.listener import ProcessContext
 from app.processes.open_files import HARD_LIMIT
 from app.processes.periodic import PeriodicWork
 from app.processes.scoreboard import Scoreboard, Slot, State
+from app.processes.tuning import leave_out_of_collections
 from app.server.context import ServerContext
 from app.server.fast_path import FastPath
 from app.server.protocol import HttpProtocol
@@ -118,6 +119,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """Start the application, then accept connections."""
         await super().startup(sockets=[])
+        leave_out_of_collections()
         self._acceptor.start()
         self._slot.heartbeat()
         self._slot.state = State.SERVING

@@ -407,11 +407,13 @@ def test_most_routes_take_64_kibibytes_and_named_ones_more(callers: Callers, pro
     thresholds = {f"{i:0>390}": 1.0 for i in range(300)}
     answer = callers.ask("operator", "POST", "/v1/models/pets/versions", json={"thresholds": thresholds})
     assert answer.status_code not in {413, 500}
+    long = b'{"dataset_id": "a", "model": "m"' + b" " * 256 * 1024 + b"}"
+    problem(callers.ask("operator", "POST", "/v1/training-jobs", content=long), 413, "body_too_large")
 
 
 @pytest.mark.usefixtures("keys_required")
 def test_the_document_of_many_faults_is_short(callers: Callers):
-    body = {"\U0001f600" * 3000 + str(i): 1 for i in range(80)}
+    body = {"\U0001f600" * 3000 + str(i): 1 for i in range(20)}
     content = json.dumps(body, ensure_ascii=False).encode()
     answer = callers.ask("operator", "POST", "/v1/training-jobs", content=content)
     assert answer.status_code == 422
