@@ -13,6 +13,7 @@ from stms_client.aio import AsyncClient, AsyncJob
 from stms_client.curves import Curve
 from stms_client.errors import (
     Conflict,
+    InvalidInput,
     InvalidRequest,
     JobNotSucceeded,
     MissingPackage,
@@ -38,6 +39,7 @@ __all__ = [
     "Curve",
     "Decision",
     "Decisions",
+    "InvalidInput",
     "InvalidRequest",
     "Job",
     "JobEvent",

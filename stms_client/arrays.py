@@ -6,6 +6,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from stms_client.errors import InvalidInput
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -33,33 +35,45 @@ def is_array(values: object) -> bool:
 def numbers(values: Any, axes: int) -> NDArray[Any]:
     """An array of float32 if the values are, otherwise of float64.
 
-    Raises ValueError for values that are not numbers, and for another number of axes.
+    Raises InvalidInput for values that are not numbers, and for another number of axes.
     """
     import numpy as np
 
     array = _array(values)
     shape = "(rows, columns)" if axes == 2 else "(columns,)"
     if array.ndim != axes:
-        raise ValueError(f"An array {shape} is needed, but this one has {array.ndim} axes: {array.shape}.")
+        raise InvalidInput(f"An array {shape} is needed, but this one has {array.ndim} axes: {array.shape}.")
     if array.dtype == np.float32:
         return array
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"An array {shape} of numbers is needed: {error}.") from error
+        raise InvalidInput(f"An array {shape} of numbers is needed: {error}.") from error
 
 
 def _array(values: Any) -> NDArray[Any]:
     import numpy as np
 
-    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    try:
+        return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"The values are not an array: {error}.") from error
 
 
 def row_values(row: Any) -> Any:
     """A row as lists, for JSON."""
     if isinstance(row, Mapping):
-        return {name: _array(part).tolist() if is_array(part) else list(part) for name, part in row.items()}
-    return numbers(row, 1).tolist() if is_array(row) else list(row)
+        return {
+            name: _array(part).tolist() if is_array(part) else _listed(part) for name, part in row.items()
+        }
+    return numbers(row, 1).tolist() if is_array(row) else _listed(row)
+
+
+def _listed(values: Any) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError as error:
+        raise InvalidInput(f"A row of numbers is needed, got {values!r:.80}.") from error
 
 
 def raw_bytes(rows: Any) -> tuple[str, str, bytes]:
@@ -72,7 +86,7 @@ def raw_bytes(rows: Any) -> tuple[str, str, bytes]:
 
 
 def archive(X: Any, y: Any, test: tuple[Any, Any] | None) -> bytes:
-    """Rows and labels as an .npz archive. Raises ValueError as `numbers` does, and for unequal lengths."""
+    """Rows and labels as an .npz archive. Raises InvalidInput as `numbers` does, and for unequal lengths."""
     import numpy as np
 
     parts = {"": (X, y)} if test is None else {"_train": (X, y), "_test": test}
@@ -80,7 +94,7 @@ def archive(X: Any, y: Any, test: tuple[Any, Any] | None) -> bytes:
     for suffix, (rows, labels) in parts.items():
         table, named = numbers(rows, 2), _labels(labels)
         if len(table) != len(named):
-            raise ValueError(f"There are {len(table)} rows, but {len(named)} labels.")
+            raise InvalidInput(f"There are {len(table)} rows, but {len(named)} labels.")
         arrays |= {f"X{suffix}": table, f"y{suffix}": named}
     if hasattr(X, "columns"):
         arrays["feature_names"] = np.array([str(name) for name in X.columns])
@@ -90,12 +104,27 @@ def archive(X: Any, y: Any, test: tuple[Any, Any] | None) -> bytes:
 
 
 def _labels(labels: Any) -> NDArray[Any]:
-    """Numbers and texts as they are, anything else as text; a label that is missing is empty."""
+    """Numbers, texts and bytes as they are, anything else as text; a label that is missing is empty.
+
+    The service makes the names of classes of them, by one rule for all formats.
+    """
     import numpy as np
 
-    array = _array(labels)
-    if array.dtype.kind in "iufU":
+    # NumPy would make the text "nan" of a missing label in a list of texts.
+    is_list = isinstance(labels, list | tuple)
+    array = np.fromiter(labels, dtype=object, count=len(labels)) if is_list else _array(labels)
+    if array.ndim != 1:
+        raise InvalidInput(f"The labels must be one list; they have {array.ndim} axes.")
+    if array.dtype.kind in "iufUS":
         return array
+    return np.array([_label(label) for label in array.tolist()], dtype=str)
+
+
+def _label(label: Any) -> str:
     # Neither NaN nor the NA of pandas is equal to itself.
-    missing = [label is None or (label == label) is not True for label in array.tolist()]
-    return np.array(["" if gone else str(label) for label, gone in zip(array.tolist(), missing, strict=True)])
+    if label is None or (label == label) is not True:
+        return ""
+    try:
+        return label.decode() if isinstance(label, bytes) else str(label)
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"The label {label!r:.80} is not UTF-8 text.") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ import msgspec
 
 from stms_client.arrays import Row, Rows, archive, is_array, raw_bytes, row_values
 from stms_client.documents import Alias, Dataset, ImportedVersion, Job, Key, NewKey, Usage, Version
-from stms_client.errors import Json, StmsError
+from stms_client.errors import InvalidInput, Json, StmsError
 from stms_client.results import Decision, Decisions
 
 T = TypeVar("T")
@@ -60,8 +61,11 @@ class Page:
 
 
 def segment(name: str) -> str:
-    """A name, percent-encoded as one segment of a path."""
-    return quote(name, safe="@")
+    """A name, percent-encoded as one segment of a path. Raises InvalidInput for what is not text."""
+    try:
+        return quote(name, safe="@")
+    except (TypeError, UnicodeEncodeError) as error:
+        raise InvalidInput(f"{name!a:.80} is not a name: it must be valid text.") from error
 
 
 def job_path(job_id: str) -> str:
@@ -122,16 +126,17 @@ def upload(
     file: Path,
     name: str | None,
     file_format: str | None,
-    label_column: str | None,
-    unlabelled: str | None = None,
+    reading: Mapping[str, str | int | None],
 ) -> Call[Dataset]:
-    """Upload of a data set. Uploading the same bytes again has no effect."""
+    """Upload of a data set. Uploading the same bytes again has no effect.
+
+    reading: how the file is to be read, as `Client.upload_dataset` takes it.
+    """
     params = {
         "name": name or file.stem,
         "filename": file.name,
         "format": file_format,
-        "label_column": label_column,
-        "unlabelled": unlabelled,
+        **reading,
     }
     headers = {"Content-Type": CONTENT_TYPES.get(file.suffix.lower(), _BINARY)}
     return Call("POST", "/v1/datasets", decoded, _without_none(params), headers, file=file)
@@ -290,10 +295,44 @@ def _post(
 
 
 def encoded(body: object) -> bytes:
-    """A body as JSON. Raises ValueError for NaN and infinite values, of which msgspec would make null."""
+    """A body as JSON. Raises InvalidInput for NaN and infinite values, of which msgspec would make null, and
+    for anything else that JSON does not have.
+    """
     separators = (",", ":")
-    text = json.dumps(body, allow_nan=False, ensure_ascii=False, separators=separators, default=_number)
-    return text.encode()
+    try:
+        text = json.dumps(body, allow_nan=False, ensure_ascii=False, separators=separators, default=_number)
+        return text.encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidInput(_complaint(body) or f"The values cannot be sent as JSON: {error}.") from error
+
+
+def _complaint(value: object, place: str = "") -> str | None:
+    """A sentence about the first part of a body that JSON does not have; None if no part is found.
+
+    place: of the value within the body.
+    """
+    if isinstance(value, Mapping):
+        parts = [(f"{place}.{key}" if place else str(key), part) for key, part in value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [(f"{place}[{position}]", part) for position, part in enumerate(value)]
+    elif isinstance(value, float) and not math.isfinite(value):
+        return f"{place} is {value}, which is not a finite number and not JSON compliant."
+    elif isinstance(value, str) and not _is_text(value):
+        return f"{place} is {value!a:.80}, which is not valid text."
+    elif value is None or isinstance(value, str | int | float) or hasattr(value, "item"):
+        return None
+    else:
+        return f"{place} is {value!r:.80}, which is not a number."
+    return next((text for name, part in parts if (text := _complaint(part, name)) is not None), None)
+
+
+def _is_text(value: str) -> bool:
+    """Whether a string has no halves of characters, as names in another encoding than UTF-8 have."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _number(value: object) -> object:

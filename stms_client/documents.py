@@ -95,7 +95,9 @@ class Curve(TypedDict):
 
 
 class Dataset(TypedDict):
-    """A data set. digest: SHA-256 of the uploaded bytes. summary: counts, ranges and warnings.
+    """A data set. digest: SHA-256 of the uploaded bytes. reading: what was taken of the file, and why; empty
+    for data sets that were not read from one, or by an earlier release. summary: counts, ranges and
+    warnings.
 
     classes: the first 1000; there are more if ``classes_truncated``.
     """
@@ -111,6 +113,7 @@ class Dataset(TypedDict):
     classes: list[str]
     class_count: int
     classes_truncated: bool
+    reading: list[Decision]
     summary: dict[str, Any]
     created_at: str
     created_by: str
@@ -126,6 +129,16 @@ class DatasetRow(TypedDict):
     id: int
     label: str | None
     x: list[float] | SparseValues
+
+
+class Decision(TypedDict):
+    """One decision of the reader of a file. name: the parameter that says it. value: what was taken. reason:
+    ``given``, or why it was taken.
+    """
+
+    name: str
+    value: str
+    reason: str
 
 
 class Error(TypedDict):

@@ -4,6 +4,7 @@ StmsError
 ├── Unreachable        no response: connection refused or broken, or a timeout
 ├── UnprovenServer     it did not show that it knows the key found in a file, which was not sent
 ├── JobNotSucceeded    a job that was waited for failed, was cancelled or succeeded in part
+├── InvalidInput       values that cannot be sent; also a ValueError and TypeError
 ├── MissingPackage     an optional package is not installed; also an ImportError
 └── Problem            the server responded with an error
     ├── InvalidRequest   400, 413, 415, 422: the input is invalid; `faults` name the fields
@@ -49,6 +50,10 @@ class JobNotSucceeded(StmsError):
         reason = (job.get("error") or {}).get("message")
         super().__init__(f"Job {job['id']} ended {job['state']}{': ' + reason if reason else ''}")
         self.job = job
+
+
+class InvalidInput(StmsError, ValueError, TypeError):
+    """Values that cannot be sent: NaN, infinite numbers, what is not a number, a row of another shape."""
 
 
 class MissingPackage(StmsError, ImportError):

@@ -29,7 +29,8 @@ labels_router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"], ro
 
 _LISTED_CLASSES: Final = 1000
 """Classes in the document of a data set; the others are on pages of their own."""
-_PARAMETERS = ("name", "filename", "format", "label_column", "unlabelled")
+_READING = ("label_column", "header", "separator", "decimal", "index_column", "index_base", "unlabelled")
+_PARAMETERS = ("name", "filename", "format", *_READING)
 
 DatasetId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Title = Annotated[
@@ -53,7 +54,52 @@ FormatName = Annotated[
     ),
 ]
 LabelColumn = Annotated[
-    str | None, Query(max_length=400, description="Name or number of the label column; by default the last.")
+    str | None,
+    Query(
+        max_length=400,
+        description="Name of the label column, or its number, counted from 0, negative from the end. By"
+        " default the one with a usual name (label, class, target, …), or else the last one if it seems to"
+        " hold classes.",
+    ),
+]
+Header = Annotated[
+    str | None,
+    Query(
+        max_length=10,
+        description="Whether line 1 of a CSV file names the columns: yes, no, or auto, the default.",
+        json_schema_extra=uploads.HEADER,
+    ),
+]
+Separator = Annotated[
+    str | None,
+    Query(
+        max_length=10,
+        description="Separator of a CSV file: one character, or comma, semicolon, tab, pipe, space.",
+        json_schema_extra=uploads.SEPARATOR,
+    ),
+]
+Decimal = Annotated[
+    str | None,
+    Query(
+        max_length=10,
+        description="Sign of decimals of a CSV file: . (point) or , (comma).",
+        json_schema_extra=uploads.DECIMAL,
+    ),
+]
+IndexColumn = Annotated[
+    str | None,
+    Query(
+        max_length=400,
+        description="Name or number of a column to leave out, since it numbers the rows; none keeps all.",
+    ),
+]
+IndexBase = Annotated[
+    str | None,
+    Query(
+        max_length=10,
+        description="First index of the sparse rows of an svmlight file: 0 or 1.",
+        json_schema_extra=uploads.INDEX_BASE,
+    ),
 ]
 Unlabelled = Annotated[
     str | None,
@@ -80,18 +126,30 @@ async def upload_dataset(
     filename: FileName = None,
     file_format: FormatName = None,
     label_column: LabelColumn = None,
+    header: Header = None,
+    separator: Separator = None,
+    decimal: Decimal = None,
+    index_column: IndexColumn = None,
+    index_base: IndexBase = None,
     unlabelled: Unlabelled = None,
 ) -> DatasetView:
     """Upload a data set: CSV, svmlight, .npz, safetensors or Parquet, as the body or as the file of a form.
 
-    The digest of its bytes identifies it, so uploading the same file again changes nothing. The whole file is
-    validated before it is stored; errors name row and column.
+    The digest of its bytes identifies it, so uploading the same file again changes nothing, unless it is read
+    in another way. ``reading`` in the response says how it was read; what is doubtful is an error that names
+    the parameter which settles it. The whole file is validated before it is stored; errors name row and
+    column.
     """
     parameters = {
         "name": name,
         "filename": filename,
         "format": file_format,
         "label_column": label_column,
+        "header": header,
+        "separator": separator,
+        "decimal": decimal,
+        "index_column": index_column,
+        "index_base": index_base,
         "unlabelled": unlabelled,
     }
     dataset, created = await receive_dataset(request, context, caller, parameters)
@@ -107,7 +165,7 @@ async def receive_dataset(
 ) -> tuple[Dataset, bool]:
     """Register the file in a request as a data set; returns it and whether it is new.
 
-    parameters: name, filename, format, label_column and unlabelled, as far as the query string gives them.
+    parameters: name, filename, format and those of the reading, as far as the query string gives them.
     Raises as `uploads.receive_upload` and `datasets.register_dataset`.
     """
     context.reader.check_queue(caller.tenant)
@@ -312,7 +370,9 @@ def _view(store: Store, dataset: Dataset) -> DatasetView:
     classes = datasets.dataset_classes(store, dataset.id, limit=_LISTED_CLASSES)
     fields = dataclasses.asdict(dataset)
     is_truncated = len(classes) < dataset.class_count
-    return DatasetView.model_validate(fields | {"classes": list(classes), "classes_truncated": is_truncated})
+    return DatasetView.model_validate(
+        fields | {"classes": list(classes), "classes_truncated": is_truncated, "reading": dataset.reading}
+    )
 
 
 def _options(sent: uploads.Upload, parameters: dict[str, str | None]) -> dict[str, str | None]:
@@ -324,6 +384,5 @@ def _options(sent: uploads.Upload, parameters: dict[str, str | None]) -> dict[st
         "name": values["name"] or (None if filename else "data set"),
         "filename": filename,
         "file_format": values["format"] or uploads.MEDIA_TYPES.get(sent.content_type),
-        "label_column": values["label_column"] or None,
-        "unlabelled": values["unlabelled"] or None,
+        **{name: values[name] or None for name in _READING},
     }

@@ -65,8 +65,19 @@ class ListedDatasetView(View):
     tenant: str
 
 
+class DecisionView(View):
+    """One decision of the reader of a file. name: the parameter that says it. value: what was taken. reason:
+    ``given``, or why it was taken.
+    """
+
+    name: str
+    value: str
+    reason: str
+
+
 class DatasetView(View):
-    """A data set. digest: SHA-256 of the uploaded bytes. summary: counts, ranges and warnings.
+    """A data set. digest: SHA-256 of the uploaded bytes. reading: what was taken of the file, and why; empty
+    for data sets that were not read from one, or by an earlier release. summary: counts, ranges and warnings.
 
     classes: the first 1000; there are more if ``classes_truncated``.
     """
@@ -82,6 +93,7 @@ class DatasetView(View):
     classes: list[str]
     class_count: int
     classes_truncated: bool
+    reading: list[DecisionView]
     summary: Json
     created_at: Time
     created_by: str

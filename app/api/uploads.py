@@ -160,6 +160,10 @@ NAME_OR_EMPTY: Final[Json] = {"pattern": f"^$|{DISPLAY_NAME}", "maxLength": MAX_
 """The name of a data set; an empty one means the name of its file."""
 FORMAT: Final[Json] = {"pattern": "^(csv|svmlight|npz|npy|safetensors|parquet)?$"}
 LABEL_COLUMN: Final[Json] = {"maxLength": 400}
+HEADER: Final[Json] = {"pattern": "^(auto|yes|no)?$"}
+SEPARATOR: Final[Json] = {"pattern": "^(auto|comma|semicolon|tab|pipe|space|[,;|\\t ])?$"}
+DECIMAL: Final[Json] = {"pattern": "^(auto|point|comma|[.,])?$"}
+INDEX_BASE: Final[Json] = {"pattern": "^(auto|0|1)?$"}
 UNLABELLED: Final[Json] = {"pattern": "^(refuse|accept)?$"}
 
 _CSV_EXAMPLE: Final = (
@@ -196,6 +200,11 @@ DATASET_BODY: Final = _body(
         "name": {"type": "string", **NAME_OR_EMPTY},
         "format": {"type": "string", **FORMAT},
         "label_column": {"type": "string", **LABEL_COLUMN},
+        "header": {"type": "string", **HEADER},
+        "separator": {"type": "string", **SEPARATOR},
+        "decimal": {"type": "string", **DECIMAL},
+        "index_column": {"type": "string", **LABEL_COLUMN},
+        "index_base": {"type": "string", **INDEX_BASE},
         "unlabelled": {"type": "string", **UNLABELLED},
     },
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from rich.markup import escape
 
 from app.commands.output import (
     Json,
@@ -53,7 +54,33 @@ FormatOption = Annotated[
     ),
 ]
 LabelOption = Annotated[
-    str | None, typer.Option("--label-column", help="Column of the labels. [default: the last one]")
+    str | None,
+    typer.Option(
+        "--label-column",
+        help="Name of the column of labels, or its number, counted from 0, negative from the end."
+        " [default: the one with a usual name, or else the last]",
+    ),
+]
+HeaderOption = Annotated[
+    str | None,
+    typer.Option("--header", help="Whether line 1 names the columns: yes, no or auto. [default: auto]"),
+]
+SeparatorOption = Annotated[
+    str | None,
+    typer.Option("--separator", help="One character, or comma, semicolon, tab, pipe, space. [default: auto]"),
+]
+DecimalOption = Annotated[
+    str | None, typer.Option("--decimal", help="Sign of decimals: . or , [default: auto]")
+]
+IndexOption = Annotated[
+    str | None,
+    typer.Option(
+        "--index-column",
+        help="Column to leave out, since it numbers the rows; none: no column. [default: one without a name]",
+    ),
+]
+BaseOption = Annotated[
+    str | None, typer.Option("--index-base", help="First index of svmlight rows: 0 or 1. [default: auto]")
 ]
 UnlabelledOption = Annotated[
     str | None, typer.Option("--unlabelled", help="accept: keep rows without a label. [default: refuse]")
@@ -66,6 +93,11 @@ def upload(
     name: NameOption = None,
     file_format: FormatOption = None,
     label_column: LabelOption = None,
+    header: HeaderOption = None,
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    index_column: IndexOption = None,
+    index_base: BaseOption = None,
     unlabelled: UnlabelledOption = None,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
@@ -73,6 +105,8 @@ def upload(
     tenant: TenantOption = None,
 ) -> None:
     """Upload a data set. Uploading the same file again returns the existing data set.
+
+    How the file was read is printed, and each decision can be said by an option instead.
 
     Example:  stms datasets upload letters.csv --label-column letter
     """
@@ -83,6 +117,11 @@ def upload(
             name=name,
             file_format=file_format,
             label_column=label_column,
+            header=header,
+            separator=separator,
+            decimal=decimal,
+            index_column=index_column,
+            index_base=index_base,
             unlabelled=unlabelled,
         )
     if as_json:
@@ -201,9 +240,18 @@ def _show(dataset: Json) -> None:
         "format, size": f"{dataset['source_format']}, {size(dataset['size_bytes'])}",
         "created": clock(dataset["created_at"]),
     }
-    print_fields(fields | _extras(summary))
+    print_fields(fields | _extras(summary) | reading_fields(dataset))
     for warning in summary.get("warnings", []):
-        say(f"[yellow]Note:[/] {warning['message'] if isinstance(warning, dict) else warning}")
+        text = warning["message"] if isinstance(warning, dict) else warning
+        say(f"[yellow]Note:[/] {escape(text)}")
+
+
+def reading_fields(dataset: Json) -> dict[str, str]:
+    """How the file of a data set was read: each decision with its reason."""
+    return {
+        decision["name"].replace("_", " "): f"{decision['value']} ({decision['reason']})"
+        for decision in dataset.get("reading", [])
+    }
 
 
 def _values(row: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,7 +66,9 @@ class ServerProblem(CommandFailed):
 
 def _fault_line(fault: Json) -> str:
     place = [str(fault["field"])] if fault.get("field") else []
-    place += [f"{axis} {fault[axis]}" for axis in ("row", "column") if fault.get(axis) is not None]
+    # A message that names the line of a file counts from 1; the row beside it would count from 0.
+    if not re.search(r"\b[Ll]ine [0-9]", str(fault.get("message", ""))):
+        place += [f"{axis} {fault[axis]}" for axis in ("row", "column") if fault.get(axis) is not None]
     return f"{', '.join(place)}: {fault.get('message', '')}" if place else str(fault.get("message", ""))
 
 

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+from rich.markup import escape
 
-from app.commands.datasets import FormatOption, LabelOption, UnlabelledOption, send_file
+from app.commands.datasets import (
+    BaseOption,
+    DecimalOption,
+    FormatOption,
+    HeaderOption,
+    IndexOption,
+    LabelOption,
+    SeparatorOption,
+    UnlabelledOption,
+    reading_fields,
+    send_file,
+)
 from app.commands.hyperparameters import ParamsOption, SetOption, TuneOption, read_hyperparameters
 from app.commands.job_progress import follow, report_end
-from app.commands.output import JsonOption, error_console, print_json, say
+from app.commands.output import CommandFailed, Json, JsonOption, error_console, print_json, say
 from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect
+
+_DATASET_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def train(
@@ -26,6 +41,11 @@ def train(
     ] = "normal",
     file_format: FormatOption = None,
     label_column: LabelOption = None,
+    header: HeaderOption = None,
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    index_column: IndexOption = None,
+    index_base: BaseOption = None,
     unlabelled: UnlabelledOption = None,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
@@ -56,12 +76,17 @@ def train(
                 Path(dataset),
                 file_format=file_format,
                 label_column=label_column,
+                header=header,
+                separator=separator,
+                decimal=decimal,
+                index_column=index_column,
+                index_base=index_base,
                 unlabelled=unlabelled,
             )
             dataset_id = uploaded["id"]
-            error_console().print(
-                f"Data set {dataset_id}: {uploaded['rows']} rows, {len(uploaded['classes'])} classes."
-            )
+            _report(uploaded)
+        elif not _DATASET_ID.fullmatch(dataset):
+            raise CommandFailed(f"The file {dataset} does not exist, and this is not the id of a data set.")
         body = {"dataset_id": dataset_id, "model": model, "hyperparameters": hyperparameters}
         if priority != "normal":
             body["priority"] = priority
@@ -75,3 +100,13 @@ def train(
         say(f"Job {job['id']} is accepted; follow it with `stms jobs wait {job['id']}`.")
     if wait:
         report_end(job, quiet=as_json)
+
+
+def _report(dataset: Json) -> None:
+    """Print on standard error what was uploaded, how it was read, and its warnings."""
+    err = error_console()
+    err.print(f"Data set {dataset['id']}: {dataset['rows']} rows, {len(dataset['classes'])} classes.")
+    for name, value in reading_fields(dataset).items():
+        err.print(f"  {name}: {escape(value)}")
+    for warning in dataset["summary"].get("warnings", []):
+        err.print(f"[yellow]Note:[/] {escape(warning['message'])}")

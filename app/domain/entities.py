@@ -69,6 +69,12 @@ class Dataset:
     created_by: str
     tenant: str = DEFAULT_TENANT
 
+    @property
+    def reading(self) -> list[Json]:
+        """The decisions of the reader of its file, each with name, value and reason."""
+        found: list[Json] = self.summary.get("reading", [])
+        return found
+
 
 class Priority(StrEnum):
     """Priority of a job. Workers take units of a higher priority before all those of a lower one."""

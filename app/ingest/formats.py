@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path, PurePath
 
 from app.domain.errors import UnsupportedFormat
+from app.ingest.options import ReadingOptions
 from app.ingest.raw import DatasetLimits, RawData
 from app.ingest.safetensors import LENGTH_BYTES, MAX_HEADER_BYTES
 
@@ -55,6 +56,7 @@ _OTHER_MAGIC: Mapping[bytes, str] = {
 }
 _SVMLIGHT_LINE = re.compile(rb"\S+(?:[ \t]+[0-9]+:[^\s:]+)+\s*(?:#.*)?")
 _SAMPLE_BYTES = 64 * 1024
+_BOM = b"\xef\xbb\xbf"
 
 
 def detect(path: Path, *, declared: str | None, filename: str | None) -> FileFormat:
@@ -80,40 +82,45 @@ def read(
     path: Path,
     file_format: FileFormat,
     limits: DatasetLimits,
-    label_column: str | None,
-    *,
-    unlabelled: bool = False,
+    options: ReadingOptions | None = None,
 ) -> RawData:
-    """Read a file of a known format. unlabelled: whether labels may be missing.
+    """Read a file of a known format. options: what its sender says of it.
 
-    Raises InvalidRequest, TooLarge, UnsupportedFormat.
+    Raises InvalidRequest, also for options that say nothing of this format, TooLarge, UnsupportedFormat.
     """
+    options = options or ReadingOptions()
     # Imported here because a process that only loads stored data sets needs none of the readers.
     match file_format:
         case FileFormat.CSV:
-            from app.ingest.csv.reader import read_csv
+            from app.ingest.csv import reader
 
-            return read_csv(path, limits, label_column, unlabelled=unlabelled)
+            options.only("a CSV file", reader.OPTIONS)
+            return reader.read_csv(path, limits, options)
         case FileFormat.SVMLIGHT:
-            from app.ingest.svmlight import read_svmlight
+            from app.ingest import svmlight
 
-            return read_svmlight(path, limits)
+            options.only("an svmlight file", svmlight.OPTIONS)
+            return svmlight.read_svmlight(path, limits, options)
         case FileFormat.NPZ:
             from app.ingest.npz import read_npz
 
+            options.only("an .npz archive, whose arrays have names", ())
             return read_npz(path, limits)
         case FileFormat.NPY:
-            from app.ingest.npz import read_npy
+            from app.ingest import npz
 
-            return read_npy(path, limits, label_column)
+            options.only("a table of numbers in an .npy file", npz.OPTIONS_OF_TABLES)
+            return npz.read_npy(path, limits, options)
         case FileFormat.SAFETENSORS:
             from app.ingest.named_arrays import read_safetensors
 
+            options.only("a safetensors file, whose arrays have names", ())
             return read_safetensors(path, limits)
         case FileFormat.PARQUET:
-            from app.ingest.parquet import read_parquet
+            from app.ingest import parquet
 
-            return read_parquet(path, limits, label_column, unlabelled=unlabelled)
+            options.only("a Parquet file", parquet.OPTIONS)
+            return parquet.read_parquet(path, limits, options)
 
 
 def named(declared: str | None) -> FileFormat | None:
@@ -158,6 +165,6 @@ def _text(beginning: bytes, expected: FileFormat | None) -> FileFormat:
         raise UnsupportedFormat(
             f"The file was declared as {expected}, but its content is text.", code="wrong_format"
         )
-    lines = (line.rstrip() for line in beginning.splitlines())
+    lines = (line.rstrip() for line in beginning.removeprefix(_BOM).splitlines())
     first = next((line for line in lines if line and not line.startswith(b"#")), b"")
     return FileFormat.SVMLIGHT if _SVMLIGHT_LINE.fullmatch(first) else FileFormat.CSV

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -28,8 +28,10 @@ from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest
 from app.domain.npy_header import ArrayHeader
+from app.ingest.columns import index_candidates, index_reason
 from app.ingest.mapped_arrays import as_floats
 from app.ingest.npy import read_array
+from app.ingest.options import Decision
 from app.ingest.raw import DatasetLimits, RawData, RawPart, invalid_file, invalid_rows
 from app.ingest.safetensors import safetensors_file
 from core.data.extras import MAX_VIEWS, RawExtras
@@ -119,8 +121,15 @@ class _DatasetReader:
         rows, columns = train.X.shape
         class_names = self._names("class_names", max(rows, _MAX_UNUSED_NAMES))
         feature_names = self._names("feature_names", columns)
-        ignored = tuple(sorted(set(self.entries) - self.used))
-        return RawData(train, test, feature_names, class_names, ignored=ignored)
+        raw = RawData(
+            train,
+            test,
+            feature_names,
+            class_names,
+            decisions=(Decision("label_column", f"y{suffix}", "the array of labels has this name"),),
+            ignored=tuple(sorted(set(self.entries) - self.used)),
+        )
+        return raw if views else _without_index(raw)
 
     def _has_table(self, name: str) -> bool:
         return name in self.entries or f"{name}_data" in self.entries
@@ -283,6 +292,27 @@ class _DatasetReader:
     def _missing(self, name: str) -> InvalidRequest:
         names = ", ".join(sorted(self.entries)[:20])
         return _array_error(name, "missing_array", f"The file has no array {name!r}. It has {names[:400]}.")
+
+
+def _without_index(raw: RawData) -> RawData:
+    """The data without a first column that has the name of an index and numbers the rows."""
+    names, X = raw.feature_names, raw.train.X
+    if not index_candidates(names) or names is None or not isinstance(X, np.ndarray) or X.shape[1] < 2:
+        return raw
+    reason = index_reason(names[0], X[:, 0].tolist())
+    if reason is None:
+        return raw
+    test = raw.test
+    if test is not None:
+        test = replace(test, X=test.X[:, 1:])
+    return replace(
+        raw,
+        train=replace(raw.train, X=X[:, 1:]),
+        test=test,
+        feature_names=names[1:],
+        decisions=(*raw.decisions, Decision("index_column", names[0] or "0", reason)),
+        warnings=(("index_left_out", f"Column {names[0]!r:.80} is left out: {reason}."),),
+    )
 
 
 def _array_error(name: str, code: str, message: str) -> InvalidRequest:

@@ -12,16 +12,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.domain.errors import TooLarge, UnsupportedFormat
 from app.domain.npy_header import ArrayHeader, read_header
+from app.ingest.columns import Columns, ambiguous_label, label_doubt, likely_labels
 from app.ingest.mapped_arrays import as_floats, mapped
 from app.ingest.named_arrays import read_arrays
-from app.ingest.raw import DatasetLimits, RawData, RawPart, choose_label_column, invalid_file
+from app.ingest.options import ReadingOptions
+from app.ingest.raw import DatasetLimits, FeatureRows, RawData, RawPart, invalid_file
 
+OPTIONS_OF_TABLES = ("label_column", "index_column")
+"""What can be said of an .npy file; of an archive nothing, since its arrays have names."""
+_SAMPLE_ROWS = 100
+_SAMPLE_COLUMNS = 1000
 _MAX_ARRAYS = 1000
 _MAX_DIRECTORY_BYTES = 512 * 1024
 """Largest ZIP directory that is parsed: enough for `_MAX_ARRAYS` entries with long names."""
@@ -38,8 +45,38 @@ def read_npz(path: Path, limits: DatasetLimits) -> RawData:
         return read_arrays(archive, limits, archive.sizes)
 
 
-def read_npy(path: Path, limits: DatasetLimits, label_column: str | None) -> RawData:
-    """Read one table (n, d + 1) of numbers. label_column: index of the labels; None means the last column."""
+def read_npy(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
+    """Read one table (n, d + 1) of numbers, of which one column holds the labels.
+
+    Raises InvalidRequest, also where the last column hardly holds classes, and TooLarge.
+    """
+    table = _npy_table(path, limits)
+    columns = table.shape[1]
+    layout = Columns.of(None, columns, options)
+    label = layout.label or 0
+    labels = np.array(table[:, label])
+    if layout.label_is_guessed and (doubt := label_doubt(labels.tolist())) is not None:
+        reason = f"The table names no columns, and the last one, {label}, hardly holds classes: {doubt}."
+        sample = [list(map(str, row)) for row in table[:_SAMPLE_ROWS, :_SAMPLE_COLUMNS].tolist()]
+        raise ambiguous_label(None, likely_labels(sample, {label}), reason, columns)
+    X = as_floats(table, limits.temp_folder, without=label)
+    return RawData(
+        RawPart(X if not layout.index else np.delete(X, _places(layout), axis=1), labels),
+        label_column=str(label),
+        decisions=layout.decisions,
+        variant=layout.variant,
+    )
+
+
+def read_npy_rows(path: Path, limits: DatasetLimits, options: ReadingOptions) -> FeatureRows:
+    """Read a table (n, d) of numbers without labels. Raises InvalidRequest, TooLarge."""
+    table = _npy_table(path, limits)
+    layout = Columns.of_rows(None, table.shape[1], options)
+    X = np.array(table[:, layout.features], dtype=np.float64)
+    return FeatureRows.of(layout, X, layout.decisions, None)
+
+
+def _npy_table(path: Path, limits: DatasetLimits) -> NDArray[Any]:
     with path.open("rb") as file:
         header = read_header(file, "table")
         if len(header.shape) != 2 or header.dtype.kind not in "biuf":
@@ -53,13 +90,12 @@ def read_npy(path: Path, limits: DatasetLimits, label_column: str | None) -> Raw
         limits.check(rows, columns)
         if path.stat().st_size - file.tell() < header.size:
             raise invalid_file("The .npy file is cut off.", code="truncated_upload")
-        table = mapped(file, header.dtype, header.shape, header.order)
-    label = choose_label_column(None, columns, label_column)
-    return RawData(
-        RawPart(as_floats(table, limits.temp_folder, without=label), np.array(table[:, label])),
-        label_column=str(label),
-        label_is_default=label == columns - 1,
-    )
+        return mapped(file, header.dtype, header.shape, header.order)
+
+
+def _places(layout: Columns) -> list[int]:
+    """Positions of the columns that are left out, in the table without the labels."""
+    return [k - (k > (layout.label or 0)) for k in layout.index]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,34 +1,26 @@
-"""What all format readers share: limits, unvalidated data, columns of tables, and errors about a file.
-
-A column's name announces an extra:
-
-privileged:NAME     a column that is known in training only
-score:CLASS         a teacher's score of a class
-view:NAME:COLUMN    a feature that belongs to the view NAME; the columns of a view stand side by side
-
-All other columns are features, or the label. Tables without names have features and a label only.
-"""
+"""What all format readers share: limits, unvalidated data, and errors about a file."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, Unavailable
+from app.ingest.options import Decision
 from core.data.extras import NO_RAW_EXTRAS, RawExtras
+
+if TYPE_CHECKING:
+    from app.ingest.columns import Columns
 
 MAX_FAULTS = 10
 """Most faults reported for one file."""
 UNLABELLED_HINT = "To keep training rows without a label, send unlabelled=accept."
-PRIVILEGED: Final = "privileged:"
-SCORE: Final = "score:"
-VIEW: Final = "view:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +67,10 @@ class RawPart:
 class RawData:
     """Content of a file, not yet validated.
 
-    label_column, label_is_default: name of the label column, and whether it is the default one.
-    class_names: names of the classes if labels are numbers and the file names them.
-    ignored: names of the arrays in the file that are not used.
+    class_names: names of the classes if labels are numbers and the file names them. label_column: its name.
+    decisions: what the reader took, and why. variant: what sets this reading of the file apart from the usual
+    one. warnings: code and text of each. ignored: names of the arrays in the file that are not used.
+    line_of: the line of the file, counted from 1, of a row; None for formats without lines.
     """
 
     train: RawPart
@@ -85,8 +78,38 @@ class RawData:
     feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
     label_column: str | None = None
-    label_is_default: bool = True
+    decisions: tuple[Decision, ...] = ()
+    variant: tuple[str, ...] = ()
+    warnings: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
+    line_of: Callable[[int], int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureRows:
+    """Rows to ask about: X (n, d). names: of the columns, or None.
+
+    lines: the line of the file of each row, counted from 1; None for formats without lines. decisions: what
+    was taken, and why. ignored: names of the columns that were not read.
+    """
+
+    X: NDArray[Any]
+    names: tuple[str, ...] | None
+    lines: Sequence[int] | None
+    decisions: tuple[Decision, ...]
+    ignored: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        columns: Columns,
+        X: NDArray[Any],
+        decisions: tuple[Decision, ...],
+        lines: Sequence[int] | None,
+    ) -> FeatureRows:
+        """The rows of a table with these columns."""
+        ignored = tuple(columns.name(k) for k in sorted(columns.unread))
+        return cls(X, columns.feature_names, lines, decisions, ignored)
 
 
 def invalid_file(message: str, *, code: str, faults: Sequence[InputFault] = ()) -> InvalidRequest:
@@ -112,148 +135,8 @@ def disk_full_as_unavailable() -> Iterator[None]:
         raise Unavailable(text, code="storage_full", retry_after=10.0) from error
 
 
-def choose_label_column(names: Sequence[str] | None, n_columns: int, wanted: str | None) -> int:
-    """Index of the label column: ``wanted`` is a name or a zero-based index; None selects the last column.
-
-    names: of the columns, None when the file has no header. Raises InvalidRequest.
-    """
-    if n_columns < 2:
-        raise invalid_file(
-            "The table has only one column; it needs at least one feature column and a label column.",
-            code="one_column",
-        )
-    if wanted is None:
-        return n_columns - 1
-    if names is not None and wanted in names:
-        return list(names).index(wanted)
-    if wanted.isascii() and wanted.isdigit() and len(wanted) < 8 and int(wanted) < n_columns:
-        return int(wanted)
-    known = "It has no header." if names is None else f"Its columns are {_listed(names)}."
-    text = f"The table has no column {wanted!r:.120}. {known}"
-    raise invalid_file(
-        text, code="no_label_column", faults=[InputFault("label_column", "no_label_column", text)]
-    )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name)[:60] for name in names[:20])
-    return shown + (", …" if len(names) > 20 else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns of a table by their positions in the file.
-
-    names: of all columns, or None. label: position of the labels. features, privileged, scores: positions.
-    views: name, first feature and end of each. label_is_default: whether the label is the last column that
-    is not of an extra.
-    """
-
-    names: tuple[str, ...] | None
-    label: int
-    features: tuple[int, ...]
-    privileged: tuple[int, ...]
-    scores: tuple[int, ...]
-    views: tuple[tuple[str, int, int], ...]
-    label_is_default: bool
-
-    @classmethod
-    def of(cls, names: Sequence[str] | None, count: int, label_column: str | None) -> Columns:
-        """The columns of a table of ``count`` columns. Raises InvalidRequest."""
-        named = () if names is None else tuple(names)
-        roles = {
-            prefix: [k for k, name in enumerate(named) if name.startswith(prefix)]
-            for prefix in (PRIVILEGED, SCORE)
-        }
-        extras = {k for positions in roles.values() for k in positions}
-        last = max((k for k in range(count) if k not in extras), default=0)
-        chosen = choose_label_column(names, count, label_column)
-        label = last if label_column is None else chosen
-        features = tuple(k for k in range(count) if k != label and k not in extras)
-        if not features or label in extras:
-            raise invalid_file(
-                "The table needs at least one feature column and a label column that is not one of"
-                f" {PRIVILEGED}, {SCORE}.",
-                code="one_column",
-            )
-        return cls(
-            names=None if names is None else named,
-            label=label,
-            features=features,
-            privileged=tuple(roles[PRIVILEGED]),
-            scores=tuple(roles[SCORE]),
-            views=() if names is None else _views([named[k] for k in features]),
-            label_is_default=label == last,
-        )
-
-    @property
-    def count(self) -> int:
-        """Number of all columns."""
-        return 1 + sum(map(len, self.tables.values()))
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """The names of the features as they are in the file, those of views included."""
-        return None if self.names is None else tuple(self.names[k] for k in self.features)
-
-    @property
-    def label_name(self) -> str:
-        """The name of the label column, its position without names."""
-        return str(self.label) if self.names is None else self.names[self.label]
-
-    @property
-    def tables(self) -> dict[str, tuple[int, ...]]:
-        """Positions of the columns of each table of numbers, by the field that it becomes; X is first."""
-        extras = {"privileged": self.privileged, "teacher_scores": self.scores}
-        return {"X": self.features, **{field: columns for field, columns in extras.items() if columns}}
-
-    def place(self, position: int) -> tuple[str, int | None]:
-        """Field and column of a fault at this position of the file; the label has no column."""
-        for field, positions in self.tables.items():
-            if position in positions:
-                return field, positions.index(position)
-        return "y", None
-
-    def extras(self, tables: Mapping[str, NDArray[Any]]) -> RawExtras:
-        """The extras, of which ``tables`` has the numbers by field."""
-        names = self.names or ()
-        return RawExtras(
-            privileged=tables.get("privileged"),
-            privileged_names=_without(PRIVILEGED, (names[k] for k in self.privileged)) or None,
-            views=self.views,
-            teacher_scores=tables.get("teacher_scores"),
-            score_classes=_without(SCORE, (names[k] for k in self.scores)) or None,
-        )
-
-
 def unlabelled_warning(rows: int, *, has_classes: bool) -> tuple[str, str]:
     """Code and text of the warning that so many rows have no label. has_classes: whether others have one."""
     if has_classes:
         return "unlabelled_rows", f"{rows} rows have no label: students learn the teacher's answers on them."
     return "unlabelled_rows", "No row has a label: a job needs a labelling, which clusters them."
-
-
-def _without(prefix: str, names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name.removeprefix(prefix) for name in names)
-
-
-def _views(features: Sequence[str]) -> tuple[tuple[str, int, int], ...]:
-    """Name, first column and end of each view. Raises InvalidRequest if one is in several places."""
-    views: list[tuple[str, int, int]] = []
-    seen: set[str] = set()
-    for column, name in enumerate(features):
-        if not name.startswith(VIEW):
-            continue
-        view, colon, own = name.removeprefix(VIEW).partition(":")
-        if not colon or not own.strip():
-            text = f"Column {name!r:.80} must have the form {VIEW}NAME:COLUMN."
-            raise invalid_rows([InputFault("views", "bad_name", text, column=column)])
-        if views and views[-1][0] == view and views[-1][2] == column:
-            views[-1] = (view, views[-1][1], column + 1)
-        elif view in seen:
-            text = f"The columns of the view {view!r:.80} do not stand side by side: see {name!r:.80}."
-            raise invalid_rows([InputFault("views", "not_adjacent", text, column=column)])
-        else:
-            seen.add(view)
-            views.append((view, column, column + 1))
-    return tuple(views)

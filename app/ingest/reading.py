@@ -10,11 +10,12 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from app.domain.errors import TooLarge
+from app.ingest.options import ReadingOptions
 from app.ingest.raw import DatasetLimits, disk_full_as_unavailable
 from core.packed.head import Kind
 
@@ -25,9 +26,9 @@ MAX_NAMES_BYTES: Final = 256 * 1024**2
 class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
     """Read the data set in ``source`` and write its rows to ``rows``, in the format of stored data sets.
 
-    declared, filename: what the sender said of the format, see `app.ingest.formats.detect`. label_column:
-    name or zero-based index; None means the last column. max_bytes: of the arrays in memory. temp_folder:
-    for large arrays. unlabelled: whether training rows may have no label.
+    declared, filename: what the sender said of the format, see `app.ingest.formats.detect`. max_bytes: of the
+    arrays in memory. temp_folder: for large arrays. label_column, unlabelled and the last fields: see
+    `app.ingest.options.ReadingOptions`.
     """
 
     source: str
@@ -40,14 +41,26 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
     max_bytes: int
     temp_folder: str
     unlabelled: bool = False
+    header: Literal["yes", "no"] | None = None
+    separator: str | None = None
+    decimal: Literal[".", ","] | None = None
+    index_column: str | None = None
+    index_base: Literal[0, 1] | None = None
+
+    @property
+    def options(self) -> ReadingOptions:
+        """What the sender said of the content."""
+        return ReadingOptions(**{name: getattr(self, name) for name in ReadingOptions.__struct_fields__})
 
 
 class DatasetContent(msgspec.Struct, frozen=True, tag="dataset"):
-    """What a data set contains besides its rows. summary: see `app.ingest.validate.summarise`."""
+    """What a data set contains besides its rows. summary: see `app.ingest.validate.summarise`.
+
+    variant: what sets this reading of the file apart from the usual one, see `app.ingest.raw.RawData`.
+    """
 
     source_format: str
-    label_column: str | None
-    label_is_default: bool
+    variant: tuple[str, ...]
     rows: int
     test_rows: int
     columns: int
@@ -107,7 +120,7 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
     source = Path(order.source)
     limits = DatasetLimits(order.max_rows, order.max_columns, order.max_bytes, Path(order.temp_folder))
     kind = detect(source, declared=order.declared, filename=order.filename)
-    raw = read(source, kind, limits, order.label_column, unlabelled=order.unlabelled)
+    raw = read(source, kind, limits, order.options)
     train, test = validate(raw, unlabelled=order.unlabelled)
     _check_names(train.classes)
     _check_names(train.feature_names or ())
@@ -117,8 +130,7 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
             output.write(piece)
     return DatasetContent(
         source_format=kind.value,
-        label_column=raw.label_column,
-        label_is_default=raw.label_is_default,
+        variant=raw.variant,
         rows=train.n,
         test_rows=0 if test is None else test.n,
         columns=train.d,

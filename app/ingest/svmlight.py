@@ -16,13 +16,17 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault
+from app.ingest.options import GIVEN, Decision, ReadingOptions
 from app.ingest.raw import MAX_FAULTS, DatasetLimits, RawData, RawPart, invalid_file, invalid_rows
 
 # The repetition is possessive: backtracking states of a long line would take a hundred times its bytes.
 _LINE = re.compile(rb"(\S+)((?:[ \t]+[0-9]{1,15}:[^\s:#]+)*+)[ \t]*(?:#.*)?")
 _ENTRY = re.compile(r"[0-9]{1,15}:[^\s:]+")
-_EXTRA = re.compile(rb"(?:^|\s)(?:privileged|view|score|qid):")
-_WHOLE = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?")
+_EXTRA = re.compile(rb"(?:^|\s)(?:privileged|view|score):")
+_QUERY = re.compile(rb"\sqid:")
+_BOM = b"\xef\xbb\xbf"
+OPTIONS = ("index_base",)
+"""What can be said of an svmlight file."""
 _Line: TypeAlias = tuple[int, bytes]
 _ENTRY_BYTES = 16
 _BLOCK_LINES = 4096
@@ -32,9 +36,13 @@ _LONGEST_LINE = 64 * 1024**2
 
 @dataclass(slots=True)
 class _Rows:
-    """Rows read so far. indices, values: blocks of entries; lengths: number of entries of each row."""
+    """Rows read so far. indices, values: blocks of entries; lengths: number of entries of each row.
+
+    lines: the line of each row, counted from 1.
+    """
 
     labels: list[str] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     indices: list[NDArray[np.int64]] = field(default_factory=list)
     values: list[NDArray[np.float64]] = field(default_factory=list)
@@ -42,12 +50,12 @@ class _Rows:
     entries: int = 0
 
 
-def read_svmlight(path: Path, limits: DatasetLimits) -> RawData:
+def read_svmlight(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
     """Read an svmlight file as a float64 CSR matrix.
 
-    Indices count from 1, or from 0 if any index is 0. If all labels are whole numbers they become integers
-    ("+1" is 1), otherwise they stay text. Raises TooLarge, and InvalidRequest that names the first invalid
-    lines. The format has no place for extras and for rows without a label; both are refused.
+    Indices count from 1, or from 0 if any index is 0, unless ``options`` say it. Raises TooLarge, and
+    InvalidRequest that names the first invalid lines. The format has no place for extras and for rows without
+    a label; both are refused.
     """
     rows = _Rows()
     for block in _blocks(path):
@@ -59,8 +67,35 @@ def read_svmlight(path: Path, limits: DatasetLimits) -> RawData:
         raise invalid_rows(rows.faults[:MAX_FAULTS])
     if not rows.labels:
         raise invalid_file("The file has no rows of data.", code="no_rows")
-    _check_labels(rows.labels)
-    return RawData(RawPart(_matrix(rows, limits), _as_integers(rows.labels)))
+    _check_labels(rows)
+    indices = np.concatenate([np.empty(0, np.int64), *rows.indices])
+    base = _index_base(rows, indices, options)
+    usual = base.reason != GIVEN or base.value == _guessed_base(indices).value
+    return RawData(
+        RawPart(_matrix(rows, indices, int(base.value), limits), rows.labels),
+        decisions=(Decision("label_column", "0", "each line begins with its label"), base),
+        variant=() if usual else (f"index_base={base.value}",),
+        line_of=rows.lines.__getitem__,
+    )
+
+
+def _guessed_base(indices: NDArray[np.int64]) -> Decision:
+    if len(indices) and indices.min() == 0:
+        return Decision("index_base", "0", "the index 0 occurs")
+    return Decision("index_base", "1", "the index 0 does not occur")
+
+
+def _index_base(rows: _Rows, indices: NDArray[np.int64], options: ReadingOptions) -> Decision:
+    """The first index. Raises InvalidRequest for an index below the one that is given."""
+    if options.index_base is None:
+        return _guessed_base(indices)
+    below = np.flatnonzero(indices < options.index_base)
+    if len(below):
+        row = int(np.searchsorted(np.cumsum(rows.lengths), below[0], side="right"))
+        index, line = int(indices[below[0]]), rows.lines[row]
+        text = f"Line {line} has the index {index}, but index_base is {options.index_base}."
+        raise invalid_rows([InputFault("X", "bad_index", text, row=row)])
+    return Decision("index_base", str(options.index_base), GIVEN)
 
 
 def _blocks(path: Path) -> Iterator[list[_Line]]:
@@ -71,6 +106,8 @@ def _blocks(path: Path) -> Iterator[list[_Line]]:
         number = 0
         while line := file.readline(_LONGEST_LINE):
             number += 1
+            if number == 1:
+                line = line.removeprefix(_BOM)
             if len(line) == _LONGEST_LINE:
                 raise invalid_file(
                     f"Line {number} is longer than {_LONGEST_LINE} bytes.", code="line_too_long"
@@ -97,6 +134,7 @@ def _read_block(lines: Sequence[_Line], rows: _Rows, limits: DatasetLimits) -> N
             rows.faults.append(_line_fault(number, line, len(rows.labels)))
         entries = parts[2] if parts else b""
         texts.append(entries)
+        rows.lines.append(number)
         rows.labels.append(parts[1].decode(errors="surrogateescape") if parts else "")
         rows.lengths.append(entries.count(b":"))
     text = b" ".join(texts)
@@ -134,6 +172,12 @@ def _cast(tokens: Sequence[bytes], kind: pa.DataType) -> NDArray[Any]:
 def _line_fault(number: int, line: bytes, row: int) -> InputFault:
     if not line:
         return InputFault("X", "empty_row", f"Line {number} is empty.", row=row)
+    if _QUERY.search(line):
+        text = (
+            f"Line {number} has a qid, which groups the rows of a ranking; this service classifies rows one"
+            f" by one. Remove the qid entries from the file: {_shown(line)}."
+        )
+        return InputFault("X", "cannot_carry", text, row=row)
     if _EXTRA.search(line):
         text = (
             f"Line {number}: an svmlight file cannot carry privileged columns, views or scores of a teacher;"
@@ -144,19 +188,19 @@ def _line_fault(number: int, line: bytes, row: int) -> InputFault:
     return InputFault("X", "unreadable_row", text, row=row)
 
 
-def _check_labels(labels: list[str]) -> None:
+def _check_labels(rows: _Rows) -> None:
     """Raise InvalidRequest for rows that begin with ``index:value`` where a label is expected."""
-    entries = {label for label in set(labels) if _ENTRY.fullmatch(label)}
-    rows = (row for row, label in enumerate(labels) if label in entries)
+    entries = {label for label in set(rows.labels) if _ENTRY.fullmatch(label)}
+    found = (row for row, label in enumerate(rows.labels) if label in entries)
     faults = [
         InputFault(
             "y",
             "missing_label",
-            f"Row {row} (counted from 0) begins with {labels[row]!r:.40}, not with a label; an svmlight file"
+            f"Line {rows.lines[row]} begins with {rows.labels[row]!r:.40}, not with a label; an svmlight file"
             " cannot carry rows without one.",
             row=row,
         )
-        for row in islice(rows, MAX_FAULTS)
+        for row in islice(found, MAX_FAULTS)
     ]
     if faults:
         raise invalid_rows(faults)
@@ -186,36 +230,28 @@ def _not_numbers(values: Sequence[bytes]) -> Iterator[int]:
         yield from (half + place for place in _not_numbers(values[half:]))
 
 
-def _matrix(rows: _Rows, limits: DatasetLimits) -> sp.csr_array:
-    indices = np.concatenate([np.empty(0, np.int64), *rows.indices])
+def _matrix(rows: _Rows, indices: NDArray[np.int64], first: int, limits: DatasetLimits) -> sp.csr_array:
     columns = int(indices.max()) + 1 if len(indices) else 0
-    first = 0 if len(indices) and indices.min() == 0 else 1
     limits.check_shape(0, columns - first)
     indptr = np.concatenate([[0], np.cumsum(rows.lengths)])
     shape = (len(rows.labels), max(columns - first, 0))
     X = sp.csr_array((np.concatenate([np.empty(0), *rows.values]), indices - first, indptr), shape=shape)
     X.sort_indices()
-    _check_duplicates(X, first)
+    _check_duplicates(X, first, rows.lines)
     return X
 
 
-def _check_duplicates(X: sp.csr_array, first: int) -> None:
+def _check_duplicates(X: sp.csr_array, first: int, lines: Sequence[int]) -> None:
     same = np.flatnonzero(np.diff(X.indices) == 0) + 1
     # The last entry of a row and the first entry of the next row may have the same index.
     same = same[~np.isin(same, X.indptr)][:MAX_FAULTS]
     faults = []
     for entry in same:
         row = int(np.searchsorted(X.indptr, entry, side="right")) - 1
-        text = f"Row {row} (counted from 0) has index {X.indices[entry] + first} twice."
+        text = f"Line {lines[row]} has index {X.indices[entry] + first} twice."
         faults.append(InputFault("X", "duplicate_index", text, row=row, column=int(X.indices[entry])))
     if faults:
         raise invalid_rows(faults)
-
-
-def _as_integers(labels: list[str]) -> list[str] | list[int]:
-    if all(_WHOLE.fullmatch(label) for label in set(labels)):
-        return [int(float(label)) for label in labels]
-    return labels
 
 
 def _shown(text: bytes) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from app.domain.entities import Json
 from app.domain.errors import InputFault
 from app.domain.names import without_unusable
-from app.ingest.raw import UNLABELLED_HINT, RawData, RawPart, invalid_rows, unlabelled_warning
+from app.ingest.columns import counting_columns
+from app.ingest.raw import MAX_FAULTS, UNLABELLED_HINT, RawData, RawPart, invalid_rows, unlabelled_warning
 from core.data.dataset import LabelledData
 from core.data.description import describe
+from core.data.labels import alike, class_names
 from core.errors import Fault, InvalidProblem
 
 _OF_A_PART = frozenset({"X", "y", "privileged", "teacher_scores"})
@@ -44,6 +48,7 @@ def validate(raw: RawData, *, unlabelled: bool = False) -> tuple[LabelledData, L
             unlabelled=unlabelled,
         ),
         part="",
+        line_of=raw.line_of,
     )
     if raw.test is None:
         return train, None
@@ -57,9 +62,13 @@ def validate(raw: RawData, *, unlabelled: bool = False) -> tuple[LabelledData, L
 
 
 def summarise(raw: RawData, train: LabelledData, test: LabelledData | None) -> Json:
-    """What `core.data.description` says of the training part, the size of the test part and ``warnings``."""
+    """What `core.data.description` says of the training part, the size of the test part and ``warnings``.
+
+    ``reading``: the decisions of the reader, each with name, value and reason.
+    """
     summary = describe(train)
     summary["label_column"] = raw.label_column
+    summary["reading"] = [msgspec.to_builtins(decision) for decision in raw.decisions]
     summary["test"] = None if test is None else {"rows": test.n, "classes": len(np.unique(test.y))}
     summary["warnings"] = [
         {"code": code, "message": message} for code, message in _warnings(raw, summary, train, test)
@@ -70,7 +79,7 @@ def summarise(raw: RawData, train: LabelledData, test: LabelledData | None) -> J
 def _warnings(
     raw: RawData, summary: Json, train: LabelledData, test: LabelledData | None
 ) -> Sequence[tuple[str, str]]:
-    warnings = []
+    warnings = [*raw.warnings, *_counting(train), *alike_labels(train.classes), *_spellings(raw)]
     constant, duplicate = summary["constant_columns"], summary["duplicate_columns"]
     if constant:
         text = (
@@ -121,6 +130,57 @@ def _listed(summary: Json, which: str, raw: RawData) -> str:
     return ", ".join(shown) + (", …" if summary[which] > len(shown) else "")
 
 
+def _counting(train: LabelledData) -> list[tuple[str, str]]:
+    """The warning that columns count the rows."""
+    if not isinstance(train.X, np.ndarray):
+        return []
+    names = train.feature_names
+    text = (
+        "Column {} counts the rows; where a file is sorted by class, a row's number gives its class away. If"
+        " it does nothing else, leave it out: index_column=… (--index-column)."
+    )
+    return [
+        ("counts_rows", text.format(column if names is None else repr(names[column])[:80]))
+        for column in counting_columns(train.X)[:MAX_FAULTS]
+    ]
+
+
+def alike_labels(classes: Sequence[str]) -> list[tuple[str, str]]:
+    """The warning that different classes have names which people take for one."""
+    groups = alike(classes)
+    if not groups:
+        return []
+    shown = "; ".join(", ".join(f"{name!a:.80}" for name in group[:5]) for group in groups[:5])
+    more = f" and {len(groups) - 5} more" if len(groups) > 5 else ""
+    return [
+        ("labels_alike", f"These names are different classes, but are equal or look alike: {shown}{more}.")
+    ]
+
+
+def _spellings(raw: RawData) -> list[tuple[str, str]]:
+    """The warning that labels which are written differently are one class."""
+    labels = raw.train.labels
+    if raw.class_names is not None or not len(labels):
+        return []
+    array = np.asarray(labels) if not isinstance(labels, list) else labels
+    texts = {
+        str(text).strip()
+        for text in set(array if isinstance(array, list) else array.tolist())
+        if isinstance(text, str)
+    }
+    spelled: dict[str, list[str]] = {}
+    listed = sorted(texts)
+    for text, name in zip(listed, class_names(listed), strict=True):
+        spelled.setdefault(name, []).append(text)
+    merged = [(name, written) for name, written in spelled.items() if name and len(written) > 1]
+    if not merged:
+        return []
+    shown = "; ".join(f"{', '.join(map(repr, written[:5]))} are {name!r:.80}" for name, written in merged[:5])
+    return [
+        ("labels_alike", f"Labels that are written differently and mean the same are one class: {shown}.")
+    ]
+
+
 def _columns(count: int) -> str:
     return f"{count} column{' has' if count == 1 else 's have'}"
 
@@ -159,7 +219,7 @@ def _named_labels(raw: RawData, part: RawPart, unlabelled: bool) -> tuple[Any, t
     return named, order
 
 
-def _checked(make: Callable[[], T], *, part: str) -> T:
+def _checked(make: Callable[[], T], *, part: str, line_of: Callable[[int], int] | None = None) -> T:
     try:
         return make()
     except InvalidProblem as error:
@@ -167,9 +227,25 @@ def _checked(make: Callable[[], T], *, part: str) -> T:
             InputFault(fault.field + part if fault.field in _OF_A_PART else fault.field, *_rest(fault))
             for fault in error.faults
         ]
+        if line_of is not None:
+            faults = [_in_lines(fault, line_of) for fault in faults]
         if part:
             faults = [replace(fault, message=f"Test part: {fault.message}") for fault in faults]
         raise invalid_rows(faults) from error
+
+
+def _in_lines(fault: InputFault, line_of: Callable[[int], int]) -> InputFault:
+    """A fault whose message counts as editors do: by the lines of the file, from 1."""
+    if fault.row is None:
+        return fault
+    line = line_of(fault.row)
+
+    def place(found: re.Match[str]) -> str:
+        return ("L" if found[0][0] == "R" else "l") + f"ine {line}"
+
+    return replace(
+        fault, message=re.sub(rf"\b[Rr]ow {fault.row}\b( \(counted from 0\))?", place, fault.message)
+    )
 
 
 def _rest(fault: Fault) -> tuple[str, str, int | None, int | None]:

@@ -10,11 +10,14 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
+
 from app.domain.entities import Dataset, ListedDataset, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound, TooLarge, Unavailable
 from app.domain.names import MAX_DISPLAY_NAME, is_display_name
 from app.ingest.dataset_rows import StoredPart, StoredRow
 from app.ingest.formats import named
+from app.ingest.options import ReadingOptions
 from app.ingest.reading import DatasetContent, DatasetOrder, read_dataset, temporary_paths
 from app.services.quotas import require_room, room_for
 from app.settings import Settings
@@ -44,19 +47,19 @@ def register_dataset(
     name: str | None = None,
     filename: str | None = None,
     file_format: str | None = None,
-    label_column: str | None = None,
     unlabelled: str | None = None,
     read: Callable[[DatasetOrder], DatasetContent] = read_dataset,
+    **said: str | None,
 ) -> tuple[Dataset, bool]:
     """Validate an uploaded file and store its rows; returns the data set and whether it is new.
 
-    In one tenant the same bytes are the same data set under any name, unless the label column differs.
+    In one tenant the same bytes are the same data set under any name, unless they are read in another way.
 
     file: the complete upload, on disk and hashed while it arrived (see `BlobCache.writing`).
     file_format: csv, svmlight, npz, npy, safetensors or parquet; by default the ending of ``filename`` and
-    the content decide. label_column: name or zero-based index; by default the last column that is no extra,
-    see `app.ingest.raw`. unlabelled: ``"accept"`` keeps training rows without a label. read: carries out
-    the reading, by default in this process.
+    the content decide. unlabelled: ``"accept"`` keeps training rows without a label. read: carries out the
+    reading, by default in this process. said: label_column, header, separator, decimal, index_column and
+    index_base, see `app.ingest.options.ReadingOptions`.
 
     The rows pass through a file of the local cache into the database, in transactions of a few MiB each.
     Readers see nothing before the last of them; garbage collection removes what a crash leaves behind.
@@ -67,9 +70,11 @@ def register_dataset(
     title = _title(name, filename)
     # The parameters are checked even when the bytes are known and are not parsed again.
     named(file_format)
-    keeps_unlabelled = _accepts(unlabelled)
+    options = ReadingOptions.parse(unlabelled=_accepts(unlabelled), **said)
     _check_size(file, limits.max_upload_bytes)
-    if label_column is None and (known := find_dataset(store, file.digest)) is not None:
+    known = find_dataset(store, file.digest)
+    # A data set of an earlier release may have been read in another way than this one would.
+    if known is not None and not options.said and "reading" in known.summary:
         return known, False
     with temporary_paths(files.folder, "rows") as (rows,):
         order = DatasetOrder(
@@ -77,16 +82,15 @@ def register_dataset(
             rows=str(rows),
             declared=file_format,
             filename=filename,
-            label_column=label_column,
             max_rows=limits.max_rows,
             max_columns=limits.max_columns,
             max_bytes=limits.max_dataset_bytes,
             temp_folder=str(files.folder),
-            unlabelled=keeps_unlabelled,
+            **msgspec.structs.asdict(options),
         )
         content = read(order)
-        identity = _identity(file.digest, content)
-        if (known := find_dataset(store, identity)) is not None:
+        identity, known = _known(store, _identity(file.digest, content), content)
+        if known is not None:
             return known, False
         with rows.open("rb") as source:
             blob, size = store_rows(store, files, iter(partial(source.read, _COPIED_BYTES), b""), limits)
@@ -299,10 +303,25 @@ def _check_size(file: FileWriter, max_bytes: int) -> None:
 
 
 def _identity(digest: str, content: DatasetContent) -> str:
-    """The digest that identifies a data set: that of its file, unless another label column was chosen."""
-    if content.label_is_default:
+    """The digest that identifies a data set: that of its file, unless it was read in another way."""
+    if not content.variant:
         return digest
-    return hashlib.sha256(f"{digest} label_column={content.label_column}".encode()).hexdigest()
+    return hashlib.sha256(f"{digest} {' '.join(content.variant)}".encode()).hexdigest()
+
+
+def _known(store: Store, identity: str, content: DatasetContent) -> tuple[str, Dataset | None]:
+    """The digest under which a content is stored, and its data set if there is one."""
+    known = find_dataset(store, identity)
+    if known is None or "reading" in known.summary or _has_classes(store, known, content.classes):
+        return identity, known
+    # An earlier release gave the classes other names; its data set stays as it is.
+    identity = hashlib.sha256(f"{identity} classes".encode()).hexdigest()
+    return identity, find_dataset(store, identity)
+
+
+def _has_classes(store: Store, dataset: Dataset, classes: Sequence[str]) -> bool:
+    count = dataset.class_count
+    return count == len(classes) and dataset_classes(store, dataset.id, limit=count) == tuple(classes)
 
 
 def _accepts(unlabelled: str | None) -> bool:

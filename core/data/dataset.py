@@ -265,11 +265,11 @@ def _encoded(labels: Any, classes: Sequence[str] | None, missing: NDArray[np.boo
 
 
 def _at_row(fault: Fault, rows: IntArray) -> Fault:
-    """A fault of some rows as one of all; what its message says of a row counts labelled ones."""
+    """A fault of some rows, which are counted, as one of all rows."""
     if fault.row is None:
         return fault
     row = int(rows[fault.row])
-    return replace(fault, row=row, message=f"{fault.message} Of all rows it is row {row}.")
+    return replace(fault, row=row, message=re.sub(rf"\brow {fault.row}\b", f"row {row}", fault.message))
 
 
 def _check_counts(y: NDArray[np.int32], classes: Sequence[str], min_per_class: int) -> None:

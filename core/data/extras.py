@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from core.data.labels import class_names
 from core.data.validation import MAX_FAULTS, as_dense, not_whole, value_faults
 from core.errors import Fault, InvalidProblem
 from core.types import FloatArray, IntArray
@@ -217,6 +218,8 @@ def _score_order(
         message = f"{field} has {width} columns; there are {len(classes)} classes."
         return None, [Fault(field, "wrong_columns", message)]
     names = [str(name) for name in given]
+    if not set(names) <= set(classes):
+        names = class_names(names)
     if width is not None and len(names) != width:
         message = f"{field} has {width} columns and {len(names)} names of classes."
         return None, [Fault(field, "wrong_columns", message)]

@@ -1,15 +1,16 @@
 """Class labels of any usual type to codes and names.
 
-A class is known by its name everywhere: text as given, the digits of a number, "false" or "true". Names are
-never rewritten. Two that look alike but are different Unicode sequences would be two classes by mistake, so
-different names with the same NFC form are refused.
+A class is known by its name everywhere, and one rule makes it for labels of every type (`class_names`):
+the digits of a whole number, "false" or "true", or else the text without blanks around it. So 1, 1.0, "1.0"
+and "+1" are the class "1" in every format. Two names that look alike but are different Unicode sequences
+would be two classes by mistake: different names with the same NFC form are refused, and `alike` finds others.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from numbers import Integral, Real
 from typing import Any, Final
 
@@ -25,6 +26,17 @@ MAX_DESCRIBED: Final = 1000
 MAX_CHARACTERS: Final = 100_000
 """Characters in the names of one such list, which ends before it has more."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?")
+_PLAIN = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{0,15})?")
+"""Numbers as programs write labels. Leading zeros and exponents make a code of digits, which is a text."""
+_ANY_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_TRUTH = frozenset({"true", "false"})
+_LOOK_ALIKE = str.maketrans(
+    "АВЕКМНОРСТУХІЈЅЗаеорсухіјѕԁһѵԛԝΑΒΕΖΗΙΚΜΝΟΡΤΥΧονɑɡıℓ",
+    "ABEKMHOPCTYXIJS3aeopcyxijsdhvqwABEZHIKMNOPTYXovagil",
+)
+"""Letters of other alphabets that look like Latin ones."""
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Invisible characters that are not of the category Cf."""
 _EXACT_WHOLE = 2.0**53
 
 Coded = tuple[NDArray[np.int32], tuple[str, ...]]
@@ -53,7 +65,7 @@ def encode_with(labels: Any, classes: Sequence[str], field: str = "y") -> Coded:
     place = {name: code for code, name in enumerate(known)}
     if len(place) != len(known):
         raise InvalidProblem(Fault("classes", "duplicate", "Two classes have the same name."))
-    codes, names = _factorise(_as_list_or_array(labels, field), field)
+    codes, names = _factorise(_as_list_or_array(labels, field), field, place)
     unknown = [k for k, name in enumerate(names) if name not in place]
     if unknown:
         rows = _first_rows(codes, len(names))
@@ -69,6 +81,59 @@ def encode_with(labels: Any, classes: Sequence[str], field: str = "y") -> Coded:
     return table[codes], known
 
 
+def class_names(texts: Sequence[str]) -> list[str]:
+    """The name of the class of each text, by the rule of all formats, which looks at all of them together.
+
+    If all are plain numbers, whole ones become their digits, and others lose zeros at their ends; if all are
+    true or false, they are written small; otherwise they lose only the blanks around them. A text that stands
+    for a missing label, which is blank, or nan among numbers, becomes the empty text.
+    """
+    trimmed = [text.strip() for text in texts]
+    known = [text for text in trimmed if text]
+    numbers = [text for text in known if text.lower() != "nan"]
+    if numbers and all(map(_PLAIN.fullmatch, numbers)):
+        return ["" if text.lower() in ("", "nan") else _digits(text) for text in trimmed]
+    if all(text.lower() in _TRUTH for text in known):
+        return [text.lower() for text in trimmed]
+    return trimmed
+
+
+def alike(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Groups of different class names that are equal as numbers or look alike.
+
+    Case, width, blanks, invisible characters and the alphabet of letters that look the same do not count.
+    """
+    groups: dict[str | float, list[str]] = {}
+    for name in names:
+        groups.setdefault(_look(name), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def _look(name: str) -> str | float:
+    """What names that people take for one have in common."""
+    if name.isascii():
+        text = name.casefold()
+    else:
+        plain = unicodedata.normalize("NFKC", name).translate(_LOOK_ALIKE)
+        text = "".join(
+            letter
+            for letter in plain.casefold()
+            if letter not in _INVISIBLE
+            and unicodedata.category(letter) != "Cf"
+            and not "\ufe00" <= letter <= "\ufe0f"
+        )
+    text = " ".join(text.split())
+    return float(text) if text.isascii() and _ANY_NUMBER.fullmatch(text) else text
+
+
+def _digits(text: str) -> str:
+    """A plain number as its digits."""
+    whole, _, decimals = text.removeprefix("+").partition(".")
+    decimals = decimals.rstrip("0")
+    name = f"{whole}.{decimals}" if decimals else whole
+    return "0" if name == "-0" else name
+
+
 def missing_labels(labels: Any) -> NDArray[np.bool_]:
     """Where labels (n,) are None, NaN or blank text, (n,)."""
     array = _as_list_or_array(labels, "y")
@@ -79,11 +144,13 @@ def missing_labels(labels: Any) -> NDArray[np.bool_]:
         array = array.astype(object)
     if array.dtype.kind != "O":
         return np.zeros(len(array), dtype=bool)
-    blank = (
-        item is None or (isinstance(item, str) and not item.strip()) or (item != item) is True
-        for item in array
+    items = array.tolist()
+    texts = list({item for item in items if isinstance(item, str)})
+    blank = {text for text, name in zip(texts, class_names(texts), strict=True) if not name}
+    gone = (
+        item is None or (isinstance(item, str) and item in blank) or (item != item) is True for item in items
     )
-    return np.fromiter(blank, dtype=bool, count=len(array))
+    return np.fromiter(gone, dtype=bool, count=len(items))
 
 
 def listed_names(names: Sequence[str]) -> Sequence[str]:
@@ -151,8 +218,10 @@ def _as_list_or_array(labels: Any, field: str) -> NDArray[Any]:
     return array.astype(object) if array.dtype.kind == "T" else array
 
 
-def _factorise(labels: NDArray[Any], field: str) -> tuple[NDArray[np.intp], list[str]]:
-    """Codes (n,) into a list of different, checked class names."""
+def _factorise(
+    labels: NDArray[Any], field: str, known: Collection[str] = ()
+) -> tuple[NDArray[np.intp], list[str]]:
+    """Codes (n,) into a list of different, checked class names. known: names that texts may keep."""
     if len(labels) == 0:
         raise InvalidProblem(Fault(field, "empty", f"{field} has no labels."))
     if labels.dtype.kind == "O":
@@ -161,13 +230,32 @@ def _factorise(labels: NDArray[Any], field: str) -> tuple[NDArray[np.intp], list
         texts = labels.tolist()
         place = {name: code for code, name in enumerate(dict.fromkeys(texts))}
         codes = np.fromiter(map(place.__getitem__, texts), dtype=np.intp, count=len(texts))
-        names = list(place)
-        check_class_names(names, field, _first_rows(codes, len(names)))
-        return codes, names
+        rows = _first_rows(codes, len(place))
+        named = _named(list(place), known)
+        missing = [
+            int(rows[k])
+            for k, (text, name) in enumerate(zip(place, named, strict=True))
+            if text.strip() and not name
+        ]
+        if missing:
+            raise _missing(missing[:MAX_FAULTS], field)
+        check_class_names(named, field, rows)
+        names = list(dict.fromkeys(named))
+        at = {name: code for code, name in enumerate(names)}
+        return np.array([at[name] for name in named], dtype=np.intp)[codes], names
     if labels.dtype.kind == "f":
         labels = _whole(labels, field)
     values, inverse = np.unique(labels, return_inverse=True)
     return inverse, [str(value).lower() for value in values.tolist()]
+
+
+def _named(texts: list[str], known: Collection[str]) -> list[str]:
+    """The class names of different texts, those of ``known`` classes as they are."""
+    names = class_names(texts)
+    return [
+        text if text in known else (text.strip() if text.strip() in known else name)
+        for text, name in zip(texts, names, strict=True)
+    ]
 
 
 def _of_one_type(labels: NDArray[Any], field: str) -> NDArray[Any]:

@@ -23,16 +23,33 @@ class Datasets(Connection):
         *,
         name: str | None = None,
         file_format: str | None = None,
-        label_column: str | None = None,
+        label_column: str | int | None = None,
         unlabelled: str | None = None,
+        header: str | None = None,
+        separator: str | None = None,
+        decimal: str | None = None,
+        index_column: str | int | None = None,
+        index_base: str | int | None = None,
         progress: Progress | bool | None = None,
     ) -> Dataset:
-        """Upload a file as a data set.
+        """Upload a file as a data set. ``reading`` in the result tells how it was read, and why.
 
-        unlabelled: ``"accept"`` keeps training rows whose label is missing. progress: True for a bar in the
-        terminal or notebook, or a function that is called with the bytes sent so far and in total.
+        label_column, index_column: name, or number counted from 0, negative from the end; an index column is
+        left out, and ``"none"`` keeps all. header: ``"yes"`` or ``"no"``. separator: one character. decimal:
+        ``"."`` or ``","``. index_base: first index of sparse rows, 0 or 1. unlabelled: ``"accept"`` keeps
+        training rows whose label is missing. progress: True for a bar in the terminal or notebook, or a
+        function that is called with the bytes sent so far and in total.
         """
-        call = calls.upload(Path(file), name, file_format, label_column, unlabelled)
+        reading = {
+            "label_column": label_column,
+            "header": header,
+            "separator": separator,
+            "decimal": decimal,
+            "index_column": index_column,
+            "index_base": index_base,
+            "unlabelled": unlabelled,
+        }
+        call = calls.upload(Path(file), name, file_format, reading)
         with upload_bar(progress, call.file) as update:
             return self.do(call, update)
 
@@ -49,7 +66,7 @@ class Datasets(Connection):
 
         X: array or data frame (n, d), whose columns name the features. y: n labels. test: rows and labels of
         a test part; without it, jobs hold out rows of their own. unlabelled: ``"accept"`` keeps training rows
-        whose label is None or NaN. Raises ValueError for tables that are not numbers.
+        whose label is None or NaN. Raises InvalidInput for tables that are not numbers.
         """
         return self.do(calls.upload_rows(X, y, name, test, unlabelled))
 

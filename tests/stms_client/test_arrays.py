@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stms_client import Client
+from stms_client import Client, InvalidInput, StmsError
 from stms_client.arrays import archive, numbers, row_values
 
 QUERY = "/v1/models/pets/classes/cat:query"
@@ -53,10 +53,40 @@ def test_numbers_of_numpy_in_a_list_are_numbers(written):
     with Client(written.address, "key") as client:
         assert client.is_class("pets", "cat", [np.float32(1.5), np.int64(2)])
         assert written.requests[-1].json == {"x": [1.5, 2]}
-        with pytest.raises(TypeError, match="not a number"):
-            client.is_class("pets", "cat", [object()])
-        with pytest.raises(ValueError, match="not JSON compliant"):
-            client.is_class("pets", "cat", [float("nan")])
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ([1.0, object()], r"x\[1\] is <object .* is not a number"),
+        ([1.0, float("nan")], r"x\[1\] is nan, which is not a finite number"),
+        ({"indices": [1], "values": [float("inf")]}, r"x\.values\[0\] is inf"),
+        ([1.0, "\udce9"], r"x\[1\] is '\\udce9', which is not valid text"),
+        ([b"1"], r"x\[0\] is b'1', which is not a number"),
+        (5, "A row of numbers is needed, got 5"),
+        (np.array([np.nan]), r"x\[0\] is nan"),
+        (np.array(["a"]), "of numbers is needed"),
+        (np.zeros((2, 2)), "is needed, but this one has 2 axes"),
+    ],
+)
+def test_what_cannot_be_sent_is_told_in_a_sentence(row, reason):
+    with Client("http://127.0.0.1:9", "key") as client, pytest.raises(InvalidInput, match=reason) as caught:
+        client.is_class("pets", "cat", row)
+    assert isinstance(caught.value, StmsError)
+
+
+@pytest.mark.parametrize(
+    ("labels", "sent"),
+    [
+        (["a", float("nan"), None], ["a", "", ""]),
+        ([b"a", "b"], ["a", "b"]),
+        ([True, None], ["True", ""]),
+        ([1, 2.0, None], ["1", "2.0", ""]),
+    ],
+)
+def test_labels_that_are_missing_are_empty_and_the_others_texts(labels, sent):
+    with np.load(io.BytesIO(archive(np.zeros((len(labels), 1)), labels, None))) as arrays:
+        assert arrays["y"].tolist() == sent
 
 
 @pytest.mark.parametrize("kind", [np.asarray, Frame, Tensor])

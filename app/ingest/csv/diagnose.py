@@ -19,11 +19,12 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv as arrow_csv
 
 from app.domain.errors import InputFault
-from app.ingest.csv.layout import CsvLayout, is_number, is_utf8
+from app.ingest.csv.arrow import numbers_of, open_rows, texts_of
+from app.ingest.csv.layout import TRUTH, CsvLayout, is_number, is_utf8
 from app.ingest.raw import MAX_FAULTS
+from core.data.validation import MAX_MAGNITUDE
 
 _SECONDS: Final = 2.0
 """Processor time after which the faults found so far are reported."""
@@ -78,7 +79,7 @@ class _Rows:
     _since: float = field(default_factory=time.process_time, init=False)
 
     def __post_init__(self) -> None:
-        self.row = -(self.layout.columns.names is not None)
+        self.row = -self.layout.has_header
 
     @property
     def spent(self) -> float:
@@ -119,68 +120,86 @@ class _Rows:
     def _has_no_fault(self, block: bytes) -> bool:
         """Whether no fault of a block is to be reported; if so, its rows and lines are counted."""
         try:
-            table = self._read(block)
+            rows, has_clean_labels, has_clean_numbers = self._read(block)
         except pa.ArrowInvalid as error:
             self.unlocated = self.unlocated or [self._fault_of(error)]
             return False
-        lines = len(table) + (self.row < 0)
+        lines = rows + (self.row < 0)
         # Quoted cells may contain ends of lines, and the last may go on in the next block.
         is_whole = lines == len(block.splitlines()) and block.count(b'"') % 2 == 0
-        if not is_whole or (not self._is_clean(table) and self.spent < _SECONDS / 2):
+        # Labels are only doubtful, but numbers that cannot be used are faults.
+        is_doubtful = not has_clean_labels and self.spent < _SECONDS / 2
+        if not is_whole or not has_clean_numbers or is_doubtful:
             return False
         self.row += lines
         self.line += lines
         return True
 
-    def _read(self, block: bytes) -> pa.Table:
-        """Raises ArrowInvalid."""
-        label, count = self.layout.columns.label, self.layout.columns.count
-        types = {str(k): pa.string() if k == label else pa.float64() for k in range(count)}
-        return arrow_csv.read_csv(
-            pa.BufferReader(block),
-            # Only a single thread counts the rows for its errors.
-            read_options=arrow_csv.ReadOptions(
-                use_threads=False,
-                column_names=list(types),
-                skip_rows=int(self.row < 0),
-                block_size=len(block) + 1,
-            ),
-            parse_options=arrow_csv.ParseOptions(delimiter=self.layout.separator, ignore_empty_lines=False),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=types, null_values=[], strings_can_be_null=False
-            ),
-        )
+    def _read(self, block: bytes) -> tuple[int, bool, bool]:
+        """The rows of a block, and whether all labels and numbers are certainly without a fault.
 
-    def _is_clean(self, table: pa.Table) -> bool:
-        """As `_is_clean` for all rows of a table."""
-        label = self.layout.columns.label
-        labels = pc.utf8_trim_whitespace(table.column(label))
-        if not pc.all(pc.and_(pc.utf8_is_printable(labels), pc.not_equal(labels, ""))).as_py():
-            return False
-        numbers = (column for k, column in enumerate(table.columns) if k != label)
-        return all(pc.all(pc.is_finite(column)).as_py() for column in numbers)
+        Raises ArrowInvalid where the reader does.
+        """
+        # Only a single thread counts the rows for its errors.
+        batches = open_rows(
+            block,
+            self.layout,
+            skip_header=self.row < 0,
+            block_bytes=len(block) + 1,
+            use_threads=False,
+        )
+        found = [
+            (len(batch), _has_clean_labels(batch, self.layout), _has_clean_numbers(batch, self.layout))
+            for batch in batches
+        ]
+        return sum(one[0] for one in found), all(one[1] for one in found), all(one[2] for one in found)
 
     def _fault_of(self, error: pa.ArrowInvalid) -> InputFault:
         text = str(error)
         found = _ARROW_ROW.search(text)
         place = int(found[1]) if found else 1
         text = _ARROW_ROW.sub("", text, count=1)
-        message = f"Line {self.line + place} cannot be read: {text:.300}"
+        which = f"Line {self.line + place}" if found else f"A line from {self.line + place} on"
+        message = f"{which} cannot be read: {text:.300}"
         return InputFault("X", "unreadable_row", message, row=max(self.row + place - 1, 0))
+
+
+def _has_clean_labels(batch: pa.RecordBatch, layout: CsvLayout) -> bool:
+    if layout.columns.label is None:
+        return True
+    labels = texts_of(batch, layout.columns.label)
+    is_clean: bool = pc.all(pc.and_(pc.utf8_is_printable(labels), pc.not_equal(labels, ""))).as_py()
+    return is_clean
+
+
+def _has_clean_numbers(batch: pa.RecordBatch, layout: CsvLayout) -> bool:
+    """Raises ArrowInvalid."""
+    columns = (numbers_of(batch, k, layout) for table in layout.columns.tables.values() for k in table)
+    # NaN fails both comparisons.
+    return all(
+        not len(column) or (column.min() >= -MAX_MAGNITUDE and column.max() <= MAX_MAGNITUDE)
+        for column in columns
+    )
 
 
 def _is_clean(cells: Sequence[str], layout: CsvLayout) -> bool:
     """Whether a row certainly has no fault. Fast, because most rows of an invalid file are valid."""
-    position = layout.columns.label
-    if len(cells) != layout.columns.count:
+    columns = layout.columns
+    if len(cells) != columns.count:
         return False
-    label = cells[position]
-    numbers = [*cells[:position], *cells[position + 1 :]]
+    label = "a" if columns.label is None else cells[columns.label]
+    if any(cells[k].strip().lower() not in TRUTH for k in layout.booleans):
+        return False
+    numbers = [cells[k] for table in columns.tables.values() for k in table if k not in layout.booleans]
     text = "".join(numbers)
     if not text.isascii() or "_" in text or not label.isprintable() or not label.strip():
         return False
+    if layout.decimal != ".":
+        if "." in text:
+            return False
+        numbers = [number.replace(layout.decimal, ".") for number in numbers]
     try:
-        return math.isfinite(sum(map(float, numbers)))
+        return math.fsum(map(abs, map(float, numbers))) <= MAX_MAGNITUDE
     except ValueError:
         return False
 
@@ -197,7 +216,9 @@ def _row_faults(cells: Sequence[str], row: int, line: int, layout: CsvLayout) ->
         )
         return
     for position, cell in enumerate(cells):
-        fault = _cell_fault(cell.strip(), is_label=position == columns.label)
+        if position in columns.unread:
+            continue
+        fault = _cell_fault(cell.strip(), position, layout)
         if fault is None:
             continue
         code, text = fault
@@ -206,8 +227,9 @@ def _row_faults(cells: Sequence[str], row: int, line: int, layout: CsvLayout) ->
         yield InputFault(field, code, f"Line {line}, column {shown}: {text}", row=row, column=column)
 
 
-def _cell_fault(cell: str, *, is_label: bool) -> tuple[str, str] | None:
+def _cell_fault(cell: str, position: int, layout: CsvLayout) -> tuple[str, str] | None:
     """Code and message of a cell's fault, or None."""
+    is_label = position == layout.columns.label
     if not is_utf8(cell):
         return "bad_encoding", "the cell is not UTF-8 text."
     if "\n" in cell or "\r" in cell:
@@ -220,8 +242,23 @@ def _cell_fault(cell: str, *, is_label: bool) -> tuple[str, str] | None:
         )
     if is_label:
         return None
-    if not is_number(cell):
-        return "not_a_number", f"{cell!r:.60} is not a number."
-    if not math.isfinite(float(cell)):
+    if not layout.is_value(cell, position):
+        return "not_a_number", f"{cell!r:.60} is {_wanted(cell, position, layout)}."
+    value = layout.number(cell, position)
+    if not math.isfinite(value):
         return "not_finite", f"{cell!r:.60} is not a finite number."
+    if abs(value) > MAX_MAGNITUDE:
+        return "too_large", f"{cell!r:.60} is beyond ±{MAX_MAGNITUDE:g}."
     return None
+
+
+def _wanted(cell: str, position: int, layout: CsvLayout) -> str:
+    """What a cell is not, and how to say that it is."""
+    if position in layout.booleans:
+        return "neither true nor false, as the cells above it"
+    if cell.lower() in TRUTH:
+        return "not a number, as the cells above it"
+    if is_number(cell, "." if layout.decimal == "," else ","):
+        sign = "." if layout.decimal == "," else ","
+        return f"not a number; if {sign!r} is the sign of decimals, send decimal={sign} (--decimal {sign})"
+    return "not a number"

@@ -1,53 +1,147 @@
-"""Detects the layout of a CSV file: separator, header and label column."""
+"""Detects the layout of a CSV file: separator, header, decimal sign, and what each column is."""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
-from app.ingest.raw import Columns, invalid_file
+from app.domain.errors import InvalidRequest
+from app.ingest.columns import (
+    Columns,
+    index_candidates,
+    is_column_number,
+    usual_labels,
+)
+from app.ingest.options import GIVEN, Decision, ReadingOptions, separator_word
+from app.ingest.raw import invalid_file
 
-SEPARATORS = (",", ";", "\t")
+SEPARATORS = (",", ";", "\t", "|")
+TRUTH: Final = {"true": 1.0, "false": 0.0}
+"""Cells of columns of booleans, in any case."""
 
-_SAMPLE_LINES = 10
-_LABEL_NAMES = frozenset({"label", "labels", "class", "target", "y"})
+_SAMPLE_LINES = 100
+_NULLS: Final = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "?"})
+"""Cells that other programs write for a missing value, in lower case."""
+_COMMA_NUMBER: Final = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class CsvLayout:
-    """Layout of a file; its columns have names if it has a header."""
+    """Layout of a file; its columns have names if it has a header.
+
+    decimal: sign of decimals. booleans: positions of the columns of true and false. sample: cells of the
+    first rows. decisions: how all this was found, without those of ``columns``.
+    """
 
     separator: str
+    decimal: str
     columns: Columns
+    booleans: frozenset[int]
+    sample: tuple[tuple[str, ...], ...]
+    decisions: tuple[Decision, ...]
+
+    @property
+    def has_header(self) -> bool:
+        """Whether line 1 names the columns."""
+        return self.columns.names is not None
+
+    @property
+    def decimal_is_given(self) -> bool:
+        """Whether the sender named the sign of decimals."""
+        return any(one.name == "decimal" and one.reason == GIVEN for one in self.decisions)
+
+    def with_decimal(self, sign: str, reason: str) -> CsvLayout:
+        """The same layout with another sign of decimals."""
+        changed = [one for one in self.decisions if one.name != "decimal"]
+        return replace(self, decimal=sign, decisions=(*changed, Decision("decimal", sign, reason)))
+
+    def is_value(self, cell: str, position: int) -> bool:
+        """Whether the fast reader accepts a stripped cell of a column of numbers or booleans."""
+        if position in self.booleans:
+            return cell.lower() in TRUTH
+        return is_number(cell, self.decimal)
+
+    def number(self, cell: str, position: int) -> float:
+        """The number that a valid cell holds."""
+        return TRUTH[cell.lower()] if position in self.booleans else float(cell.replace(self.decimal, "."))
 
 
-def sniff(beginning: bytes, label_column: str | None, *, whole: bool) -> CsvLayout:
+def sniff(
+    beginning: bytes,
+    options: ReadingOptions,
+    *,
+    whole: bool,
+    index: dict[int, str] | None = None,
+    rows: bool = False,
+) -> CsvLayout:
     """Detect the layout from the beginning of a file. Raises InvalidRequest.
 
-    The separator is the one of ``, ; tab`` that splits the first lines into the largest equal number of
-    cells. The first line is a header if none of its feature cells is a number, or if they are 0, 1, 2, …
-    next to a cell with a usual name of a label column.
-    whole: ``beginning`` is the whole file, so its last line is complete.
+    The separator is the one of ``, ; tab |`` that splits the first lines into equally many cells, of which
+    the largest share are numbers, or else the most cells. Line 1 is a header if a cell of it is the name of
+    the label column that is asked for, or a usual one that does not occur again in its column, or if none of
+    the other cells is a number, true or false.
+
+    whole: ``beginning`` is the whole file, so its last line is complete. index: columns known to number the
+    rows, each with the reason; by default the column that has the name of one. rows: the file is of rows
+    without labels; a column of labels may be there, and is not read.
     """
     lines = _complete_lines(beginning, whole)
     if not lines[0].strip():
         raise invalid_file("The first line of the file is empty.", code="empty_row")
-    separator = max(SEPARATORS, key=lambda mark: _split_quality(lines, mark))
+    separator, why = _separator(lines, options)
     first = [cell.strip() for cell in _cells(lines[0], separator)]
-    label = _likely_label(first, label_column)
-    features = first[:label] + first[label + 1 :]
-    if not _is_header(features, first[label]):
-        return CsvLayout(separator, Columns.of(None, len(first), label_column))
-    if not all(map(is_utf8, first)):
+    below = [_lenient(line, separator) for line in lines[1:]]
+    header = _header(first, below, options)
+    names = first if header.value == "yes" else None
+    if names is not None and not all(map(is_utf8, first)):
         raise invalid_file("The header of the file is not UTF-8 text.", code="bad_encoding")
-    return CsvLayout(separator, Columns.of(first, len(first), label_column))
+    found = dict.fromkeys(index_candidates(names), "") if index is None else index
+    make = Columns.of_rows if rows else Columns.of
+    columns = make(names, len(first), options, index=found)
+    data = below if names is not None else [first, *below]
+    skipped = {columns.label} | columns.unread
+    row = data[0] if data else []
+    booleans = frozenset(k for k, cell in enumerate(row) if k not in skipped and cell.lower() in TRUTH)
+    decimal = _decimal(
+        [[cell for k, cell in enumerate(row) if k not in skipped] for row in data], separator, options
+    )
+    return CsvLayout(
+        separator,
+        decimal.value,
+        columns,
+        booleans,
+        tuple(map(tuple, data)),
+        (Decision("separator", separator_word(separator), why), header, decimal),
+    )
 
 
-def is_number(cell: str) -> bool:
-    """Whether the fast reader accepts a cell as a number: ASCII digits, point and exponent, nan or inf."""
+def variant_of(
+    beginning: bytes, options: ReadingOptions, layout: CsvLayout, *, whole: bool
+) -> tuple[str, ...]:
+    """What sets the layout that ``options`` give apart from the one that is found without them."""
+    if not {"separator", "header", "decimal", "label_column"} & set(options.said):
+        return ()
+    try:
+        usual = {
+            one.name: one.value
+            for one in sniff(beginning, ReadingOptions(label_column="-1"), whole=whole).decisions
+        }
+    except InvalidRequest:
+        usual = {}
+    return tuple(f"{one.name}={one.value}" for one in layout.decisions if usual.get(one.name) != one.value)
+
+
+def is_number(cell: str, decimal: str = ".") -> bool:
+    """Whether the fast reader takes a cell for a number: ASCII digits, decimal sign, exponent, nan, inf."""
     if not cell.isascii() or "_" in cell:
         return False
+    if decimal != ".":
+        if "." in cell:
+            return False
+        cell = cell.replace(decimal, ".")
     try:
         float(cell)
     except ValueError:
@@ -60,20 +154,105 @@ def is_utf8(cell: str) -> bool:
     return not any("\udc80" <= letter <= "\udcff" for letter in cell)
 
 
+def _header(first: Sequence[str], below: Sequence[Sequence[str]], options: ReadingOptions) -> Decision:
+    """Whether line 1 names the columns."""
+    if options.header is not None:
+        return Decision("header", options.header, GIVEN)
+    wanted = [name for name in (options.label_column, options.index_column) if name is not None]
+    for name in wanted:
+        if name in first and not is_column_number(name):
+            return Decision(
+                "header", "yes", f"line 1 has the cell {name!r:.60}, which was given as a column's name"
+            )
+    for position in usual_labels(first):
+        column = {row[position].casefold() for row in below if position < len(row)}
+        if first[position].casefold() not in column:
+            return Decision(
+                "header", "yes", f"line 1 has the cell {first[position]!r:.60}, a usual name of a label"
+            )
+    label = _likely_label(first, options.label_column)
+    features = [cell for position, cell in enumerate(first) if position != label]
+    if any(map(_is_value, features)):
+        return Decision("header", "no", "line 1 has numbers")
+    if all(cell.lower() in _NULLS for cell in features):
+        return Decision("header", "no", "line 1 has no names")
+    return Decision("header", "yes", "no cell of line 1 is a number")
+
+
+def _is_value(cell: str) -> bool:
+    return is_number(cell) or _COMMA_NUMBER.fullmatch(cell) is not None or cell.lower() in TRUTH
+
+
 def _likely_label(first: Sequence[str], wanted: str | None) -> int:
-    """Probable index of the label column, before it is known whether the first line is a header."""
-    if wanted is None:
-        return len(first) - 1
-    if is_number(wanted):
-        return min(int(wanted), len(first) - 1) if wanted.isdigit() else len(first) - 1
-    return first.index(wanted) if wanted in first else len(first) - 1
+    """Probable position of the label column, before it is known whether line 1 is a header."""
+    if wanted is not None and wanted in first:
+        return first.index(wanted)
+    if wanted is not None and is_column_number(wanted) and -len(first) <= int(wanted) < len(first):
+        return int(wanted) % len(first)
+    return len(first) - 1
 
 
-def _is_header(features: Sequence[str], label: str) -> bool:
-    if not any(is_number(cell) for cell in features):
-        return any(features)
-    counting = all(cell == str(position) for position, cell in enumerate(features))
-    return counting and label.lower() in _LABEL_NAMES
+def _decimal(data: Sequence[Sequence[str]], separator: str, options: ReadingOptions) -> Decision:
+    """The sign of decimals. Raises InvalidRequest where both occur."""
+    if options.decimal is not None:
+        return Decision("decimal", options.decimal, GIVEN)
+    if separator == ",":
+        return Decision("decimal", ".", "commas separate the cells")
+    cells = [cell for row in data for cell in row]
+    comma = next((cell for cell in cells if _COMMA_NUMBER.fullmatch(cell)), None)
+    point = next((cell for cell in cells if "." in cell and is_number(cell)), None)
+    if comma is None:
+        return Decision("decimal", ".", "no number has a decimal comma")
+    if point is not None:
+        text = (
+            f"The numbers have decimal commas ({comma!r:.40}) and decimal points ({point!r:.40}). Write all"
+            " of them alike, and say which sign it is: decimal=. or decimal=, (--decimal)."
+        )
+        raise invalid_file(text, code="ambiguous_decimal")
+    return Decision("decimal", ",", f"numbers such as {comma!r:.40} have it")
+
+
+def _separator(lines: Sequence[str], options: ReadingOptions) -> tuple[str, str]:
+    """The separator, and why it is that. Raises InvalidRequest for a title above the table."""
+    if options.separator is not None or lines[0].startswith("sep="):
+        _check_title(lines, (options.separator,) if options.separator else SEPARATORS)
+    if options.separator is not None:
+        return options.separator, GIVEN
+    best = max(SEPARATORS, key=lambda mark: _split_quality(lines, mark))
+    is_even, _, cells = _split_quality(lines, best)
+    if is_even:
+        shown = "line 1" if len(lines) == 1 else f"each of the first {len(lines)} lines"
+        return best, f"it splits {shown} into {cells} cells"
+    _check_title(lines, SEPARATORS)
+    return best, "no separator splits the first lines into equally many cells"
+
+
+def _check_title(lines: Sequence[str], marks: Sequence[str]) -> None:
+    """Raise InvalidRequest if the first lines are a comment or a title, and those below them a table."""
+    if re.fullmatch(r"sep=.?", lines[0].strip()):
+        text = (
+            f"Line 1, {lines[0].strip()!r}, is a note for a spreadsheet program and not a row of the table."
+            f" Remove it; the separator can be said: separator={lines[0].strip()[4:]} (--separator)."
+        )
+        raise invalid_file(text, code="title_line")
+    for mark in marks:
+        cells = [_count_cells(line, mark) for line in lines]
+        top = next((k for k in range(1, len(cells)) if len(set(cells[k:])) == 1), 0)
+        if not 1 <= top <= 10 or cells[-1] < 2 or len(cells) - top < 2 or cells[0] == cells[-1]:
+            continue
+        if top == 1 and cells[0] == cells[-1] - 1 and cells[0] > 1 and not lines[0].startswith("#"):
+            text = (
+                f"Line 1 has {cells[0]} cells and each line below it {cells[-1]}: its names leave out one"
+                " column, as R's write.table does. Write a name for each column (in R: col.names=NA)."
+            )
+            raise invalid_file(text, code="short_header")
+        if all(count < 2 or line.startswith("#") for count, line in zip(cells[:top], lines, strict=False)):
+            which = "Line 1 is" if top == 1 else f"Lines 1 to {top} are"
+            text = (
+                f"{which} a title or a comment ({lines[0]!r:.60}), not a row of the table: each line below"
+                f" has {cells[-1]} cells. Remove what stands above the header."
+            )
+            raise invalid_file(text, code="title_line")
 
 
 def _complete_lines(beginning: bytes, whole: bool) -> list[str]:
@@ -88,23 +267,39 @@ def _complete_lines(beginning: bytes, whole: bool) -> list[str]:
     return [line.decode(errors="surrogateescape").rstrip("\r") for line in lines[:_SAMPLE_LINES]]
 
 
-def _split_quality(lines: Sequence[str], separator: str) -> tuple[bool, int]:
-    """Sort key of a separator: whether it splits all lines into equally many cells, and how many."""
+def _split_quality(lines: Sequence[str], separator: str) -> tuple[bool, float, int]:
+    """Sort key of a separator: whether it splits all lines into equally many cells, the share of numbers
+    among those below line 1, and how many cells there are.
+    """
+    counts = [_count_cells(line, separator) for line in lines]
+    if counts[0] < 2 or len(set(counts)) != 1:
+        return False, 0.0, counts[0]
+    cells = [cell.strip() for line in lines[1:] or lines for cell in _split(line, separator)]
+    is_value = is_number if separator == "," else _is_value
+    return True, sum(map(is_value, cells)) / len(cells), counts[0]
+
+
+def _count_cells(line: str, separator: str) -> int:
     try:
-        counts = [len(_split(line, separator)) for line in lines]
+        return len(_split(line, separator))
     except csv.Error:
         # A long line without this separator is one cell, and exceeds the csv module's size limit.
-        return False, 0
-    return counts[0] > 1 and len(set(counts)) == 1, counts[0]
+        return 0
 
 
 def _cells(line: str, separator: str) -> list[str]:
     try:
         return _split(line, separator)
     except csv.Error as error:
-        raise invalid_file(
-            f"The first line cannot be read as CSV: {error}.", code="unreadable_file"
-        ) from error
+        raise invalid_file(f"The file cannot be read as CSV: {error}.", code="unreadable_file") from error
+
+
+def _lenient(line: str, separator: str) -> list[str]:
+    """The stripped cells of a line; none if it cannot be read, which is reported with its place later."""
+    try:
+        return [cell.strip() for cell in _split(line, separator)]
+    except csv.Error:
+        return []
 
 
 def _split(line: str, separator: str) -> list[str]:

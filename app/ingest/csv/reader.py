@@ -5,57 +5,312 @@ Arrow reads the file; only if it fails does `app.ingest.csv.diagnose` locate the
 
 from __future__ import annotations
 
+import csv
+import io
 import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyarrow import csv as arrow_csv
 
+from app.domain.errors import InputFault, InvalidRequest
+from app.ingest.columns import ambiguous_label, index_reason, label_doubt, likely_labels
+from app.ingest.csv.arrow import numbers_of, open_rows, text_columns, texts_of
 from app.ingest.csv.diagnose import find_faults
-from app.ingest.csv.layout import CsvLayout, sniff
-from app.ingest.raw import DatasetLimits, RawData, RawPart, invalid_file, invalid_rows
+from app.ingest.csv.layout import CsvLayout, is_number, sniff, variant_of
+from app.ingest.options import Decision, ReadingOptions
+from app.ingest.raw import DatasetLimits, FeatureRows, RawData, RawPart, invalid_file, invalid_rows
+from core.data.labels import MAX_NAME_LENGTH
+from core.data.validation import value_faults
+
+OPTIONS = ("label_column", "header", "separator", "decimal", "index_column")
+"""What can be said of a CSV file."""
 
 _SNIFF_BYTES = 1024**2
 _LONGEST_FIRST_LINE = 64 * 1024**2
 _BOM = b"\xef\xbb\xbf"
 
 
-def read_csv(
-    path: Path, limits: DatasetLimits, label_column: str | None, *, unlabelled: bool = False
-) -> RawData:
+def read_csv(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
     """Read a CSV file in UTF-8.
 
-    Numbers are float64, labels are text without surrounding whitespace. unlabelled: whether labels may be
-    missing. Raises TooLarge, and InvalidRequest that names line, row and column of the first faults.
+    Numbers are float64, labels are text without surrounding whitespace. Raises TooLarge, and InvalidRequest
+    that names line, row and column of the first faults, or the columns that may hold the labels.
     """
     with _mapped(path) as (text, start, end):
-        layout = _layout(text, start, end, label_column)
+        file = _File(path, text, start, end, limits, options)
+        layout, table = file.read()
         columns = layout.columns
-        limits.check_shape(0, columns.count)
-        lines = _count_lines(text, start, end)
-        rows = lines - (columns.names is not None)
+        labels = _labels(table.texts[columns.label], layout)
+        _check_label(layout, labels)
+        return RawData(
+            RawPart(table.numbers["X"], labels, columns.extras(table.numbers)),
+            feature_names=columns.feature_names,
+            label_column=columns.label_name,
+            decisions=(*layout.columns.decisions, *layout.decisions, _NULLS),
+            variant=(*columns.variant, *variant_of(file.beginning, options, layout, whole=file.is_whole)),
+            warnings=columns.warnings,
+            line_of=_LineNumbers(path, layout),
+        )
+
+
+def read_csv_rows(path: Path, limits: DatasetLimits, options: ReadingOptions) -> FeatureRows:
+    """Read rows of features without labels, as `read_csv` reads them beside labels; raises as it does."""
+    with _mapped(path) as (text, start, end):
+        layout, table = _File(path, text, start, end, limits, options, without_labels=True).read()
+    X = table.numbers["X"]
+    decisions = (*layout.columns.decisions, *layout.decisions)
+    return FeatureRows.of(layout.columns, X, decisions, _LineNumbers(path, layout).first(len(X)))
+
+
+_NULLS = Decision("null_values", "''", "an empty label is missing; no other cell stands for a missing value")
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """numbers: tables by field. texts: the columns of labels and indices by position."""
+
+    numbers: dict[str, NDArray[np.float64]]
+    texts: dict[int | None, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A mapped file with start and end of its text."""
+
+    path: Path
+    text: mmap.mmap
+    start: int
+    end: int
+    limits: DatasetLimits
+    options: ReadingOptions
+    without_labels: bool = False
+
+    def read(self) -> tuple[CsvLayout, _Table]:
+        """The layout, and what the file holds. Raises InvalidRequest, TooLarge."""
+        layout = self._sniff(None)
+        guessed = () if self.options.index_column is not None else layout.columns.index
+        table_layout, table = self._table(layout)
+        reasons = {
+            k: index_reason(layout.columns.names[k], table.texts[k]) for k in guessed if layout.columns.names
+        }
+        for position, reason in reasons.items():
+            if reason is None:
+                self._check_named(layout, position)
+        if guessed:
+            index = {k: reason for k, reason in reasons.items() if reason is not None}
+            named = replace(table_layout, columns=self._sniff(index).columns)
+            return (named, table) if index else self._table(self._sniff({}))
+        return table_layout, table
+
+    @property
+    def beginning(self) -> bytes:
+        """The first lines."""
+        stop = min(self.end, self.start + _SNIFF_BYTES)
+        beginning = self.text[self.start : stop]
+        if stop < self.end and b"\n" not in beginning and b"\r" not in beginning:
+            beginning = self.text[self.start : min(self.end, self.start + _LONGEST_FIRST_LINE)]
+        return beginning
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether ``beginning`` is the whole text."""
+        return len(self.beginning) == self.end - self.start
+
+    def _sniff(self, index: dict[int, str] | None) -> CsvLayout:
+        beginning = self.beginning
+        whole = len(beginning) == self.end - self.start
+        return sniff(beginning, self.options, whole=whole, index=index, rows=self.without_labels)
+
+    def _check_named(self, layout: CsvLayout, position: int) -> None:
+        """Raise InvalidRequest for a column without a name that is no index."""
+        if layout.columns.names is not None and not layout.columns.names[position].strip():
+            text = (
+                f"Column {position} (counted from 0) has no name, and its cells do not number the rows. Name"
+                f" it in the file, or leave it out: index_column={position} (--index-column {position})."
+            )
+            raise invalid_file(
+                text,
+                code="ambiguous_index_column",
+                faults=[InputFault("index_column", "ambiguous_index_column", text)],
+            )
+
+    def _table(self, layout: CsvLayout) -> tuple[CsvLayout, _Table]:
+        """The table, with the layout whose sign of decimals reads it. Raises InvalidRequest, TooLarge."""
+        columns = layout.columns
+        self.limits.check_shape(0, columns.count)
+        rows = _count_lines(self.text, self.start, self.end) - layout.has_header
         if rows < 1:
             raise invalid_file("The file has no rows of data.", code="no_rows")
-        limits.check(rows, columns.count)
-        block = _block_bytes(text, start, end)
-        try:
-            tables, labels = _read_fast(path, start, end, layout, rows, block)
-        except pa.ArrowInvalid as error:
-            faults = find_faults(text, start, end, layout, unlabelled=unlabelled)
+        self.limits.check(rows, columns.count)
+        layouts = [layout]
+        if layout.separator != "," and not layout.decimal_is_given and layout.decimal == ".":
+            # The first decimal comma may stand below the lines that were looked at.
+            layouts.append(layout.with_decimal(",", "the file has numbers with decimal commas"))
+        for tried in layouts:
+            try:
+                table = self._read_fast(tried, rows)
+            except pa.ArrowInvalid as error:
+                fault = error
+            else:
+                self._check_values(tried, table)
+                return tried, table
+        raise self._unread(layout, fault) from fault
+
+    def _unread(self, layout: CsvLayout, error: pa.ArrowInvalid) -> InvalidRequest:
+        """The error for a table that Arrow does not read."""
+        _check_label_of_sample(layout)
+        faults = self._faults(layout)
+        if faults:
+            return invalid_rows(faults)
+        return invalid_file(f"The CSV file cannot be read: {error}", code="unreadable_file")
+
+    def _faults(self, layout: CsvLayout) -> list[InputFault]:
+        return find_faults(self.text, self.start, self.end, layout, unlabelled=self.options.unlabelled)
+
+    def _check_values(self, layout: CsvLayout, table: _Table) -> None:
+        """Raise InvalidRequest that names the lines of numbers that cannot be used."""
+        if any(value_faults(values, "X") for values in table.numbers.values()):
+            faults = self._faults(layout)
             if faults:
-                raise invalid_rows(faults) from error
-            raise invalid_file(f"The CSV file cannot be read: {error}", code="unreadable_file") from error
-    return RawData(
-        RawPart(tables["X"], labels, columns.extras(tables)),
-        feature_names=columns.feature_names,
-        label_column=columns.label_name,
-        label_is_default=columns.label_is_default,
+                raise invalid_rows(faults)
+
+    def _read_fast(self, layout: CsvLayout, rows: int) -> _Table:
+        """Raises ArrowInvalid, which does not locate the fault."""
+        reader = open_rows(
+            pa.memory_map(str(self.path)).read_buffer().slice(self.start, self.end - self.start),
+            layout,
+            skip_header=layout.has_header,
+            block_bytes=_block_bytes(self.text, self.start, self.end),
+        )
+        positions = layout.columns.tables
+        tables = {field: np.empty((rows, len(listed))) for field, listed in positions.items()}
+        found: dict[int | None, list[str]] = {k: [] for k in text_columns(layout)}
+        stop = 0
+        for batch in reader:
+            start, stop = stop, stop + len(batch)
+            if stop > rows:
+                raise pa.ArrowInvalid("the file mixes different line endings")
+            for field, listed in positions.items():
+                values = [numbers_of(batch, k, layout) for k in listed]
+                np.stack(values, axis=1, out=tables[field][start:stop])
+            for k, cells in found.items():
+                cells += texts_of(batch, k).to_pylist()
+        return _Table({field: table[:stop] for field, table in tables.items()}, found)
+
+
+def _labels(labels: list[str], layout: CsvLayout) -> list[str]:
+    """Labels with decimal points, if all of them are numbers and commas are signs of decimals here."""
+    if layout.separator == "," or (layout.decimal_is_given and layout.decimal == "."):
+        return labels
+    points = {label: label.replace(",", ".") for label in set(labels)}
+    if not all(is_number(point) for point in points.values() if point):
+        return labels
+    return [points[label] for label in labels]
+
+
+def _check_label(layout: CsvLayout, labels: list[str]) -> None:
+    """Raise InvalidRequest where the last column, taken for want of a better one, hardly holds classes."""
+    columns = layout.columns
+    if columns.label_is_guessed and columns.label is not None:
+        doubt = label_doubt(labels)
+        if doubt is not None:
+            raise _ambiguous(layout, doubt)
+    _check_first_label(layout, labels)
+
+
+def _check_label_of_sample(layout: CsvLayout) -> None:
+    """The same for the first rows of a file that cannot be read because its classes stand elsewhere."""
+    columns, sample = layout.columns, layout.sample
+    if not columns.label_is_guessed or columns.label is None:
+        return
+    cells = [row[columns.label] for row in sample if len(row) == columns.count]
+    texts = [
+        k
+        for k in columns.features
+        if cells
+        and not any(layout.is_value(row[k], k) or not row[k] for row in sample if len(row) == columns.count)
+    ]
+    doubt = label_doubt(cells)
+    if texts and doubt is not None:
+        raise _ambiguous(layout, doubt)
+
+
+def _ambiguous(layout: CsvLayout, doubt: str) -> InvalidRequest:
+    columns = layout.columns
+    last = columns.label or 0
+    skipped = {last, *columns.unread, *columns.privileged, *columns.scores}
+    # Columns of texts first: with numbers beside them they are the likelier classes.
+    likely = likely_labels(layout.sample, skipped)
+    rows = [row for row in layout.sample if len(row) == columns.count]
+    texts = [k for k in likely if not all(layout.is_value(row[k], k) for row in rows)]
+    candidates = [*texts, *(k for k in likely if k not in texts)]
+    shown = f"the last column, {columns.name(last)!r:.60}," if columns.names else f"the last column, {last},"
+    reason = f"No column has a usual name of a label, and {shown} hardly holds classes: {doubt}."
+    return ambiguous_label(columns.names, candidates, reason, columns.count)
+
+
+def _check_first_label(layout: CsvLayout, labels: list[str]) -> None:
+    """Raise InvalidRequest where line 1, read as a row, seems to be the header."""
+    header = next(one for one in layout.decisions if one.name == "header")
+    if header.value != "no" or header.reason == "given" or len(labels) < 3:
+        return
+    numbered = [layout.is_value(label, -1) for label in labels[:100]]
+    first = labels[0]
+    if not first or len(first) > MAX_NAME_LENGTH or labels.count(first) > 1:
+        return
+    if not numbered[0] and all(numbered[1:]):
+        raise _ambiguous_header(f"it ends with {first!r:.60} where all other lines have numbers")
+    if len(set(labels)) <= max(3, len(labels) // 2):
+        raise _ambiguous_header(f"no other line has its class, {first!r:.60}")
+
+
+def _ambiguous_header(why: str) -> InvalidRequest:
+    text = (
+        f"Line 1 has numbers and was read as a row, but {why}. If it names the columns, send header=yes"
+        " (--header yes); if it is a row, header=no."
     )
+    return invalid_file(
+        text, code="ambiguous_header", faults=[InputFault("header", "ambiguous_header", text)]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _LineNumbers:
+    """Lines of the file by rows of data; the file is read again to find them."""
+
+    path: Path
+    layout: CsvLayout
+
+    def __call__(self, row: int) -> int:
+        """The line, counted from 1, on which a row begins."""
+        return self.first(row + 1)[row]
+
+    def first(self, count: int) -> list[int]:
+        """The lines of the first rows."""
+        with _mapped(self.path) as (text, start, end):
+            head = int(self.layout.has_header)
+            if text.find(b'"', start, end) < 0:
+                # Without quotes no cell holds a line break.
+                return list(range(1 + head, 1 + head + count))
+            stream = io.TextIOWrapper(
+                io.BytesIO(text[start:end]), encoding="utf-8", errors="surrogateescape", newline=""
+            )
+            reader = csv.reader(stream, delimiter=self.layout.separator)
+            lines: list[int] = []
+            while len(lines) < count + head:
+                lines.append(reader.line_num + 1)
+                try:
+                    next(reader)
+                except csv.Error:
+                    continue
+                except StopIteration:
+                    break
+            return lines[head : head + count]
 
 
 @contextmanager
@@ -69,15 +324,6 @@ def _mapped(path: Path) -> Iterator[tuple[mmap.mmap, int, int]]:
         if end == start:
             raise invalid_file("The file contains only empty lines.", code="empty_file")
         yield text, start, end
-
-
-def _layout(text: mmap.mmap, start: int, end: int, label_column: str | None) -> CsvLayout:
-    stop = min(end, start + _SNIFF_BYTES)
-    beginning = text[start:stop]
-    if stop < end and b"\n" not in beginning and b"\r" not in beginning:
-        stop = min(end, start + _LONGEST_FIRST_LINE)
-        beginning = text[start:stop]
-    return sniff(beginning, label_column, whole=stop == end)
 
 
 def _count_lines(text: mmap.mmap, start: int, end: int) -> int:
@@ -94,34 +340,3 @@ def _block_bytes(text: mmap.mmap, start: int, end: int) -> int:
     newline = text.find(b"\n", start, min(end, start + _LONGEST_FIRST_LINE))
     first_line = (end if newline < 0 else newline) - start
     return min(max(4 * 1024**2, 64 * first_line), 256 * 1024**2)
-
-
-def _read_fast(
-    path: Path, start: int, end: int, layout: CsvLayout, rows: int, block_bytes: int
-) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
-    """Tables of numbers by field and labels (n,). Raises ArrowInvalid, which does not locate the fault."""
-    label = layout.columns.label
-    names = [str(position) for position in range(layout.columns.count)]
-    types = {name: pa.string() if k == label else pa.float64() for k, name in enumerate(names)}
-    reader = arrow_csv.open_csv(
-        pa.BufferReader(pa.memory_map(str(path)).read_buffer().slice(start, end - start)),
-        read_options=arrow_csv.ReadOptions(
-            column_names=names, skip_rows=int(layout.columns.names is not None), block_size=block_bytes
-        ),
-        parse_options=arrow_csv.ParseOptions(delimiter=layout.separator, ignore_empty_lines=False),
-        convert_options=arrow_csv.ConvertOptions(
-            column_types=types, null_values=[], strings_can_be_null=False
-        ),
-    )
-    positions = layout.columns.tables
-    tables = {field: np.empty((rows, len(columns))) for field, columns in positions.items()}
-    labels: list[str] = []
-    for batch in reader:
-        stop = len(labels) + len(batch)
-        if stop > rows:
-            raise pa.ArrowInvalid("the file mixes different line endings")
-        for field, columns in positions.items():
-            values = [batch.column(k).to_numpy() for k in columns]
-            np.stack(values, axis=1, out=tables[field][len(labels) : stop])
-        labels += pc.utf8_trim_whitespace(batch.column(label)).to_pylist()
-    return {field: table[: len(labels)] for field, table in tables.items()}, labels

@@ -308,8 +308,9 @@ def test_rows_of_sparse_data_have_the_form_that_queries_take(client):
 
 def test_rare_classes_are_named(client):
     content = b"a,b\n" + b"".join(b"%d,%s\n" % (k, b"rare" if k < 3 else b"usual") for k in range(40))
-    [warning] = client.post("/v1/datasets", content=content, headers=HEADERS).json()["summary"]["warnings"]
-    assert warning["code"] == "rare_classes"
+    warnings = client.post("/v1/datasets", content=content, headers=HEADERS).json()["summary"]["warnings"]
+    assert [warning["code"] for warning in warnings] == ["counts_rows", "rare_classes"]
+    warning = warnings[-1]
     assert "1 class has fewer than 10 examples, the smallest, 'rare', 3" in warning["message"]
 
 
@@ -403,3 +404,47 @@ def test_a_long_name_of_a_column_is_refused(client, problem: Check):
     assert len(long.content) < 2000
     fits = client.post("/v1/datasets", content=b"a" * 400 + b",b,label\n" + rows, headers=HEADERS)
     assert fits.status_code == 201
+
+
+def test_how_a_file_was_read_is_said_and_can_be_said_instead(client):
+    rows = b"".join(b"%s,%d,%d\n" % (b"xy"[k % 2 : k % 2 + 1], k * k, k % 3) for k in range(12))
+    made = client.post("/v1/datasets", content=b"label,a,b\n" + rows, headers=HEADERS).json()
+    reading = {one["name"]: (one["value"], one["reason"]) for one in made["reading"]}
+    assert reading["label_column"] == ("label", "the only column with a usual name of a label")
+    assert {"header", "separator", "decimal", "index_column", "null_values"} <= reading.keys()
+    assert client.get(f"/v1/datasets/{made['id']}").json()["reading"] == made["reading"]
+    said = client.post(
+        "/v1/datasets?label_column=-1&header=yes&decimal=point",
+        content=b"label,a,b\n" + rows.replace(b"x", b"1").replace(b"y", b"2"),
+        headers=HEADERS,
+    ).json()
+    reading = {one["name"]: (one["value"], one["reason"]) for one in said["reading"]}
+    assert reading["label_column"] == ("b", "given")
+    assert (reading["header"], reading["decimal"]) == (("yes", "given"), (".", "given"))
+
+
+def test_the_same_bytes_read_in_another_way_are_another_data_set(client):
+    content = b"1 1:5 3:1.5\n2 2:7\n1 1:4\n2 3:6\n"
+    headers = {"content-type": "application/x-svmlight"}
+    first = client.post("/v1/datasets", content=content, headers=headers).json()
+    same = client.post("/v1/datasets?index_base=1", content=content, headers=headers)
+    other = client.post("/v1/datasets?index_base=0", content=content, headers=headers)
+    assert (same.status_code, same.json()["id"]) == (200, first["id"])
+    assert (other.status_code, other.json()["columns"]) == (201, 4)
+    again = client.post("/v1/datasets", content=content, headers=headers)
+    assert (again.status_code, again.json()["id"]) == (200, first["id"])
+
+
+def test_what_is_doubtful_is_refused_with_the_way_to_say_it(client):
+    content = b"kind,a,b\n" + b"".join(b"%d,%d,%d.5\n" % (k % 2, k * k, k) for k in range(12))
+    refused = client.post("/v1/datasets", content=content, headers=HEADERS)
+    assert (refused.status_code, refused.json()["code"]) == (400, "ambiguous_label_column")
+    assert refused.json()["errors"][0]["field"] == "label_column"
+    body = {"file": ("a.csv", content, "text/csv")}
+    for field in ("kind", "0", "-3"):
+        assert client.post("/v1/datasets", files=body, data={"label_column": field}).json()["classes"] == [
+            "0",
+            "1",
+        ]
+    wrong = client.post("/v1/datasets?header=maybe", content=content, headers=HEADERS)
+    assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, "header")

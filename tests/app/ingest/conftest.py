@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.ingest.formats import detect, read
+from app.ingest.options import ReadingOptions
 from app.ingest.raw import DatasetLimits
 from app.ingest.validate import summarise, validate
 from core.data.dataset import LabelledData
@@ -25,14 +26,14 @@ def ingest(tmp_path: Path) -> Ingest:
         *,
         declared: str | None = None,
         filename: str | None = None,
-        label_column: str | None = None,
         limits: DatasetLimits = LIMITS,
         unlabelled: bool = False,
+        **said: str | None,
     ) -> tuple[LabelledData, LabelledData | None, dict[str, object]]:
         path = tmp_path / "upload"
         path.write_bytes(content)
         kind = detect(path, declared=declared, filename=filename)
-        raw = read(path, kind, limits, label_column, unlabelled=unlabelled)
+        raw = read(path, kind, limits, ReadingOptions.parse(unlabelled=unlabelled, **said))
         train, test = validate(raw, unlabelled=unlabelled)
         return train, test, summarise(raw, train, test)
 

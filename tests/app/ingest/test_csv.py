@@ -10,10 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.domain.errors import InvalidRequest, TooLarge
+from app.ingest.columns import Columns
 from app.ingest.csv import diagnose
 from app.ingest.csv.diagnose import find_faults
 from app.ingest.csv.layout import CsvLayout
-from app.ingest.raw import Columns, DatasetLimits
+from app.ingest.options import ReadingOptions
+from app.ingest.raw import DatasetLimits
 
 GOOD = b"a,b,kind\n1,2,cat\n3,4,dog\n5,6,cat\n7,8,dog\n"
 
@@ -227,9 +229,24 @@ CELLS = st.sampled_from(
         "\r",
         '"',
         "1,2",
+        "1e151",
+        "TRUE",
+        "no",
         "\0",
     ]
 )
+LAYOUTS = st.sampled_from(["numbers", "decimal commas", "booleans", "an index"])
+
+
+def _layout(kind: str, names: list[str] | None) -> CsvLayout:
+    columns = Columns.of(names, 3, ReadingOptions(), index={0: "it counts"} if kind == "an index" else None)
+    commas = kind == "decimal commas"
+    booleans = frozenset({1} if kind == "booleans" else ())
+    return CsvLayout(";" if commas else ",", "," if commas else ".", columns, booleans, (), ())
+
+
+def _middle(kind: str, row: int) -> str:
+    return {"decimal commas": f"{row},5", "booleans": ("True", "false")[row % 2]}.get(kind, f"{row}.5")
 
 
 @settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -237,17 +254,18 @@ CELLS = st.sampled_from(
     faults=st.lists(st.tuples(st.integers(0, 59), st.integers(0, 2), CELLS), min_size=1, max_size=12),
     end=st.sampled_from(["\n", "\r\n", "\r"]),
     header=st.booleans(),
+    kind=LAYOUTS,
     bytes_of_block=st.sampled_from([1, 30, 200]),
 )
 def test_faults_are_the_same_whether_or_not_blocks_are_skipped(
-    faults: list[tuple[int, int, str]], end: str, header: bool, bytes_of_block: int
+    faults: list[tuple[int, int, str]], end: str, header: bool, kind: str, bytes_of_block: int
 ) -> None:
-    cells = [["1", f"{row}.5", "ab"[row % 2]] for row in range(60)]
+    layout = _layout(kind, ["u", "v", "kind"] if header else None)
+    cells = [["1", _middle(kind, row), "ab"[row % 2]] for row in range(60)]
     for row, column, cell in faults:
         cells[row][column] = cell
-    lines = ["u,v,kind"] * header + [",".join(row) for row in cells]
+    lines = ["u,v,kind"] * header + [layout.separator.join(row) for row in cells]
     text = end.join(lines).encode(errors="surrogateescape").rstrip(b"\r\n")
-    layout = CsvLayout(",", Columns.of(["u", "v", "kind"] if header else None, 3, None))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(diagnose, "_BLOCK_BYTES", bytes_of_block)
         patch.setattr(diagnose, "_BLOCK_LINES", 1)

@@ -241,7 +241,7 @@ class TestRefused:
         with pytest.raises(TooLarge):
             ingest(npz(ARRAYS | {"teacher_scores": np.zeros((6, 10**5))}, {}), limits=limits)
 
-    @pytest.mark.parametrize("token", ["privileged:depth:1", "score:a:0.5", "view:image:1:2", "qid:3"])
+    @pytest.mark.parametrize("token", ["privileged:depth:1", "score:a:0.5", "view:image:1:2"])
     def test_svmlight_says_what_it_cannot_carry(self, ingest: Any, token: str) -> None:
         content = f"1 1:0.5\n2 {token} 1:0.5\n1 1:3\n2 1:4\n".encode()
         with pytest.raises(InvalidRequest, match="cannot carry privileged columns") as caught:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from core.data.dataset import LabelledData, validate_rows
 from core.data.description import describe
+from core.data.labels import alike, missing_labels
 from core.errors import InvalidProblem
 
 X4 = np.arange(8.0).reshape(4, 2)
@@ -38,7 +39,7 @@ class TestLabels:
             ([True, False, True, False], ("false", "true"), [1, 0, 1, 0]),
             (["b", "ä", "b", "ä"], ("b", "ä"), [0, 1, 0, 1]),
             (["猫", "犬", "猫", "犬"], ("犬", "猫"), [1, 0, 1, 0]),
-            ([" a", "a", " a", "a"], (" a", "a"), [0, 1, 0, 1]),
+            ([" a", "b ", "a", "b"], ("a", "b"), [0, 1, 0, 1]),
             (["1.5", "1", "1.5", "1"], ("1", "1.5"), [1, 0, 1, 0]),
         ],
     )
@@ -114,7 +115,7 @@ class TestLabels:
         assert [fault.row for fault in faults] == list(range(10))
 
     def test_ten_faulty_names_are_reported_at_most(self):
-        labels = [f"{k}\t" for k in range(30)]
+        labels = [f"{k}\tx" for k in range(30)]
 
         assert len(faults_of(LabelledData.from_arrays, np.ones((30, 1)), labels, min_per_class=1)) == 10
 
@@ -124,6 +125,69 @@ class TestLabels:
         data = LabelledData.from_arrays(X4, [decomposed, "b", decomposed, "b"])
 
         assert decomposed in data.classes
+
+    @pytest.mark.parametrize(
+        ("labels", "classes"),
+        [
+            (["0.0", "1.0"], ("0", "1")),
+            (["+1", "-1"], ("-1", "1")),
+            (["1.50", "2."], ("1.5", "2")),
+            (["-0.0", "1"], ("0", "1")),
+            (["01", "1"], ("01", "1")),
+            (["1e0", "1"], ("1", "1e0")),
+            (["True", "FALSE"], ("false", "true")),
+            (["true", "maybe"], ("maybe", "true")),
+            (["1.0", "a"], ("1.0", "a")),
+            (["nan", "a"], ("a", "nan")),
+            ([" x", "y "], ("x", "y")),
+        ],
+    )
+    def test_texts_get_the_names_that_numbers_and_booleans_have(self, labels, classes):
+        for given_labels in (labels * 2, np.array(labels * 2), np.array(labels * 2, dtype=object)):
+            assert LabelledData.from_arrays(X4, given_labels).classes == classes
+
+    def test_spellings_of_one_number_are_one_class(self):
+        data = LabelledData.from_arrays(X4, ["1", "2", "1.0", "+2"])
+        np.testing.assert_array_equal(data.y, [0, 1, 0, 1])
+
+    def test_nan_among_numbers_is_a_missing_label(self):
+        (fault,) = faults_of(LabelledData.from_arrays, X4, ["1", "NaN", "1", "2"])
+        assert (fault.code, fault.row) == ("missing_label", 1)
+        assert missing_labels(["1", "NaN", "", None, float("nan")]).tolist() == [
+            False,
+            True,
+            True,
+            True,
+            True,
+        ]
+        assert missing_labels(["a", "NaN"]).tolist() == [False, False]
+
+    def test_a_test_part_names_its_labels_as_training_did(self):
+        train = LabelledData.from_arrays(X4, ["01", "1", "01", "1"])
+        assert LabelledData.with_codes(X4, ["1", "1", "1", "1"], train.classes).y.tolist() == [1] * 4
+        train = LabelledData.from_arrays(X4, ["1.0", "2.0"] * 2)
+        assert LabelledData.with_codes(X4, ["2.0", "1.0", "1", "2"], train.classes).y.tolist() == [1, 0, 0, 1]
+
+    @pytest.mark.parametrize(
+        "names",
+        [
+            ("1", "1.0", "01", "+1", "1e0"),
+            ("A", "a"),
+            ("a b", "a  b"),
+            ("x", "x\u200b"),
+            ("a", "\u0430"),
+            ("fi", "\ufb01"),
+            ("x", "\u202ex"),
+            ("A", "\uff21"),
+            ("x", "x\ufe0f"),
+            ("a ", "a"),
+        ],
+    )
+    def test_names_that_people_take_for_one_are_found(self, names):
+        assert alike(["other", *names, "another"]) == [names]
+
+    def test_names_that_differ_are_not_alike(self):
+        assert alike(["1", "2", "1.5", "a", "b", "犬", "猫", "é", "e", ""]) == []
 
     def test_a_class_with_too_few_examples_is_named(self):
         (fault,) = faults_of(LabelledData.from_arrays, X4, ["a", "a", "b", "a"])
