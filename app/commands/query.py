@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-import csv
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
-from app.commands.output import Json, JsonOption, field, print_json, print_table, say
+from app.commands.datasets import DecimalOption, HeaderOption, IndexOption, SeparatorOption
+from app.commands.output import (
+    CommandFailed,
+    Json,
+    JsonOption,
+    error_console,
+    field,
+    print_json,
+    print_table,
+    say,
+)
 from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect, segment
 from app.domain.event_text import text
+from app.ingest.options import ReadingOptions
+from app.ingest.raw import FeatureRows
 
 _PARTS = ("score", "threshold", "probability", "gate", "rejection", "piece", "rival")
 
@@ -28,9 +42,18 @@ def query(
             "--file",
             exists=True,
             dir_okay=False,
-            help="Examples without labels, one per row: CSV, or a table of numbers as .npy.",
+            readable=True,
+            help="Examples, one per row: CSV or Parquet, read as an upload is, or a table as .npy.",
         ),
     ] = None,
+    label_column: Annotated[
+        str | None,
+        typer.Option("--label-column", help="Column of the file to ignore. [default: one of a usual name]"),
+    ] = None,
+    header: HeaderOption = None,
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    index_column: IndexOption = None,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Also show the teacher's gate score, the rejection and its piece."),
@@ -41,6 +64,9 @@ def query(
 ) -> None:
     """Ask one student, or several: is this the target class?
 
+    Answers about a file are numbered by the lines of the file, and their count ends the output on standard
+    error, with how the file was read.
+
     Examples:
 
       stms query letters A --row 2,8,3,5,1,8,13,0,6,6,10,8,0,8,0,8 --explain
@@ -49,7 +75,15 @@ def query(
     """
     if (row is None) == (file is None):
         raise typer.BadParameter("give one of --row and --file", param_hint="--row / --file")
-    body: Json = {"x": _numbers(row.split(","), "--row")} if row is not None else {"rows": _read_rows(file)}
+    options = ReadingOptions.parse(
+        label_column=label_column,
+        header=header,
+        separator=separator,
+        decimal=decimal,
+        index_column=index_column,
+    )
+    table = None if file is None else _read(file, options)
+    body: Json = {"x": _numbers(row or "")} if table is None else {"rows": table.X.tolist()}
     if explain:
         body["explain"] = True
     path = f"/v1/models/{segment(model)}"
@@ -58,12 +92,27 @@ def query(
             answer = client.post(f"{path}:query", body | {"classes": [label, *more]})
         else:
             answer = client.post(f"{path}/classes/{segment(label)}:query", body)
+    _print(answer, row is not None and not more, as_json, file, table)
+
+
+def _print(
+    answer: Json, is_single: bool, as_json: bool, file: Path | None, table: FeatureRows | None
+) -> None:
+    """Print an answer. file, table: what was asked about, if it was a file."""
+    by_class = [entry.get("results", [entry]) for entry in answer.get("classes", [answer])]
+    if table is not None and table.lines is not None:
+        for results in by_class:
+            for line, decision in zip(table.lines, results, strict=False):
+                decision["line"] = line
     if as_json:
         print_json(answer)
-    elif row is not None and not more:
+    elif is_single:
         _say_verdict(answer)
     else:
-        _print_decisions(answer)
+        names = [entry["class"] for entry in answer.get("classes", ())] or [None]
+        _print_decisions(names, by_class)
+    if table is not None and file is not None:
+        _report(file, table, by_class)
 
 
 def _say_verdict(answer: Json) -> None:
@@ -73,56 +122,60 @@ def _say_verdict(answer: Json) -> None:
     say(f"{verdict} ({', '.join(numbers)}, {answer['model']} version {answer['version']})")
 
 
-def _print_decisions(answer: Json) -> None:
+def _print_decisions(names: Sequence[str | None], by_class: Sequence[Sequence[Json]]) -> None:
     """Print decisions on several rows or classes as a table, ordered by row."""
-    by_class = [entry.get("results", [entry]) for entry in answer.get("classes", [answer])]
-    names = [entry["class"] for entry in answer.get("classes", ())] or [None]
     decisions = [
-        {"nr": number, "class": name, **decision}
+        {"nr": None if "line" in decision else number, "class": name, **decision}
         for number, of_row in enumerate(zip(*by_class, strict=True), 1)
         for name, decision in zip(names, of_row, strict=True)
     ]
     present = {name for decision in decisions for name, value in decision.items() if value is not None}
-    columns = [field(name) for name in ("nr", "class", "match", *_PARTS) if name in present]
+    columns = [field(name) for name in ("line", "nr", "class", "match", *_PARTS) if name in present]
     print_table(columns, decisions, empty="No rows.")
 
 
-def _read_rows(file: Path | None) -> list[list[float]]:
-    """Rows of numbers; a header line is skipped."""
-    if file is None:
-        return []
-    if file.suffix == ".npy":
-        return _read_table(file)
-    with file.open(newline="", encoding="utf-8") as stream:
-        lines = [line for line in csv.reader(stream) if line]
-    if lines and not _is_number(lines[0][0]):
-        lines = lines[1:]
-    return [_numbers(line, f"{file}, example {number}") for number, line in enumerate(lines, 1)]
+def _report(file: Path, table: FeatureRows, by_class: Sequence[Sequence[Json]]) -> None:
+    """Print on standard error how many rows were asked about, and how the file was read.
+
+    Raises CommandFailed if there are not as many answers.
+    """
+    asked = len(table.X)
+    if any(len(results) != asked for results in by_class):
+        counts = ", ".join(str(len(results)) for results in by_class)
+        raise CommandFailed(f"{file} has {asked} rows, but the server sent {counts} answers.")
+    lines = f" (lines {table.lines[0]} to {table.lines[-1]})" if table.lines else ""
+    err = error_console()
+    taken = "; ".join(
+        f"{decision.name.replace('_', ' ')} {decision.value} ({decision.reason})"
+        for decision in table.decisions
+    )
+    if taken:
+        err.print(escape(f"Read with {taken}."))
+    for name in table.ignored:
+        err.print(escape(f"Column {name!r} of the file is not part of the question."))
+    err.print(escape(f"{asked} row{'' if asked == 1 else 's'} of {file}{lines}, {asked} answered."))
 
 
-def _read_table(file: Path) -> list[list[float]]:
-    import numpy as np
+def _read(file: Path, options: ReadingOptions) -> FeatureRows:
+    # Loads Arrow, which takes a while.
+    from app.ingest.rows import read_rows
 
     try:
-        table = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise typer.BadParameter(f"{file} cannot be read: {error}", param_hint="--file") from error
-    if table.ndim != 2 or table.dtype.kind not in "biuf":
-        raise typer.BadParameter(f"{file} is not a table of numbers", param_hint="--file")
-    rows: list[list[float]] = table.astype(float).tolist()
-    return rows
+        return read_rows(file, options)
+    except OSError as error:
+        raise CommandFailed(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def _numbers(cells: list[str], place: str) -> list[float]:
-    for column, cell in enumerate(cells):
-        if not _is_number(cell):
-            raise typer.BadParameter(f"column {column}: {cell!r} is not a number", param_hint=place)
-    return [float(cell) for cell in cells]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+def _numbers(row: str) -> list[float]:
+    """The numbers of one example."""
+    numbers = []
+    for column, cell in enumerate(row.split(",")):
+        try:
+            number = float(cell)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            text = f"column {column} (counted from 0): {cell.strip()!r} is not a finite number"
+            raise typer.BadParameter(text, param_hint="--row")
+        numbers.append(number)
+    return numbers

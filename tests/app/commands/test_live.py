@@ -127,7 +127,7 @@ def test_a_bad_cell_is_named_by_row_and_column(ask, tmp_path):
     file.write_text("a,b,kind\n1,2,x\n2,nan,y\n1,3,x\n2,2,y\n", encoding="utf-8")
     result = ask("datasets", "upload", str(file))
     assert result.exit_code == 1
-    assert re.search(r"row \d+, column 1", result.stderr), result.stderr
+    assert "X: Line 3, column 'b': 'nan' is not a finite number." in result.stderr, result.stderr
 
 
 def test_an_empty_file_is_not_sent(ask, tmp_path):
@@ -162,16 +162,89 @@ def test_one_row_is_answered_with_yes_or_no(ask, trained):
     assert json.loads(ask("query", "kinds", "b", "--row", "10.3,0.2", "--json").stdout)["match"] is True
 
 
-def test_a_file_of_rows_is_answered_line_by_line(ask, trained, tmp_path):
+def answered(result):
+    return [line.split()[:2] for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"first,second\n10.3,0.2\n0.3,0.2\n", "23"),
+        (b"\xef\xbb\xbf10.3,0.2\n0.3,0.2\n", "12"),
+        (b"first;second\n10,3;0,2\n0,3;0,2\n\n", "23"),
+        (b"10.3\t0.2\r\n0.3\t0.2\r\n", "12"),
+        (b",first,second\n7,10.3,0.2\n8,0.3,0.2\n", "23"),
+        (b"class,first,second\nb,10.3,0.2\na,0.3,0.2\n", "23"),
+    ],
+    ids=["header", "mark", "semicolons", "tabs", "index", "labels"],
+)
+def test_a_file_of_rows_is_read_as_an_upload_and_answered_by_its_lines(
+    ask, trained, tmp_path, content, lines
+):
     file = tmp_path / "rows.csv"
-    file.write_text("first,second\n10.3,0.2\n0.3,0.2\n", encoding="utf-8")
-    assert [
-        line.split()[:2] for line in ask("query", "kinds", "b", "--file", str(file)).stdout.splitlines()
-    ] == [
-        ["nr", "match"],
-        ["1", "yes"],
-        ["2", "no"],
-    ]
+    file.write_bytes(content)
+    result = ask("query", "kinds", "b", "--file", str(file))
+    assert answered(result) == [["line", "match"], [lines[0], "yes"], [lines[1], "no"]]
+    last = result.stderr.splitlines()[-1]
+    assert last == f"2 rows of {file} (lines {lines[0]} to {lines[1]}), 2 answered."
+    told = json.loads(ask("query", "kinds", "b", "--file", str(file), "--json").stdout)
+    assert [row["line"] for row in told["results"]] == list(map(int, lines))
+
+
+def test_a_file_as_it_was_uploaded_can_be_asked_about(ask, trained, csv_file):
+    result = ask("query", "kinds", "b", "--file", str(csv_file), "--label-column", "kind")
+    assert answered(result)[1][0] == "2"
+    assert "Column 'kind' of the file is not part of the question." in result.stderr
+    assert result.stderr.endswith("(lines 2 to 61), 60 answered.\n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"first,second\n1,?\n",
+        b"?,1\n2,3\n",
+        b"1,2\n\n3,4\n",
+        b"a,b\n1\n",
+        b"\xff\xfe1,2",
+        b"",
+        b"1,2\n\xff,3\n",
+    ],
+)
+def test_no_row_of_a_file_is_lost_without_a_word(ask, trained, tmp_path, content):
+    file = tmp_path / "rows.csv"
+    file.write_bytes(content)
+    result = ask("query", "kinds", "b", "--file", str(file))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: ")
+
+
+@pytest.mark.parametrize("row", ["5.1,nan", "inf,1", "1,", "", "a,b", "1;2", "1e999,2", "１_０,2\udce9"])
+def test_a_row_that_is_no_row_of_numbers_is_told_in_a_sentence(ask, trained, row):
+    result = ask("query", "kinds", "b", "--row", row)
+    assert result.exit_code == 2
+    assert "is not a finite number" in result.stderr
+
+
+def test_a_name_that_is_not_text_is_told_in_a_sentence(ask, trained):
+    result = ask("query", "kinds\udce9", "b", "--row", "1,2")
+    assert (result.exit_code, "must be valid text" in result.stderr) == (1, True)
+
+
+def test_training_tells_how_the_file_was_read(ask, tmp_path):
+    file = tmp_path / "labels.csv"
+    rows = "".join(f"{'xy'[k % 2]},{k % 7},{k % 5 + 10 * (k % 2)}\n" for k in range(30))
+    file.write_text("label,first,second\n" + rows, encoding="utf-8")
+    uploaded = ask("datasets", "upload", str(file))
+    assert "label (the only column with a usual name of a label)" in uploaded.stdout
+    result = ask("train", str(file), "--model", "told", "--no-wait")
+    assert "label column: label (the only column with a usual name of a label)" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["nofile.csv", "folder/nofile", "./nofile", "no file"])
+def test_training_on_a_file_that_is_not_there_says_so(ask, name):
+    result = ask("train", name, "--model", "kinds")
+    assert result.exit_code == 1
+    assert f"The file {name} does not exist" in result.stderr
 
 
 def test_a_table_of_rows_is_answered_for_several_classes(ask, trained, tmp_path):
@@ -189,9 +262,9 @@ def test_a_table_of_rows_is_answered_for_several_classes(ask, trained, tmp_path)
     one = ask("query", "kinds", "b", "--row", "10.3,0.2", "--explain")
     assert re.search(r"^yes \(score .*, threshold .*, gate .*, rejection .*, kinds version 1\)", one.stdout)
     np.save(file, np.zeros(3))
-    assert ask("query", "kinds", "b", "--file", str(file)).exit_code == 2
+    assert ask("query", "kinds", "b", "--file", str(file)).exit_code == 1
     file.write_bytes(b"no array")
-    assert ask("query", "kinds", "b", "--file", str(file)).exit_code == 2
+    assert ask("query", "kinds", "b", "--file", str(file)).exit_code == 1
 
 
 @pytest.mark.parametrize(
