@@ -12,7 +12,9 @@ import typer
 
 from app.commands.output import CommandFailed, Json
 from stms_client import Client, JobEvent, Problem, Retry, StmsError, Unreachable
-from stms_client.calls import Call, encoded, import_head, job_path, segment
+from stms_client.calls import Call, encoded, import_head
+from stms_client.calls import job_path as _job_path
+from stms_client.calls import segment as _segment
 
 __all__ = [
     "DEFAULT_SERVER",
@@ -53,6 +55,18 @@ TenantOption = Annotated[
         help="For operators: the tenant to act in. [default: that of the key; lists show all tenants]",
     ),
 ]
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path. Raises CommandFailed for what is not valid text."""
+    with _client_errors():
+        return _segment(name)
+
+
+def job_path(job_id: str) -> str:
+    """Path of a job. Raises CommandFailed for what is not valid text."""
+    with _client_errors():
+        return _job_path(job_id)
 
 
 class ServerProblem(CommandFailed):
@@ -137,8 +151,8 @@ class RemoteServer:
 
     def _request(self, method: str, path: str, body: object = None) -> Any:
         headers = {} if body is None else {"Content-Type": "application/json"}
-        content = None if body is None else encoded(body)
         with _client_errors():
+            content = None if body is None else encoded(body)
             return self._client.do(
                 Call(
                     method,
@@ -177,3 +191,5 @@ def _client_errors() -> Iterator[None]:
         raise CommandFailed(str(error), [] if error.connected else [hint]) from error
     except StmsError as error:
         raise CommandFailed(str(error)) from error
+    except UnicodeEncodeError as error:
+        raise CommandFailed(f"The request has text that cannot be sent: {error.reason}.") from error

@@ -157,14 +157,10 @@ class Columns:
         )
 
     @property
-    def label_is_given(self) -> bool:
-        """Whether the sender named the label column."""
-        return self.decisions[0].reason == GIVEN
-
-    @property
     def label_is_guessed(self) -> bool:
         """Whether the label column is the last one for want of a better reason."""
-        return self.decisions[0].reason.startswith(_LAST)
+        reasons = [one.reason for one in self.decisions if one.name == "label_column"]
+        return self.label is not None and reasons[0].startswith(_LAST)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:

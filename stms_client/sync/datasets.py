@@ -32,7 +32,7 @@ class Datasets(Connection):
         index_base: str | int | None = None,
         progress: Progress | bool | None = None,
     ) -> Dataset:
-        """Upload a file as a data set. ``reading`` in the result tells how it was read, and why.
+        """Upload a file as a data set. ``reading`` in the result says what was taken, and why.
 
         label_column, index_column: name, or number counted from 0, negative from the end; an index column is
         left out, and ``"none"`` keeps all. header: ``"yes"`` or ``"no"``. separator: one character. decimal:
