@@ -172,7 +172,10 @@ class FamilyPoint(TypedDict):
 
 
 class ImportedVersion(TypedDict):
-    """A version of an imported head. alias: the alias that was moved to it; null if none was."""
+    """A version of an imported head. alias: the alias that was moved to it; null if none was.
+
+    warnings: what is odd about the head, such as classes with names that look alike.
+    """
 
     model: str
     version: int
@@ -186,6 +189,7 @@ class ImportedVersion(TypedDict):
     metrics: dict[str, Any]
     created_at: str
     alias: str | None
+    warnings: list[Warning]
 
 
 class Job(TypedDict):
@@ -485,6 +489,13 @@ class Version(TypedDict):
     teacher_digest: str
     metrics: dict[str, Any]
     created_at: str
+
+
+class Warning(TypedDict):
+    """Something that is worth a look. code: a stable word for programs."""
+
+    code: str
+    message: str
 
 
 class WhoAmI(TypedDict):

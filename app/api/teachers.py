@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from app.api import uploads
 from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
-from app.api.schemas import VersionView
+from app.api.schemas import VersionView, View
 from app.domain.names import ALIAS, ModelName
 from app.ingest.reading import HeadContent
 from app.processes.fair_queue import Caller
@@ -44,10 +44,21 @@ RowNorm = Annotated[
 ]
 
 
+class WarningView(View):
+    """Something that is worth a look. code: a stable word for programs."""
+
+    code: str
+    message: str
+
+
 class ImportedVersionView(VersionView):
-    """A version of an imported head. alias: the alias that was moved to it; null if none was."""
+    """A version of an imported head. alias: the alias that was moved to it; null if none was.
+
+    warnings: what is odd about the head, such as classes with names that look alike.
+    """
 
     alias: str | None
+    warnings: list[WarningView]
 
 
 @router.post(
@@ -112,4 +123,7 @@ async def import_teacher(
     else:
         response.status_code = 200
     response.headers["location"] = f"/v1/models/{version.model}/versions/{version.version}"
-    return ImportedVersionView.model_validate(dataclasses.asdict(version) | {"alias": imported.alias})
+    warnings = [{"code": code, "message": message} for code, message in imported.warnings]
+    return ImportedVersionView.model_validate(
+        dataclasses.asdict(version) | {"alias": imported.alias, "warnings": warnings}
+    )

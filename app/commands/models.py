@@ -145,6 +145,8 @@ def import_(
         f"{version['model']} version {version['version']}: {version['class_count']} classes on "
         f"{version['columns']} columns, ready for queries."
     )
+    for warning in version["warnings"]:
+        say(f"[yellow]Note:[/] {escape(warning['message'])}")
 
 
 @commands.command()

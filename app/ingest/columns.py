@@ -229,10 +229,6 @@ def _name(names: Sequence[str] | None, position: int) -> str:
     return str(position) if names is None or not names[position].strip() else names[position]
 
 
-def _name(names: Sequence[str] | None, position: int) -> str:
-    return str(position) if names is None or not names[position].strip() else names[position]
-
-
 def said(names: Sequence[str] | None, name: str) -> str:
     """A column as messages name it: its number without names."""
     return name if names is None or name not in names else f"{name!r:.80}"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, Unavailable
 from app.ingest.options import Decision
 from core.data.extras import NO_RAW_EXTRAS, RawExtras
+from core.data.labels import alike
 
 if TYPE_CHECKING:
     from app.ingest.columns import Columns
@@ -140,3 +141,15 @@ def unlabelled_warning(rows: int, *, has_classes: bool) -> tuple[str, str]:
     if has_classes:
         return "unlabelled_rows", f"{rows} rows have no label: students learn the teacher's answers on them."
     return "unlabelled_rows", "No row has a label: a job needs a labelling, which clusters them."
+
+
+def alike_labels(classes: Sequence[str]) -> list[tuple[str, str]]:
+    """The warning that different classes have names which people take for one."""
+    groups = alike(classes)
+    if not groups:
+        return []
+    shown = "; ".join(", ".join(f"{name!a:.80}" for name in group[:5]) for group in groups[:5])
+    more = f" and {len(groups) - 5} more" if len(groups) > 5 else ""
+    return [
+        ("labels_alike", f"These names are different classes, but are equal or look alike: {shown}{more}.")
+    ]

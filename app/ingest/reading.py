@@ -16,7 +16,7 @@ import msgspec
 
 from app.domain.errors import TooLarge
 from app.ingest.options import ReadingOptions
-from app.ingest.raw import DatasetLimits, disk_full_as_unavailable
+from app.ingest.raw import DatasetLimits, alike_labels, disk_full_as_unavailable
 from core.packed.head import Kind
 
 MAX_NAMES_BYTES: Final = 256 * 1024**2
@@ -88,11 +88,15 @@ class HeadOrder(msgspec.Struct, frozen=True, tag="head"):
 
 
 class HeadContent(msgspec.Struct, frozen=True, tag="head"):
-    """Size of a head, and the names of its classes if they are few enough to be listed, otherwise none."""
+    """Size of a head, and the names of its classes if they are few enough to be listed, otherwise none.
+
+    warnings: code and text of each.
+    """
 
     count: int
     columns: int
     classes: tuple[str, ...]
+    warnings: tuple[tuple[str, str], ...] = ()
 
 
 @contextmanager
@@ -157,7 +161,8 @@ def read_head(order: HeadOrder) -> HeadContent:
             Path(order.labels).write_bytes(table)
             write_head(Path(order.weights), head, order.kind, order.rivals, order.row_norm)
         count = len(head.labels)
-        return HeadContent(count, head.columns, tuple(head.labels) if count <= order.listed else ())
+        classes = tuple(head.labels) if count <= order.listed else ()
+        return HeadContent(count, head.columns, classes, tuple(alike_labels(head.labels)))
 
 
 def carry_out(order: Order) -> Content:

@@ -14,10 +14,18 @@ from app.domain.entities import Json
 from app.domain.errors import InputFault
 from app.domain.names import without_unusable
 from app.ingest.columns import counting_columns
-from app.ingest.raw import MAX_FAULTS, UNLABELLED_HINT, RawData, RawPart, invalid_rows, unlabelled_warning
+from app.ingest.raw import (
+    MAX_FAULTS,
+    UNLABELLED_HINT,
+    RawData,
+    RawPart,
+    alike_labels,
+    invalid_rows,
+    unlabelled_warning,
+)
 from core.data.dataset import LabelledData
 from core.data.description import describe
-from core.data.labels import alike, class_names
+from core.data.labels import class_names
 from core.errors import Fault, InvalidProblem
 
 _OF_A_PART = frozenset({"X", "y", "privileged", "teacher_scores"})
@@ -142,18 +150,6 @@ def _counting(train: LabelledData) -> list[tuple[str, str]]:
     return [
         ("counts_rows", text.format(column if names is None else repr(names[column])[:80]))
         for column in counting_columns(train.X)[:MAX_FAULTS]
-    ]
-
-
-def alike_labels(classes: Sequence[str]) -> list[tuple[str, str]]:
-    """The warning that different classes have names which people take for one."""
-    groups = alike(classes)
-    if not groups:
-        return []
-    shown = "; ".join(", ".join(f"{name!a:.80}" for name in group[:5]) for group in groups[:5])
-    more = f" and {len(groups) - 5} more" if len(groups) > 5 else ""
-    return [
-        ("labels_alike", f"These names are different classes, but are equal or look alike: {shown}{more}.")
     ]
 
 

@@ -26,11 +26,15 @@ _COPIED_BYTES = 1024**2
 
 
 class ImportedHead(NamedTuple):
-    """The version of a head, whether it is new, and the alias that was moved to it, if any."""
+    """The version of a head, whether it is new, and the alias that was moved to it, if any.
+
+    warnings: code and text of each.
+    """
 
     version: ModelVersion
     is_new: bool
     alias: str | None
+    warnings: tuple[tuple[str, str], ...] = ()
 
 
 def import_head(
@@ -85,13 +89,14 @@ def import_head(
             wanted = _version(store.tenant, model, head, order, weight_file.digest, label_file.digest)
             known = _known(store, wanted)
             if known is not None:
-                return ImportedHead(known, False, None)
+                return ImportedHead(known, False, None, head.warnings)
             size = label_file.size + weight_file.size
             room_for(store, limits, "versions", size)
             for writer in (label_file, weight_file):
                 files.commit(writer)
                 put_large(store, writer.digest, writer.size, writer.chunks(LARGE_CHUNK_BYTES))
-    return _publish(store, wanted, alias, alias_revision, size, limits)
+    published = _publish(store, wanted, alias, alias_revision, size, limits)
+    return published._replace(warnings=head.warnings)
 
 
 @contextmanager

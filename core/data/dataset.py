@@ -241,7 +241,7 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
             text = f"The name {name:.40}… of a column is longer than {MAX_COLUMN_NAME} characters."
             raise InvalidProblem(Fault("feature_names", "name_too_long", text, column=column))
         if name in seen:
-            text = f"Two columns are named {name!r:.80}."
+            text = f"Two columns are named {name!r:.80}; give one of them another name in the file."
             raise InvalidProblem(Fault("feature_names", "duplicate", text, column=column))
         seen.add(name)
     return tuple(names)

@@ -85,6 +85,11 @@ def before_load_schema(context: schemathesis.HookContext, raw_schema: Json) -> N
     upload["schema"]["properties"] |= {
         "format": {"type": "string", "enum": ["", "csv"]},
         "label_column": {"type": "string", "enum": ["", "0", "kind"]},
+        "header": {"type": "string", "enum": ["", "auto", "yes"]},
+        "separator": {"type": "string", "enum": ["", "auto", "comma", ","]},
+        "decimal": {"type": "string", "enum": ["", "auto", "point", "."]},
+        "index_column": {"type": "string", "enum": ["", "none"]},
+        "index_base": {"type": "string", "enum": ["", "auto"]},
     }
     head = raw_schema["paths"]["/v1/teachers"]["post"]["requestBody"]["content"]["multipart/form-data"]
     head["encoding"]["file"]["contentType"] = "application/x-safetensors"
@@ -284,7 +289,8 @@ def _fit_head(case: schemathesis.Case, kwargs: Json) -> None:
 
 def _fit_dataset(case: schemathesis.Case, kwargs: Json) -> None:
     """The query string says nothing of the file that it does not hold."""
-    for name in ("format", "label_column", "filename"):
+    of_reading = ("label_column", "header", "separator", "decimal", "index_column", "index_base")
+    for name in ("format", "filename", *of_reading):
         case.query.pop(name, None)
     if case.media_type == "application/x-safetensors":
         # Heads are files of this type, too.

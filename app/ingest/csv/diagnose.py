@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from app.domain.errors import InputFault
 from app.ingest.csv.arrow import numbers_of, open_rows, texts_of
-from app.ingest.csv.layout import TRUTH, CsvLayout, is_number, is_utf8
+from app.ingest.csv.layout import NULLS, TRUTH, CsvLayout, is_number, is_utf8
 from app.ingest.raw import MAX_FAULTS
 from core.data.validation import MAX_MAGNITUDE
 
@@ -256,6 +256,8 @@ def _wanted(cell: str, position: int, layout: CsvLayout) -> str:
     """What a cell is not, and how to say that it is."""
     if position in layout.booleans:
         return "neither true nor false, as the cells above it"
+    if cell.lower() in NULLS:
+        return "not a number; if it stands for a missing value, fill it in or remove the row"
     if cell.lower() in TRUTH:
         return "not a number, as the cells above it"
     if is_number(cell, "." if layout.decimal == "," else ","):

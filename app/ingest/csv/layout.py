@@ -23,7 +23,7 @@ TRUTH: Final = {"true": 1.0, "false": 0.0}
 """Cells of columns of booleans, in any case."""
 
 _SAMPLE_LINES = 100
-_NULLS: Final = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "?"})
+NULLS: Final = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "?"})
 """Cells that other programs write for a missing value, in lower case."""
 _COMMA_NUMBER: Final = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
 
@@ -174,7 +174,7 @@ def _header(first: Sequence[str], below: Sequence[Sequence[str]], options: Readi
     features = [cell for position, cell in enumerate(first) if position != label]
     if any(map(_is_value, features)):
         return Decision("header", "no", "line 1 has numbers")
-    if all(cell.lower() in _NULLS for cell in features):
+    if all(cell.lower() in NULLS for cell in features):
         return Decision("header", "no", "line 1 has no names")
     return Decision("header", "yes", "no cell of line 1 is a number")
 

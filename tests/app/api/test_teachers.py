@@ -40,7 +40,7 @@ def test_the_classes_of_a_head_can_be_queried_immediately(client: Any):
     assert sent.status_code == 201, sent.text
     assert sent.headers["location"] == "/v1/models/faces/versions/1"
     version = sent.json()
-    assert version == client.get(sent.headers["location"]).json() | {"alias": "latest"}
+    assert version == client.get(sent.headers["location"]).json() | {"alias": "latest", "warnings": []}
     assert (version["method"], version["class_count"], version["classes"]) == ("head", 3, NAMES)
     assert (version["job_id"], version["dataset_digest"], version["columns"]) == (None, None, 2)
     for row, label in enumerate(NAMES):
@@ -48,6 +48,11 @@ def test_the_classes_of_a_head_can_be_queried_immediately(client: Any):
         expected = float(WEIGHTS[row].astype(float) @ [1.0, 2.0] + BIAS[row])
         assert answer["score"] == pytest.approx(expected, rel=1e-12)
         assert (answer["match"], answer["threshold"], answer["version"]) == (expected >= 0, 0.0, 1)
+
+
+def test_classes_that_look_alike_are_warned_of(client: Any):
+    sent = client.post("/v1/teachers", params={"model": "alike"}, content=head(names=["1", "1.0", "x"]))
+    assert [warning["code"] for warning in sent.json()["warnings"]] == ["labels_alike"]
 
 
 def test_a_class_with_rivals_must_score_higher_and_the_answer_names_the_rival(client: Any):

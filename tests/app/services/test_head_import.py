@@ -57,7 +57,7 @@ def stored_head(store: Store, files: BlobCache, version: Any) -> PackedHead:
 
 
 def test_a_head_becomes_the_next_version_of_its_model(store: Store, files: BlobCache, import_: Import):
-    version, created, _ = import_(extra={"bias": np.array([1.0, 2, 3])})
+    version, created, *_ = import_(extra={"bias": np.array([1.0, 2, 3])})
     assert created
     assert models.get_version(store, "faces", "latest") == version
     assert (version.version, version.method, version.columns, version.class_count) == (1, "head", 4, 3)
@@ -128,7 +128,7 @@ def test_importing_the_same_content_returns_the_existing_version(
     path = tmp_path / "head.npz"
     np.savez(path, weight=WEIGHTS, labels=np.array(NAMES), bias=np.zeros(3))
     known = import_head(store, BlobCache(tmp_path / "other", 2**30), path, model="faces", limits=LIMITS)
-    assert known == (first, False, None)
+    assert known == (first, False, None, ())
     assert models.get_version(store, "faces", "latest").version == 2, "no alias is moved"
     assert import_(kind="linear")[1]
     assert import_(model="other")[0].version == 1
@@ -138,7 +138,7 @@ def test_importing_the_same_content_returns_the_existing_version(
 def test_the_same_head_published_concurrently_is_returned(import_: Import, monkeypatch: pytest.MonkeyPatch):
     first = import_().version
     monkeypatch.setattr(head_import, "_known", lambda store, wanted: None)
-    assert import_() == (first, False, None)
+    assert import_() == (first, False, None, ())
 
 
 def test_many_classes_are_not_listed_with_the_version(store: Store, files: BlobCache, import_: Import):
@@ -147,6 +147,13 @@ def test_many_classes_are_not_listed_with_the_version(store: Store, files: BlobC
     assert (version.classes, version.class_count) == ((), len(names))
     listed, more = models.list_classes(store, files, version, limit=3, after=997)
     assert (listed, more) == ([(998, "person 998"), (999, "person 999"), (1000, "person 1000")], False)
+
+
+def test_labels_that_look_alike_are_warned_of(import_: Import):
+    imported = import_(names=["a", "a ", "b"])
+    assert [code for code, _ in imported.warnings] == ["labels_alike"]
+    assert "'a', 'a '" in imported.warnings[0][1]
+    assert import_(names=["a", "a ", "b"]).warnings == imported.warnings
 
 
 def test_duplicate_labels_are_named(import_: Import):
