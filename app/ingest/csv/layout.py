@@ -23,6 +23,8 @@ TRUTH: Final = {"true": 1.0, "false": 0.0}
 """Cells of columns of booleans, in any case."""
 
 _SAMPLE_LINES = 100
+_LEAST_LINES = 10
+_SAMPLE_BYTES = 1024**2
 NULLS: Final = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "?"})
 """Cells that other programs write for a missing value, in lower case."""
 _COMMA_NUMBER: Final = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
@@ -218,8 +220,9 @@ def _separator(lines: Sequence[str], options: ReadingOptions) -> tuple[str, str]
         _check_title(lines, (options.separator,) if options.separator else SEPARATORS)
     if options.separator is not None:
         return options.separator, GIVEN
-    best = max(SEPARATORS, key=lambda mark: _split_quality(lines, mark))
-    is_even, _, cells = _split_quality(lines, best)
+    qualities = {mark: _split_quality(lines, mark) for mark in SEPARATORS}
+    best = max(SEPARATORS, key=qualities.__getitem__)
+    is_even, _, cells = qualities[best]
     if is_even:
         shown = "line 1" if len(lines) == 1 else f"each of the first {len(lines)} lines"
         return best, f"it splits {shown} into {cells} cells"
@@ -263,15 +266,18 @@ def _complete_lines(beginning: bytes, whole: bool) -> list[str]:
         raise invalid_file(
             f"The first line is longer than {len(beginning)} bytes; is this a CSV file?", code="line_too_long"
         )
+    # Long lines are looked at in smaller number, but never the first one alone.
+    width = max(1, len(lines[0]))
+    shown = lines[: min(_SAMPLE_LINES, max(_LEAST_LINES, _SAMPLE_BYTES // width))]
     # Rows that are not UTF-8 are reported later, with their position.
-    return [line.decode(errors="surrogateescape").rstrip("\r") for line in lines[:_SAMPLE_LINES]]
+    return [line.decode(errors="surrogateescape").rstrip("\r") for line in shown]
 
 
 def _split_quality(lines: Sequence[str], separator: str) -> tuple[bool, float, int]:
     """Sort key of a separator: whether it splits all lines into equally many cells, the share of numbers
     among those below line 1, and how many cells there are.
     """
-    counts = [_count_cells(line, separator) for line in lines]
+    counts = [_count_cells(line, separator) if separator in line else 1 for line in lines]
     if counts[0] < 2 or len(set(counts)) != 1:
         return False, 0.0, counts[0]
     cells = [cell.strip() for line in lines[1:] or lines for cell in _split(line, separator)]

@@ -22,7 +22,7 @@ from app.ingest.columns import ambiguous_label, index_reason, label_doubt, likel
 from app.ingest.csv.arrow import numbers_of, open_rows, text_columns, texts_of
 from app.ingest.csv.diagnose import find_faults
 from app.ingest.csv.layout import CsvLayout, is_number, sniff, variant_of
-from app.ingest.options import Decision, ReadingOptions
+from app.ingest.options import GIVEN, Decision, ReadingOptions
 from app.ingest.raw import DatasetLimits, FeatureRows, RawData, RawPart, invalid_file, invalid_rows
 from core.data.labels import MAX_NAME_LENGTH
 from core.data.validation import value_faults
@@ -257,7 +257,14 @@ def _ambiguous(layout: CsvLayout, doubt: str) -> InvalidRequest:
 def _check_first_label(layout: CsvLayout, labels: list[str]) -> None:
     """Raise InvalidRequest where line 1, read as a row, seems to be the header."""
     header = next(one for one in layout.decisions if one.name == "header")
-    if header.value != "no" or header.reason == "given" or len(labels) < 3:
+    names, label = layout.columns.names, layout.columns.label
+    if header.reason == GIVEN:
+        return
+    if names is not None and label is not None and names[label] in set(labels):
+        if any(layout.is_value(names[k], k) for k in layout.columns.features):
+            raise _ambiguous_header(f"other lines have its last cell, {names[label]!r:.60}, as their class")
+        return
+    if header.value != "no" or len(labels) < 3:
         return
     numbered = [layout.is_value(label, -1) for label in labels[:100]]
     first = labels[0]
@@ -271,8 +278,8 @@ def _check_first_label(layout: CsvLayout, labels: list[str]) -> None:
 
 def _ambiguous_header(why: str) -> InvalidRequest:
     text = (
-        f"Line 1 has numbers and was read as a row, but {why}. If it names the columns, send header=yes"
-        " (--header yes); if it is a row, header=no."
+        f"Line 1 has numbers, and it is doubtful whether it is a row or names the columns: {why}. If it names"
+        " the columns, send header=yes (--header yes); if it is a row, header=no."
     )
     return invalid_file(
         text, code="ambiguous_header", faults=[InputFault("header", "ambiguous_header", text)]

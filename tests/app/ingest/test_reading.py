@@ -177,6 +177,12 @@ class TestHeader:
         train, _, _ = ingest(table("", SQUARES, FRACTIONS, ["y", "n"] * 6))
         assert train.n == 12
 
+    def test_a_class_with_the_usual_name_of_a_label_costs_no_row(self, ingest: Any) -> None:
+        labels = ["target", *["decoy"] * 150, "target"]
+        content = table("", range(152), labels)
+        assert refused(ingest, content).reason == "ambiguous_header"
+        assert ingest(content, header="no")[0].n == 152
+
     def test_a_first_row_of_gaps_or_booleans_is_no_header(self, ingest: Any) -> None:
         assert ingest(table("", ["True", "false"] * 6, KINDS))[0].n == 12
         assert refused(ingest, b"?,,cat\n1,2,dog\n1,2,cat\n3,4,dog\n").faults[0].row == 0
