@@ -186,6 +186,7 @@ class ImportedVersion(TypedDict):
     classes: list[str]
     columns: int
     teacher_digest: str
+    inputs: VersionInputs
     metrics: dict[str, Any]
     created_at: str
     alias: str | None
@@ -475,7 +476,8 @@ class Version(TypedDict):
     """A published, immutable version. method: of the students that answer queries.
 
     Imported versions have method head or linear, and neither job nor data set; their metrics are the options
-    rivals and row_norm of the import, where they were given.
+    rivals and row_norm of the import, where they were given. inputs: names of the columns of rows, and of
+    the label column of the data set; empty if they are not known.
     """
 
     model: str
@@ -487,8 +489,16 @@ class Version(TypedDict):
     classes: list[str]
     columns: int
     teacher_digest: str
+    inputs: VersionInputs
     metrics: dict[str, Any]
     created_at: str
+
+
+class VersionInputs(TypedDict):
+    """The columns that a version was trained on. columns: their names in order; null if they have none."""
+
+    columns: NotRequired[list[str] | None]
+    label_column: NotRequired[str | None]
 
 
 class Warning(TypedDict):

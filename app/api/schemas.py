@@ -246,11 +246,19 @@ class PointAlias(Body):
     version: int = Field(ge=1, le=2**31 - 1)
 
 
+class VersionInputs(View):
+    """The columns that a version was trained on. columns: their names in order; null if they have none."""
+
+    columns: list[str] | None = None
+    label_column: str | None = None
+
+
 class VersionView(View):
     """A published, immutable version. method: of the students that answer queries.
 
     Imported versions have method head or linear, and neither job nor data set; their metrics are the options
-    rivals and row_norm of the import, where they were given.
+    rivals and row_norm of the import, where they were given. inputs: names of the columns of rows, and of the
+    label column of the data set; empty if they are not known.
     """
 
     model: str
@@ -264,6 +272,7 @@ class VersionView(View):
     )
     columns: int
     teacher_digest: str
+    inputs: VersionInputs
     metrics: Json
     created_at: Time
 

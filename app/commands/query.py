@@ -21,10 +21,10 @@ from app.commands.output import (
     print_table,
     say,
 )
-from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect, segment
+from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, connect, segment
 from app.domain.event_text import text
 from app.ingest.options import ReadingOptions
-from app.ingest.raw import FeatureRows
+from app.ingest.raw import FeatureRows, Known
 
 _PARTS = ("score", "threshold", "probability", "gate", "rejection", "piece", "rival")
 
@@ -82,12 +82,17 @@ def query(
         decimal=decimal,
         index_column=index_column,
     )
-    table = None if file is None else _read(file, options)
-    body: Json = {"x": _numbers(row or "")} if table is None else {"rows": table.X.tolist()}
-    if explain:
-        body["explain"] = True
-    path = f"/v1/models/{segment(model)}"
+    numbers = None if row is None else _numbers(row)
     with connect(server, api_key) as client:
+        table = None
+        if file is not None:
+            # The version that answers is the one whose columns order those of the file.
+            model, known = _known(client, model)
+            table = _read(file, options, known)
+        path = f"/v1/models/{segment(model)}"
+        body: Json = {"x": numbers} if table is None else {"rows": table.X.tolist()}
+        if explain:
+            body["explain"] = True
         if more:
             answer = client.post(f"{path}:query", body | {"classes": [label, *more]})
         else:
@@ -156,12 +161,20 @@ def _report(file: Path, table: FeatureRows, by_class: Sequence[Sequence[Json]]) 
     err.print(escape(f"{asked} row{'' if asked == 1 else 's'} of {file}{lines}, {asked} answered."))
 
 
-def _read(file: Path, options: ReadingOptions) -> FeatureRows:
+def _known(client: RemoteServer, model: str) -> tuple[str, Known]:
+    """The model with the number of its version, and the names of its columns, if it has kept them."""
+    name, _, version = model.partition("@")
+    found = client.get(f"/v1/models/{segment(name)}/versions/{segment(version or 'latest')}")
+    inputs = found["inputs"]
+    return f"{name}@{found['version']}", Known(inputs["columns"], inputs["label_column"])
+
+
+def _read(file: Path, options: ReadingOptions, known: Known) -> FeatureRows:
     # Loads Arrow, which takes a while.
     from app.ingest.rows import read_rows
 
     try:
-        return read_rows(file, options)
+        return read_rows(file, options, known)
     except OSError as error:
         raise CommandFailed(f"{file} cannot be read: {error.strerror}.") from error
 

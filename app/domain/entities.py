@@ -75,6 +75,17 @@ class Dataset:
         found: list[Json] = self.summary.get("reading", [])
         return found
 
+    @property
+    def inputs(self) -> Json:
+        """What a version keeps of the columns: ``columns``, their names in order, and ``label_column``.
+
+        Nothing if the columns have no names, or if there are more than a summary lists.
+        """
+        names = [column.get("name") for column in self.summary.get("features", [])]
+        if len(names) != self.columns or None in names:
+            return {}
+        return {"columns": names, "label_column": self.summary.get("label_column")}
+
 
 class Priority(StrEnum):
     """Priority of a job. Workers take units of a higher priority before all those of a lower one."""
@@ -279,6 +290,12 @@ class ModelVersion:
     def __post_init__(self) -> None:
         if self.class_count < 0:
             object.__setattr__(self, "class_count", len(self.classes))
+
+    @property
+    def inputs(self) -> Json:
+        """Names of the columns of its rows and of its label column, see `Dataset.inputs`."""
+        found: Json = self.metrics.get("inputs", {})
+        return found
 
     @property
     def qualified_model(self) -> str:

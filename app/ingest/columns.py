@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -130,8 +131,17 @@ class Columns:
         options: ReadingOptions,
         *,
         index: Mapping[int, str] | None = None,
+        known: Sequence[str] | None = None,
+        known_label: str | None = None,
     ) -> Columns:
-        """The columns of a table of rows to ask about; labels and extras that it has are not read."""
+        """The columns of a table of rows to ask about; labels and extras that it has are not read.
+
+        known, known_label: names of the columns of the model, in its order, and of the labels it learned.
+        Raises InvalidRequest for columns that are missing or unknown.
+        """
+        has_label = names is not None and known is not None and known_label in names
+        if has_label and options.label_column is None:
+            options = msgspec.structs.replace(options, label_column=known_label)
         left_out = _index(names, count, options, index or {})
         usual = usual_labels(names, left_out)
         decisions = [Decision("index_column", _name(names, k), reason) for k, reason in left_out.items()]
@@ -144,6 +154,8 @@ class Columns:
             reason = "the only column with a usual name of a label; a query has no use for it"
             decisions.append(Decision("label_column", _name(names, usual[0]), reason))
         features = tuple(k for k in range(count) if k not in ignored and k not in left_out)
+        if names is not None and known is not None:
+            features = _in_order([(names[k], k) for k in features], known)
         if not features:
             raise invalid_file("The file has no column of features.", code="one_column")
         return cls(
@@ -362,6 +374,20 @@ def likely_labels(rows: Sequence[Sequence[str]], skipped: Collection[int] = ()) 
     columns = [k for k in range(len(rows[0]) if rows else 0) if k not in skipped]
     cells = {k: [row[k].strip() for row in rows if k < len(row)] for k in columns}
     return [k for k in columns if label_doubt(cells[k]) is None]
+
+
+def _in_order(columns: Sequence[tuple[str, int]], known: Sequence[str]) -> tuple[int, ...]:
+    """Positions of named columns in the order of the ``known`` ones, all of which must be there."""
+    place = dict(columns)
+    missing = [name for name in known if name not in place]
+    unknown = [name for name in place if name not in set(known)]
+    if missing or unknown or len(place) != len(columns):
+        parts = [f"lacks {_listed(missing)}"] if missing else []
+        parts += [f"has {_listed(unknown)}, which the model does not know"] if unknown else []
+        parts += ["has two columns of one name"] if not parts else []
+        text = f"The file {' and '.join(parts)}. The columns of the model are {_listed(known)}."
+        raise invalid_file(text, code="wrong_columns", faults=[InputFault("rows", "wrong_columns", text)])
+    return tuple(place[name] for name in known)
 
 
 def _label(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from app.ingest.raw import (
     UNLABELLED_HINT,
     DatasetLimits,
     FeatureRows,
+    Known,
     RawData,
     RawPart,
     invalid_file,
@@ -62,9 +64,12 @@ def read_parquet(path: Path, limits: DatasetLimits, options: ReadingOptions) -> 
     )
 
 
-def read_parquet_rows(path: Path, limits: DatasetLimits, options: ReadingOptions) -> FeatureRows:
+def read_parquet_rows(
+    path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known
+) -> FeatureRows:
     """Read rows of features without labels, as `read_parquet` reads them beside labels; raises as it does."""
-    _, columns, tables, _ = _read_file(path, limits, options, Columns.of_rows)
+    layout = partial(Columns.of_rows, known=known.columns, known_label=known.label)
+    _, columns, tables, _ = _read_file(path, limits, options, layout)
     return FeatureRows.of(columns, tables["X"], columns.decisions, None)
 
 

@@ -87,6 +87,14 @@ class RawData:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of rows to ask about: the names of the model's columns in order, and of its labels."""
+
+    columns: Sequence[str] | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FeatureRows:
     """Rows to ask about: X (n, d). names: of the columns, or None.
 

@@ -8,13 +8,17 @@ from typing import Final
 from app.domain.errors import UnsupportedFormat
 from app.ingest.formats import FileFormat, detect
 from app.ingest.options import ReadingOptions
-from app.ingest.raw import DatasetLimits, FeatureRows, invalid_file
+from app.ingest.raw import DatasetLimits, FeatureRows, Known, invalid_file
 
 _LIMITS: Final = DatasetLimits(max_rows=10_000_000, max_columns=1_000_000, max_bytes=8 * 1024**3)
+NOTHING: Final = Known()
+"""The columns of the model have no names."""
 
 
-def read_rows(path: Path, options: ReadingOptions) -> FeatureRows:
+def read_rows(path: Path, options: ReadingOptions, known: Known = NOTHING) -> FeatureRows:
     """The rows of a CSV, Parquet or .npy file; a label column that it has is left out.
+
+    known: what the model knows of columns; where the file names its columns, they are put into this order.
 
     Raises InvalidRequest, TooLarge and UnsupportedFormat.
     """
@@ -25,12 +29,12 @@ def read_rows(path: Path, options: ReadingOptions) -> FeatureRows:
             from app.ingest.csv import reader
 
             options.only("a CSV file", reader.OPTIONS)
-            return reader.read_csv_rows(path, _LIMITS, options)
+            return reader.read_csv_rows(path, _LIMITS, options, known)
         case FileFormat.PARQUET:
             from app.ingest import parquet
 
             options.only("a Parquet file", parquet.OPTIONS)
-            return parquet.read_parquet_rows(path, _LIMITS, options)
+            return parquet.read_parquet_rows(path, _LIMITS, options, known)
         case FileFormat.NPY:
             from app.ingest import npz
 

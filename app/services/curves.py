@@ -93,7 +93,7 @@ def publish_thresholds(
             classes=labels,
             columns=version.columns,
             teacher_digest=version.teacher_digest,
-            metrics=totals.metrics(),
+            metrics=totals.metrics() | ({"inputs": version.inputs} if version.inputs else {}),
             alias=None,
             facts={"base": version.version, "thresholds": dict(list(thresholds.items())[:_AUDITED])},
         )

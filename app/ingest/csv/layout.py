@@ -16,7 +16,7 @@ from app.ingest.columns import (
     usual_labels,
 )
 from app.ingest.options import GIVEN, Decision, ReadingOptions, separator_word
-from app.ingest.raw import invalid_file
+from app.ingest.raw import Known, invalid_file
 
 SEPARATORS = (",", ";", "\t", "|")
 TRUTH: Final = {"true": 1.0, "false": 0.0}
@@ -77,7 +77,7 @@ def sniff(
     *,
     whole: bool,
     index: dict[int, str] | None = None,
-    rows: bool = False,
+    rows: Known | None = None,
 ) -> CsvLayout:
     """Detect the layout from the beginning of a file. Raises InvalidRequest.
 
@@ -87,7 +87,7 @@ def sniff(
     the other cells is a number, true or false.
 
     whole: ``beginning`` is the whole file, so its last line is complete. index: columns known to number the
-    rows, each with the reason; by default the column that has the name of one. rows: the file is of rows
+    rows, each with the reason; by default the column that has the name of one. rows: given if the file is of rows
     without labels; a column of labels may be there, and is not read.
     """
     lines = _complete_lines(beginning, whole)
@@ -96,13 +96,17 @@ def sniff(
     separator, why = _separator(lines, options)
     first = [cell.strip() for cell in _cells(lines[0], separator)]
     below = [_lenient(line, separator) for line in lines[1:]]
-    header = _header(first, below, options)
+    header = _header(first, below, options, () if rows is None else rows.columns or ())
     names = first if header.value == "yes" else None
     if names is not None and not all(map(is_utf8, first)):
         raise invalid_file("The header of the file is not UTF-8 text.", code="bad_encoding")
     found = dict.fromkeys(index_candidates(names), "") if index is None else index
-    make = Columns.of_rows if rows else Columns.of
-    columns = make(names, len(first), options, index=found)
+    if rows is None:
+        columns = Columns.of(names, len(first), options, index=found)
+    else:
+        columns = Columns.of_rows(
+            names, len(first), options, index=found, known=rows.columns, known_label=rows.label
+        )
     data = below if names is not None else [first, *below]
     skipped = {columns.label} | columns.unread
     row = data[0] if data else []
@@ -156,8 +160,13 @@ def is_utf8(cell: str) -> bool:
     return not any("\udc80" <= letter <= "\udcff" for letter in cell)
 
 
-def _header(first: Sequence[str], below: Sequence[Sequence[str]], options: ReadingOptions) -> Decision:
-    """Whether line 1 names the columns."""
+def _header(
+    first: Sequence[str],
+    below: Sequence[Sequence[str]],
+    options: ReadingOptions,
+    known: Sequence[str],
+) -> Decision:
+    """Whether line 1 names the columns. known: names that columns of the file may have."""
     if options.header is not None:
         return Decision("header", options.header, GIVEN)
     wanted = [name for name in (options.label_column, options.index_column) if name is not None]
@@ -166,6 +175,8 @@ def _header(first: Sequence[str], below: Sequence[Sequence[str]], options: Readi
             return Decision(
                 "header", "yes", f"line 1 has the cell {name!r:.60}, which was given as a column's name"
             )
+    if name := next((name for name in first if name in set(known)), None):
+        return Decision("header", "yes", f"line 1 has the name {name!r:.60} of a column of the model")
     for position in usual_labels(first):
         column = {row[position].casefold() for row in below if position < len(row)}
         if first[position].casefold() not in column:

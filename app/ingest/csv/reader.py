@@ -23,7 +23,7 @@ from app.ingest.csv.arrow import numbers_of, open_rows, text_columns, texts_of
 from app.ingest.csv.diagnose import find_faults
 from app.ingest.csv.layout import CsvLayout, is_number, sniff, variant_of
 from app.ingest.options import GIVEN, Decision, ReadingOptions
-from app.ingest.raw import DatasetLimits, FeatureRows, RawData, RawPart, invalid_file, invalid_rows
+from app.ingest.raw import DatasetLimits, FeatureRows, Known, RawData, RawPart, invalid_file, invalid_rows
 from core.data.labels import MAX_NAME_LENGTH
 from core.data.validation import value_faults
 
@@ -58,10 +58,10 @@ def read_csv(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawD
         )
 
 
-def read_csv_rows(path: Path, limits: DatasetLimits, options: ReadingOptions) -> FeatureRows:
+def read_csv_rows(path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known) -> FeatureRows:
     """Read rows of features without labels, as `read_csv` reads them beside labels; raises as it does."""
     with _mapped(path) as (text, start, end):
-        layout, table = _File(path, text, start, end, limits, options, without_labels=True).read()
+        layout, table = _File(path, text, start, end, limits, options, known).read()
     X = table.numbers["X"]
     decisions = (*layout.columns.decisions, *layout.decisions)
     return FeatureRows.of(layout.columns, X, decisions, _LineNumbers(path, layout).first(len(X)))
@@ -80,7 +80,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A mapped file with start and end of its text."""
+    """A mapped file with start and end of its text. known: of rows without labels, see `Known`."""
 
     path: Path
     text: mmap.mmap
@@ -88,7 +88,7 @@ class _File:
     end: int
     limits: DatasetLimits
     options: ReadingOptions
-    without_labels: bool = False
+    known: Known | None = None
 
     def read(self) -> tuple[CsvLayout, _Table]:
         """The layout, and what the file holds. Raises InvalidRequest, TooLarge."""
@@ -124,7 +124,7 @@ class _File:
     def _sniff(self, index: dict[int, str] | None) -> CsvLayout:
         beginning = self.beginning
         whole = len(beginning) == self.end - self.start
-        return sniff(beginning, self.options, whole=whole, index=index, rows=self.without_labels)
+        return sniff(beginning, self.options, whole=whole, index=index, rows=self.known)
 
     def _check_named(self, layout: CsvLayout, position: int) -> None:
         """Raise InvalidRequest for a column without a name that is no index."""

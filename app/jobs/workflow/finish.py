@@ -142,7 +142,7 @@ def _error(plan: JobPlan, totals: StudentTotals) -> dict[str, str] | None:
 
 
 def _publish(uow: UnitOfWork, job: Job, plan: JobPlan, totals: StudentTotals, labels: bytes | None) -> None:
-    before = uow.models.of_job(job.id)
+    before, inputs = uow.models.of_job(job.id), plan.dataset.inputs
     version = publish(
         uow,
         job,
@@ -151,7 +151,7 @@ def _publish(uow: UnitOfWork, job: Job, plan: JobPlan, totals: StudentTotals, la
         classes=plan.classes,
         columns=plan.dataset.columns,
         teacher_digest=str(job.teacher_digest),
-        metrics=totals.metrics(),
+        metrics=totals.metrics() | ({"inputs": inputs} if inputs else {}),
         alias=plan.spec.alias,
         packed_labels=labels,
     )

@@ -192,10 +192,26 @@ def test_a_file_of_rows_is_read_as_an_upload_and_answered_by_its_lines(
 
 
 def test_a_file_as_it_was_uploaded_can_be_asked_about(ask, trained, csv_file):
-    result = ask("query", "kinds", "b", "--file", str(csv_file), "--label-column", "kind")
+    result = ask("query", "kinds", "b", "--file", str(csv_file))
     assert answered(result)[1][0] == "2"
     assert "Column 'kind' of the file is not part of the question." in result.stderr
     assert result.stderr.endswith("(lines 2 to 61), 60 answered.\n")
+
+
+def test_named_columns_of_a_file_are_put_into_the_order_of_the_model(ask, trained, tmp_path):
+    assert json.loads(ask("models", "show", "kinds", "--json").stdout)["versions"][-1]["inputs"] == {
+        "columns": ["first", "second"],
+        "label_column": "kind",
+    }
+    file = tmp_path / "rows.csv"
+    for content in ("second,first\n0.2,10.3\n0.2,0.3\n", "second,kind,first\n0.2,?,10.3\n0.2,,0.3\n"):
+        file.write_text(content, encoding="utf-8")
+        result = ask("query", "kinds", "b", "--file", str(file))
+        assert answered(result) == [["line", "match"], ["2", "yes"], ["3", "no"]]
+    for names, said in (("second,third", "lacks 'first' and has 'third'"), ("first,FIRST", "lacks 'second'")):
+        file.write_text(f"{names}\n1,2\n", encoding="utf-8")
+        result = ask("query", "kinds", "b", "--file", str(file))
+        assert (result.exit_code, said in result.stderr) == (1, True), result.stderr
 
 
 @pytest.mark.parametrize(
