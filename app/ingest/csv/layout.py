@@ -87,8 +87,8 @@ def sniff(
     the other cells is a number, true or false.
 
     whole: ``beginning`` is the whole file, so its last line is complete. index: columns known to number the
-    rows, each with the reason; by default the column that has the name of one. rows: given if the file is of rows
-    without labels; a column of labels may be there, and is not read.
+    rows, each with the reason; by default the column that has the name of one. rows: given if the file is of
+    rows to ask about, without labels; a column of labels may be there, and is not read.
     """
     lines = _complete_lines(beginning, whole)
     if not lines[0].strip():
