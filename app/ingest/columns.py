@@ -43,6 +43,7 @@ _INDEX_NAMES: Final = frozenset({"index", "level_0"})
 _PANDAS_INDEX: Final = re.compile(r"__index_level_[0-9]+__")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}(\.0*)?")
+_LONGEST_USUAL: Final = 30
 _FEW: Final = 20
 """So many different whole numbers are classes rather than measurements."""
 _SHOWN: Final = 20
@@ -273,9 +274,13 @@ def is_column_number(wanted: str) -> bool:
 
 def usual_labels(names: Sequence[str] | None, skipped: Collection[int] = ()) -> list[int]:
     """Positions of the columns that have a usual name of a label."""
-    words = [re.sub(r"[\s.\-]+", "_", name.strip().casefold()) for name in names or ()]
-    found = [k for k, word in enumerate(words) if word in USUAL_LABELS and k not in skipped]
-    if "x" in words and len(words) > 2:
+    words = {
+        k: re.sub(r"[\s.\-]+", "_", name.strip().casefold())
+        for k, name in enumerate(names or ())
+        if len(name) <= _LONGEST_USUAL and not name[:1].isdigit()
+    }
+    found = [k for k, word in words.items() if word in USUAL_LABELS and k not in skipped]
+    if "x" in words.values() and len(names or ()) > 2:
         # Beside x, y is a coordinate.
         found = [k for k in found if words[k] != "y"]
     return found

@@ -88,7 +88,12 @@ def tables() -> list[Attack]:
         ("a label with an escape", _label("\x1b[31m"), *_INVALID),
         ("labels that look alike", _csv("1,2,\u00e9\n3,4,e\u0301\n5,6,\u00e9\n7,8,e\u0301\n"), *_INVALID),
         ("Cyrillic letters for Latin ones", _csv("1,2,a\n3,4,a\n5,6,а\n"), *_INVALID),
-        ("a class for each row", _csv("".join(f"{i},2,c{i}\n" for i in range(50_000))), *_INVALID),
+        (
+            "a class for each row",
+            _csv("".join(f"{i},2,c{i}\n" for i in range(50_000))),
+            400,
+            "ambiguous_label_column",
+        ),
         ("two kinds of line ends", _csv("1,2,x\r3,4,x\n5,6,y\r7,8,y\n"), *_UNREADABLE),
         ("a label column that is none", _csv("a,b\n1,x\n2,x\n", "label_column=../x"), 400, "no_label_column"),
         (

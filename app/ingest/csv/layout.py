@@ -175,7 +175,7 @@ def _header(
             return Decision(
                 "header", "yes", f"line 1 has the cell {name!r:.60}, which was given as a column's name"
             )
-    if name := next((name for name in first if name in set(known)), None):
+    if name := next(iter(set(first).intersection(known)), None):
         return Decision("header", "yes", f"line 1 has the name {name!r:.60} of a column of the model")
     for position in usual_labels(first):
         column = {row[position].casefold() for row in below if position < len(row)}
