@@ -125,5 +125,6 @@ async def import_teacher(
     response.headers["location"] = f"/v1/models/{version.model}/versions/{version.version}"
     warnings = [{"code": code, "message": message} for code, message in imported.warnings]
     return ImportedVersionView.model_validate(
-        dataclasses.asdict(version) | {"alias": imported.alias, "warnings": warnings}
+        dataclasses.asdict(version)
+        | {"inputs": version.inputs, "alias": imported.alias, "warnings": warnings}
     )
