@@ -495,10 +495,14 @@ class Version(TypedDict):
 
 
 class VersionInputs(TypedDict):
-    """The columns that a version was trained on. columns: their names in order; null if they have none."""
+    """The columns that a version was trained on. columns: their names in order; null if they are not known.
+
+    index_base: the first index in the svmlight file that it was trained on; queries count columns from 0.
+    """
 
     columns: NotRequired[list[str] | None]
     label_column: NotRequired[str | None]
+    index_base: NotRequired[int | None]
 
 
 class Warning(TypedDict):

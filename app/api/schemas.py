@@ -247,10 +247,14 @@ class PointAlias(Body):
 
 
 class VersionInputs(View):
-    """The columns that a version was trained on. columns: their names in order; null if they have none."""
+    """The columns that a version was trained on. columns: their names in order; null if they are not known.
+
+    index_base: the first index in the svmlight file that it was trained on; queries count columns from 0.
+    """
 
     columns: list[str] | None = None
     label_column: str | None = None
+    index_base: int | None = None
 
 
 class VersionView(View):

@@ -77,14 +77,16 @@ class Dataset:
 
     @property
     def inputs(self) -> Json:
-        """What a version keeps of the columns: ``columns``, their names in order, and ``label_column``.
+        """What a version keeps of the columns: ``columns``, ``label_column`` and ``index_base``.
 
-        Nothing if the columns have no names, or if there are more than a summary lists.
+        columns: their names in order, with that of the label column, unless a summary does not list all of
+        them. index_base: the first index in the svmlight file; rows that are asked about count from 0.
         """
         names = [column.get("name") for column in self.summary.get("features", [])]
-        if len(names) != self.columns or None in names:
-            return {}
-        return {"columns": names, "label_column": self.summary.get("label_column")}
+        is_named = len(names) == self.columns and None not in names
+        known: Json = {"columns": names, "label_column": self.summary.get("label_column")} if is_named else {}
+        base = next((one["value"] for one in self.reading if one["name"] == "index_base"), None)
+        return known if base is None else known | {"index_base": int(base)}
 
 
 class Priority(StrEnum):

@@ -202,6 +202,7 @@ def test_named_columns_of_a_file_are_put_into_the_order_of_the_model(ask, traine
     assert json.loads(ask("models", "show", "kinds", "--json").stdout)["versions"][-1]["inputs"] == {
         "columns": ["first", "second"],
         "label_column": "kind",
+        "index_base": None,
     }
     file = tmp_path / "rows.csv"
     for content in ("second,first\n0.2,10.3\n0.2,0.3\n", "second,kind,first\n0.2,?,10.3\n0.2,,0.3\n"):
