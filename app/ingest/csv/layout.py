@@ -175,8 +175,9 @@ def _header(
             return Decision(
                 "header", "yes", f"line 1 has the cell {name!r:.60}, which was given as a column's name"
             )
-    if name := next(iter(set(first).intersection(known)), None):
-        return Decision("header", "yes", f"line 1 has the name {name!r:.60} of a column of the model")
+    shared = sorted(set(first).intersection(known))
+    if shared:
+        return Decision("header", "yes", f"line 1 has the name {shared[0]!r:.60} of a column of the model")
     for position in usual_labels(first):
         column = {row[position].casefold() for row in below if position < len(row)}
         if first[position].casefold() not in column:
