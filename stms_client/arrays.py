@@ -60,6 +60,23 @@ def _array(values: Any) -> NDArray[Any]:
         raise InvalidInput(f"The values are not an array: {error}.") from error
 
 
+def in_order(frame: Any, names: Sequence[str] | None) -> NDArray[Any]:
+    """The values of a data frame with its columns in the order of ``names``; None if the model has none.
+
+    Raises InvalidInput for columns that are missing, unknown or there twice.
+    """
+    table = numbers(frame, 2)
+    given = [str(name) for name in frame.columns]
+    if names is None:
+        return table
+    missing = [name for name in names if name not in given]
+    unknown = [name for name in given if name not in names]
+    if missing or unknown or len(given) != len(names):
+        shown = f"lacks {missing[:20]}" if missing else f"has {unknown[:20] or given[:20]}"
+        raise InvalidInput(f"The data frame {shown}; the columns of the model are {list(names)[:20]}.")
+    return table[:, [given.index(name) for name in names]]
+
+
 def row_values(row: Any) -> Any:
     """A row as lists, for JSON."""
     if isinstance(row, Mapping):

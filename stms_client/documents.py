@@ -190,7 +190,7 @@ class ImportedVersion(TypedDict):
     metrics: dict[str, Any]
     created_at: str
     alias: str | None
-    warnings: list[Warning]
+    warnings: list[Note]
 
 
 class Job(TypedDict):
@@ -315,6 +315,13 @@ class NewKey(TypedDict):
 
     key: str
     details: Key
+
+
+class Note(TypedDict):
+    """Something that is worth a look. code: a stable word for programs."""
+
+    code: str
+    message: str
 
 
 class Progress(TypedDict):
@@ -503,13 +510,6 @@ class VersionInputs(TypedDict):
     columns: NotRequired[list[str] | None]
     label_column: NotRequired[str | None]
     index_base: NotRequired[int | None]
-
-
-class Warning(TypedDict):
-    """Something that is worth a look. code: a stable word for programs."""
-
-    code: str
-    message: str
 
 
 class WhoAmI(TypedDict):

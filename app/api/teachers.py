@@ -44,7 +44,7 @@ RowNorm = Annotated[
 ]
 
 
-class WarningView(View):
+class NoteView(View):
     """Something that is worth a look. code: a stable word for programs."""
 
     code: str
@@ -58,7 +58,7 @@ class ImportedVersionView(VersionView):
     """
 
     alias: str | None
-    warnings: list[WarningView]
+    warnings: list[NoteView]
 
 
 @router.post(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stms_client import calls
-from stms_client.arrays import Row, Rows
+from stms_client.arrays import Row, Rows, in_order
+from stms_client.documents import Version
 from stms_client.results import Decision, Decisions
 from stms_client.sync.connection import Connection
 
@@ -14,8 +15,8 @@ class Queries(Connection):
     """A model is named ``name``, ``name@alias`` or ``name@3``.
 
     A row is a list of numbers, a sparse row ``{"indices": …, "values": …}``, or an array (d,) of NumPy,
-    pandas or another library. Rows are a list of rows, or an array or data frame (n, d) with the columns of
-    the data set in their order.
+    pandas or another library. Rows are a list of rows, an array (n, d) with the columns of the data set in
+    their order, or a data frame with their names.
     """
 
     def is_class(self, model: str, label: str, x: Row) -> bool:
@@ -28,7 +29,17 @@ class Queries(Connection):
         return self.do(calls.query(model, label, x, explain))
 
     def query_rows(self, model: str, label: str, rows: Rows, *, explain: bool = False) -> Decisions:
-        """The decisions on many rows. An array (n, d) is sent, and its scores returned, as raw numbers."""
+        """The decisions on many rows. An array (n, d) is sent, and its scores returned, as raw numbers.
+
+        The columns of a data frame are put into the order of the model by their names, for which its version
+        is read first. Raises InvalidInput where one is missing or unknown.
+        """
+        if hasattr(rows, "columns"):
+            name, _, wanted = model.partition("@")
+            version = self.do(calls.get(calls.version_path(name, wanted or "latest"), Version))
+            rows = in_order(rows, version["inputs"].get("columns"))
+            # The version that answers is the one whose columns were read.
+            model = f"{name}@{version['version']}"
         return self.do(calls.query_rows(model, label, rows, explain))
 
     def query_classes(

@@ -146,3 +146,18 @@ def test_rows_and_labels_become_an_archive_of_arrays():
     assert read(archive([[1.0], [2.0]], np.array([3, np.nan], object), None))["y"] == ["3", ""]
     with pytest.raises(ValueError, match="1 rows, but 2 labels"):
         archive([[1.0]], [1, 2], None)
+
+
+def test_columns_of_a_data_frame_are_put_into_the_order_of_the_model(written):
+    scores = {"X_Tensor_Shape": "2", "X_Tensor_Columns": "score", "X_Threshold": "0", "X_Model": "pets"}
+    body = np.array([1.0, -1.0]).tobytes()
+    written.on("POST", QUERY.replace("pets", "pets@7"), body, X_Model_Version="7", **scores)
+    version = {"version": 7, "inputs": {"columns": ["a", "b"]}}
+    written.on("GET", "/v1/models/pets/versions/latest", version)
+    with Client(written.address, "key") as client:
+        client.query_rows("pets", "cat", Frame([[1.0, 2.0], [3.0, 4.0]], ["b", "a"]))
+        sent = np.frombuffer(written.requests[-1].body).reshape(2, 2)
+        np.testing.assert_array_equal(sent, [[2, 1], [4, 3]])
+        for columns in (["b", "c"], ["a", "a"]):
+            with pytest.raises(InvalidInput, match="columns of the model"):
+                client.query_rows("pets", "cat", Frame([[1.0, 2.0]], columns))
