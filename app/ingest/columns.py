@@ -22,8 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest
+from app.domain.names import find_unusable
 from app.ingest.options import GIVEN, NO_COLUMN, Decision, ReadingOptions
 from app.ingest.raw import invalid_file, invalid_rows
+from core.data.dataset import MAX_COLUMN_NAME
 from core.data.extras import RawExtras
 
 PRIVILEGED: Final = "privileged:"
@@ -38,7 +40,7 @@ USUAL_LABELS: Final = frozenset(
 MIN_COUNTED: Final = 10
 """Fewest rows of a file in which a column that counts is worth a warning."""
 
-_UNNAMED: Final = re.compile(r"Unnamed: ?[0-9]+(_level_[0-9]+)?")
+_UNNAMED: Final = re.compile(r"Unnamed: ?[0-9]{1,9}(_level_[0-9]{1,9})?")
 _INDEX_NAMES: Final = frozenset({"index", "level_0"})
 _PANDAS_INDEX: Final = re.compile(r"__index_level_[0-9]+__")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -115,6 +117,7 @@ class Columns:
             index=tuple(left_out),
             label_is_default=label == last,
         )
+        _check_kept_names(columns)
         decided = [Decision("index_column", columns.name(k), reason) for k, reason in left_out.items()]
         none = Decision(
             "index_column", NO_COLUMN, GIVEN if options.index_column else "no column seems to be one"
@@ -430,6 +433,23 @@ def _index(
 def is_pandas_index(name: str) -> bool:
     """Whether pandas gave a column of an Arrow table this name because its index had none."""
     return _PANDAS_INDEX.fullmatch(name) is not None
+
+
+def _check_kept_names(columns: Columns) -> None:
+    """Raise InvalidRequest for the name of the label or index column if it cannot be stored or is too long.
+
+    The names of features and extras are checked with their numbers.
+    """
+    kept = {"label_column": (columns.label,), "index_column": columns.index}
+    for field, positions in kept.items():
+        for position in positions:
+            name = "" if columns.names is None or position is None else columns.names[position]
+            if (unusable := find_unusable(name)) is not None:
+                text = f"The name of column {position} (counted from 0) has {unusable}."
+                raise invalid_rows([InputFault(field, "bad_name", text)])
+            if len(name) > MAX_COLUMN_NAME:
+                text = f"The name {name!r:.40}… of a column is longer than {MAX_COLUMN_NAME} characters."
+                raise invalid_rows([InputFault(field, "name_too_long", text)])
 
 
 def _one_column(of_label: str = "") -> InvalidRequest:

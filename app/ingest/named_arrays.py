@@ -310,7 +310,7 @@ def _without_index(raw: RawData) -> RawData:
         train=replace(raw.train, X=X[:, 1:]),
         test=test,
         feature_names=names[1:],
-        decisions=(*raw.decisions, Decision("index_column", names[0] or "0", reason)),
+        decisions=(*raw.decisions, Decision("index_column", names[0].strip() or "0", reason)),
         warnings=(("index_left_out", f"Column {names[0]!r:.80} is left out: {reason}."),),
     )
 

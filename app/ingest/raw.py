@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -18,6 +18,8 @@ from core.data.labels import alike
 
 if TYPE_CHECKING:
     from app.ingest.columns import Columns
+
+LinesOf: TypeAlias = Callable[[Collection[int]], Mapping[int, int]]
 
 MAX_FAULTS = 10
 """Most faults reported for one file."""
@@ -71,7 +73,8 @@ class RawData:
     class_names: names of the classes if labels are numbers and the file names them. label_column: its name.
     decisions: what the reader took, and why. variant: what sets this reading of the file apart from the usual
     one. warnings: code and text of each. ignored: names of the arrays in the file that are not used.
-    line_of: the line of the file, counted from 1, of a row; None for formats without lines.
+    lines_of: the lines of the file, counted from 1, of some rows, as far as they are found in a bounded time;
+    None for formats without lines.
     """
 
     train: RawPart
@@ -83,7 +86,7 @@ class RawData:
     variant: tuple[str, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
-    line_of: Callable[[int], int] | None = None
+    lines_of: LinesOf | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def read_svmlight(path: Path, limits: DatasetLimits, options: ReadingOptions) ->
         RawPart(_matrix(rows, indices, int(base.value), limits), rows.labels),
         decisions=(Decision("label_column", "0", "each line begins with its label"), base),
         variant=() if usual else (f"index_base={base.value}",),
-        line_of=rows.lines.__getitem__,
+        lines_of=lambda wanted: {row: rows.lines[row] for row in wanted},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from app.ingest.columns import counting_columns
 from app.ingest.raw import (
     MAX_FAULTS,
     UNLABELLED_HINT,
+    LinesOf,
     RawData,
     RawPart,
     alike_labels,
@@ -56,7 +57,7 @@ def validate(raw: RawData, *, unlabelled: bool = False) -> tuple[LabelledData, L
             unlabelled=unlabelled,
         ),
         part="",
-        line_of=raw.line_of,
+        lines_of=raw.lines_of,
     )
     if raw.test is None:
         return train, None
@@ -103,8 +104,8 @@ def _warnings(
     if "contradictory_rows" in summary:
         first, other = summary["first_contradiction"]
         text = (
-            f"{summary['contradictory_rows']} rows equal a row of another class, such as rows {first} and"
-            f" {other} (counted from 0): an answer is wrong for one of them."
+            f"{summary['contradictory_rows']} rows equal a row of another class, such as"
+            f" {_two_rows(first, other, raw)}: an answer is wrong for one of them."
         )
         warnings.append(("contradictory_rows", text))
     if summary["more_features_than_rows"]:
@@ -128,6 +129,14 @@ def _warnings(
         text = f"The test part has examples of only {summary['test']['classes']} of {test.K} classes."
         warnings.append(("classes_without_test", text))
     return warnings
+
+
+def _two_rows(first: int, other: int, raw: RawData) -> str:
+    """Two rows of the training part, by the lines of the file if it has lines."""
+    lines = {} if raw.lines_of is None else raw.lines_of((first, other))
+    if len(lines) < 2:
+        return f"rows {first} and {other} (counted from 0)"
+    return f"lines {lines[first]} and {lines[other]}"
 
 
 def _listed(summary: Json, which: str, raw: RawData) -> str:
@@ -215,7 +224,7 @@ def _named_labels(raw: RawData, part: RawPart, unlabelled: bool) -> tuple[Any, t
     return named, order
 
 
-def _checked(make: Callable[[], T], *, part: str, line_of: Callable[[int], int] | None = None) -> T:
+def _checked(make: Callable[[], T], *, part: str, lines_of: LinesOf | None = None) -> T:
     try:
         return make()
     except InvalidProblem as error:
@@ -223,18 +232,19 @@ def _checked(make: Callable[[], T], *, part: str, line_of: Callable[[int], int] 
             InputFault(fault.field + part if fault.field in _OF_A_PART else fault.field, *_rest(fault))
             for fault in error.faults
         ]
-        if line_of is not None:
-            faults = [_in_lines(fault, line_of) for fault in faults]
+        if lines_of is not None:
+            lines = lines_of({fault.row for fault in faults if fault.row is not None})
+            faults = [_in_lines(fault, lines) for fault in faults]
         if part:
             faults = [replace(fault, message=f"Test part: {fault.message}") for fault in faults]
         raise invalid_rows(faults) from error
 
 
-def _in_lines(fault: InputFault, line_of: Callable[[int], int]) -> InputFault:
+def _in_lines(fault: InputFault, lines: Mapping[int, int]) -> InputFault:
     """A fault whose message counts as editors do: by the lines of the file, from 1."""
-    if fault.row is None:
+    if fault.row is None or fault.row not in lines:
         return fault
-    line = line_of(fault.row)
+    line = lines[fault.row]
 
     def place(found: re.Match[str]) -> str:
         return ("L" if found[0][0] == "R" else "l") + f"ine {line}"

@@ -6,11 +6,12 @@ Arrow reads the file; only if it fails does `app.ingest.csv.diagnose` locate the
 from __future__ import annotations
 
 import csv
-import io
 import mmap
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,8 @@ OPTIONS = ("label_column", "header", "separator", "decimal", "index_column")
 
 _SNIFF_BYTES = 1024**2
 _LONGEST_FIRST_LINE = 64 * 1024**2
+_SECONDS = 1.0
+"""Processor time in which the lines of some rows are looked for."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -54,7 +57,7 @@ def read_csv(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawD
             decisions=(*layout.columns.decisions, *layout.decisions, _NULLS),
             variant=(*columns.variant, *variant_of(file.beginning, options, layout, whole=file.is_whole)),
             warnings=columns.warnings,
-            line_of=_LineNumbers(path, layout),
+            lines_of=_LineNumbers(path, layout, len(labels)).of,
         )
 
 
@@ -64,7 +67,7 @@ def read_csv_rows(path: Path, limits: DatasetLimits, options: ReadingOptions, kn
         layout, table = _File(path, text, start, end, limits, options, known).read()
     X = table.numbers["X"]
     decisions = (*layout.columns.decisions, *layout.decisions)
-    return FeatureRows.of(layout.columns, X, decisions, _LineNumbers(path, layout).first(len(X)))
+    return FeatureRows.of(layout.columns, X, decisions, _LineNumbers(path, layout, len(X)).all())
 
 
 _NULLS = Decision("null_values", "''", "an empty label is missing; no other cell stands for a missing value")
@@ -189,7 +192,8 @@ class _File:
         )
         positions = layout.columns.tables
         tables = {field: np.empty((rows, len(listed))) for field, listed in positions.items()}
-        found: dict[int | None, list[str]] = {k: [] for k in text_columns(layout)}
+        read_as_text = text_columns(layout)
+        found: dict[int | None, list[str]] = {k: [] for k in read_as_text}
         stop = 0
         for batch in reader:
             start, stop = stop, stop + len(batch)
@@ -198,8 +202,8 @@ class _File:
             for field, listed in positions.items():
                 values = [numbers_of(batch, k, layout) for k in listed]
                 np.stack(values, axis=1, out=tables[field][start:stop])
-            for k, cells in found.items():
-                cells += texts_of(batch, k).to_pylist()
+            for k in read_as_text:
+                found[k] += texts_of(batch, k).to_pylist()
         return _Table({field: table[:stop] for field, table in tables.items()}, found)
 
 
@@ -288,36 +292,53 @@ def _ambiguous_header(why: str) -> InvalidRequest:
 
 @dataclass(frozen=True, slots=True)
 class _LineNumbers:
-    """Lines of the file by rows of data; the file is read again to find them."""
+    """Lines of the file, counted from 1, by rows of data. rows: how many there are."""
 
     path: Path
     layout: CsvLayout
+    rows: int
 
-    def __call__(self, row: int) -> int:
-        """The line, counted from 1, on which a row begins."""
-        return self.first(row + 1)[row]
+    def of(self, wanted: Collection[int]) -> dict[int, int]:
+        """The lines on which some rows begin, as far as they are found in `_SECONDS`."""
+        if self._is_row_a_line():
+            return {row: self._first_line + row for row in wanted}
+        end, last, found = time.process_time() + _SECONDS, max(wanted, default=-1), {}
+        for row, line in enumerate(self._begins()):
+            if row in wanted:
+                found[row] = line
+            if row >= last or time.process_time() > end:
+                break
+        return found
 
-    def first(self, count: int) -> list[int]:
-        """The lines of the first rows."""
+    def all(self) -> Sequence[int]:
+        """The lines on which the rows begin."""
+        if self._is_row_a_line():
+            return range(self._first_line, self._first_line + self.rows)
+        return list(islice(self._begins(), self.rows))
+
+    @property
+    def _first_line(self) -> int:
+        return 1 + self.layout.has_header
+
+    def _is_row_a_line(self) -> bool:
+        """Whether no cell holds a line break."""
         with _mapped(self.path) as (text, start, end):
-            head = int(self.layout.has_header)
-            if text.find(b'"', start, end) < 0:
-                # Without quotes no cell holds a line break.
-                return list(range(1 + head, 1 + head + count))
-            stream = io.TextIOWrapper(
-                io.BytesIO(text[start:end]), encoding="utf-8", errors="surrogateescape", newline=""
-            )
+            return _count_lines(text, start, end) == self.rows + self.layout.has_header
+
+    def _begins(self) -> Iterator[int]:
+        """The line on which each row begins, and that below the last; the file is read again to find them."""
+        with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
             reader = csv.reader(stream, delimiter=self.layout.separator)
-            lines: list[int] = []
-            while len(lines) < count + head:
-                lines.append(reader.line_num + 1)
+            for number in count():
+                if number >= self.layout.has_header:
+                    yield reader.line_num + 1
                 try:
                     next(reader)
                 except csv.Error:
+                    # A cell that is longer than this module takes still has a line.
                     continue
                 except StopIteration:
-                    break
-            return lines[head : head + count]
+                    return
 
 
 @contextmanager

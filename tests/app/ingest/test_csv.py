@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.domain.errors import InvalidRequest, TooLarge
 from app.ingest.columns import Columns
-from app.ingest.csv import diagnose
+from app.ingest.csv import diagnose, reader
 from app.ingest.csv.diagnose import find_faults
 from app.ingest.csv.layout import CsvLayout
 from app.ingest.options import ReadingOptions
@@ -296,6 +296,34 @@ def test_only_rows_near_the_fault_are_looked_at_one_by_one(
     assert len(looked_at) < 300
 
 
+@pytest.mark.parametrize(
+    ("rows", "last", "said", "fault"),
+    [
+        (b"0;1,5;cat\n1;2,5;dog\n", b"2;1.5;cat", {"decimal": ","}, "'1.5' is not a number"),
+        (b"0,true,cat\n1,False,dog\n", b"2,1,cat", {}, "'1' is neither true nor false"),
+        (b"x,1,cat\nx,2,dog\n", b"x,y,cat", {"index_column": "0"}, "'y' is not a number"),
+        (b"0,1,cat\n1,2,dog\n", b"0,1e151,cat", {}, "'1e151' is beyond ±1e+100"),
+        (b"0,1,cat\n1,2,dog\n", b"0,nan,cat", {}, "'nan' is not a finite number"),
+    ],
+)
+def test_blocks_are_skipped_where_the_reader_reads_them(
+    ingest: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: bytes,
+    last: bytes,
+    said: dict[str, str],
+    fault: str,
+) -> None:
+    looked_at: list[int] = []
+    is_clean = diagnose._is_clean
+    monkeypatch.setattr(diagnose, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(diagnose, "_is_clean", lambda *of: looked_at.append(1) or is_clean(*of))
+    with pytest.raises(InvalidRequest) as caught:
+        ingest(rows * 4000 + last, declared="csv", header="no", **said)
+    assert caught.value.faults[0].message.startswith(f"Line 8001, column 2: {fault}")
+    assert 0 < len(looked_at) < 300
+
+
 @pytest.mark.parametrize("last", [b"x,1,cat", b"1,cat"])
 def test_a_diagnosis_that_takes_too_long_names_the_line_that_arrow_names(
     ingest: Any, monkeypatch: pytest.MonkeyPatch, last: bytes
@@ -306,3 +334,46 @@ def test_a_diagnosis_that_takes_too_long_names_the_line_that_arrow_names(
     (fault,) = caught.value.faults
     assert fault.message.startswith("Line 8003 cannot be read: ")
     assert (fault.code, fault.row) == ("unreadable_row", 8001)
+
+
+def _with_line_breaks(labels: list[str]) -> bytes:
+    """The first cell of each row goes over two lines and is no number."""
+    rows = "".join(f'"a\n{row}",{row % 3},{label}\n' for row, label in enumerate(labels))
+    return f"id,size,label\n{rows}".encode()
+
+
+BAD_LABELS = ["a", "b"] * 5 + [f"c\a{row}" for row in range(12)]
+
+
+def test_faults_below_cells_with_line_breaks_are_named_by_their_lines_in_one_pass(
+    ingest: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[int] = []
+    begins = reader._LineNumbers._begins
+    monkeypatch.setattr(reader._LineNumbers, "_begins", lambda lines: passes.append(1) or begins(lines))
+    with pytest.raises(InvalidRequest) as caught:
+        ingest(_with_line_breaks(BAD_LABELS), declared="csv", index_column="id")
+    assert [(fault.row, f"ine {2 + 2 * fault.row}" in fault.message) for fault in caught.value.faults] == [
+        (row, True) for row in range(10, 20)
+    ]
+    assert passes == [1]
+
+
+def test_lines_that_are_not_found_in_time_are_told_as_rows(
+    ingest: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_SECONDS", 0.0)
+    with pytest.raises(InvalidRequest) as caught:
+        ingest(_with_line_breaks(BAD_LABELS), declared="csv", index_column="id")
+    assert "row 10" in caught.value.faults[0].message
+
+
+def test_contradictory_rows_are_named_by_their_lines(ingest: Any) -> None:
+    labels = ["a", "a", "b", "b", "a", "b"]
+    for text, lines in (
+        (_with_line_breaks(labels), "2 and 8"),
+        (_with_line_breaks(labels).replace(b'"a\n', b'"'), "2 and 5"),
+    ):
+        _, _, summary = ingest(text, index_column="id")
+        (message,) = [one["message"] for one in summary["warnings"] if one["code"] == "contradictory_rows"]
+        assert f"lines {lines}:" in message

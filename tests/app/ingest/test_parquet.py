@@ -122,3 +122,24 @@ def test_many_columns_are_read_in_time_that_is_linear_in_their_number(ingest: An
     train, _, _ = ingest(content, limits=DatasetLimits(10, 20_001, 10**8))
     assert train.d == 20_000
     assert time.process_time() - start < 15
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("x" * 401, "name_too_long"), ("la\0bel", "bad_name"), ("x" * 400, None)]
+)
+@pytest.mark.parametrize("which", ["label_column", "index_column"])
+def test_names_of_columns_that_are_no_features_are_kept_only_if_they_can_be_stored(
+    ingest: Any, which: str, name: str, code: str | None
+) -> None:
+    names = {"label_column": "kind", "index_column": "number"} | {which: name}
+    content = file_of(
+        {names["label_column"]: LABELS, names["index_column"]: [3, 5, 8, 2], "size": [1, 2, 3, 4]}
+    )
+    if code is None:
+        _, _, summary = ingest(content, label_column="0", index_column="1")
+        assert name in {decision["value"] for decision in summary["reading"]}
+        return
+    with pytest.raises(InvalidRequest) as caught:
+        ingest(content, label_column="0", index_column="1")
+    assert [(fault.field, fault.code) for fault in caught.value.faults] == [(which, code)]
+    assert len(str(caught.value)) < 300
