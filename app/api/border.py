@@ -17,8 +17,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 
 from app.api.dependencies import RequiresScope
+from app.api.errors import methods_at
 from app.domain.errors import InputFault, InvalidRequest, NotFound
 from app.domain.names import find_unusable
 from app.http.body import declared_length, too_large, truncated
@@ -134,6 +136,10 @@ def check_parameters(request: Request, known: Set[str]) -> None:
     """Raise InvalidRequest for query parameters that are not ``known``."""
     unknown = sorted(set(request.query_params) - known)
     if unknown:
+        allowed = methods_at(request)
+        if allowed and request.method not in allowed:
+            # The path of another resource has matched, whose pattern would refuse it later.
+            raise HTTPException(405)
         there = f"only {', '.join(sorted(known))}" if known else "and none at all"
         faults = [
             InputFault(name, "unknown_parameter", f"There is no parameter {name!r:.100}, {there}.")

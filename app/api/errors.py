@@ -45,7 +45,7 @@ def _service_error(request: Request, error: Exception) -> Response:
 def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - by registration
     problem = validation_problem(error.errors())
-    if problem.status == 404 and (allowed := _methods_at(request)) and request.method not in allowed:
+    if problem.status == 404 and (allowed := methods_at(request)) and request.method not in allowed:
         # The framework matched the path to a route of another resource, whose pattern rejects it.
         problem = method_not_allowed(request.method, ", ".join(allowed))
     return problem_response(problem, request)
@@ -56,7 +56,7 @@ def _framework_error(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         problem = Problem(404, "no_such_path", "There is nothing at this path.")
     elif error.status_code == 405:
-        problem = method_not_allowed(request.method, ", ".join(_methods_at(request)))
+        problem = method_not_allowed(request.method, ", ".join(methods_at(request)))
     else:
         problem = Problem(error.status_code, "bad_request", str(error.detail))
     return problem_response(problem, request)
@@ -82,7 +82,7 @@ def _fault(error: Mapping[str, Any]) -> InputFault:
     return InputFault(field, error["type"], f"{field}: {message}.")
 
 
-def _methods_at(request: Request) -> list[str]:
+def methods_at(request: Request) -> list[str]:
     """The methods of the resource; the framework would name only those of its first route."""
     path, state = request.scope["path"], request.app.state
     if not hasattr(state, "templates"):

@@ -55,7 +55,9 @@ async def livez() -> Alive:
     return Alive()
 
 
-Verbose = Annotated[str | None, Query(description="Include the result of every check.")]
+Verbose = Annotated[
+    str | None, Query(pattern="^[a-z0-9]{0,20}$", description="Include the result of every check.")
+]
 
 
 @router.get("/readyz", response_model_exclude_none=True, responses={503: {"model": Readiness}})
