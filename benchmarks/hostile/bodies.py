@@ -170,7 +170,7 @@ def jobs() -> list[Attack]:
     return attacks(
         "jobs",
         ("nested 100 000 deep", _text("[" * _MANY + "]" * _MANY), 400, "malformed_json"),
-        ("50 000 keys", _text(json.dumps({f"k{i}": i for i in range(50_000)})), *invalid),
+        ("12 000 keys", _text(json.dumps({f"k{i}": i for i in range(12_000)})), *invalid),
         (
             "NaN as C",
             _text('{"dataset_id": "a", "model": "m", "hyperparameters": {"student": {"C": NaN}}}'),

@@ -180,7 +180,7 @@ def test_a_way_sends_complete_requests(name: str):
         assert len({request.lower().partition(b"cookie: ")[2] for request in requests}) == len(requests)
     if name in ways.BODIES:
         body = requests[0].partition(b"\r\n\r\n")[2]
-        assert 500_000 < len(body) <= 1024**2
+        assert 200_000 < len(body) <= 1024**2
         if name != "deep_nesting" and "integers" not in name:
             assert json.loads(body)
 

@@ -90,6 +90,10 @@ def _bodies(make: Callable[[Crowd], bytes], path: str = _JOBS, *, trains: bool =
     return work
 
 
+_LARGEST_JOB: Final = 256 * 1024 - 1000
+"""Bytes of a list in the body of a job, which may have 256 KiB."""
+
+
 def _list_of(item: bytes, size: int = _MIB - 1000) -> bytes:
     """A JSON list that repeats an item up to ``size`` bytes."""
     return b"[" + b",".join([item] * (size // (len(item) + 1))) + b"]"
@@ -111,22 +115,22 @@ def _corrections(_crowd: Crowd) -> bytes:
 BODIES: Final[Mapping[str, Way]] = {
     "objects_of_query_key": _bodies(lambda _: _list_of(b"{}"), trains=False),
     "integers_of_query_key": _bodies(lambda _: _list_of(b"9" * 4000), trains=False),
-    "unknown_classes": _bodies(_job(b'{"classes": ' + _list_of(b'"zz"') + b"}")),
+    "unknown_classes": _bodies(_job(b'{"classes": ' + _list_of(b'"zz"', _LARGEST_JOB) + b"}")),
     "corrections": _bodies(_corrections, f"{_JOBS}/job_none/labels"),
-    "integers": _bodies(_job(b'{"seed": ' + _list_of(b"9" * 4000) + b"}")),
-    "deep_nesting": _bodies(_job(b"[" * 500_000 + b"]" * 500_000)),
-    "many_faults": _bodies(_job(b'{"classes": ' + _list_of(b"1") + b"}")),
+    "integers": _bodies(_job(b'{"seed": ' + _list_of(b"9" * 4000, _LARGEST_JOB) + b"}")),
+    "deep_nesting": _bodies(_job(b"[" * 120_000 + b"]" * 120_000)),
+    "many_faults": _bodies(_job(b'{"classes": ' + _list_of(b"1", _LARGEST_JOB) + b"}")),
     "unknown_fields": _bodies(
-        _job(b"{" + b",".join(b'"f%06d": 1' % number for number in range(80_000)) + b"}")
+        _job(b"{" + b",".join(b'"f%06d": 1' % number for number in range(19_000)) + b"}")
     ),
     "thresholds": _bodies(
         lambda _: (
-            b'{"thresholds": {' + b",".join(b'"c%06d": 0.5' % number for number in range(60_000)) + b"}}"
+            b'{"thresholds": {' + b",".join(b'"c%06d": 0.5' % number for number in range(15_000)) + b"}}"
         ),
         "/v1/models/own/versions",
     ),
 }
-"""Bodies of 1 MiB: of a key that may not send them, and of one that may."""
+"""Bodies as large as may be: of a key that may not send them, and of one that may."""
 
 
 def _empty_bodies(count: int) -> Way:

@@ -184,7 +184,7 @@ def test_unfinished_bodies_of_one_key_take_no_place_of_a_query(client, keys, pat
     client.run(scenario())
 
 
-@pytest.mark.parametrize("path", [PREDICT, "/v1/training-jobs"])
+@pytest.mark.parametrize("path", [PREDICT, "/v1/training-jobs/job_1/labels"])
 def test_unfinished_bodies_hold_no_place_of_a_request(client, keys, path: str):
     client.refresh()
 
