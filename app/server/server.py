@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -45,6 +46,8 @@ _SECURITY_HEADERS: Final = [("X-Content-Type-Options", "nosniff"), ("Referrer-Po
 _POLL_SECONDS: Final = 0.02
 _YIELD_SECONDS: Final = 0.001
 _RETRY_SECONDS: Final = 0.5
+_ENDING_SECONDS: Final = 1.0
+"""Time within which a connection that gives way has ended."""
 _KEEP_ALIVE_SECONDS: Final = 75
 _PARTS: Final = ("connections",)
 
@@ -214,6 +217,7 @@ class Acceptor:
         self._scoreboard, self._slot = scoreboard, slot
         self._has_capacity, self._make_room = has_capacity, make_room
         self._is_failing = False
+        self._room_made_at = -math.inf
         self._connecting: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
 
@@ -251,7 +255,12 @@ class Acceptor:
 
     def _wait_for_room(self) -> None:
         """Accept again as soon as a connection that gives way has ended; without one, after a while."""
-        self._pause_for(_YIELD_SECONDS if self._make_room() else _RETRY_SECONDS)
+        now = self._loop.time()
+        if self._make_room():
+            self._room_made_at = now
+        # A connection that gives way ends some iterations of the event loop later.
+        is_ending = now - self._room_made_at < _ENDING_SECONDS
+        self._pause_for(_YIELD_SECONDS if is_ending else _RETRY_SECONDS)
 
     def _pause_for(self, seconds: float) -> None:
         self._loop.remove_reader(self._listener.fileno())
