@@ -34,7 +34,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 BODY_BYTES: Final = 64 * 1024
 """Largest body of most routes; settings may lower it."""
 INLINE_BYTES: Final = 16 * 1024
-"""Larger bodies are parsed and validated in a thread. Routes that need no key take none."""
+"""Larger bodies are parsed and validated in a thread. Routes that need no key accept no larger ones."""
 
 _SPECIFICATION_BYTES: Final = 256 * 1024
 LARGE_BODIES: Final[Mapping[str, int | None]] = {
@@ -140,7 +140,7 @@ def check_parameters(request: Request, known: Set[str]) -> None:
         if allowed and request.method not in allowed:
             # The path of another resource has matched, whose pattern would refuse it later.
             raise HTTPException(405)
-        there = f"only {', '.join(sorted(known))}" if known else "and none at all"
+        there = f"only {', '.join(sorted(known))}" if known else "and this path has none"
         faults = [
             InputFault(name, "unknown_parameter", f"There is no parameter {name!r:.100}, {there}.")
             for name in unknown[:_MAX_UNKNOWN]

@@ -8,7 +8,7 @@ import typer
 
 
 def openapi() -> None:
-    """Print the OpenAPI document of this release, which `/openapi.json` of a server is, too.
+    """Print the OpenAPI document of this release. A server returns the same at /openapi.json.
 
     Example:  stms openapi > openapi.json; openapi-python-client generate --path openapi.json
     """

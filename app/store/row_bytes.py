@@ -1,4 +1,4 @@
-"""Bytes of rows, as the quota of a tenant counts them: what a row may grow by, and the same sum for the rest.
+"""Bytes of the rows of jobs and of versions of models, as the quota of a tenant counts them.
 
 They are kept in columns, so that the use of a tenant is a few sums and a deleted row frees what it counted.
 """
