@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -111,8 +112,9 @@ class RequestMiddleware:
                 key = context.authenticator.authenticate(scope)
         except (NotAuthenticated, RateLimited):
             if context.authenticator.caller_of(scope["headers"]) is None:
-                await context.budgets.keyless_turns.turn(context.authenticator.address_of(scope))
+                await context.budgets.wait_without_key(context.authenticator.address_of(scope))
             raise
+        responder.refused_turn = partial(context.budgets.refused_turns.turn, key.id)
         admission = responder.admission = context.budgets.of_request(key)
         admission.enter()
         is_upload = scope["path"] in self._streamed
@@ -150,7 +152,8 @@ class _Responder:
     """Sends the response of one request, with the headers that every response has.
 
     status: 0 before the response starts. admission: what the request holds of the budgets, if anything.
-    charge: called with the sizes of the parts of the body, if set.
+    charge: called with the sizes of the parts of the body, if set. refused_turn: awaited before a response
+    that refuses the request, if set, after what the request holds was given back.
     """
 
     def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
@@ -161,11 +164,16 @@ class _Responder:
         self.status = 0
         self.admission: Admission | None = None
         self.charge: Callable[[int], None] | None = None
+        self.refused_turn: Callable[[], Awaitable[None]] | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = dict(message.get("headers", ()))
             content_type = headers.get(b"content-type", b"")
+            if self.refused_turn is not None and 400 <= message["status"] < 500:
+                if self.admission is not None:
+                    self.admission.close()
+                await self.refused_turn()
             self._start(message, headers, content_type)
         elif self.charge is not None:
             self.charge(len(message.get("body", b"")))
@@ -204,7 +212,7 @@ async def _wait_for_turn(context: AppContext, scope: Scope, *, is_probe: bool) -
     """Let requests without a key take turns. Raises RateLimited beyond the limit of the client's address."""
     authenticator = context.authenticator
     address = authenticator.address_of(scope)
-    await context.budgets.keyless_turns.turn(address, is_probe=is_probe)
+    await context.budgets.wait_without_key(address, is_probe=is_probe)
     if not is_probe:
         authenticator.rate_limiter.check_keyless(address)
 

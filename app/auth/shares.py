@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from app.auth.authenticator import ANONYMOUS
-from app.auth.keyless_turns import KeylessTurns
+from app.auth.paced_turns import PacedTurns
 from app.domain.entities import ApiKey
 from app.domain.errors import Overloaded
+from app.http.client_address import network_of
 from app.http.types import Message, Receive
 from app.settings import Settings
 
@@ -158,7 +159,8 @@ class Budgets:
     """The budgets of one server process.
 
     queries: queries being answered. requests: other requests with a key in progress. keyless: requests that
-    need no key, and keyless_turns their turns. uploads, upload_bytes: files being received and checked.
+    need no key, and keyless_turns their turns. refused_turns: turns of the requests with a key that are
+    refused, by key. uploads, upload_bytes: files being received and checked.
     body_bytes: bytes of other bodies that have arrived or are announced. refused: refusals since the start,
     by budget. has_tenants: returns whether keys of several tenants exist.
     """
@@ -175,10 +177,15 @@ class Budgets:
         self.body_bytes = shared(settings.max_inflight_bytes, "body_bytes", "bytes of request bodies")
         self.uploads = shared(settings.max_uploads, "uploads", "uploads")
         self.upload_bytes = shared(settings.max_inflight_upload_bytes, "upload_bytes", "bytes of uploads")
-        self.keyless_turns = KeylessTurns()
+        self.keyless_turns = PacedTurns()
+        self.refused_turns = PacedTurns()
         self.keyless = SharedBudget(
             max(1, places // _KEYLESS_PART), 1.0, "keyless", "requests without an API key", self.refused
         )
+
+    async def wait_without_key(self, address: str, *, is_probe: bool = False) -> None:
+        """Wait for the turn of a request from ``address``. Probes do not wait for its other requests."""
+        await self.keyless_turns.turn(f"{network_of(address)} {is_probe}")
 
     def of_upload(self, key: ApiKey) -> Admission:
         """The admission of an upload by ``key``."""

@@ -138,7 +138,7 @@ class QueryPipeline:
         if self.authenticator.caller_of(scope["headers"]) is None:
             is_probe = scope["path"].startswith(_HEALTH)
             address = self.authenticator.address_of(scope)
-            await self.budgets.keyless_turns.turn(address, is_probe=is_probe)
+            await self.budgets.wait_without_key(address, is_probe=is_probe)
 
     def admit(self, exchange: Exchange, required_scope: str, model: str | None) -> ApiKey:
         """The key of a caller who may proceed, decided from the headers alone; nothing is held yet.

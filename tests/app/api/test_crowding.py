@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.auth import paced_turns
 from app.auth.shares import Budgets
 from app.services import health
 from app.services.keys import create_key
@@ -362,3 +363,27 @@ async def raw(client: Client, path: str) -> int:
     scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
     await client.app({**scope, "headers": [(b"host", b"localhost")]}, whole(b""), send)
     return int(sent[0]["status"])
+
+
+def test_refusals_of_a_key_take_turns_and_hold_no_place_meanwhile(client, keys, monkeypatch):
+    monkeypatch.setattr(paced_turns, "PER_SECOND", 100.0)
+    client.refresh()
+
+    async def scenario() -> None:
+        now = asyncio.get_running_loop().time
+        budgets, started = client.context.budgets, now()
+
+        def submit(name: str) -> Coroutine[Any, Any, tuple[int, Any]]:
+            return ask(client, "POST", "/v1/training-jobs", keys[name], whole(b"{}"))
+
+        refused = await start(40, lambda: submit("crowd"))
+        async with asyncio.timeout(0.15):
+            while budgets.requests.used or budgets.body_bytes.used:
+                await asyncio.sleep(0.001)
+        assert sum(task.done() for task in refused) < 20
+        assert (await submit("other"))[0] == 403
+        waited = now() - started
+        assert {(await task)[0] for task in refused} <= {403, 429}
+        assert waited < 0.2 <= now() - started
+
+    client.run(scenario())

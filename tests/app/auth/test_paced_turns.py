@@ -1,4 +1,4 @@
-"""Requests without a valid key take turns: a bounded number a second, and networks alternate."""
+"""Requests without a valid key, and refusals, take turns: a bounded number a second, and lanes alternate."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from app.auth import keyless_turns
-from app.auth.keyless_turns import KeylessTurns
+from app.auth import paced_turns
+from app.auth.paced_turns import PacedTurns
 from app.auth.rate_limit import RateLimiter
+from app.auth.shares import Budgets
 from app.domain.errors import RateLimited
 from app.settings import Settings
 
 
 def test_no_more_than_the_allowed_number_goes_on_in_a_second(monkeypatch):
-    monkeypatch.setattr(keyless_turns, "PER_SECOND", 100.0)
+    monkeypatch.setattr(paced_turns, "PER_SECOND", 100.0)
 
     async def story() -> None:
-        turns, done = KeylessTurns(), list[float]()
+        turns, done = PacedTurns(), list[float]()
 
         async def ask() -> None:
             await turns.turn("127.0.0.1")
@@ -34,13 +35,13 @@ def test_no_more_than_the_allowed_number_goes_on_in_a_second(monkeypatch):
 
 
 def test_networks_alternate_and_probes_do_not_wait_for_others(monkeypatch):
-    monkeypatch.setattr(keyless_turns, "PER_SECOND", 1000.0)
+    monkeypatch.setattr(paced_turns, "PER_SECOND", 1000.0)
 
     async def story() -> None:
-        turns, order = KeylessTurns(), list[str]()
+        budgets, order = Budgets(Settings()), list[str]()
 
         async def ask(name: str, address: str, is_probe: bool = False) -> None:
-            await turns.turn(address, is_probe=is_probe)
+            await budgets.wait_without_key(address, is_probe=is_probe)
             order.append(name)
 
         flood = [asyncio.create_task(ask("flood", "203.0.113.9")) for _ in range(100)]
@@ -50,14 +51,14 @@ def test_networks_alternate_and_probes_do_not_wait_for_others(monkeypatch):
         for task in flood[::2]:
             task.cancel()
         await asyncio.gather(*flood, return_exceptions=True)
-        assert not turns._waiting
+        assert not budgets.keyless_turns._waiting
 
     asyncio.run(story())
 
 
 def test_large_responses_delay_the_next_turns():
     async def story() -> None:
-        turns = KeylessTurns()
+        turns = PacedTurns()
         turns.charge(0)
         await turns.turn("127.0.0.1")
         turns.charge(20_000_000)

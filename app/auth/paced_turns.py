@@ -1,4 +1,4 @@
-"""Turns of requests without a valid key, so that many of them do not keep the event loop from others."""
+"""Turns of requests that need not be fast, so that many of them do not keep the event loop from others."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from app.http.client_address import network_of
-
 PER_SECOND: Final = 200.0
-"""Requests without a valid key that one server process answers in a second, from all addresses together."""
+"""Requests that go on in a second."""
 _BURST: Final = 8
 """Of them so many at once, such as the files of a page."""
 _BYTES_PER_SECOND: Final = 64e6
 """Bytes of their responses."""
 
 
-class KeylessTurns:
-    """A queue from which `PER_SECOND` requests go on in a second, and networks alternate.
+class PacedTurns:
+    """A queue from which `PER_SECOND` requests go on in a second, and lanes, such as networks, alternate.
 
     A request costs the event loop some tenths of a millisecond, so they take a small part of its time, and a
     query never waits for more than a few of them. Only the thread of the event loop may use it.
@@ -29,13 +27,13 @@ class KeylessTurns:
         """When all turns that were given would be over at the rate of `PER_SECOND`."""
         self._timer: asyncio.TimerHandle | None = None
 
-    async def turn(self, address: str, *, is_probe: bool = False) -> None:
-        """Wait for the turn of a request from ``address``. Probes do not wait for its other requests."""
+    async def turn(self, lane: str) -> None:
+        """Wait for the turn of a request, which comes after the earlier ones of its lane."""
         loop = asyncio.get_running_loop()
         if not self._waiting and self._seconds_to_wait(loop.time()) <= 0.0:
             self._due = max(self._due, loop.time()) + 1 / PER_SECOND
             return
-        lane, place = f"{network_of(address)} {is_probe}", loop.create_future()
+        place = loop.create_future()
         self._waiting.setdefault(lane, deque()).append(place)
         if self._timer is None:
             self._timer = loop.call_later(self._seconds_to_wait(loop.time()), self._next)
@@ -49,7 +47,7 @@ class KeylessTurns:
         return self._due - now - (_BURST - 1) / PER_SECOND
 
     def _next(self) -> None:
-        """Give the next turn to the network that has waited longest since its last one."""
+        """Give the next turn to the lane that has waited longest since its last one."""
         loop = asyncio.get_running_loop()
         self._timer = None
         while self._waiting:
