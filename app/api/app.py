@@ -12,11 +12,11 @@ from fastapi import FastAPI
 
 from app.api import openapi
 from app.http.types import Receive, Scope, Send
+from app.processes.fair_turns import FairTurns
 from app.processes.metrics import Metrics
 from app.processes.periodic import PeriodicWork
 from app.processes.tuning import MallocTrimmer
 from app.server.fast_path import FastPath
-from app.serving.fair_turns import FairTurns
 from app.serving.open_inference import openapi as inference_openapi
 from app.serving.open_inference.handler import InferenceHandler
 from app.serving.query.handler import QueryHandler

@@ -40,7 +40,8 @@ _PROBES: Final = frozenset({"/livez", "/readyz", "/readyz/queries"})
 """Paths that every prober may ask, also on a server without keys."""
 _REPEATED_PATHS: Final = frozenset({*_PROBES, "/metrics"})
 """Paths whose answers may be sent again without the endpoint."""
-_READ_ONLY: Final = (":predict", "/ui/ask", "/ui/theme")
+_PREDICT: Final = ":predict"
+_READ_ONLY: Final = (_PREDICT, "/ui/ask", "/ui/theme")
 """Ends of the paths whose POST requests change nothing."""
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _UNCHANGED: Final = "request.unchanged"
@@ -115,9 +116,11 @@ class RequestMiddleware:
                 await context.budgets.wait_without_key(context.authenticator.address_of(scope))
             raise
         responder.refused_turn = partial(context.budgets.refused_turns.turn, key.id)
-        admission = responder.admission = context.budgets.of_request(key)
-        admission.enter()
         is_upload = scope["path"] in self._streamed
+        is_long = is_upload or scope["path"].endswith(_PREDICT)
+        admission = responder.admission = context.budgets.of_request(key, is_long=is_long)
+        admission.enter()
+        await admission.start()
         if not is_upload:
             receive = counting(receive, admission)
         receive = without_place(receive, admission, is_upload=is_upload)
@@ -189,8 +192,10 @@ class _Responder:
             added += [header for header in _HTML_HEADERS if header[0] not in headers]
         message["headers"] = [*message.get("headers", ()), *added]
         self._count()
-        if self.admission is not None and content_type.startswith(b"text/event-stream"):
-            self.admission.leave()
+        if self.admission is not None:
+            self.admission.pause()
+            if content_type.startswith(b"text/event-stream"):
+                self.admission.leave()
 
     def _count(self) -> None:
         context, problem = _app_context(self._scope), self._scope["state"].get("problem")

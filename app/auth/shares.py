@@ -5,6 +5,7 @@ All budgets belong to one server process, and only the event loop's thread may u
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,12 +16,16 @@ from app.domain.entities import ApiKey
 from app.domain.errors import Overloaded
 from app.http.client_address import network_of
 from app.http.types import Message, Receive
+from app.processes.fair_turns import FairTurns
 from app.settings import Settings
 
 KEYLESS: Final = "keyless"
 """The caller of requests that need no API key."""
 _KEYLESS_PART: Final = 8
 """One part of this many of `max_inflight_requests` is for requests that need no API key."""
+_TURNS: Final = 32
+_TURNS_OF_KEY: Final = 2
+"""Requests of one key that are worked on at the same time, so that a query waits for few of them."""
 
 
 class SharedBudget:
@@ -114,15 +119,17 @@ class SharedBudget:
 class Admission:
     """What one request has taken of the budgets.
 
-    caller, tenant: id of its key, and its tenant. has_place: whether it counts as in progress. held_bytes: of
-    its body.
+    caller, tenant: id of its key, and its tenant. turns: of the requests in progress, if they have turns.
+    has_place: whether it counts as in progress. has_turn: whether it is worked on. held_bytes: of its body.
     """
 
     places: SharedBudget
     body_bytes: SharedBudget
     caller: str = ""
     tenant: str = ""
+    turns: FairTurns | None = None
     has_place: bool = field(default=False, init=False)
+    has_turn: bool = field(default=False, init=False)
     held_bytes: int = field(default=0, init=False)
 
     def enter(self) -> None:
@@ -135,8 +142,23 @@ class Admission:
         self.places.add(self.caller, 1, self.tenant)
         self.has_place = True
 
+    async def start(self) -> None:
+        """Wait for the turn of the request, if requests in progress have turns."""
+        if self.turns is not None and not self.has_turn:
+            await self.turns.acquire(self.caller)
+            self.has_turn = True
+            # The event loop looks for queries before it goes on with the requests that have a turn.
+            await asyncio.sleep(0)
+
+    def pause(self) -> None:
+        """End the turn, for a request that only waits for its client."""
+        if self.turns is not None and self.has_turn:
+            self.has_turn = False
+            self.turns.release(self.caller)
+
     def leave(self) -> None:
-        """Give the place back, if it was taken."""
+        """Give place and turn back, if they were taken."""
+        self.pause()
         if self.has_place:
             self.has_place = False
             self.places.release(self.caller, 1, self.tenant)
@@ -174,6 +196,7 @@ class Budgets:
 
         self.queries = shared(settings.max_inflight_queries, "queries", "queries")
         self.requests = shared(places, "requests", "requests")
+        self.turns = FairTurns(_TURNS, per_caller=_TURNS_OF_KEY)
         self.body_bytes = shared(settings.max_inflight_bytes, "body_bytes", "bytes of request bodies")
         self.uploads = shared(settings.max_uploads, "uploads", "uploads")
         self.upload_bytes = shared(settings.max_inflight_upload_bytes, "upload_bytes", "bytes of uploads")
@@ -196,11 +219,15 @@ class Budgets:
         self.queries.check(key.id, 1, key.tenant)
         return Admission(self.queries, self.body_bytes, key.id, key.tenant)
 
-    def of_request(self, key: ApiKey | None) -> Admission:
-        """The admission of a request other than a query; ``key`` is None if it needs no key."""
+    def of_request(self, key: ApiKey | None, *, is_long: bool = False) -> Admission:
+        """The admission of a request other than a query; ``key`` is None if it needs no key.
+
+        is_long: whether it has limits of its own, and may take so long that others of the key must not wait.
+        """
         if key is None:
             return Admission(self.keyless, self.body_bytes, KEYLESS)
-        return Admission(self.requests, self.body_bytes, key.id, key.tenant)
+        turns = None if is_long or key.id == ANONYMOUS.id else self.turns
+        return Admission(self.requests, self.body_bytes, key.id, key.tenant, turns)
 
 
 def counting(receive: Receive, admission: Admission) -> Receive:
@@ -233,6 +260,7 @@ def without_place(receive: Receive, admission: Admission, *, is_upload: bool) ->
             admission.reenter()
         elif is_complete:
             admission.enter()
+            await admission.start()
         return message
 
     return received

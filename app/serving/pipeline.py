@@ -26,9 +26,9 @@ from app.http.problem import Problem, ProblemError, internal_problem, problem_of
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import Response, send_response
 from app.http.types import Body, Receive, Scope, Send
+from app.processes.fair_turns import FairTurns
 from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
-from app.serving.fair_turns import FairTurns
 from app.settings import Settings
 from app.tracing import Tracer
 

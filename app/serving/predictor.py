@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar
 
 from app.domain.errors import InvalidRequest
 from app.http.types import Body
+from app.processes.fair_turns import FairTurns
 from app.processes.os_process import compute_in_background
 from app.serving.cache import ServableTeacher
-from app.serving.fair_turns import FairTurns
 from app.serving.query.negotiation import RequestFormat
 from app.serving.query.predict import parse_prediction
 from app.serving.query.requests import RequestLimits

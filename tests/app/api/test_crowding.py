@@ -387,3 +387,26 @@ def test_refusals_of_a_key_take_turns_and_hold_no_place_meanwhile(client, keys, 
         assert waited < 0.2 <= now() - started
 
     client.run(scenario())
+
+
+def test_two_requests_of_a_key_are_worked_on_at_once_and_others_come_between(client, keys):
+    client.refresh()
+
+    async def scenario() -> None:
+        turns, most, order = client.context.budgets.turns, 0, list[str]()
+
+        async def list_models(name: str) -> None:
+            nonlocal most
+            assert (await ask(client, "GET", "/v1/models", keys[name], whole(b"")))[0] == 200
+            most = max(most, *turns._running.values(), 0)
+            order.append(name)
+
+        crowd = [asyncio.create_task(list_models("crowd")) for _ in range(12)]
+        await asyncio.sleep(0)
+        await asyncio.gather(list_models("other"), *crowd)
+        assert order.index("other") < 5
+        assert most == 2
+        assert not turns._running
+        assert not turns._waiting
+
+    client.run(scenario())

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.services.keys import create_key
-from app.serving.fair_turns import FairTurns
+from app.processes.fair_turns import FairTurns
 from app.serving.query.evaluate import answer_class
 from app.serving.query.predict import Prediction
 from benchmarks.published import linear_student, linear_teacher, publish

@@ -25,18 +25,34 @@ class FairTurns:
     @asynccontextmanager
     async def turn(self, caller: str) -> AsyncIterator[None]:
         """Wait for a place, and keep it until the end of the block."""
+        await self.acquire(caller)
+        try:
+            yield
+        finally:
+            self.release(caller)
+
+    async def acquire(self, caller: str) -> None:
+        """Wait for a place, which must be released."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, deque()).append(place)
         self._grant()
         try:
             await place
-            yield
-        finally:
+        except asyncio.CancelledError:
             # A task may be cancelled after it received its place and before it continued.
             if place.done() and not place.cancelled():
-                self._release(caller)
+                self.release(caller)
             else:
                 self._forget(caller, place)
+            raise
+
+    def release(self, caller: str) -> None:
+        """Give a place back."""
+        self._free += 1
+        self._running[caller] -= 1
+        if not self._running[caller]:
+            del self._running[caller]
+        self._grant()
 
     def _grant(self) -> None:
         while self._free:
@@ -52,13 +68,6 @@ class FairTurns:
                 self._free -= 1
                 self._running[caller] += 1
                 place.set_result(None)
-
-    def _release(self, caller: str) -> None:
-        self._free += 1
-        self._running[caller] -= 1
-        if not self._running[caller]:
-            del self._running[caller]
-        self._grant()
 
     def _forget(self, caller: str, place: asyncio.Future[None]) -> None:
         waiting = self._waiting.get(caller)
