@@ -7,6 +7,7 @@ validated, in a thread if it is large. No endpoint does this itself, so none can
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Set
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -53,6 +54,9 @@ LARGE_BODIES: Final[Mapping[str, int | None]] = {
 While the parser of JSON reads a body, no other thread of the process runs Python, so that these are no larger
 than they need to be.
 """
+
+_REST: Final = 3.0
+"""After a large body no other one is read for this many times as long as it took."""
 
 OWN_LIMITS: Final = frozenset({"/v1/datasets", "/v1/teachers", "/v1/models/{model}:predict", "/ui/datasets"})
 """Paths whose endpoints bound their bodies themselves: files, which are streamed, and rows."""
@@ -215,9 +219,14 @@ async def _with_json(request: Request, body_type: TypeAdapter[Any], limit: int) 
     def read() -> object:
         return validated(body if coding is None else decompress(body, limit), body_type)
 
-    # One at a time, and by turns: threads that compute would keep the event loop waiting together.
-    async with request.app.large_bodies.turn(request.state.caller.id):
+    # One at a time, by turns, and with rests: threads that compute keep the event loop waiting.
+    loop, turns, caller = asyncio.get_running_loop(), request.app.large_bodies, request.state.caller.id
+    await turns.acquire(caller)
+    began = loop.time()
+    try:
         return JsonRequest(request, body, await run_in_threadpool(read))
+    finally:
+        loop.call_later(_REST * (loop.time() - began), turns.release, caller)
 
 
 def validated(body: Body, body_type: TypeAdapter[Any]) -> object:

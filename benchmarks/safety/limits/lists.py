@@ -66,6 +66,9 @@ def _measure(judgement: Judgement, running: Stage, name: str, *, quick: bool) ->
     cookie = {"Cookie": running.cookie("attacker admin")}
     requests = {each: (path, _authorization(running, key)) for each, key, path in LISTS}
     requests |= {path: (path, cookie) for path in PAGES}
+    for path in PAGES:
+        # The first request of a page in a process compiles its template.
+        httpx.get(running.service.url + path, headers=cookie, trust_env=False, timeout=60).raise_for_status()
     with _clients() as clients:
         for each, (path, headers) in requests.items():
             size, peak, beside = _at_once(running, prober, clients, path, headers)

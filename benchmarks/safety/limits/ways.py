@@ -133,11 +133,15 @@ BODIES: Final[Mapping[str, Way]] = {
 """Bodies as large as may be: of a key that may not send them, and of one that may."""
 
 
-def _empty_bodies(count: int) -> Way:
-    """The cheapest request with a key that is refused: what any flood costs."""
-    return lambda crowd: [
-        crowd.flood(count, 0.0, "POST", _JOBS, crowd.target.keys[0], b"{}", Content_Type=_JSON)
-    ]
+def _refused_requests(crowd: Crowd) -> Work:
+    """A cheap request without its scope."""
+    key = crowd.target.keys[0]
+    return [crowd.flood(_KEYLESS_CONNECTIONS, 0.0, "POST", _JOBS, key, b"{}", Content_Type=_JSON)]
+
+
+def _answered_requests(crowd: Crowd) -> Work:
+    """A cheap request that is answered."""
+    return [crowd.flood(_KEYLESS_CONNECTIONS, 0.0, "GET", "/v1/whoami", crowd.target.key)]
 
 
 def _slow_bodies_of_keys(crowd: Crowd) -> Work:
@@ -162,11 +166,8 @@ STALLS: Final[Mapping[str, Way]] = {
     "slow_bodies_of_four_keys": _slow_bodies_of_keys,
     "connections_of_four_keys": _connections_of_keys,
     "failing_uploads": _failing_uploads,
-}
-
-BASELINES: Final[Mapping[str, Way]] = {
-    "empty_bodies": _empty_bodies(_BODY_CONNECTIONS),
-    "many_empty_bodies": _empty_bodies(_KEYLESS_CONNECTIONS),
+    "refused_requests": _refused_requests,
+    "answered_requests": _answered_requests,
 }
 
 CONNECTIONS: Final[Mapping[str, Way]] = {
@@ -175,7 +176,7 @@ CONNECTIONS: Final[Mapping[str, Way]] = {
     "slow_2000": lambda crowd: [crowd.slow_heads(2000)],
 }
 
-WAYS: Final[Mapping[str, Way]] = {**KEYLESS, **BODIES, **STALLS, **BASELINES, **CONNECTIONS}
+WAYS: Final[Mapping[str, Way]] = {**KEYLESS, **BODIES, **STALLS, **CONNECTIONS}
 
 if __name__ == "__main__":
     main(WAYS, niceness=10)

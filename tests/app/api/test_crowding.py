@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 import pytest
 
+from app.api import border
 from app.auth import paced_turns
 from app.auth.shares import Budgets
+from app.domain.errors import InvalidRequest
 from app.services import health
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
@@ -408,5 +411,25 @@ def test_two_requests_of_a_key_are_worked_on_at_once_and_others_come_between(cli
         assert most == 2
         assert not turns._running
         assert not turns._waiting
+
+    client.run(scenario())
+
+
+def test_after_a_large_body_no_other_is_read_for_a_while(client, keys, monkeypatch):
+    def slow(_body: bytes) -> Any:
+        time.sleep(0.02)
+        raise InvalidRequest("It is not JSON.")
+
+    monkeypatch.setattr(border, "parse_json", slow)
+    client.refresh()
+
+    async def scenario() -> None:
+        now, body = asyncio.get_running_loop().time, b"[" * 20_000
+        started = now()
+        answers = [ask(client, "POST", "/v1/training-jobs", keys["train"], whole(body)) for _ in range(2)]
+        assert (await answers[0])[0] == 400
+        assert now() - started < 0.06, "the first one does not rest"
+        assert (await answers[1])[0] == 400
+        assert now() - started > 0.099
 
     client.run(scenario())

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.services.keys import create_key
 from app.processes.fair_turns import FairTurns
+from app.services.keys import create_key
 from app.serving.query.evaluate import answer_class
 from app.serving.query.predict import Prediction
 from benchmarks.published import linear_student, linear_teacher, publish
