@@ -25,6 +25,7 @@ from app.server.context import ServerContext, has_input, unacknowledged_bytes
 from app.server.fast_path import TARGET_SUFFIX
 from app.server.progress import ProgressClock, WaitingFor
 from app.server.request_rules import HEAD_BYTES, BadRequest, RequestRules
+from app.server.upgrades import framing_of_body, parser_of_body
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -59,6 +60,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._problem: Problem | None = None
         """To be sent once the responses that are due have been sent."""
 
+        self._framing = b""
+        """Of the body behind a head that offers an upgrade, until the parser has left that head."""
         self._received = 0
         """Bytes received on the connection; `_body_start`: up to the end of the current request's head."""
         self._body_start = self._body_bytes = 0
@@ -138,14 +141,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._received += len(data)
         self._unset_keepalive_if_required()
         try:
-            self.parser.feed_data(data)
+            self._parse(data)
             if self._fast_body is not None:
                 # The body is incomplete; the fast path buffers no part of a body.
                 self._fall_back_to_asgi()
             if self.scope is not None or self._last_cycle is not None:
                 self._check_progress(len(data))
-        except httptools.HttpParserUpgrade:
-            self._decline_upgrade()
         except (httptools.HttpParserError, BadRequest) as error:
             self._refuse_request(error)
 
@@ -153,6 +154,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Check the head, and send the request to the fast path or to ASGI."""
         version = self.parser.get_http_version()
         is_chunked = self._rules.check_head(self.url, self.headers, version)
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._framing = framing_of_body(self.headers, keep_alive=self.parser.should_keep_alive())
         if (
             self._fast_path is not None
             and self.url.endswith(TARGET_SUFFIX)
@@ -174,6 +177,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Answer a request by the fast path, or tell the application that its body is complete."""
+        if self._framing:
+            # Only for the parser: it expects another protocol behind the head.
+            return
         if self._fast_body is not None and self._fast_path is not None:
             body, common_headers = b"".join(self._fast_body), self.server_state.default_headers
             response = self._fast_path(self.url, self.headers, body, self.client, common_headers)
@@ -250,8 +256,25 @@ class HttpProtocol(HttpToolsProtocol):
         self.headers = _DiscardedTrailers()
         self._body_start, self._body_bytes = self._received, 0
 
-    def _decline_upgrade(self) -> None:
-        """Respond as if no upgrade had been requested, and close: further input may not be HTTP."""
+    def _parse(self, data: bytes) -> None:
+        """Parse input; a request that offers an upgrade goes on as if it did not. Raises HttpParserError."""
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                [end_of_head] = upgrade.args
+            else:
+                return
+            if self.parser.get_method() == b"CONNECT":
+                self._refuse_tunnel()
+                return
+            framing, self._framing = self._framing, b""
+            if framing:
+                self.parser = parser_of_body(self, framing)
+            data = data[end_of_head:]
+
+    def _refuse_tunnel(self) -> None:
+        """Close after the response to CONNECT: further input may not be HTTP."""
         cycle = self.cycle
         self._closing = True
         if cycle is None or cycle.response_complete:
