@@ -11,6 +11,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from app.api import openapi
+from app.http.head_requests import answer_head
 from app.http.types import Receive, Scope, Send
 from app.processes.fair_turns import FairTurns
 from app.processes.metrics import Metrics
@@ -56,6 +57,8 @@ class StmsApi(FastAPI):
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         # Not async itself: the server awaits the handler's coroutine directly.
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            return answer_head(self, scope, receive, send)
         if self.query_handler is not None and QueryHandler.matches(scope):
             return self.query_handler(scope, receive, send)
         if self.inference_handler is not None and InferenceHandler.matches(scope):

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import compile_path
+from starlette.routing import BaseRoute, compile_path
 
 from app.domain.errors import InputFault, ServiceError
 from app.http import responses
 from app.http.pages import error_response
 from app.http.problem import Problem, method_not_allowed, problem_of
 
-_NOT_SHOWN = ("body", "query", "header", "path")
+_NOT_SHOWN: Final = ("body", "query", "header", "path")
+_NO_SUCH_PATH: Final = Problem(404, "no_such_path", "There is nothing at this path.")
+_ANY_PATH: Final = "{path:path}"
+"""End of the path of a route for all addresses without another one."""
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -47,16 +51,18 @@ def _validation_error(request: Request, error: Exception) -> Response:
     problem = validation_problem(error.errors())
     if problem.status == 404 and (allowed := methods_at(request)) and request.method not in allowed:
         # The framework matched the path to a route of another resource, whose pattern rejects it.
-        problem = method_not_allowed(request.method, ", ".join(allowed))
+        problem = method_not_allowed(request.method, allowed)
     return problem_response(problem, request)
 
 
 def _framework_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - by registration
     if error.status_code == 404:
-        problem = Problem(404, "no_such_path", "There is nothing at this path.")
+        problem = _NO_SUCH_PATH
     elif error.status_code == 405:
-        problem = method_not_allowed(request.method, ", ".join(methods_at(request)))
+        allowed = methods_at(request)
+        # Without a method only the page for unknown addresses has matched.
+        problem = method_not_allowed(request.method, allowed) if allowed else _NO_SUCH_PATH
     else:
         problem = Problem(error.status_code, "bad_request", str(error.detail))
     return problem_response(problem, request)
@@ -83,22 +89,24 @@ def _fault(error: Mapping[str, Any]) -> InputFault:
 
 
 def methods_at(request: Request) -> list[str]:
-    """The methods of the resource; the framework would name only those of its first route."""
+    """The methods of the resource; the framework would name only those of its first route.
+
+    HEAD is left out, since the application sees GET in its place.
+    """
     path, state = request.scope["path"], request.app.state
     if not hasattr(state, "templates"):
-        state.templates = _templates(request.app.openapi()["paths"])
+        state.templates = list(_templates(request.app.routes))
     matches = [(literal, methods) for literal, pattern, methods in state.templates if pattern.fullmatch(path)]
     # "{model}" matches "name:predict", too; the template with the most literal text applies.
     longest = max((literal for literal, _ in matches), default=0)
-    return sorted(method for literal, methods in matches if literal == longest for method in methods)
+    return sorted({method for literal, methods in matches if literal == longest for method in methods})
 
 
-def _templates(paths: Mapping[str, Mapping[str, Any]]) -> list[tuple[int, re.Pattern[str], list[str]]]:
-    """The number of literal characters, the pattern and the methods of each path template."""
-    return [
-        (_literal(template), compile_path(template)[0], [method.upper() for method in operations])
-        for template, operations in paths.items()
-    ]
+def _templates(routes: Sequence[BaseRoute]) -> Iterator[tuple[int, re.Pattern[str], set[str]]]:
+    """The number of literal characters, the pattern and the methods of the path template of each route."""
+    for route in iter_route_contexts(routes):
+        if route.path is not None and not route.path.endswith(_ANY_PATH):
+            yield _literal(route.path), compile_path(route.path)[0], set(route.methods or ())
 
 
 def _literal(template: str) -> int:

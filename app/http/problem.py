@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, NotRequired, TypedDict
@@ -121,8 +121,10 @@ def problem_of(error: ServiceError) -> Problem:
     return Problem(status, error.reason, error.message, error.faults, retry_after, quota=quota)
 
 
-def method_not_allowed(method: str, allow: str) -> Problem:
-    """The problem of a resource that does not have the method ``method``."""
+def method_not_allowed(method: str, methods: Iterable[str]) -> Problem:
+    """The problem of a resource that has ``methods`` but not ``method``; HEAD is wherever GET is."""
+    known = set(methods)
+    allow = ", ".join(sorted(known | {"HEAD"} if "GET" in known else known))
     return Problem(405, "method_not_allowed", f"{method} is not possible here, only {allow}.", allow=allow)
 
 

@@ -102,7 +102,7 @@ class InferenceHandler(WireFormat[_State]):
     async def answer(self, exchange: _State, receive: Receive) -> Response:
         path = exchange.path = parse_path(exchange.scope["raw_path"])
         if exchange.scope["method"] != path.method:
-            raise ProblemError(method_not_allowed(exchange.scope["method"], path.method))
+            raise ProblemError(method_not_allowed(exchange.scope["method"], [path.method]))
         if path.operation in ("server", "live"):
             return _json(self._server if path.operation == "server" else {"live": True})
         if path.operation == "ready":

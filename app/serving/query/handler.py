@@ -57,7 +57,7 @@ class QueryHandler(WireFormat[Exchange]):
     async def answer(self, exchange: Exchange, receive: Receive) -> Response:
         scope = exchange.scope
         if scope["method"] != "POST":
-            raise ProblemError(method_not_allowed(scope["method"], "POST"))
+            raise ProblemError(method_not_allowed(scope["method"], ["POST"]))
         path = parse_query_path(scope["raw_path"])
         tenant = self.pipeline.admit(exchange, "query", path.model).tenant
         format_ = negotiate(exchange.headers, scope["query_string"])

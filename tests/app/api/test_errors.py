@@ -52,7 +52,7 @@ def test_an_unknown_path_is_a_problem(client, problem: Check):
 def test_a_wrong_method_is_a_problem_that_names_the_right_ones(client, problem: Check):
     response = client.put("/v1/datasets")
     problem(response, 405, "method_not_allowed")
-    assert response.headers["allow"] == "GET, POST"
+    assert response.headers["allow"] == "GET, HEAD, POST"
 
 
 def test_malformed_json_is_400(client, problem: Check):
