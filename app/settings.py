@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.domain.origins import AllowedServers, Origin
+from app.domain.origins import AllowedServers, Origin, allowed_pages
 
 
 class Settings(BaseSettings):
@@ -161,6 +161,11 @@ class Settings(BaseSettings):
     trusted_proxies: str = Field(
         "", description="Addresses or networks, comma-separated, whose X-Forwarded-For is trusted."
     )
+    cors_origins: str = Field(
+        "",
+        description="Origins, comma-separated, whose pages browsers let ask queries with an API key, such as "
+        "https://app.example.com or https://*.example.com; empty: none.",
+    )
 
     max_classes: int = Field(2_000_000, ge=1, description="Most classes of an imported head.")
     max_head_bytes: int = Field(8 * 1024**3, ge=1024, description="Largest file of an imported head.")
@@ -301,6 +306,12 @@ class Settings(BaseSettings):
     def _are_networks(cls, value: str) -> str:
         for network in filter(None, (part.strip() for part in value.split(","))):
             ip_network(network, strict=False)
+        return value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins_of_pages(cls, value: str) -> str:
+        allowed_pages(value)
         return value
 
     @field_validator("remote_teachers")

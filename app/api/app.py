@@ -6,11 +6,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from fastapi import FastAPI
 
 from app.api import openapi
+from app.http.cors import CrossOrigin, covers
 from app.http.head_requests import answer_head
 from app.http.types import Receive, Scope, Send
 from app.processes.fair_turns import FairTurns
@@ -45,6 +47,7 @@ class StmsApi(FastAPI):
         self.inference_handler: InferenceHandler | None = None
         self.fast_path = FastPath()
         self.stopping: Callable[[], bool] = lambda: False
+        self._cross_origin = CrossOrigin(settings.cors_origins) if settings.cors_origins else None
         self.large_bodies = FairTurns(1, per_caller=1)
         self.periodic = PeriodicWork(_PARTS)
         metrics.add_labelled_counter(
@@ -59,15 +62,28 @@ class StmsApi(FastAPI):
         # Not async itself: the server awaits the handler's coroutine directly.
         if scope["type"] == "http" and scope["method"] == "HEAD":
             return answer_head(self, scope, receive, send)
+        if self._cross_origin is not None and scope["type"] == "http" and covers(scope["raw_path"]):
+            wait = partial(self._wait_for_turn, scope)
+            return self._cross_origin.respond(self._answer, scope, receive, send, wait)
+        return self._answer(scope, receive, send)
+
+    def _answer(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         if self.query_handler is not None and QueryHandler.matches(scope):
             return self.query_handler(scope, receive, send)
         if self.inference_handler is not None and InferenceHandler.matches(scope):
             return self.inference_handler(scope, receive, send)
         return super().__call__(scope, receive, send)
 
+    async def _wait_for_turn(self, scope: Scope) -> None:
+        """Let a request without a key take its turn."""
+        if self.query_handler is not None:
+            pipeline = self.query_handler.pipeline
+            await pipeline.budgets.keyless_turns.turn(pipeline.authenticator.address_of(scope))
+
     def serve_queries(self, queries: QueryHandler, inference: InferenceHandler) -> None:
         """Start to answer queries, on the fast path as well."""
         self.query_handler, self.inference_handler = queries, inference
+        queries.cross_origin = self._cross_origin
         authenticator = queries.pipeline.authenticator
         self.fast_path.caller_of = authenticator.caller_of
         self.fast_path.has_tenants = lambda: authenticator.has_tenants

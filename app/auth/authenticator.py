@@ -291,7 +291,8 @@ def is_loopback(host: str) -> bool:
 def check_binding(settings: Settings, store: Store) -> None:
     """Raise InsecureBinding if others than this machine would reach the server without API keys.
 
-    They do if it listens beyond loopback, or if reverse proxies forward requests to it. A server without keys
+    They do if it listens beyond loopback, if reverse proxies forward requests to it, or if pages of other
+    origins may ask it. A server without keys
     does not start either on a database for which keys were made: their owners count on being asked for them.
     The first key does not count, because every database has one that was ever started with keys.
     """
@@ -301,6 +302,8 @@ def check_binding(settings: Settings, store: Store) -> None:
         reason = f"Listening at {settings.host}"
     elif settings.proxies:
         reason = "Trusting the proxies of STMS_TRUSTED_PROXIES"
+    elif settings.cors_origins:
+        reason = "Answering the pages of STMS_CORS_ORIGINS"
     else:
         return
     if not settings.require_keys:

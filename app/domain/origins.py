@@ -1,7 +1,7 @@
-"""Origins of other servers, and which of them jobs may ask for scores.
+"""Origins of other servers: which of them jobs may ask for scores, and whose pages may ask this server.
 
-``STMS_REMOTE_TEACHERS`` lists origins, separated by commas: ``https://triton.example.com:8000``, or with
-``*`` as the first label of the host, ``https://*.models.example.com``.
+``STMS_REMOTE_TEACHERS`` and ``STMS_CORS_ORIGINS`` list origins, separated by commas:
+``https://triton.example.com:8000``, or with ``*`` as the first label of the host, ``https://*.models.example.com``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class AllowedServers:
-    """The servers that jobs may ask. listed: by name or number. below: any host below this domain."""
+    """Origins of a setting. listed: by name or number. below: any host below this domain."""
 
     listed: frozenset[Origin] = frozenset()
     below: frozenset[Origin] = frozenset()
@@ -79,6 +79,15 @@ class AllowedServers:
             and origin.host.endswith(f".{domain.host}")
             for domain in self.below
         )
+
+
+def allowed_pages(text: str) -> AllowedServers:
+    """The origins whose pages may ask this server, listed as ``STMS_CORS_ORIGINS``. Raises ValueError."""
+    allowed = AllowedServers.of(text)
+    for origin in (*allowed.listed, *allowed.below):
+        if not origin.host.isascii():
+            raise ValueError(f"{str(origin)!r:.300}: write the host as browsers send it, xn--…")
+    return allowed
 
 
 def not_allowed(origin: Origin) -> str:

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from app.auth.authenticator import authorise
 from app.domain.errors import TooLarge
+from app.http.cors import CrossOrigin
 from app.http.problem import Problem, ProblemError, method_not_allowed
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import Response, problem_response
@@ -39,6 +40,8 @@ class QueryHandler(WireFormat[Exchange]):
 
     def __init__(self, pipeline: QueryPipeline) -> None:
         self.pipeline = pipeline
+        self.cross_origin: CrossOrigin | None = None
+        """Adds headers to the responses of the fast path; `StmsApi` adds them to all others."""
         self._limits = RequestLimits(pipeline.max_bytes, pipeline.max_rows, pipeline.max_work)
         self._inline_limits = replace(self._limits, max_work=min(INLINE_WORK, pipeline.max_work))
 
@@ -114,7 +117,10 @@ class QueryHandler(WireFormat[Exchange]):
         if pipeline.tracer is not None:
             pipeline.tracer.query(by_name.get(b"traceparent"), seconds, student.metric_label, rows)
         request_id = request_id_for(by_name.get(HEADER))
-        return [*described, (b"content-length", b"%d" % len(body)), (HEADER, request_id)], body
+        response_headers = [*described, (b"content-length", b"%d" % len(body)), (HEADER, request_id)]
+        if self.cross_origin is not None:
+            response_headers += self.cross_origin.headers(by_name.get(b"origin"))
+        return response_headers, body
 
     async def _evaluate_class(
         self, reference: str, label: str, format_: RequestFormat, data: Body, exchange: Exchange

@@ -182,6 +182,14 @@ def test_trusted_proxies_require_keys(sqlite_store: Store):
     check_binding(Settings(trusted_proxies="127.0.0.1", require_keys=True), sqlite_store)
 
 
+def test_pages_of_other_origins_require_keys(sqlite_store: Store):
+    for require_keys in (True, False):
+        with pytest.raises(InsecureBinding, match="STMS_CORS_ORIGINS"):
+            check_binding(Settings(cors_origins="https://a.example", require_keys=require_keys), sqlite_store)
+    create_key(sqlite_store, "root", {"admin"})
+    check_binding(Settings(cors_origins="https://a.example", require_keys=True), sqlite_store)
+
+
 def test_wrong_keys_are_limited_and_valid_keys_are_not(sqlite_store: Store):
     _, text = create_key(sqlite_store, "one", {"query"})
     authenticator = Authenticator(Settings(require_keys=True, auth_failure_rate=0.001))
