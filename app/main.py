@@ -134,6 +134,7 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
         app,
         process,
         grace=settings.drain_seconds,
+        listen_seconds=settings.drain_listen_seconds,
         max_connections=min(settings.max_connections, affordable),
         log_level=settings.log_level,
         tick=app.tick,

@@ -37,6 +37,12 @@ class Settings(BaseSettings):
     drain_seconds: float = Field(
         10.0, gt=0, description="Longest time for requests in progress after SIGTERM, in seconds."
     )
+    drain_listen_seconds: float = Field(
+        5.0,
+        ge=0,
+        description="How long after SIGTERM a server accepts connections at most, part of drain_seconds: "
+        "until none has come for a second. Balancers and Kubernetes learn late that it ends; 0: not at all.",
+    )
     require_keys: bool = Field(
         True, description="Require API keys; false: accept local requests without one, on loopback only."
     )

@@ -48,9 +48,9 @@ class Child:
         self.slot.state = State.STARTING
         self.command.start()
 
-    def stop(self, seconds: float) -> None:
-        """Send SIGTERM; `has_ended` kills the process after ``seconds``."""
-        self.command.terminate()
+    def stop(self, seconds: float, number: int) -> None:
+        """Send the signal ``number``; `has_ended` kills the process after ``seconds``."""
+        self.command.send(number)
         self.kill_at = time.monotonic() + seconds
 
     def has_ended(self) -> bool:
@@ -96,7 +96,7 @@ class Prefork:
         self._successor: Child | None = None
         self._periodic = PeriodicWork(["processes", "rolling restart"])
         self._has_served = self._cannot_start = False
-        self._stop_signals = 0
+        self._stop_signals, self._stop_signal = 0, signal.SIGTERM
         self._hangups = 0
         for _ in range(size):
             self._children.append(self._new_child())
@@ -180,7 +180,8 @@ class Prefork:
             self._successor = None
             self._children[self._children.index(old)] = new
             self._stopping.append(old)
-            old.stop(self._grace)
+            # Not SIGTERM: others listen at the same socket, so that this one need not go on.
+            old.stop(self._grace, signal.SIGHUP)
             self._report(f"Process {new.command.pid} has replaced process {old.command.pid}.")
         elif self._successor.is_hung() or not self._successor.command.running:
             self._successor.command.kill()
@@ -194,7 +195,7 @@ class Prefork:
         self._listener.close()
         running = [*self._children, *self._stopping, *([self._successor] if self._successor else [])]
         for child in running:
-            child.stop(self._grace)
+            child.stop(self._grace, self._stop_signal)
         # A second signal stops them without further delay.
         while running and self._stop_signals < 2:
             running = [child for child in running if not child.has_ended()]
@@ -203,7 +204,9 @@ class Prefork:
             child.command.kill()
         self._scoreboard.close()
 
-    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_stop(self, number: int, _frame: FrameType | None) -> None:
+        if not self._stop_signals:
+            self._stop_signal = signal.Signals(number)
         self._stop_signals += 1
 
     def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:

@@ -125,7 +125,7 @@ class Supervisor:
         self._periodic = PeriodicWork(["worker", "hangup"])
         self._restarts = RestartPolicy()
         self._restart_at: float | None = None
-        self._stop_signals = 0
+        self._stop_signals, self._stop_signal = 0, signal.SIGTERM
         self._hung_up = False
 
     def run(self) -> int:
@@ -179,8 +179,8 @@ class Supervisor:
 
     def _stop_children(self) -> None:
         children = (self._api, self._worker)
-        for child in children:
-            child.terminate()
+        self._api.send(self._stop_signal)
+        self._worker.terminate()
         deadline = time.monotonic() + self._grace
         # A second signal stops them without further delay.
         while (
@@ -192,7 +192,10 @@ class Supervisor:
         for child in children:
             child.kill()
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if not self._stop_signals:
+            # After Ctrl-C the API need not go on listening, as it does after SIGTERM.
+            self._stop_signal = signal.Signals(number)
         self._stop_signals += 1
 
     def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:

@@ -2,15 +2,17 @@
 
 uvicorn closes idle connections as soon as it is asked to stop, when a client may just be sending on one, and
 the process that wakes up first takes all waiting connections. Here a process accepts connections only while
-it has no more than its share. It shuts down in this order: accept what waits in the socket's queue and close
-the socket; send ``Connection: close`` with every further response, so that clients reconnect elsewhere; close
-connections that stay idle for a while; exit.
+it has no more than its share. It shuts down in this order: report that it is draining; go on accepting for a
+while, since balancers learn late that it ends; accept what waits in the socket's queue and close the socket;
+exit with the last connection. From the first moment on every response has ``Connection: close``, so that
+clients reconnect elsewhere, and connections that stay idle for a while are closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import math
 import os
@@ -19,6 +21,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import FrameType
 from typing import Any, Final
 
 import uvicorn
@@ -36,6 +39,8 @@ from app.server.protocol import HttpProtocol
 logger = logging.getLogger("uvicorn.error")
 """The log that uvicorn sets up."""
 
+QUIET_SECONDS: Final = 1.0
+"""Without a new connection for so long a draining server accepts no more."""
 IDLE_SECONDS: Final = 2.0
 """How long a draining server keeps an idle connection open for its next request."""
 TIMEOUT_CHECK_SECONDS: Final = 1.0
@@ -44,6 +49,7 @@ TIMEOUT_CHECK_SECONDS: Final = 1.0
 _SECURITY_HEADERS: Final = [("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer")]
 """Headers of every response."""
 _POLL_SECONDS: Final = 0.02
+_POLLS_PER_TICK: Final = 5
 _YIELD_SECONDS: Final = 0.001
 _RETRY_SECONDS: Final = 0.5
 _ENDING_SECONDS: Final = 1.0
@@ -55,7 +61,9 @@ _PARTS: Final = ("connections",)
 class Server(uvicorn.Server):
     """Serves an application on a listening socket that other processes may share.
 
-    grace: seconds that a shutdown may take after SIGTERM. tick: called ten times a second; must not raise.
+    grace: seconds that a shutdown may take after SIGTERM. listen_seconds: for how many of them the server
+    goes on accepting connections at most; after other signals it does not. tick: called ten times a second;
+    must not raise.
     max_connections: open connections beyond which new ones get 429; max_connections_per_address: the same for
     one address other than loopback and ``proxies``; 0 means no limit. key_share: the part that the
     connections of one API key keep when the server is full. fast_path: responds to some requests
@@ -72,6 +80,7 @@ class Server(uvicorn.Server):
         max_connections: int,
         log_level: str,
         tick: Callable[[], None],
+        listen_seconds: float = 0.0,
         fast_path: FastPath | None = None,
         max_connections_per_address: int = 0,
         key_share: float = 1.0,
@@ -106,6 +115,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._slot, self._grace, self._tick = slot, grace, tick
+        self._listen_seconds, self._goes_on_listening = min(listen_seconds, grace), False
         self._connections: set[HttpProtocol] = self.server_state.connections  # type: ignore[assignment]
         self._periodic = periodic or PeriodicWork(_PARTS)
         self._timeouts_checked_at = time.monotonic()
@@ -143,21 +153,36 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """Drain as described above, within ``grace`` seconds."""
         self._slot.state = State.DRAINING
-        await self._acceptor.stop()
         for connection in self._connections:
             connection.drain()
-        deadline = time.monotonic() + self._grace
-        while (self._connections or self.server_state.tasks) and not self.force_exit:
-            if time.monotonic() > deadline:
+        began = time.monotonic()
+        listens_until = began + (self._listen_seconds if self._goes_on_listening else 0.0)
+        for count in itertools.count(1):
+            now = time.monotonic()
+            is_quiet = now - max(began, self._acceptor.accepted_at) >= QUIET_SECONDS
+            if self._acceptor.is_open and (now >= listens_until or is_quiet or self.force_exit):
+                await self._acceptor.stop()
+            if self.force_exit or not (
+                self._acceptor.is_open or self._connections or self.server_state.tasks
+            ):
+                break
+            if now > began + self._grace:
                 self._abort_remaining()
                 break
             for connection in list(self._connections):
                 connection.close_if_idle_for(IDLE_SECONDS)
-            self._slot.heartbeat()
+            if count % _POLLS_PER_TICK == 0:
+                await self.on_tick(count // _POLLS_PER_TICK)
             await asyncio.sleep(_POLL_SECONDS)
         if not self.force_exit:
             await self.lifespan.shutdown()
         self._slot.release()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin the shutdown; only a manager that sends SIGTERM has others that may still send clients."""
+        if not self.should_exit:
+            self._goes_on_listening = sig == signal.SIGTERM
+        super().handle_exit(sig, frame)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -197,6 +222,7 @@ class Server(uvicorn.Server):
 class Acceptor:
     """Accepts connections from a shared socket; a process with more than its share lets others go first.
 
+    accepted_at: when the last one was accepted, on the monotonic clock. is_open: whether it may accept more.
     has_capacity: whether another connection may be held at all. make_room: closes a connection that has to
     give way to a new one; returns whether there was one. Without capacity and room, and without file
     descriptors, connections wait in the kernel's queue.
@@ -218,6 +244,8 @@ class Acceptor:
         self._has_capacity, self._make_room = has_capacity, make_room
         self._is_failing = False
         self._room_made_at = -math.inf
+        self.accepted_at = -math.inf
+        self.is_open = True
         self._connecting: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
 
@@ -235,6 +263,7 @@ class Acceptor:
 
     async def stop(self) -> None:
         """Accept the connections that wait already, close the socket, and wait until they are set up."""
+        self.is_open = False
         self._loop.remove_reader(self._listener.fileno())
         while self._has_capacity() and self._accept():
             await asyncio.sleep(0)
@@ -289,6 +318,7 @@ class Acceptor:
             self._wait_for_room()
             return False
         self._is_failing = False
+        self.accepted_at = time.monotonic()
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._slot.connections += 1
