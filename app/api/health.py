@@ -11,13 +11,15 @@ from fastapi.routing import APIRoute
 
 from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context
+from app.api.metrics_format import OPEN_METRICS, TEXT, prefers_open_metrics
 from app.api.schemas import View
 from app.domain.errors import Unavailable
-from app.processes import metrics
 from app.services import health
 from app.services.health import CheckFailed, DatabaseHealth, check
 
 router = APIRouter(tags=["operation"], route_class=BorderRoute)
+
+_METRICS: Final[dict[str, dict[str, object]]] = {"text/plain": {}, "application/openmetrics-text": {}}
 
 
 class Check(View):
@@ -105,14 +107,18 @@ async def identity(
     return Response(status_code=204, headers={} if proof is None else {"stms-proof": proof})
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-async def get_metrics(context: Context) -> Response:
-    """Prometheus metrics of all server processes together, at most a second old."""
+@router.get("/metrics", response_class=Response, responses={200: {"content": _METRICS}})
+async def get_metrics(request: Request, context: Context) -> Response:
+    """Prometheus metrics of all server processes together, at most a second old.
+
+    By Accept in the text format 0.0.4 or as OpenMetrics 1.0.0.
+    """
     await context.probes.refresh()
-    text = await context.probes.metrics_text.get()
+    is_open = prefers_open_metrics(request.headers.get("accept", "").encode("latin-1"))
+    text = await (context.probes.open_metrics if is_open else context.probes.metrics_text).get()
     if text is None:
         raise Unavailable("The metrics could not be rendered in time.", code="metrics_unavailable")
-    return Response(text, headers={"content-type": metrics.CONTENT_TYPE})
+    return Response(text, headers={"content-type": OPEN_METRICS if is_open else TEXT, "vary": "accept"})
 
 
 PATHS: Final = frozenset(

@@ -76,12 +76,17 @@ def attachment(filename: str) -> str:
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='', errors='replace')}"
 
 
+def parameter(part: bytes, name: bytes) -> bytes:
+    """A parameter of one part of an Accept without quotes, such as the version; empty without it."""
+    for text in part.split(b";")[1:]:
+        found, _, value = text.partition(b"=")
+        if found.strip().lower() == name:
+            return value.strip().strip(b'"')
+    return b""
+
+
 def _quality(part: bytes) -> float:
-    for parameter in part.split(b";")[1:]:
-        name, _, value = parameter.partition(b"=")
-        if name.strip().lower() == b"q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-    return 1.0
+    try:
+        return float(parameter(part, b"q") or b"1")
+    except ValueError:
+        return 0.0

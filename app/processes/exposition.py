@@ -1,4 +1,4 @@
-"""The counters of models and routes in the Prometheus text format."""
+"""The counters of models and routes in the text format of Prometheus, or as OpenMetrics."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ class ModelCounts:
     buckets: list[float]
 
 
-def model_text(counts: Mapping[str, ModelCounts]) -> str:
+def model_text(counts: Mapping[str, ModelCounts], *, open_metrics: bool = False) -> str:
     """The series of all models as text; prometheus_client takes half a second for a thousand models."""
-    queries = _head("stms_queries_total", "Queries answered.", "counter")
-    rows = _head("stms_query_rows_total", "Rows decided.", "counter")
-    predictions = _head("stms_predictions_total", "Requests to the full teacher answered.", "counter")
+    total = _suffix(open_metrics)
+    queries = _head(f"stms_queries{total}", "Queries answered.", "counter")
+    rows = _head(f"stms_query_rows{total}", "Rows decided.", "counter")
+    predictions = _head(f"stms_predictions{total}", "Requests to the full teacher answered.", "counter")
     seconds = _head(
         "stms_query_seconds",
         "Time from the arrival of a query to its response, of successful queries.",
@@ -56,9 +57,10 @@ def model_text(counts: Mapping[str, ModelCounts]) -> str:
     return "\n".join([*queries, *rows, *predictions, *seconds, ""])
 
 
-def route_text(counts: Mapping[tuple[str, str], ModelCounts]) -> str:
+def route_text(counts: Mapping[tuple[str, str], ModelCounts], *, open_metrics: bool = False) -> str:
     """The series of all routes, by (method, path template), as text."""
-    requests = _head("stms_requests_total", "Requests answered that are no queries.", "counter")
+    description = "Requests answered that are no queries."
+    requests = _head(f"stms_requests{_suffix(open_metrics)}", description, "counter")
     seconds = _head(
         "stms_request_seconds",
         "Time from the arrival of a request that is no query to the start of its response.",
@@ -82,6 +84,11 @@ def _histogram(name: str, labels: str, counts: ModelCounts) -> list[str]:
         f"{name}_count{{{labels}}} {sum(counts.buckets)!r}",
         f"{name}_sum{{{labels}}} {counts.seconds!r}",
     ]
+
+
+def _suffix(open_metrics: bool) -> str:
+    """What the name of a counter's family ends with; its series end with ``_total`` in both formats."""
+    return "" if open_metrics else "_total"
 
 
 def _escaped(value: str) -> str:

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from app.processes.exposition import BUCKETS, ModelCounts, model_text, route_text
@@ -64,8 +65,6 @@ ERROR_CODES: Final = (
     "storage_full",
 )
 """Codes of errors that an operator should learn of; each is counted."""
-
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 # Layout of a record: the name of a model, or method and route with a space between; then the values.
 _NAME: Final = 26
@@ -313,10 +312,12 @@ class Metrics:
             "stms_process_deaths", "Server processes that ended unexpectedly.", self._scoreboard.crash_count
         )
 
-    def render(self) -> bytes:
-        """All metrics in the Prometheus text format."""
-        text = model_text(self.counts()) + route_text(self.route_counts())
-        return text.encode() + generate_latest(self._registry)
+    def render(self, open_metrics: bool = False) -> bytes:
+        """All metrics in the text format 0.0.4 of Prometheus, or as OpenMetrics 1.0.0."""
+        counts, routes = self.counts(), self.route_counts()
+        text = model_text(counts, open_metrics=open_metrics) + route_text(routes, open_metrics=open_metrics)
+        rest = openmetrics.generate_latest if open_metrics else generate_latest
+        return text.encode() + rest(self._registry)
 
     def _published(self, name: str, *, counter: bool) -> list[float]:
         """The values of all slots, or 0; of a gauge only those of running processes."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -174,11 +175,15 @@ def _figures(store: Store, takeover_seconds: float) -> DatabaseFigures | None:
 
 
 class Probes:
-    """The answers to probes. database: its health. metrics_text: the metrics in the Prometheus format."""
+    """The answers to probes. database: its health. metrics_text: the metrics in the format of Prometheus.
 
-    def __init__(self, inspect: Callable[[], DatabaseHealth], render: Callable[[], bytes]) -> None:
+    open_metrics: the same as OpenMetrics. render: returns them in that format if its argument is true.
+    """
+
+    def __init__(self, inspect: Callable[[], DatabaseHealth], render: Callable[[bool], bytes]) -> None:
         self.database = ComputedOncePerSecond(inspect, "health")
-        self.metrics_text = ComputedOncePerSecond(render, "metrics")
+        self.metrics_text = ComputedOncePerSecond(partial(render, False), "metrics")
+        self.open_metrics = ComputedOncePerSecond(partial(render, True), "openmetrics")
         self.newest: DatabaseHealth | None = None
 
     async def refresh(self) -> None:
@@ -195,3 +200,4 @@ class Probes:
         """Compute no more."""
         self.database.close()
         self.metrics_text.close()
+        self.open_metrics.close()

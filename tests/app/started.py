@@ -23,7 +23,8 @@ class Client:
         self._lifespan = app.router.lifespan_context(app)
         self.run(self._lifespan.__aenter__())
         # Probes see each change of a test at once.
-        self.context.probes.database.seconds = self.context.probes.metrics_text.seconds = 0.0
+        probes = self.context.probes
+        probes.database.seconds = probes.metrics_text.seconds = probes.open_metrics.seconds = 0.0
         self._http = httpx.AsyncClient(
             transport=httpx.ASGITransport(app), base_url="http://localhost", headers=headers
         )

@@ -34,7 +34,13 @@ from app.store.unit_of_work import Store
 
 Result = TypeVar("Result")
 
-EXTENSIONS: Final = ["binary_tensor_data", "model_repository", "parameters", "statistics"]
+EXTENSIONS: Final = [
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "statistics",
+]
 
 INLINE_WORK: Final = 1 << 20
 """Largest product of rows and basis values that is decided in the event loop."""
@@ -136,6 +142,8 @@ class InferenceHandler(WireFormat[_State]):
             exchange.admission.enter()
         if path.operation == "model":
             return await repository.metadata(path)
+        if path.operation == "model_config":
+            return await repository.config(path, self._pipeline.max_rows)
         if path.operation == "model_ready":
             return await repository.ready(path)
         if path.operation in ("stats", "model_stats"):

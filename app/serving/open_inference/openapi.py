@@ -19,6 +19,7 @@ from app.serving.open_inference.responses import (
     InferenceIndexEntry,
     InferenceLive,
     InferenceModel,
+    InferenceModelConfig,
     InferenceModelReady,
     InferenceReady,
     InferenceServer,
@@ -118,6 +119,7 @@ def _request(known: Json, inputs: list[Json], *required: str) -> Json:
 
 SCHEMAS: Final[Json] = {
     **schemas_of(InferenceServer, InferenceLive, InferenceReady, InferenceModelReady, InferenceModel),
+    **schemas_of(InferenceModelConfig),
     **schemas_of(InferenceError, InferenceAnswer, InferenceIndexEntry, InferenceStatistics),
     "InferenceRows": _numbers(),
     "InferenceTarget": {**_TARGET, "description": "The target class, one for all rows or one for each."},
@@ -242,6 +244,7 @@ def _paths() -> Json:
         for operation, summary, schema in (
             ("ready", "Whether the model can answer.", "InferenceModelReady"),
             ("stats", "Its statistics in this process.", "InferenceStatistics"),
+            ("config", "The metadata as a configuration of Triton.", "InferenceModelConfig"),
         ):
             paths[f"{where}/{operation}"] = {
                 "get": _operation(f"model_{operation}{suffix}", summary, schema, where)

@@ -23,13 +23,21 @@ _SERVER: Final = {
     b"/models/stats": "stats",
     b"/repository/index": "index",
 }
-_MODEL: Final = re.compile(rb"/models/(.+?)(?:/versions/([^/]+))?(/infer|/ready|/stats)?", re.DOTALL)
+_MODEL: Final = re.compile(rb"/models/(.+?)(?:/versions/([^/]+))?(/infer|/ready|/stats|/config)?", re.DOTALL)
+_ELSEWHERE: Final = re.compile(
+    rb"(?:/models/.+)?/(?:(trace/setting)|(logging)|(generate|generate_stream)"
+    rb"|((?:system|cuda)sharedmemory(?:/.*)?))",
+    re.DOTALL,
+)
+_LACKS: Final = ("settings of traces", "settings of its log", "generated text", "shared memory")
+"""Extensions of other servers of the protocol, in the order of the groups of `_ELSEWHERE`."""
 _REPOSITORY: Final = re.compile(rb"/repository/models/(.+)/(load|unload)", re.DOTALL)
 _MODEL_OPERATIONS: Final = {
     None: "model",
     b"/infer": "infer",
     b"/ready": "model_ready",
     b"/stats": "model_stats",
+    b"/config": "model_config",
 }
 _NAME: Final = re.compile(rf"({MODEL_PART})(?:@({VERSION_PART}))?(?::(.+))?", re.DOTALL)
 
@@ -72,6 +80,10 @@ def parse_path(raw_path: bytes) -> ParsedPath:
     operation = _SERVER.get(path)
     if operation is not None:
         return ParsedPath(operation)
+    match = _ELSEWHERE.fullmatch(path)
+    if match is not None:
+        lacks = next(text for text, found in zip(_LACKS, match.groups(), strict=True) if found)
+        raise NotFound(f"This server has no {lacks}.", code="no_such_path")
     match = _MODEL.fullmatch(path)
     if match is not None:
         return _model_path(_MODEL_OPERATIONS[match[3]], match[1], match[2])

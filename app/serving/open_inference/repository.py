@@ -20,8 +20,10 @@ from app.serving.cache import ModelCache
 from app.serving.open_inference.paths import ParsedPath
 from app.serving.open_inference.requests import CLASS, DEFAULT_OUTPUTS, OUTPUTS, ROWS, how_to_name
 from app.serving.open_inference.responses import (
+    InferenceConfigTensor,
     InferenceIndexEntry,
     InferenceModel,
+    InferenceModelConfig,
     InferenceModelReady,
     InferenceTensor,
 )
@@ -93,6 +95,21 @@ class Repository:
                 "classes": classes,
                 "class_count": version.class_count,
             },
+        }
+
+    async def config(self, path: ParsedPath, max_rows: int) -> InferenceModelConfig:
+        """The metadata as a configuration of Triton, for clients that ask for one. Raises NotFound.
+
+        max_rows: of one request. Only what clients read and this server has is there.
+        """
+        metadata = await self.metadata(path)
+        return {
+            "name": metadata["name"],
+            "platform": PLATFORM,
+            "backend": "stms",
+            "max_batch_size": max_rows,
+            "input": [_configured(tensor) for tensor in metadata["inputs"]],
+            "output": [_configured(tensor) for tensor in metadata["outputs"]],
         }
 
     async def ready(self, path: ParsedPath) -> InferenceModelReady:
@@ -176,6 +193,21 @@ def _options(body: bytes) -> Json:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"The body must be empty, or a JSON object: {error}."
         raise InvalidRequest(message, code="wrong_body") from error
+
+
+def _configured(tensor: InferenceTensor) -> InferenceConfigTensor:
+    """A tensor of the metadata as a configuration describes it: without its first dimension, the rows."""
+    kind = "TYPE_STRING" if tensor["datatype"] == "BYTES" else f"TYPE_{tensor['datatype']}"
+    configured: InferenceConfigTensor = {
+        "name": tensor["name"],
+        "data_type": kind,
+        "dims": tensor["shape"][1:],
+    }
+    if not configured["dims"]:
+        configured |= {"dims": [1], "reshape": {"shape": []}}
+    if tensor.get("parameters", {}).get("optional"):
+        configured["optional"] = True
+    return configured
 
 
 def _output(name: str) -> InferenceTensor:

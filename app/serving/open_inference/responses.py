@@ -75,6 +75,33 @@ class InferenceModel(TypedDict):
     parameters: InferenceModelParameters
 
 
+class InferenceConfigReshape(TypedDict):
+    """How a server of the protocol sees the dimensions of a tensor; empty: one value a row."""
+
+    shape: list[int]
+
+
+class InferenceConfigTensor(TypedDict):
+    """An input or output without the dimension of the rows."""
+
+    name: str
+    data_type: str
+    dims: list[int]
+    reshape: NotRequired[InferenceConfigReshape]
+    optional: NotRequired[bool]
+
+
+class InferenceModelConfig(TypedDict):
+    """What clients of Triton read of a model's configuration, with its names. max_batch_size: rows."""
+
+    name: str
+    platform: str
+    backend: str
+    max_batch_size: Count
+    input: list[InferenceConfigTensor]
+    output: list[InferenceConfigTensor]
+
+
 class InferenceBinarySize(TypedDict):
     """Bytes of an output that follow the JSON."""
 

@@ -61,6 +61,8 @@ OPERATIONS = {
     "v2_live",
     "v2_load",
     "v2_model",
+    "v2_model_config",
+    "v2_model_config_version",
     "v2_model_ready",
     "v2_model_ready_version",
     "v2_model_stats",

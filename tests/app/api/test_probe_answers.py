@@ -19,7 +19,7 @@ class Endpoint:
         self.answers = ProbeAnswers(lambda: self.now)
 
     def ask(self, path: str = "/readyz", query: bytes = b"", method: str = "GET") -> list[dict[str, Any]]:
-        return asyncio.run(self._ask({"path": path, "query_string": query, "method": method}))
+        return asyncio.run(self._ask({"path": path, "query_string": query, "method": method, "headers": []}))
 
     async def _ask(self, scope: dict[str, Any]) -> list[dict[str, Any]]:
         sent: list[dict[str, Any]] = []

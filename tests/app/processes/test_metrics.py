@@ -9,6 +9,7 @@ from importlib import metadata
 from itertools import pairwise
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.domain.figures import (
@@ -52,6 +53,25 @@ def samples(metrics: Metrics) -> dict[str, float]:
             labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
             values[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
     return values
+
+
+def test_both_formats_say_the_same():
+    metrics = Metrics()
+    metrics.answered("pets", 5, 0.002)
+    metrics.responded("GET", "/livez", 200, 0.001)
+    metrics.refused("pets", 429)
+    metrics.publish()
+    text = metrics.render(open_metrics=True).decode()
+    assert text.endswith("\n# EOF\n")
+    assert text.count("# EOF") == 1
+    families = list(open_metrics_families(text))
+    assert {"stms_queries", "stms_requests", "stms_query_seconds"} <= {family.name for family in families}
+    values = {(one.name, *sorted(one.labels.items())): one.value for part in families for one in part.samples}
+    others = text_string_to_metric_families(metrics.render().decode())
+    expected = {(one.name, *sorted(one.labels.items())): one.value for part in others for one in part.samples}
+    assert values.keys() == expected.keys()
+    steady = {key for key in values if key[0].startswith(("stms_queries", "stms_requests", "stms_query"))}
+    assert {key: values[key] for key in steady} == {key: expected[key] for key in steady}
 
 
 def test_all_counters_and_gauges_are_rendered():

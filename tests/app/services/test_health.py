@@ -101,7 +101,7 @@ def test_a_database_that_does_not_answer_is_asked_once(sqlite_store: Store):
     assert lost.figures is None
 
     async def scenario() -> None:
-        probes = Probes(lambda: lost, lambda: b"")
+        probes = Probes(lambda: lost, lambda _open: b"")
         assert probes.metrics() == ({"database": False}, None)
         await probes.refresh()
         checks, figures = probes.metrics()

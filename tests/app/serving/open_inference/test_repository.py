@@ -82,6 +82,55 @@ def test_metadata_of_a_student_have_no_class_input(client, calibrated):
     assert "probability" in [output["name"] for output in client.get("/v2/models/pets").json()["outputs"]]
 
 
+@pytest.mark.parametrize("name", ["pets", "pets@latest", "pets/versions/1", "pets%401"])
+def test_the_configuration_says_what_the_metadata_say(make_client, publish_pets, name: str):
+    publish_pets()
+    client = make_client(max_query_rows=64)
+    metadata, config = (client.get(f"/v2/models/{name}{end}").json() for end in ("", "/config"))
+    assert config["name"] == metadata["name"]
+    assert (config["platform"], config["max_batch_size"]) == (metadata["platform"], 64)
+    rows, target = config["input"]
+    assert rows == {"name": "x", "data_type": "TYPE_FP64", "dims": [3]}
+    assert target == {
+        "name": "class",
+        "data_type": "TYPE_STRING",
+        "dims": [1],
+        "reshape": {"shape": []},
+        "optional": True,
+    }
+    assert [tensor["name"] for tensor in config["output"]] == [one["name"] for one in metadata["outputs"]]
+    assert {tensor["data_type"] for tensor in config["output"]} == {"TYPE_BOOL", "TYPE_FP64"}
+
+
+def test_the_configuration_of_a_student_has_one_input(client, pets):
+    config = client.get("/v2/models/pets:cat/config").json()
+    assert config["name"] == "pets:cat"
+    assert [tensor["name"] for tensor in config["input"]] == ["x"]
+    # The class is named so, and no configuration of another one is meant.
+    assert client.get("/v2/models/pets:gr%C3%B6%C3%9Fe%2F1%3Ax/config").status_code == 200
+    response = client.post("/v2/models/pets/config")
+    assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize(
+    ("path", "lacks"),
+    [
+        ("/v2/trace/setting", "traces"),
+        ("/v2/models/pets/trace/setting", "traces"),
+        ("/v2/models/pets:cat/trace/setting", "traces"),
+        ("/v2/logging", "log"),
+        ("/v2/systemsharedmemory/status", "shared memory"),
+        ("/v2/cudasharedmemory/region/a/register", "shared memory"),
+        ("/v2/models/pets:cat/generate", "generated text"),
+        ("/v2/models/pets/versions/1/generate_stream", "generated text"),
+    ],
+)
+def test_what_other_servers_have_is_no_class(client, pets, path: str, lacks: str):
+    for response in (client.get(path), client.post(path, json={})):
+        assert response.status_code == 404
+        assert lacks in response.json()["error"]
+
+
 def test_metadata_contain_a_bounded_number_of_classes(client, pets, monkeypatch):
     monkeypatch.setattr(repository, "MAX_NAMED", 2)
     parameters = client.get("/v2/models/pets").json()["parameters"]
@@ -109,7 +158,9 @@ def test_classes_that_are_too_many_to_list_are_read_from_their_table(client, pub
         "/v2/models/cats/ready",
         "/v2/models/pets:bird/ready",
         "/v2/models/cats/stats",
-        "/v2/models/pets/config",
+        "/v2/models/cats/config",
+        "/v2/models/pets:bird/config",
+        "/v2/models/pets/versions/9/config",
     ],
 )
 def test_unknown_names_get_404(client, pets, path: str):
