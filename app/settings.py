@@ -11,6 +11,7 @@ from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.domain.origins import AllowedServers, Origin, allowed_pages
+from app.domain.path_prefix import path_prefix
 
 
 class Settings(BaseSettings):
@@ -165,7 +166,14 @@ class Settings(BaseSettings):
         "health probes and /metrics are not counted; 0: no limit.",
     )
     trusted_proxies: str = Field(
-        "", description="Addresses or networks, comma-separated, whose X-Forwarded-For is trusted."
+        "",
+        description="Addresses or networks, comma-separated, whose X-Forwarded-For and X-Forwarded-Prefix "
+        "are trusted.",
+    )
+    root_path: str = Field(
+        "",
+        description="Path below which a proxy publishes the service, such as /stms, whether or not the proxy "
+        "takes it from the paths of requests; empty: X-Forwarded-Prefix of trusted proxies, or the root.",
     )
     cors_origins: str = Field(
         "",
@@ -313,6 +321,11 @@ class Settings(BaseSettings):
         for network in filter(None, (part.strip() for part in value.split(","))):
             ip_network(network, strict=False)
         return value
+
+    @field_validator("root_path")
+    @classmethod
+    def _is_a_prefix(cls, value: str) -> str:
+        return path_prefix(value)
 
     @field_validator("cors_origins")
     @classmethod

@@ -266,9 +266,17 @@ def page(path: str, **params: str | float | None) -> Call[Page]:
     """Read of one page of a list."""
 
     def read(response: httpx.Response) -> Page:
-        return Page(decoded(response)["data"], response.links.get("next", {}).get("url"))
+        link = response.links.get("next", {}).get("url")
+        return Page(decoded(response)["data"], link and link.removeprefix(_prefix(response, path)))
 
     return Call("GET", path, read, _without_none(params))
+
+
+def _prefix(response: httpx.Response, path: str) -> str:
+    """What the address of the service has before its paths; links of answers have it, paths of calls not."""
+    asked, _, _ = response.request.url.raw_path.decode("ascii").partition("?")
+    path, _, _ = path.partition("?")
+    return asked.removesuffix(path) if asked.endswith(path) else ""
 
 
 def params_of(call: Call[T], tenant: str | None) -> Mapping[str, str | float] | None:

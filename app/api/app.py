@@ -12,8 +12,10 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from app.api import openapi
+from app.http.client_address import TrustedProxies
 from app.http.cors import CrossOrigin, covers
 from app.http.head_requests import answer_head
+from app.http.path_prefix import PathPrefixes
 from app.http.types import Receive, Scope, Send
 from app.processes.fair_turns import FairTurns
 from app.processes.metrics import Metrics
@@ -47,21 +49,30 @@ class StmsApi(FastAPI):
         self.inference_handler: InferenceHandler | None = None
         self.fast_path = FastPath()
         self.stopping: Callable[[], bool] = lambda: False
+        prefixes = PathPrefixes(settings.root_path, TrustedProxies(settings.proxies))
+        self._prefixes = prefixes if settings.root_path or settings.proxies else None
         self._cross_origin = CrossOrigin(settings.cors_origins) if settings.cors_origins else None
         self.large_bodies = FairTurns(1, per_caller=1)
         self.periodic = PeriodicWork(_PARTS)
         metrics.add_labelled_counter(
             "stms_periodic_failures", "Failures of periodic work, by part.", self.periodic.failures
         )
-        self._encoded_openapi: bytes | None = None
+        self._encoded_openapi = b""
         self._openapi_lock = threading.Lock()
         self._next_tick = 0.0
         self._malloc_trimmer = MallocTrimmer()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         # Not async itself: the server awaits the handler's coroutine directly.
-        if scope["type"] == "http" and scope["method"] == "HEAD":
-            return answer_head(self, scope, receive, send)
+        if scope["type"] == "http":
+            if self._prefixes is not None:
+                scope, send = self._prefixes.applied(scope, send)
+            if scope["method"] == "HEAD":
+                return answer_head(self._answer_pages, scope, receive, send)
+        return self._answer_pages(scope, receive, send)
+
+    def _answer_pages(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """Answer pages of other origins, too, if they may ask."""
         if self._cross_origin is not None and scope["type"] == "http" and covers(scope["raw_path"]):
             wait = partial(self._wait_for_turn, scope)
             return self._cross_origin.respond(self._answer, scope, receive, send, wait)
@@ -104,10 +115,12 @@ class StmsApi(FastAPI):
             openapi.move_rules(self.openapi_schema)
         return self.openapi_schema
 
-    def encoded_openapi(self) -> bytes:
-        """The OpenAPI document in JSON, made by the first call, which takes long."""
+    def encoded_openapi(self, prefix: str = "") -> bytes:
+        """The OpenAPI document in JSON for a server below ``prefix``. The first call takes long."""
         with self._openapi_lock:
-            if self._encoded_openapi is None:
-                document = json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":"))
-                self._encoded_openapi = document.encode()
-            return self._encoded_openapi
+            if not self._encoded_openapi:
+                text = json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":"))
+                self._encoded_openapi = text.encode()
+            document = self._encoded_openapi
+        servers = json.dumps({"servers": [{"url": prefix}]}, separators=(",", ":")).encode()
+        return servers[:-1] + b"," + document[1:] if prefix else document

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
+from app.http.path_prefix import prefix_of
 
 router = APIRouter(route_class=BorderRoute)
 
@@ -22,6 +23,7 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# Relative addresses hold below any prefix of a proxy.
 _PAGE: Final = b"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -29,18 +31,18 @@ _PAGE: Final = b"""<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>STMS</title>
 <link rel="icon" href="data:,">
-<link rel="stylesheet" href="/docs/swagger-ui.css">
+<link rel="stylesheet" href="docs/swagger-ui.css">
 </head>
 <body>
 <div id="swagger-ui"></div>
-<script src="/docs/swagger-ui-bundle.js"></script>
-<script src="/docs/start.js"></script>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
 </body>
 </html>
 """
 # Without `validatorUrl: null`, Swagger UI sends the address of the document to a public server.
 _START: Final = b"""SwaggerUIBundle({
-  url: "/openapi.json",
+  url: "openapi.json",
   dom_id: "#swagger-ui",
   deepLinking: true,
   validatorUrl: null,
@@ -59,7 +61,7 @@ async def docs(request: Request) -> Response:
 @router.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request) -> Response:
     """The OpenAPI document, which is made and encoded once."""
-    document = await run_in_threadpool(request.app.encoded_openapi)
+    document = await run_in_threadpool(request.app.encoded_openapi, prefix_of(request.scope))
     return unchanging(request, document, "application/json", {"cache-control": "no-cache"})
 
 

@@ -19,6 +19,7 @@ from app.auth.authenticator import Authenticator
 from app.domain.entities import ApiKey, Session
 from app.domain.errors import NotAuthenticated, NotAuthorised, Overloaded
 from app.http.client_address import TrustedProxies
+from app.http.path_prefix import prefix_of
 from app.http.types import Header, Scope
 from app.services.sessions import SECONDS, end_session, find_session
 from app.store.unit_of_work import Store
@@ -27,6 +28,9 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _COOKIE: Final = b"stms_session"
 _SECURE_COOKIE: Final = b"__Host-stms_session"
+_PREFIXED_COOKIE: Final = b"__Secure-stms_session"
+"""Below the prefix of a proxy, since browsers keep a cookie of the name above at the path / only."""
+_SECURE: Final = (_SECURE_COOKIE, _PREFIXED_COOKIE)
 _LOOPBACK: Final = re.compile(rb"(?:localhost|127(?:\.\d{1,3}){3}|\[::1\]):(\d{1,5})", re.IGNORECASE)
 _MAX_COOKIES: Final = 4
 """Cookies of one request that may hold its session. Other servers of the same machine can set more."""
@@ -83,7 +87,7 @@ class Sessions:
         on loopback is named after its port, and others count after it.
         """
         own = self._cookie_name(scope)
-        names = (own,) if own == _SECURE_COOKIE else (own, _COOKIE)
+        names = (own,) if own in _SECURE else (own, _COOKIE)
         pairs = [
             part.strip().partition(b"=")
             for name, value in scope["headers"]
@@ -95,19 +99,20 @@ class Sessions:
 
     def _cookie_name(self, scope: Scope) -> bytes:
         if self.is_secure(scope):
-            return _SECURE_COOKIE
+            return _PREFIXED_COOKIE if prefix_of(scope) else _SECURE_COOKIE
         match = _LOOPBACK.fullmatch(_headers(scope).get(b"host", b""))
         return _COOKIE if match is None else b"port%s_%s" % (match[1], _COOKIE)
 
     def cookie(self, scope: Scope, text: str) -> Header:
         """The Set-Cookie header with a session; an empty ``text`` removes it."""
         name = self._cookie_name(scope)
-        value = b"%s=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%d" % (
+        value = b"%s=%s; Path=%s; HttpOnly; SameSite=Strict; Max-Age=%d" % (
             name,
             text.encode("ascii"),
+            prefix_of(scope).encode() or b"/",
             SECONDS if text else 0,
         )
-        return b"set-cookie", value + (b"; Secure" if name == _SECURE_COOKIE else b"")
+        return b"set-cookie", value + (b"; Secure" if name in _SECURE else b"")
 
     def is_secure(self, scope: Scope) -> bool:
         """Whether the browser's connection is encrypted, as far as a trusted proxy says so."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from app.http.path_prefix import path_as_sent
 from app.http.problem import Problem
 from app.http.responses import Response, problem_response
 from app.http.types import Application, Scope
@@ -46,7 +47,7 @@ def error_response(problem: Problem, scope: Scope, request_id: bytes) -> Respons
     pages = _pages_of(scope)
     if pages is not None and pages.has(scope["path"]):
         return pages.problem(problem, scope)
-    return problem_response(problem, request_id, scope["raw_path"])
+    return problem_response(problem, request_id, path_as_sent(scope))
 
 
 def _pages_of(scope: Scope) -> Pages | None:

@@ -19,6 +19,7 @@ from app.api.etags import etag, not_modified
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey
 from app.domain.errors import NotAuthorised
+from app.http.path_prefix import prefix_of
 from app.http.types import Scope
 from app.web import static_files
 from app.web.formats import FILTERS
@@ -181,21 +182,22 @@ def _kept_fragments(scope: Scope) -> dict[tuple[object, ...], KeptFragment]:
 def _seen(scope: Scope) -> tuple[object, ...]:
     """Requests with equal values see the same."""
     caller: ApiKey = scope["state"]["caller"]
-    return scope["path"], scope["query_string"], caller.tenant, caller.scopes, caller.models
+    return prefix_of(scope), scope["path"], scope["query_string"], caller.tenant, caller.scopes, caller.models
 
 
 def common(request: Request) -> dict[str, Any]:
     """What every page shows: the caller, the sections that it may see, and the theme."""
     caller: ApiKey | None = getattr(request.state, "caller", None)
     theme = request.cookies.get(THEME_COOKIE, "auto")
-    tenant = request.query_params.get("tenant")
+    tenant, root = request.query_params.get("tenant"), prefix_of(request.scope)
     return {
         "caller": caller,
         "sections": [] if caller is None else [part for part in SECTIONS if may(caller, part.scope)],
         "current_path": request.url.path,
         "theme": theme if theme in THEMES else "auto",
         "tenant": tenant,
-        "url": lambda path, **parameters: link(path, {"tenant": tenant} | parameters),
+        "root": root,
+        "url": lambda path, **parameters: root + link(path, {"tenant": tenant} | parameters),
         "done": request.query_params.get("done", ""),
         "notices": NOTICES,
         "release": _release(),
@@ -213,7 +215,7 @@ def _release() -> str:
 def base_address(request: Request, context: AppContext) -> str:
     """The address of the server as the browser knows it, for commands that do the same."""
     scheme = "https" if context.sessions.is_secure(request.scope) else "http"
-    return f"{scheme}://{request.headers.get('host', 'localhost')}"
+    return f"{scheme}://{request.headers.get('host', 'localhost')}{prefix_of(request.scope)}"
 
 
 def may(caller: ApiKey, scope: str) -> bool:

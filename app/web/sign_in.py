@@ -12,6 +12,7 @@ from app.api.dependencies import Context, Reader
 from app.auth.sessions import check_same_origin
 from app.domain.audit_context import current_context
 from app.domain.errors import NotAuthenticated
+from app.http.path_prefix import prefix_of
 from app.services.keys import digest_of
 from app.services.sessions import begin_session
 from app.web.forms import page_of, read_form, see
@@ -91,5 +92,12 @@ async def choose_theme(request: Request, _caller: Reader) -> Response:
     theme = form.text("theme")
     response = see(page_of(form.text("next")))
     if theme in THEMES:
-        response.set_cookie(THEME_COOKIE, theme, max_age=_YEAR, path="/ui", samesite="strict", httponly=True)
+        response.set_cookie(
+            THEME_COOKIE,
+            theme,
+            max_age=_YEAR,
+            path=f"{prefix_of(request.scope)}/ui",
+            samesite="strict",
+            httponly=True,
+        )
     return response

@@ -22,6 +22,7 @@ from app.domain.entities import JobState, Json, StudentRow
 from app.domain.errors import NotFound
 from app.domain.names import qualified
 from app.http.headers import attachment
+from app.http.path_prefix import prefix_of
 from app.services import audit, comparison, datasets, keys, models, quotas, training
 from app.services.class_table import MAX_ROWS, class_table, students_of_class
 from app.services.curves import student_curve
@@ -65,8 +66,9 @@ def table(
     headers = HEADERS | {"content-disposition": attachment(f"{name}.{request.path_params['form']}")}
     more = None
     if following is not None:
-        more = link(request.url.path, dict(request.query_params.multi_items()) | dict(following))
-        headers["link"] = f'<{more}>; rel="next"'
+        following_rows = link(request.url.path, dict(request.query_params.multi_items()) | dict(following))
+        headers["link"] = f'<{following_rows}>; rel="next"'
+        more = prefix_of(request.scope) + following_rows
     form = request.path_params["form"]
     body = msgspec.json.encode({"data": listed, "next": more}) if form == "json" else as_csv(listed)
     return Response(body, headers=headers | {"content-type": _TYPES[form]})

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from app.auth.authenticator import authorise
 from app.domain.errors import TooLarge
 from app.http.cors import CrossOrigin
+from app.http.path_prefix import path_as_sent
 from app.http.problem import Problem, ProblemError, method_not_allowed
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import Response, problem_response
@@ -75,7 +76,7 @@ class QueryHandler(WireFormat[Exchange]):
 
     def refuse(self, exchange: Exchange, problem: Problem) -> Response:
         self.pipeline.record_error(exchange, problem)
-        return problem_response(problem, exchange.request_id, exchange.scope["raw_path"])
+        return problem_response(problem, exchange.request_id, path_as_sent(exchange.scope))
 
     def try_respond(
         self, target: bytes, headers: list[Header], data: bytes, client: tuple[str, int] | None = None

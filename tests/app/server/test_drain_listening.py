@@ -50,7 +50,7 @@ def test_a_balancer_that_notices_three_seconds_late_loses_no_query():
             assert (proxy.refused, proxy.cut) == (0, 0)
             assert {answer.split()[0] for answer in answers} == {"200"}
             assert answers.count("200 close") > 50
-            # Nobody asks any more, so it does not wait for the whole time.
+            # No client asks any more, so it does not wait for the whole time.
             await asyncio.wait_for(old.task, LATE_SECONDS)
             assert await old.refuses_connections()
 
