@@ -54,7 +54,12 @@ def test_tritonclient_uses_every_management_call(triton):
     assert [given["name"] for given in control["model"]["inputs"]] == ["x", "class"]
     assert [given["name"] for given in control["class"]["inputs"]] == ["x"]
     assert [output["name"] for output in control["class"]["outputs"]][:2] == ["match", "score"]
-    assert control["config"]["status"] == control["missing"]["status"] == "404"
+    assert control["config"]["name"] == "pets:cat"
+    assert control["config"]["input"] == [{"name": "x", "data_type": "TYPE_FP64", "dims": [3]}]
+    assert control["config"]["max_batch_size"] > 0
+    for lacking in ("traces", "shared_memory", "missing"):
+        assert control[lacking]["status"] == "404", lacking
+    assert "traces" in control["traces"]["message"]
     assert "cats" in control["missing"]["message"]
     assert control["index"] == [{"name": "pets", "version": "1", "state": "READY", "reason": ""}]
     assert control["loaded"] == control["unloaded"] == SCORES["cat"]

@@ -24,7 +24,8 @@ def script(path: Path, text: str) -> None:
 def tree(tmp_path: Path) -> Path:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
-    for name in ("initdb", "podman", "wrk", "prometheus", "chromium"):
+    clients = ("java", "javac", "node", "npm", "curl", "wget")
+    for name in ("initdb", "podman", "wrk", "prometheus", "chromium", *clients):
         script(tmp_path / "bin" / name, "exit 0")
     return tmp_path
 

@@ -74,7 +74,9 @@ async def control(ask):
         "server": await ask("get_server_metadata"),
         "model": await ask("get_model_metadata", "pets"),
         "class": await ask("get_model_metadata", "pets:cat", "latest"),
-        "config": await ask.refusal("get_model_config", "pets"),
+        "config": await ask("get_model_config", "pets:cat"),
+        "traces": await ask.refusal("get_trace_settings", "pets:cat"),
+        "shared_memory": await ask.refusal("get_system_shared_memory_status"),
         "missing": await ask.refusal("get_model_metadata", "cats"),
         "index": await ask("get_model_repository_index"),
     }
