@@ -206,7 +206,8 @@ class Prefork:
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
         if not self._stop_signals:
-            self._stop_signal = signal.Signals(number)
+            # After Ctrl-C the processes need not go on listening, as they do after SIGTERM.
+            self._stop_signal = signal.SIGTERM if number == signal.SIGTERM else signal.SIGHUP
         self._stop_signals += 1
 
     def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:

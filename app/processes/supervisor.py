@@ -195,7 +195,8 @@ class Supervisor:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if not self._stop_signals:
             # After Ctrl-C the API need not go on listening, as it does after SIGTERM.
-            self._stop_signal = signal.Signals(number)
+            at_once = signal.SIGINT if self._can_roll else signal.SIGHUP
+            self._stop_signal = signal.SIGTERM if number == signal.SIGTERM else at_once
         self._stop_signals += 1
 
     def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:
