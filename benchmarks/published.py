@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from app.domain.entities import Job, JobState, ModelVersion, StudentRow, StudentState, new_id
+from app.domain.entities import Job, JobState, Json, ModelVersion, StudentRow, StudentState, new_id
 from app.services import models
 from app.store.unit_of_work import Store
 from core.packed import LinearBasis, LinearForm, PackedStudent, PackedTeacher
@@ -41,8 +41,12 @@ def publish(
     teacher: PackedTeacher,
     *,
     alias: str | None = "latest",
+    inputs: Json | None = None,
 ) -> ModelVersion:
-    """Publish the students as the next version of ``model``, as a training job would at its end."""
+    """Publish the students as the next version of ``model``, as a training job would at its end.
+
+    inputs: what it keeps of its columns, see `Dataset.inputs`.
+    """
     job = Job(
         id=new_id("job"),
         dataset_id=new_id("ds"),
@@ -73,6 +77,6 @@ def publish(
             classes=list(students),
             columns=teacher.map.n_columns,
             teacher_digest=teacher_digest,
-            metrics={},
+            metrics={"inputs": inputs} if inputs else {},
             alias=alias,
         )

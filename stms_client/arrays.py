@@ -19,8 +19,9 @@ class DataFrame(Protocol):
         """The values as an array of NumPy."""
 
 
-Row: TypeAlias = "Sequence[float] | Mapping[str, Sequence[float]] | NDArray[Any] | DataFrame"
-"""Dense numbers, a sparse row ``{"indices": …, "values": …}``, or an array (d,)."""
+Row: TypeAlias = "Sequence[float] | Mapping[str, Any] | NDArray[Any] | DataFrame"
+"""Dense numbers, an array (d,), numbers by the names of their columns as a mapping or a Series, or a sparse
+row ``{"indices": …, "values": …}``, with ``"index_base": 1`` if its indices count from 1."""
 Rows: TypeAlias = "Sequence[Row] | NDArray[Any] | DataFrame"
 """Rows, or an array or data frame (n, d), which is sent as raw numbers."""
 Table: TypeAlias = "Sequence[Sequence[float]] | NDArray[Any] | DataFrame"
@@ -78,12 +79,39 @@ def in_order(frame: Any, names: Sequence[str] | None) -> NDArray[Any]:
 
 
 def row_values(row: Any) -> Any:
-    """A row as lists, for JSON."""
+    """A row for JSON: a list, numbers by name, or a sparse row."""
     if isinstance(row, Mapping):
-        return {
-            name: _array(part).tolist() if is_array(part) else _listed(part) for name, part in row.items()
-        }
+        return {_name(name): _plain(part) for name, part in row.items()}
+    names = _series_names(row)
+    if names is not None:
+        return dict(zip(names, numbers(row, 1).tolist(), strict=True))
     return numbers(row, 1).tolist() if is_array(row) else _listed(row)
+
+
+def _series_names(row: Any) -> list[str] | None:
+    """The names in the index of a Series of pandas; None for anything else, and for an index of numbers."""
+    index = getattr(row, "index", None)
+    if not hasattr(row, "to_numpy") or index is None or callable(index):
+        return None
+    names = list(index)
+    if not any(isinstance(name, str) for name in names):
+        return None
+    if len(set(map(str, names))) != len(names):
+        raise InvalidInput("The Series has two values of one name.")
+    return [str(name) for name in names]
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str):
+        raise InvalidInput(f"{name!r:.80} is not the name of a column: it must be text.")
+    return name
+
+
+def _plain(part: Any) -> Any:
+    """The numbers of a sparse row as lists, and one number as it is."""
+    if is_array(part):
+        return _array(part).tolist()
+    return part if part is None or isinstance(part, str | int | float) else _listed(part)
 
 
 def _listed(values: Any) -> list[Any]:

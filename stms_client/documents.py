@@ -376,10 +376,14 @@ class SizePoint(TypedDict):
 
 
 class SparseValues(TypedDict):
-    """A row of a sparse data set: the columns, counted from 0, and values that are stored; others are 0."""
+    """A row of a sparse data set: the columns and values that are stored; others are 0.
+
+    index_base: 0, from which the columns are counted, whatever the file counts from.
+    """
 
     indices: list[int]
     values: list[float]
+    index_base: int
 
 
 class Student(TypedDict):
@@ -504,11 +508,13 @@ class Version(TypedDict):
 class VersionInputs(TypedDict):
     """The columns that a version was trained on. columns: their names in order; null if they are not known.
 
-    index_base: the first index in the svmlight file that it was trained on; queries count columns from 0.
+    ranges: the smallest and the largest value of each column in the rows of the data set; null if they are
+    not known. index_base: the first index in the svmlight file that it was trained on.
     """
 
     columns: NotRequired[list[str] | None]
     label_column: NotRequired[str | None]
+    ranges: NotRequired[list[list[float]] | None]
     index_base: NotRequired[int | None]
 
 

@@ -19,7 +19,9 @@ class Decision:
     probability: of the class; None if the student is not calibrated. gate, rejection: S^y(x) and φ(x; θ), the
     score is their difference; None without ``explain``. piece: of a student with several rejections, which of
     them is the largest and decides, from 0; otherwise None. rival: of a head with rivals, the class whose
-    score this rejection is. model, version: the version that decided.
+    score this rejection is. model, version: the version that decided. outside: the first columns of the row,
+    by name, whose values are outside the range of the training rows; None without ``explain``, and where
+    ranges are not known. outside_count: how many columns are outside.
     """
 
     match: bool
@@ -32,10 +34,13 @@ class Decision:
     rejection: float | None = None
     piece: int | None = None
     rival: str | None = None
+    outside: Sequence[str | int] | None = None
+    outside_count: int | None = None
 
     @classmethod
     def of(cls, document: Mapping[str, Any], origin: Mapping[str, Any]) -> Decision:
-        """From JSON. origin: the object that contains model and version."""
+        """From JSON. origin: the object that contains model and version, and of several classes the range."""
+        ranged = document if "outside" in document else origin
         return cls(
             document["match"],
             document["score"],
@@ -47,6 +52,8 @@ class Decision:
             document.get("rejection"),
             document.get("piece"),
             document.get("rival"),
+            ranged.get("outside"),
+            ranged.get("outside_count"),
         )
 
 
@@ -56,7 +63,8 @@ class Decisions(Sequence[Decision]):
 
     scores, probabilities, gates, rejections, pieces: (n,), arrays if the rows were an array, otherwise lists.
     rivals: of a head with rivals, the classes of the deciding pieces; None for arrays.
-    probabilities: None if the student is not calibrated, and for arrays without ``explain``.
+    probabilities: None if the student is not calibrated, and for arrays without ``explain``. outside,
+    outside_counts: of each row as in `Decision`; None for arrays.
     """
 
     scores: Sequence[float] | NDArray[Any]
@@ -68,6 +76,8 @@ class Decisions(Sequence[Decision]):
     rejections: Sequence[float] | NDArray[Any] | None = None
     pieces: Sequence[int] | NDArray[Any] | None = None
     rivals: Sequence[str | None] | None = None
+    outside: Sequence[Sequence[str | int]] | None = None
+    outside_counts: Sequence[int] | None = None
 
     @property
     def matches(self) -> Any:
@@ -94,7 +104,9 @@ class Decisions(Sequence[Decision]):
         piece = None if self.pieces is None else int(self.pieces[index])
         rival = None if self.rivals is None else self.rivals[index]
         match = score >= self.threshold
-        parts = (probability, gate, rejection, piece, rival)
+        outside = None if self.outside is None else self.outside[index]
+        count = None if self.outside_counts is None else self.outside_counts[index]
+        parts = (probability, gate, rejection, piece, rival, outside, count)
         return Decision(match, score, self.threshold, self.model, self.version, *parts)
 
     def __iter__(self) -> Iterator[Decision]:
@@ -105,14 +117,14 @@ class Decisions(Sequence[Decision]):
         """From JSON."""
         results = document["results"]
         first = results[0]
-        probabilities, gates, rejections, pieces = (
+        probabilities, gates, rejections, pieces, outside, counts = (
             [result[name] for result in results] if name in first else None
-            for name in ("probability", "gate", "rejection", "piece")
+            for name in ("probability", "gate", "rejection", "piece", "outside", "outside_count")
         )
         scores = [result["score"] for result in results]
         rivals = [result.get("rival") for result in results]
         named = rivals if any(rival is not None for rival in rivals) else None
-        columns = (probabilities, gates, rejections, pieces, named)
+        columns = (probabilities, gates, rejections, pieces, named, outside, counts)
         return cls(scores, first["threshold"], document["model"], document["version"], *columns)
 
 

@@ -101,10 +101,14 @@ class DatasetView(View):
 
 
 class SparseValues(View):
-    """A row of a sparse data set: the columns, counted from 0, and values that are stored; others are 0."""
+    """A row of a sparse data set: the columns and values that are stored; others are 0.
+
+    index_base: 0, from which the columns are counted, whatever the file counts from.
+    """
 
     indices: list[int]
     values: list[float]
+    index_base: int
 
 
 class DatasetRowView(View):
@@ -249,11 +253,13 @@ class PointAlias(Body):
 class VersionInputs(View):
     """The columns that a version was trained on. columns: their names in order; null if they are not known.
 
-    index_base: the first index in the svmlight file that it was trained on; queries count columns from 0.
+    ranges: the smallest and the largest value of each column in the rows of the data set; null if they are
+    not known. index_base: the first index in the svmlight file that it was trained on.
     """
 
     columns: list[str] | None = None
     label_column: str | None = None
+    ranges: list[list[float]] | None = None
     index_base: int | None = None
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -35,7 +37,13 @@ def query(
     more: Annotated[
         list[str] | None, typer.Option("--class", metavar="CLASS", help="Another class; may be repeated.")
     ] = None,
-    row: Annotated[str | None, typer.Option("--row", help="One example: comma-separated numbers.")] = None,
+    row: Annotated[
+        str | None,
+        typer.Option(
+            "--row",
+            help="One example: numbers in order, NAME=NUMBER in any order, both with commas, or JSON.",
+        ),
+    ] = None,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -71,6 +79,8 @@ def query(
 
       stms query letters A --row 2,8,3,5,1,8,13,0,6,6,10,8,0,8,0,8 --explain
 
+      stms query iris setosa --row sepal_length=5.1,sepal_width=3.5,petal_length=1.4,petal_width=0.2
+
       stms query letters@production A --class B --file rows.csv
     """
     if (row is None) == (file is None):
@@ -82,7 +92,7 @@ def query(
         decimal=decimal,
         index_column=index_column,
     )
-    numbers = None if row is None else _numbers(row)
+    x = None if row is None else _parsed(row)
     with connect(server, api_key) as client:
         table = None
         if file is not None:
@@ -90,7 +100,7 @@ def query(
             model, known = _known(client, model)
             table = _read(file, options, known)
         path = f"/v1/models/{segment(model)}"
-        body: Json = {"x": numbers} if table is None else {"rows": table.X.tolist()}
+        body: Json = {"x": x} if table is None else {"rows": table.X.tolist()}
         if explain:
             body["explain"] = True
         if more:
@@ -115,7 +125,7 @@ def _print(
         _say_verdict(answer)
     else:
         names = [entry["class"] for entry in answer.get("classes", ())] or [None]
-        _print_decisions(names, by_class)
+        _print_decisions(names, [_with_ranges(results, answer) for results in by_class])
     if table is not None and file is not None:
         _report(file, table, by_class)
 
@@ -125,6 +135,24 @@ def _say_verdict(answer: Json) -> None:
     numbers = [f"{name} {text(answer[name])}" for name in _PARTS if name in answer]
     verdict = "[bold green]yes[/]" if answer["match"] else "[bold]no[/]"
     say(f"{verdict} ({', '.join(numbers)}, {answer['model']} version {answer['version']})")
+    if answer.get("outside"):
+        say(escape(f"Outside the range of the training rows: {_outside(answer)}."))
+
+
+def _with_ranges(results: Sequence[Json], answer: Json) -> list[Json]:
+    """Decisions with what an answer says of their rows; of several classes it says that once a row."""
+    rows = answer.get("rows", [answer])
+    return [
+        {name: row[name] for name in ("outside", "outside_count") if name in row} | decision
+        for decision, row in zip_longest(results, rows, fillvalue=dict[str, Any]())
+    ]
+
+
+def _outside(answer: Json) -> str:
+    """The columns of a row that are outside the range of the training rows."""
+    names: list[str | int] = answer["outside"]
+    more = answer["outside_count"] - len(names)
+    return ", ".join(map(str, names)) + (f" and {more} more" if more else "")
 
 
 def _print_decisions(names: Sequence[str | None], by_class: Sequence[Sequence[Json]]) -> None:
@@ -134,8 +162,13 @@ def _print_decisions(names: Sequence[str | None], by_class: Sequence[Sequence[Js
         for number, of_row in enumerate(zip(*by_class, strict=True), 1)
         for name, decision in zip(names, of_row, strict=True)
     ]
+    for decision in decisions:
+        if "outside" in decision:
+            decision["outside"] = _outside(decision) or None
     present = {name for decision in decisions for name, value in decision.items() if value is not None}
-    columns = [field(name) for name in ("line", "nr", "class", "match", *_PARTS) if name in present]
+    columns = [
+        field(name) for name in ("line", "nr", "class", "match", *_PARTS, "outside") if name in present
+    ]
     print_table(columns, decisions, empty="No rows.")
 
 
@@ -179,16 +212,37 @@ def _read(file: Path, options: ReadingOptions, known: Known) -> FeatureRows:
         raise CommandFailed(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def _numbers(row: str) -> list[float]:
-    """The numbers of one example."""
-    numbers = []
-    for column, cell in enumerate(row.split(",")):
+def _parsed(row: str) -> list[float] | Json:
+    """One example: numbers in order, numbers by name, or what JSON says."""
+    if row.lstrip().startswith(("{", "[")):
         try:
-            number = float(cell)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            text = f"column {column} (counted from 0): {cell.strip()!r} is not a finite number"
-            raise typer.BadParameter(text, param_hint="--row")
-        numbers.append(number)
-    return numbers
+            parsed: list[float] | Json = json.loads(row)
+        except (ValueError, RecursionError) as error:
+            raise _bad_row(f"this is not JSON: {error}") from error
+        return parsed
+    cells = row.split(",")
+    if not any("=" in cell for cell in cells):
+        return [_number(cell, f"column {column} (counted from 0)") for column, cell in enumerate(cells)]
+    values: Json = {}
+    for cell in cells:
+        name, equals, number = cell.rpartition("=")
+        if not equals or not name.strip():
+            raise _bad_row(f"{cell.strip()!r} is not NAME=NUMBER, as the others are")
+        if name.strip() in values:
+            raise _bad_row(f"{name.strip()!r} is there twice")
+        values[name.strip()] = _number(number, name.strip())
+    return values
+
+
+def _number(cell: str, where: str) -> float:
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise _bad_row(f"{where}: {cell.strip()!r} is not a finite number")
+    return number
+
+
+def _bad_row(text: str) -> typer.BadParameter:
+    return typer.BadParameter(text, param_hint="--row")

@@ -77,14 +77,21 @@ class Dataset:
 
     @property
     def inputs(self) -> Json:
-        """What a version keeps of the columns: ``columns``, ``label_column`` and ``index_base``.
+        """What a version keeps of the columns: ``columns``, ``label_column``, ``ranges`` and ``index_base``.
 
-        columns: their names in order, with that of the label column, unless a summary does not list all of
-        them. index_base: the first index in the svmlight file; rows that are asked about count from 0.
+        columns: their names in order, with that of the label column, and ranges: the smallest and the largest
+        value of each, unless a summary does not list all of them. index_base: the first index in the svmlight
+        file.
         """
-        names = [column.get("name") for column in self.summary.get("features", [])]
-        is_named = len(names) == self.columns and None not in names
-        known: Json = {"columns": names, "label_column": self.summary.get("label_column")} if is_named else {}
+        listed = self.summary.get("features", [])
+        if len(listed) != self.columns:
+            listed = []
+        names = [column.get("name") for column in listed]
+        known: Json = {}
+        if listed and None not in names:
+            known |= {"columns": names, "label_column": self.summary.get("label_column")}
+        if listed and all("min" in column and "max" in column for column in listed):
+            known["ranges"] = [[column["min"], column["max"]] for column in listed]
         base = next((one["value"] for one in self.reading if one["name"] == "index_base"), None)
         return known if base is None else known | {"index_base": int(base)}
 
@@ -295,7 +302,7 @@ class ModelVersion:
 
     @property
     def inputs(self) -> Json:
-        """Names of the columns of its rows and of its label column, see `Dataset.inputs`."""
+        """What is kept of the columns of its rows, see `Dataset.inputs`; nothing by earlier releases."""
         found: Json = self.metrics.get("inputs", {})
         return found
 

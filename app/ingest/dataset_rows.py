@@ -27,12 +27,13 @@ Reader = Callable[[int, int], memoryview]
 class StoredRow:
     """One row. number: counted from 0 in its part. code: of its class, −1 without a label.
 
-    x: all values, or of a sparse data set ``indices`` and ``values`` of those that are stored.
+    x: all values, or of a sparse data set ``indices`` and ``values`` of those that are stored, and
+    ``index_base``, 0.
     """
 
     number: int
     code: int
-    x: list[float] | dict[str, list[Any]]
+    x: list[float] | dict[str, Any]
 
 
 class StoredPart:
@@ -78,6 +79,7 @@ class StoredPart:
         stored = {
             "indices": self._array("X.indices", begin, end).tolist(),
             "values": self._array("X.data", begin, end).tolist(),
+            "index_base": 0,
         }
         return StoredRow(number, code, stored)
 

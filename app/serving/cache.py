@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import InputFault, NotFound
 from app.domain.names import split_qualified
+from app.serving.inputs import Inputs
 from app.serving.loader import ModelSource, Teacher
 from app.serving.lru import LruCache, Part
 from app.serving.moves import Moves
@@ -52,13 +54,17 @@ _Key: TypeAlias = tuple[str, str, int, str | None]
 
 @dataclass(frozen=True, slots=True)
 class ServableTeacher:
-    """A loaded teacher. codes: number of each class by name. metric_label: of its model in the metrics."""
+    """A loaded teacher. codes: number of each class by name. metric_label: of its model in the metrics.
+
+    inputs: the columns of its version.
+    """
 
     teacher: Teacher
     model: str
     version: int
     metric_label: str
     codes: Mapping[str, int]
+    inputs: Inputs
 
 
 class ModelCache:
@@ -75,7 +81,7 @@ class ModelCache:
         source: ModelSource,
         *,
         budget: int,
-        serve: Callable[[PackedStudent, ModelVersion], ServableStudent],
+        serve: Callable[[PackedStudent, ModelVersion, Inputs], ServableStudent],
         move_seconds: float = MOVE_SECONDS,
     ) -> None:
         self._source = source
@@ -84,6 +90,7 @@ class ModelCache:
         self._recent = self._references.recent
         self._moves = Moves(self._references, self._preload, move_seconds)
         self._loaded: LruCache[_Key, ServableStudent | ServableTeacher] = LruCache(budget)
+        self._inputs: WeakValueDictionary[tuple[str, str, int], Inputs] = WeakValueDictionary()
         self._missing: dict[tuple[str, str | None], tuple[NotFound, float]] = {}
         self._inflight: dict[object, asyncio.Task[Any]] = {}
         self._generation = 0
@@ -256,11 +263,14 @@ class ModelCache:
                 if isinstance(teacher, PackedHead)
                 else {name: code for code, name in enumerate(teacher.classes)}
             )
-            served = ServableTeacher(teacher, version.model, version.version, metric_label(version), codes)
+            inputs = self._inputs_of(version)
+            served = ServableTeacher(
+                teacher, version.model, version.version, metric_label(version), codes, inputs
+            )
         else:
             student, size = await self._in_thread(lambda: self._source.student(version, label))
             return self._keep(version, label, student, size)
-        self._loaded.put((*_name(version), None), served, size)
+        self._loaded.put((*_name(version), None), served, size, *_part(version, inputs))
         return served
 
     def _get_if_local(self, version: ModelVersion, label: str) -> ServableStudent | None:
@@ -269,13 +279,21 @@ class ModelCache:
         return None if entry is None else self._keep(version, label, *entry)
 
     def _keep(self, version: ModelVersion, label: str, student: PackedStudent, size: int) -> ServableStudent:
-        served = self._serve(student, version)
-        shared = None
+        inputs = self._inputs_of(version)
+        served = self._serve(student, version, inputs)
+        shared = _part(version, inputs)
         if not isinstance(student.map, LinearBasis):
             arrays = student.map.arrays().values()
-            shared = Part(id(student.map), sum(array.nbytes for array in arrays))
-        self._loaded.put((*_name(version), label), served, size, shared)
+            shared.append(Part(id(student.map), sum(array.nbytes for array in arrays)))
+        self._loaded.put((*_name(version), label), served, size, *shared)
         return served
+
+    def _inputs_of(self, version: ModelVersion) -> Inputs:
+        """The columns of a version, which are in memory once."""
+        inputs = self._inputs.get(_name(version))
+        if inputs is None:
+            inputs = self._inputs[_name(version)] = Inputs(version)
+        return inputs
 
     async def _preload(self, old: ModelVersion, new: ModelVersion) -> Sequence[Exception]:
         """Load the classes of ``new`` that were last used of ``old``; returns the errors of the others."""
@@ -317,6 +335,10 @@ class ModelCache:
 
 def _name(version: ModelVersion) -> tuple[str, str, int]:
     return version.tenant, version.model, version.version
+
+
+def _part(version: ModelVersion, inputs: Inputs) -> list[Part]:
+    return [Part(_name(version), inputs.nbytes)] if inputs.nbytes else []
 
 
 def _without_students(reference: str, missing: Mapping[str, NotFound]) -> NotFound:

@@ -25,7 +25,7 @@ class LruCache(Generic[Key, Value]):
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
-        self._entries: OrderedDict[Key, tuple[Value, int, Part | None]] = OrderedDict()
+        self._entries: OrderedDict[Key, tuple[Value, int, tuple[Part, ...]]] = OrderedDict()
         self._users: dict[Hashable, int] = {}
         self._size = 0
 
@@ -48,18 +48,18 @@ class LruCache(Generic[Key, Value]):
         self._entries.move_to_end(key)
         return entry[0]
 
-    def put(self, key: Key, value: Value, size: int, shared: Part | None = None) -> None:
+    def put(self, key: Key, value: Value, size: int, *shared: Part) -> None:
         """Add a value as the most recently used one, and evict old ones until the budget holds.
 
-        size: of the value without its shared part.
+        size: of the value without its shared parts.
         """
         self.pop(key)
         self._entries[key] = (value, size, shared)
         self._size += size
-        if shared is not None:
-            users = self._users.get(shared.name, 0)
-            self._users[shared.name] = users + 1
-            self._size += 0 if users else shared.size
+        for part in shared:
+            users = self._users.get(part.name, 0)
+            self._users[part.name] = users + 1
+            self._size += 0 if users else part.size
         while self._size > self._budget and len(self._entries) > 1:
             self.pop(next(iter(self._entries)))
 
@@ -70,11 +70,11 @@ class LruCache(Generic[Key, Value]):
             return
         _, size, shared = entry
         self._size -= size
-        if shared is not None:
-            self._users[shared.name] -= 1
-            if not self._users[shared.name]:
-                del self._users[shared.name]
-                self._size -= shared.size
+        for part in shared:
+            self._users[part.name] -= 1
+            if not self._users[part.name]:
+                del self._users[part.name]
+                self._size -= part.size
 
     def newest_first(self) -> Iterator[Key]:
         """All keys, the most recently used first."""

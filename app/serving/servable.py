@@ -10,6 +10,7 @@ import msgspec
 
 from app.domain.entities import ModelVersion
 from app.domain.names import DEFAULT_TENANT
+from app.serving.inputs import Inputs
 from app.serving.work import students_work
 from core.packed import PackedStudent
 from core.packed.head import RIVALS
@@ -42,6 +43,7 @@ class ServableStudent:
     inline_bytes: bodies up to this size are answered in the event loop, larger ones in a thread. A map with
         many basis values per column makes the same number of bytes more work, so its limit is lower.
     inline_tensor_bytes: the same for raw numbers in both directions.
+    inputs: the columns of its version.
     """
 
     student: PackedStudent
@@ -58,6 +60,7 @@ class ServableStudent:
     json_class: bytes
     inline_bytes: int
     inline_tensor_bytes: int
+    inputs: Inputs
 
 
 def metric_label(version: ModelVersion) -> str:
@@ -65,8 +68,10 @@ def metric_label(version: ModelVersion) -> str:
     return version.model if version.tenant == DEFAULT_TENANT else version.qualified_model
 
 
-def make_servable(student: PackedStudent, version: ModelVersion) -> ServableStudent:
-    """Prepare a loaded student of a model version for serving."""
+def make_servable(
+    student: PackedStudent, version: ModelVersion, inputs: Inputs | None = None
+) -> ServableStudent:
+    """Prepare a loaded student of a model version for serving. inputs: of the version, if it has them."""
     threshold = b',"threshold":' + msgspec.json.encode(student.threshold)
     model_fields = b"," + msgspec.json.encode({"model": version.model, "version": version.version})[1:]
     spread = max(1, student.map.n_basis // student.map.n_columns)
@@ -88,6 +93,7 @@ def make_servable(student: PackedStudent, version: ModelVersion) -> ServableStud
         json_class=b'{"class":' + msgspec.json.encode(student.label) + b",",
         inline_bytes=inline_bytes,
         inline_tensor_bytes=INLINE_TENSOR_BYTES if student.map.kind == "linear" else inline_bytes,
+        inputs=Inputs(version) if inputs is None else inputs,
     )
 
 

@@ -113,7 +113,7 @@ async def _answer(
 def parsed_row(text: str) -> Row:
     """A row of numbers from JSON or from numbers with commas, blanks or line breaks between them.
 
-    A sparse row is ``{"indices": [...], "values": [...]}``. Raises InvalidRequest.
+    JSON may also be a row by names, and a sparse row as queries take it. Raises InvalidRequest.
     """
     if len(text) > _MAX_ROW:
         raise _wrong_row(f"The row is longer than {_MAX_ROW} characters.")
@@ -122,10 +122,8 @@ def parsed_row(text: str) -> Row:
             value = parse_json(text.encode())
         except InvalidRequest as error:
             raise _wrong_row(error.message.replace("body", "row", 1)) from error
-        row = value.get("x", value) if isinstance(value, dict) else value
-        if not isinstance(row, list) and not (isinstance(row, dict) and set(row) == {"indices", "values"}):
-            raise _wrong_row("The row must be a list of numbers.")
-        return cast(Row, row)
+        is_body = isinstance(value, dict) and isinstance(value.get("x"), list | dict)
+        return cast(Row, value["x"] if is_body else value)
     parts = text.replace(",", " ").replace(";", " ").split()
     try:
         return [float(part) for part in parts]

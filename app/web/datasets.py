@@ -132,7 +132,7 @@ def _rows(
     return values
 
 
-def _first(x: list[float] | dict[str, list[Any]], shown: int) -> list[float]:
+def _first(x: list[float] | dict[str, Any], shown: int) -> list[float]:
     """The first values of a row, those that a sparse row leaves out as 0."""
     if isinstance(x, list):
         return x[:shown]

@@ -14,9 +14,11 @@ from stms_client.sync.connection import Connection
 class Queries(Connection):
     """A model is named ``name``, ``name@alias`` or ``name@3``.
 
-    A row is a list of numbers, a sparse row ``{"indices": …, "values": …}``, or an array (d,) of NumPy,
-    pandas or another library. Rows are a list of rows, an array (n, d) with the columns of the data set in
-    their order, or a data frame with their names.
+    A row is a list of numbers or an array (d,) in the order of the columns; numbers by the names of their
+    columns, as a mapping or a Series of pandas, which the service puts into that order and refuses where
+    names do not fit; or a sparse row ``{"indices": …, "values": …}``, with ``"index_base": 1`` if its indices
+    count from 1. Rows are a list of rows, an array (n, d), or a data frame, whose columns are put into order,
+    too.
     """
 
     def is_class(self, model: str, label: str, x: Row) -> bool:

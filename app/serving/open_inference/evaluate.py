@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from app.domain.errors import InvalidRequest
 from app.serving.decision import Decisions, decide
+from app.serving.inputs import Inputs
 from app.serving.open_inference.requests import DEFAULT_OUTPUTS, ROWS, Inference, RequestedOutput
 from app.serving.open_inference.tensors import Array, datatype_of, to_bytes
 from app.serving.servable import ServableStudent
@@ -28,8 +29,9 @@ def answer(
     """The values of all requested outputs, each (n,), and the list of these outputs.
 
     students: of the distinct classes of the request. max_work: multiply-adds of a request with several rows.
-    Raises InvalidRequest and TooLarge.
+    Raises InvalidRequest, TooLarge, and Unprocessable for names that are not those of the columns.
     """
+    table = _in_order(inference, next(iter(students.values())).inputs)
     per_row = max(students_work([served.student]) for served in students.values())
     check_work(len(inference.rows), per_row, max_work)
     requested_outputs = _requested_outputs(inference, students)
@@ -37,13 +39,24 @@ def answer(
     outputs: Outputs = {}
     for label, rows in _groups(inference):
         served = students[label]
-        decisions = _decide(served, inference.rows, rows, explain="gate" in names or "rejection" in names)
+        decisions = _decide(served, table, rows, explain="gate" in names or "rejection" in names)
         for name in names:
             values = _output(name, decisions, served.student.threshold)
             if name not in outputs:
                 outputs[name] = np.empty(len(inference.rows), values.dtype)
             outputs[name][rows] = values
     return outputs, requested_outputs
+
+
+def _in_order(inference: Inference, inputs: Inputs) -> Array:
+    """The rows with their columns in the order of the model."""
+    if inference.columns is None:
+        return inference.rows
+    for name in inference.texts:
+        if name != inputs.label:
+            message = f"Input {name!r:.100} holds BYTES where numbers are needed."
+            raise InvalidRequest(message, code="bad_tensor")
+    return inference.rows[:, inputs.order(inference.columns, "inputs")]
 
 
 def encode(
@@ -115,7 +128,9 @@ def _decide(served: ServableStudent, table: Array, rows: Rows, *, explain: bool)
         row = place if isinstance(rows, slice) else int(rows[place])
         message = f"Row {row} (counted from 0) has values so large that no finite score exists."
         if fault.column is not None:
-            message = value_fault(float(table[row, fault.column]), ROWS, row, fault.column).message
+            message = value_fault(
+                float(table[row, fault.column]), ROWS, row, fault.column, served.inputs.names
+            ).message
         raise InvalidRequest(message, code=fault.code) from error
 
 

@@ -17,6 +17,7 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.names import qualified
 from app.services import models
 from app.serving.cache import ModelCache
+from app.serving.inputs import Inputs
 from app.serving.open_inference.paths import ParsedPath
 from app.serving.open_inference.requests import CLASS, DEFAULT_OUTPUTS, OUTPUTS, ROWS, how_to_name
 from app.serving.open_inference.responses import (
@@ -76,6 +77,7 @@ class Repository:
         classes = await self._in_thread(self._classes, version, MAX_NAMED)
         probable = await self._has_probability(version, path.label, classes)
         rows: InferenceTensor = {"name": ROWS, "datatype": "FP64", "shape": [-1, version.columns]}
+        names = Inputs(version).names
         parameters = {"optional": True}
         target: InferenceTensor = {
             "name": CLASS,
@@ -94,6 +96,7 @@ class Repository:
                 "class": path.label if path.label is not None else how_to_name(path),
                 "classes": classes,
                 "class_count": version.class_count,
+                **({} if names is None else {"columns": names}),
             },
         }
 

@@ -9,7 +9,7 @@ contains only the rows, as FP64.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Annotated, Any, Final
 
@@ -20,7 +20,7 @@ from app.domain.errors import InvalidRequest, TooLarge
 from app.http.types import Body
 from app.serving.decision import MAX_CLASSES
 from app.serving.open_inference.paths import ParsedPath, check_label
-from app.serving.open_inference.tensors import DTYPES, Array, Tensor
+from app.serving.open_inference.tensors import DTYPES, TEXTS, Array, Tensor
 
 CLASS: Final = "class"
 """Name of the parameter and of the input for the target class."""
@@ -82,6 +82,8 @@ class Inference:
 
     rows: (n, d), float32 or float64, not validated. labels: one class for all rows, or one for each row.
     requested_outputs: None for the default outputs, in binary if ``binary``. distinct: the distinct labels.
+    columns: names of the columns of ``rows``, where each came as a tensor of its own. texts: names of tensors
+    of texts that came beside them.
     """
 
     rows: Array
@@ -89,6 +91,8 @@ class Inference:
     id: str | None = None
     requested_outputs: list[RequestedOutput] | None = None
     binary: bool = False
+    columns: list[str] | None = None
+    texts: list[str] = field(default_factory=list)
     distinct: dict[str, None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,12 +121,15 @@ def parse_inference(
     parameters = _parameters(request.parameters, "The request")
     target = next((tensor for tensor in tensors if _is_target(tensor)), None)
     others = [tensor for tensor in tensors if tensor is not target]
-    if len(others) != 1:
-        raise InvalidRequest(
-            f"The request has {len(others)} inputs of numbers; one table of rows is needed.",
-            code="wrong_inputs",
-        )
-    rows = _rows(others[0], max_rows)
+    if not others:
+        text = "The request has 0 inputs of numbers; one table of rows is needed, or one for each column."
+        raise InvalidRequest(text, code="wrong_inputs")
+    names: list[str] | None = None
+    if len(others) == 1:
+        rows = _rows(others[0], max_rows)
+    else:
+        rows = _joined(others, max_rows)
+        names = [tensor.name for tensor in others if tensor.datatype != TEXTS]
     binary = _flag(parameters, "binary_data_output", False)
     return Inference(
         rows,
@@ -130,6 +137,8 @@ def parse_inference(
         request.id,
         _requested_outputs(request.outputs, binary),
         binary,
+        names,
+        [tensor.name for tensor in others if tensor.datatype == TEXTS],
     )
 
 
@@ -217,7 +226,7 @@ def _raw_rows(body: Body, columns: int) -> Tensor:
 
 
 def _is_target(tensor: Tensor) -> bool:
-    return tensor.name == CLASS and tensor.datatype == "BYTES"
+    return tensor.name == CLASS and tensor.datatype == TEXTS
 
 
 def _rows(tensor: Tensor, max_rows: int) -> Array:
@@ -234,6 +243,21 @@ def _rows(tensor: Tensor, max_rows: int) -> Array:
     table = tensor.numbers().reshape(rows, shape[-1])
     # The smaller of float32 and float64 that holds every value; 64-bit integers lose their last digits.
     return table.astype(np.promote_types(table.dtype, np.float32), copy=False)
+
+
+def _joined(tensors: list[Tensor], max_rows: int) -> Array:
+    """The rows (n, d) of inputs that are one column each, of shape (n,) or (n, 1), without those of texts."""
+    rows = tensors[0].shape[0] if tensors[0].shape else 0
+    for tensor in tensors:
+        if tensor.shape not in ((rows,), (rows, 1)):
+            raise tensor.error(
+                f"has the shape {list(tensor.shape)}; {len(tensors)} inputs are the columns of one table,"
+                " each of the shape [rows] or [rows, 1] with the same number of rows"
+            )
+    numeric = [replace(tensor, shape=(rows, 1)) for tensor in tensors if tensor.datatype != TEXTS]
+    if not numeric:
+        raise tensors[0].error("holds BYTES where numbers are needed")
+    return np.concatenate([_rows(tensor, max_rows) for tensor in numeric], axis=1)
 
 
 def _labels(path: ParsedPath, parameters: Parameters, target: Tensor | None, rows: int) -> list[str]:

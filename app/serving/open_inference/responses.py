@@ -57,11 +57,12 @@ _ModelClass = TypedDict(
 
 
 class InferenceModelParameters(_ModelClass):
-    """classes: the first 100 of class_count."""
+    """classes: the first 100 of class_count. columns: names that inputs of one column each may have."""
 
     classes: list[str]
     class_count: Count
     datatypes: list[str]
+    columns: NotRequired[list[str]]
 
 
 class InferenceModel(TypedDict):

@@ -35,7 +35,9 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "FP32": np.dtype("<f4"),
     "FP64": np.dtype("<f8"),
 }
-"""The numeric datatypes. Texts are ``BYTES``."""
+"""The numeric datatypes."""
+TEXTS: Final = "BYTES"
+"""The datatype of texts."""
 
 _DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
     "b": msgspec.json.Decoder(list[bool]),
@@ -65,8 +67,8 @@ class Tensor:
     binary: bool
 
     def __post_init__(self) -> None:
-        if self.datatype not in DTYPES and self.datatype != "BYTES":
-            known = ", ".join([*DTYPES, "BYTES"])
+        if self.datatype not in DTYPES and self.datatype != TEXTS:
+            known = ", ".join([*DTYPES, TEXTS])
             raise self.error(f"has the unknown datatype {self.datatype!r:.40}; known are {known}")
 
     def error(self, what: str) -> InvalidRequest:

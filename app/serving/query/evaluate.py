@@ -6,15 +6,19 @@ Everything here is thread-safe, since it only reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from app.http.types import Body
 from app.serving.decision import Decisions, RowDecision, decide_all, decide_row
+from app.serving.inputs import Outside
 from app.serving.query import responses
 from app.serving.query.negotiation import DEFAULT_FORMAT, MediaType, RequestFormat
 from app.serving.query.requests import CLASS, QueryRequest, RequestLimits, parse_request, request_of
 from app.serving.query.responses import JSON_HEADERS, Answer
-from app.serving.query.rows import SparseRow, decode, dense_row, row_error
+from app.serving.query.rows import Row, SparseRow, decode, dense_row, row_error
 from app.serving.servable import ServableStudent
 from app.serving.work import check_work, students_work
 from core.errors import InvalidProblem
@@ -30,7 +34,15 @@ def answer_class(
         return answer([student], request, format_.answer, limits.max_work, named=False)
     body = decode(CLASS, data, limits.max_rows)
     x, score_sparse = body.x, student.score_sparse
-    if x is None or body.explain or (isinstance(x, SparseRow) and score_sparse is None):
+    if (
+        x is None
+        or body.explain
+        or body.columns is not None
+        or (
+            type(x) is SparseRow
+            and (score_sparse is None or x.index_base is not None or student.inputs.index_base)
+        )
+    ):
         return answer([student], request_of(body, format_), MediaType.JSON, limits.max_work, named=False)
     # One row in JSON, the most frequent query, takes the shortest way.
     try:
@@ -68,48 +80,59 @@ def answer(
         check_work(request.n_rows, students_work([servable.student for servable in students]), max_work)
     if request.single and media_type is MediaType.JSON:
         return _answer_row(students, request, named=named), 1, JSON_HEADERS
-    decisions = _decide(students, request)
+    decisions, outside = _decide(students, request)
     if media_type is not MediaType.JSON:
         body, headers = responses.encode_tensor(
             students, decisions, media_type, single=request.single, named=named
         )
         return body, request.n_rows, headers
     if named:
-        return responses.encode_rows_of_classes(students, decisions), request.n_rows, JSON_HEADERS
-    return responses.encode_rows(students[0], decisions[0]), request.n_rows, JSON_HEADERS
+        body = responses.encode_rows_of_classes(students, decisions, outside)
+    else:
+        body = responses.encode_rows(students[0], decisions[0], outside)
+    return body, request.n_rows, JSON_HEADERS
 
 
 def _answer_row(students: Sequence[ServableStudent], request: QueryRequest, *, named: bool) -> bytes:
+    inputs = students[0].inputs
+    x = request.row(inputs)
     try:
-        decided = _decide_row([servable.student for servable in students], request)
+        decided = _decide_row([servable.student for servable in students], x, request.explain)
     except InvalidProblem as error:
         raise row_error(error) from error
+    outside = None
+    if request.explain:
+        outside = inputs.outside(np.atleast_2d(dense_row(x, inputs.n_columns)))
     if not named:
-        return responses.encode_row(students[0], *decided[0])
-    return responses.encode_row_of_classes(students, decided)
+        return responses.encode_row(students[0], *decided[0], outside=outside)
+    return responses.encode_row_of_classes(students, decided, outside)
 
 
-def _decide_row(students: Sequence[PackedStudent], request: QueryRequest) -> list[RowDecision]:
-    """The decision of each student on the one row of the request."""
-    x = request.x
+def _decide_row(students: Sequence[PackedStudent], x: Row | NDArray[Any], explain: bool) -> list[RowDecision]:
+    """The decision of each student on one row, whose columns are in order."""
     if isinstance(x, SparseRow):
-        if not request.explain and all(student.map.kind == "linear" for student in students):
+        if not explain and all(student.map.kind == "linear" for student in students):
             # Costs only the stored entries, however many columns there are.
             return [RowDecision(float(student.scores_sparse(x.indices, x.values)[0])) for student in students]
         x = dense_row(x, students[0].map.n_columns)
-    assert x is not None  # noqa: S101 - a request without rows has x
-    return decide_row(students, x, explain=request.explain)
+    return decide_row(students, x, explain=explain)
 
 
-def _decide(students: Sequence[ServableStudent], request: QueryRequest) -> list[Decisions]:
-    """The decisions of each student on all rows."""
-    packed = [servable.student for servable in students]
+def _decide(
+    students: Sequence[ServableStudent], request: QueryRequest
+) -> tuple[list[Decisions], list[Outside] | None]:
+    """The decisions of each student on all rows, and on request the columns outside their range."""
+    packed, inputs = [servable.student for servable in students], students[0].inputs
     blocks: list[list[Decisions]] = []
-    for rows, table in request.blocks(packed[0].map.n_columns):
+    outside: list[Outside] = []
+    for rows, table in request.blocks(inputs):
         try:
             blocks.append(decide_all(packed, table, explain=request.explain))
         except InvalidProblem as error:
             raise request.error(error, rows.start) from error
+        if request.explain:
+            outside += inputs.outside(table) or ()
+    known = outside or None
     if len(blocks) == 1:
-        return blocks[0]
-    return [Decisions.joined(of_student) for of_student in zip(*blocks, strict=True)]
+        return blocks[0], known
+    return [Decisions.joined(of_student) for of_student in zip(*blocks, strict=True)], known

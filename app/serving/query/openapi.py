@@ -17,6 +17,11 @@ _PIECE_DOC: Final = (
 )
 
 
+_OUTSIDE_DOC: Final = (
+    "The first 10 of these columns by name; by number if they have none, from 0 or as in the svmlight file."
+)
+
+
 class Decision(TypedDict):
     """The decision of one student on one row."""
 
@@ -37,14 +42,25 @@ class AnsweredBy(TypedDict):
     version: int
 
 
-class RowAnswer(Decision, AnsweredBy):
+class OutsideRange(TypedDict):
+    """Which columns of a row are outside the range of the training rows; on request, where it is known."""
+
+    outside: NotRequired[Annotated[list[str | int], Meta(description=_OUTSIDE_DOC)]]
+    outside_count: NotRequired[Annotated[int, Meta(description="How many columns are outside.", ge=0)]]
+
+
+class RangedDecision(Decision, OutsideRange):
+    """The decision of one student on one row, and where the row is outside the range."""
+
+
+class RowAnswer(RangedDecision, AnsweredBy):
     """The answer for one row."""
 
 
 class RowsAnswer(AnsweredBy):
     """The answer for many rows, in their order."""
 
-    results: list[Decision]
+    results: list[RangedDecision]
 
 
 _OfClass = TypedDict("_OfClass", {"class": str})
@@ -60,12 +76,13 @@ class ClassRowsAnswer(_OfClass):
     results: list[Decision]
 
 
-class ClassesQueryAnswer(AnsweredBy):
-    """The answers of several classes, in the order requested."""
+class ClassesQueryAnswer(AnsweredBy, OutsideRange):
+    """The answers of several classes, in the order requested. rows: of many rows, what is outside."""
 
     classes: Annotated[
         list[Any], Meta(extra_json_schema={"items": one_of("ClassRowAnswer", "ClassRowsAnswer")})
     ]
+    rows: NotRequired[list[OutsideRange]]
 
 
 class PredictedClass(TypedDict):
@@ -106,11 +123,12 @@ class TargetRowsAnswer(_OfTarget):
     results: list[TargetDecision]
 
 
-_ROW: Final = one_of("DenseRow", "SparseRow")
+_ROW: Final = one_of("DenseRow", "SparseRow", "NamedRow")
 _NULL: Final[Json] = {"type": "null"}
 _REQUEST_DOC: Final = (
     "Either one row as `x`, or many as `rows`; a row is dense, with a number for each column of the model, "
-    "or sparse with 0 in all other columns."
+    "sparse with 0 in all other columns, or an object of numbers by the names of the columns. `columns` names"
+    " the numbers of dense rows, which are then put into the order of the model."
 )
 
 
@@ -139,6 +157,12 @@ SCHEMAS: Final[Json] = {
     **schemas_of(SparseRow, RowAnswer, RowsAnswer, ClassRowAnswer, ClassRowsAnswer, ClassesQueryAnswer),
     **schemas_of(PredictRowAnswer, PredictRowsAnswer, TargetRowAnswer, TargetRowsAnswer),
     "DenseRow": {**schema_of(list[Number]), "minItems": 1},
+    "NamedRow": {
+        "type": "object",
+        "additionalProperties": schema_of(Number),
+        "minProperties": 1,
+        "description": "A number for each column, by the names in `inputs.columns` of the version.",
+    },
     "QueryRequest": request_schema(ClassQuery),
     "QueryAnswer": one_of("RowAnswer", "RowsAnswer"),
     "ClassesQueryRequest": request_schema(ClassesQuery),
@@ -185,6 +209,7 @@ _ROW_EXAMPLES: Final[Json] = {
         "summary": "A sparse row: its columns that are not 0",
         "value": {"x": {"indices": [0, 2], "values": [0.5, 3]}, "explain": True},
     },
+    "named": {"summary": "A row by names", "value": {"x": {"length": 0.5, "width": -1.25, "height": 3}}},
 }
 _TENSOR_HEADERS: Final[Json] = {
     name: {"description": description, "schema": {"type": "string"}}

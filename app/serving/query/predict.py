@@ -69,9 +69,8 @@ class Prediction:
 
         Raises InvalidRequest.
         """
-        n_columns, n_classes = self.servable.teacher.map.n_columns, len(self.servable.teacher.classes)
-        width = max(n_classes, self.row_work // _WORK_PER_ENTRY)
-        for block, table in self.request.blocks(n_columns, width):
+        width = max(len(self.servable.teacher.classes), self.row_work // _WORK_PER_ENTRY)
+        for block, table in self.request.blocks(self.servable.inputs, width):
             try:
                 results = b",".join(_results(self.servable, table, self.code, self.scores))
             except InvalidProblem as error:
@@ -102,7 +101,7 @@ def parse_prediction(
     data = decompressed(data, format_, limits)
     if format_.body is MediaType.JSON:
         body = decode(_DECODER, data, limits.max_rows)
-        request = QueryRequest(body.x, body.rows, explain=False)
+        request = QueryRequest(body.x, body.rows, explain=False, columns=body.columns)
         scores, target = scores or body.scores, target if body.target is None else body.target
     else:
         request = parse_tensor(data, format_, limits)

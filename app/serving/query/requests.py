@@ -16,11 +16,13 @@ from app.domain.names import MAX_CLASS_NAME, is_class_label
 from app.http.decompression import decompress
 from app.http.types import Body
 from app.serving.decision import MAX_CLASSES
+from app.serving.inputs import Inputs
 from app.serving.query.negotiation import MediaType, RequestFormat
 from app.serving.query.rows import (
     Block,
     QueryBody,
     Row,
+    arranged_row,
     block_error,
     decode,
     dense_blocks,
@@ -69,13 +71,15 @@ class RequestLimits:
 class QueryRequest:
     """A parsed request whose rows are not yet validated.
 
-    x: a single row (d,). rows: many rows, as JSON texts or as a table (n, d) of float32 or float64.
+    x: a single row (d,). rows: many rows, as JSON texts or as a table (n, d) of float32 or float64. columns:
+    names of the numbers in lists, if they are not in the order of the model.
     """
 
     x: Row | NDArray[Any] | None
     rows: list[msgspec.Raw] | NDArray[Any] | None
     explain: bool
     classes: tuple[str, ...] = ()
+    columns: Sequence[str] | None = None
 
     @property
     def single(self) -> bool:
@@ -86,16 +90,20 @@ class QueryRequest:
     def n_rows(self) -> int:
         return 1 if self.rows is None else len(self.rows)
 
-    def blocks(self, n_columns: int, width: int = 1) -> Iterator[Block]:
-        """Tables (block, n_columns) of all rows; see `rows.dense_blocks`. Raises InvalidRequest."""
+    def row(self, inputs: Inputs) -> Row | NDArray[Any]:
+        """The single row in the order of the model; raises as `rows.arranged_row`."""
+        assert self.x is not None  # noqa: S101 - a request without rows has x
+        return arranged_row(self.x, inputs, self.columns)
+
+    def blocks(self, inputs: Inputs, width: int = 1) -> Iterator[Block]:
+        """Tables (block, d) of all rows; see `rows.dense_blocks`. Raises InvalidRequest and Unprocessable."""
         if isinstance(self.rows, list):
-            yield from dense_blocks(self.rows, n_columns, width)
+            yield from dense_blocks(self.rows, inputs, width, self.columns)
         elif self.rows is not None:
-            for part in row_blocks(len(self.rows), max(n_columns, width)):
+            for part in row_blocks(len(self.rows), max(inputs.n_columns, width)):
                 yield part, self.rows[part]
         else:
-            assert self.x is not None  # noqa: S101 - a request without rows has x
-            yield slice(0, 1), np.atleast_2d(dense_row(self.x, n_columns))
+            yield slice(0, 1), np.atleast_2d(dense_row(self.row(inputs), inputs.n_columns))
 
     def error(self, error: InvalidProblem, first: int = 0) -> InvalidRequest:
         """The request error for an error of the core in a block that begins at row ``first``."""
@@ -121,7 +129,7 @@ def request_of(body: ClassQuery, format_: RequestFormat) -> QueryRequest:
     """The request of a decoded JSON body."""
     named = body.classes if isinstance(body, ClassesQuery) else None
     classes = format_.classes if named is None else tuple(named)
-    return QueryRequest(body.x, body.rows, body.explain or format_.explain, classes)
+    return QueryRequest(body.x, body.rows, body.explain or format_.explain, classes, body.columns)
 
 
 def parse_tensor(data: Body, format_: RequestFormat, limits: RequestLimits) -> QueryRequest:

@@ -4,6 +4,9 @@ one row:    {"match": …, "score": …, "threshold": …, "model": …, "versio
 many rows:  {"results": [{"match": …, "score": …, "threshold": …}, …], "model": …, "version": …}
 classes:    {"classes": [{"class": …, …}, …], "model": …, "version": …}, each as one class answers
 
+"outside" and "outside_count" are present on request where the version knows the ranges of its columns: the
+first columns of the row that are outside, and how many are; of several classes once a row, in "rows" if there
+are many rows.
 "probability" is present for calibrated students; on request "gate" and "rejection", and for students with
 several rejections "piece", the number of the largest one from 0, with "rival" where it is a class's score.
 """
@@ -19,6 +22,7 @@ from numpy.typing import NDArray
 
 from app.http.problem import NO_STORE
 from app.serving.decision import Decisions, RowDecision
+from app.serving.inputs import Outside
 from app.serving.query.negotiation import MediaType
 from app.serving.query.tensors import write_tensor
 from app.serving.servable import ServableStudent
@@ -35,35 +39,53 @@ _DECISION_START: Final = (b'{"match":false,"score":', b'{"match":true,"score":')
 
 
 def encode_row(
-    servable: ServableStudent, score: float, gate: float | None = None, piece: int | None = None
+    servable: ServableStudent,
+    score: float,
+    gate: float | None = None,
+    piece: int | None = None,
+    *,
+    outside: Sequence[Outside] | None = None,
 ) -> bytes:
-    """The answer for one row and one class. gate, piece: None unless requested."""
+    """The answer for one row and one class. gate, piece, outside: None unless requested."""
     if servable.student.calibration is None and gate is None:
         return _DECISION_START[score >= servable.student.threshold] + _text(score) + servable.json_suffix
-    return _decision(servable, score, gate, piece) + servable.json_model_fields
+    range_fields = b"" if outside is None else b"," + _outside(outside[0])
+    return _decision(servable, score, gate, piece) + range_fields + servable.json_model_fields
 
 
-def encode_row_of_classes(students: Sequence[ServableStudent], decided: Sequence[RowDecision]) -> bytes:
+def encode_row_of_classes(
+    students: Sequence[ServableStudent],
+    decided: Sequence[RowDecision],
+    outside: Sequence[Outside] | None = None,
+) -> bytes:
     """The answer for one row and several classes."""
     parts = [
         servable.json_class + _decision(servable, *decision)[1:] + b"}"
         for servable, decision in zip(students, decided, strict=True)
     ]
-    return b'{"classes":[' + b",".join(parts) + b"]" + students[0].json_model_fields
+    range_fields = b"" if outside is None else b"," + _outside(outside[0])
+    return b'{"classes":[' + b",".join(parts) + b"]" + range_fields + students[0].json_model_fields
 
 
-def encode_rows(servable: ServableStudent, decisions: Decisions) -> bytes:
+def encode_rows(
+    servable: ServableStudent, decisions: Decisions, outside: Sequence[Outside] | None = None
+) -> bytes:
     """The answer for many rows and one class."""
-    return b"{" + _results(servable, decisions) + servable.json_model_fields
+    return b"{" + _results(servable, decisions, outside) + servable.json_model_fields
 
 
-def encode_rows_of_classes(students: Sequence[ServableStudent], decided: Sequence[Decisions]) -> bytes:
+def encode_rows_of_classes(
+    students: Sequence[ServableStudent],
+    decided: Sequence[Decisions],
+    outside: Sequence[Outside] | None = None,
+) -> bytes:
     """The answer for many rows and several classes."""
     parts = [
         servable.json_class + _results(servable, decisions) + b"}"
         for servable, decisions in zip(students, decided, strict=True)
     ]
-    return b'{"classes":[' + b",".join(parts) + b"]" + students[0].json_model_fields
+    rows = b"" if outside is None else b',"rows":[{' + b"},{".join(map(_outside, outside)) + b"}]"
+    return b'{"classes":[' + b",".join(parts) + b"]" + rows + students[0].json_model_fields
 
 
 def encode_tensor(
@@ -124,7 +146,14 @@ def _decision(servable: ServableStudent, score: float, gate: float | None, piece
     return text
 
 
-def _results(servable: ServableStudent, decisions: Decisions) -> bytes:
+def _outside(outside: Outside) -> bytes:
+    """The fields about the columns of one row that are outside their range."""
+    return b'"outside":%s,"outside_count":%d' % (_text(outside.columns), outside.count)
+
+
+def _results(
+    servable: ServableStudent, decisions: Decisions, outside: Sequence[Outside] | None = None
+) -> bytes:
     """The JSON list of all decisions of one student, with its name."""
     texts = [
         _DECISION_START[match] + score
@@ -144,6 +173,9 @@ def _results(servable: ServableStudent, decisions: Decisions) -> bytes:
     if decisions.pieces is not None:
         pieces = servable.json_pieces
         texts = [text + pieces[piece] for text, piece in zip(texts, decisions.pieces.tolist(), strict=True)]
+    if outside is not None:
+        texts = [text + start + b"," + _outside(of_row) for text, of_row in zip(texts, outside, strict=True)]
+        start = b""
     close = start + b"}"
     return b'"results":[' + (close + b",").join(texts) + close + b"]"
 

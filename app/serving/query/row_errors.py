@@ -15,7 +15,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from app.domain.errors import InputFault, InvalidRequest
-from core.data.validation import MAX_FAULTS
+from app.domain.near_names import near_name
+from core.data.validation import MAX_FAULTS, MAX_MAGNITUDE
 
 FindFaults: TypeAlias = Callable[[bytes, str, int], list[InputFault]]
 """(JSON of a row, field, row number) → its faults."""
@@ -36,8 +37,22 @@ _NOT_FINITE: Final = {
     "-Infinity": "a negative infinite value",
 }
 _WANTED: Final = (
-    ' A query has "x", one row, or "rows", a list of rows: {"x": [5.1, 3.5]} or {"rows": [[5.1, 3.5]]}.'
+    "one row, or a list of rows; each is a list of numbers in the order of the columns, or an object of"
+    ' numbers by the names of the columns: {"x": [5.1, 3.5]}, {"rows": [[5.1, 3.5]]},'
+    ' {"rows": [{"length": 5.1}]}.'
 )
+_ELSEWHERE: Final = {
+    "instances": 'the list of rows is called "rows" here',
+    "dataframe_records": 'the list of rows is called "rows" here',
+    "dataframe_split": '"columns" and "data" in it are called "columns" and "rows" here',
+    "data": 'the list of rows is called "rows" here, and one row "x"',
+    "record": 'one row is called "x" here',
+    "records": 'the list of rows is called "rows" here',
+    "inputs": "tensors are asked about by POST /v2/models/MODEL:CLASS/infer",
+    "signature_name": "a class or version is named in the path",
+}
+"""Fields of the bodies of other servers."""
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 _PATH: Final = re.compile(r" - at `\$\.?(?P<field>[^`\[]*)(?:\[(?P<column>\d+)\])?[^`]*`$")
 
 
@@ -46,15 +61,17 @@ def invalid(faults: Sequence[InputFault]) -> InvalidRequest:
     return InvalidRequest(faults[0].message, code=faults[0].code, faults=faults)
 
 
-def explain_body(data: bytes, message: str, row_faults: FindFaults) -> InvalidRequest:
-    """The error of a body that could not be decoded. message: of the decoder."""
+def explain_body(data: bytes, message: str, row_faults: FindFaults, known: Sequence[str]) -> InvalidRequest:
+    """The error of a body that could not be decoded. message: of the decoder. known: fields of the body."""
     if not data.strip():
         return InvalidRequest("The body is empty.", code="empty")
     data = _constants_as_text(data)
     try:
         fields = _OBJECT.decode(data)
     except msgspec.ValidationError:
-        return InvalidRequest('The body must be a JSON object with "x" or "rows".', code="wrong_body")
+        return InvalidRequest(
+            f'The body must be a JSON object with "x" or "rows": {_WANTED}', code="wrong_body"
+        )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return InvalidRequest(f"The body cannot be read as JSON: {error}.", code="malformed_json")
     faults: list[InputFault] = []
@@ -62,7 +79,9 @@ def explain_body(data: bytes, message: str, row_faults: FindFaults) -> InvalidRe
         faults += row_faults(bytes(fields.x), "x", 0)
     if fields.rows is not msgspec.UNSET:
         faults += _explain_rows(bytes(fields.rows), row_faults)
-    return invalid(faults[:MAX_FAULTS] or [_decoder_fault(message, "", None)])
+    return invalid(
+        faults[:MAX_FAULTS] or [_unknown_field(message, known) or _decoder_fault(message, "", None)]
+    )
 
 
 def explain_row(raw: bytes, field: str, i: int, message: str) -> list[InputFault]:
@@ -74,11 +93,44 @@ def explain_row(raw: bytes, field: str, i: int, message: str) -> list[InputFault
         return [_decoder_fault(message, field, i)]
     if not isinstance(row, list):
         if isinstance(row, dict):
-            return _index_faults(row.get("indices"), field, i) or [_decoder_fault(message, field, i)]
+            if any(isinstance(row.get(name), list) for name in ("indices", "values")):
+                return _index_faults(row.get("indices"), field, i) or [_decoder_fault(message, field, i)]
+            named = ((name, _why_invalid(value)) for name, value in row.items())
+            return [
+                _named_fault(field, reason, i, None, name) for name, reason in named if reason is not None
+            ][:MAX_FAULTS]
         return [_fault(field, "wrong_shape", "must be a list of numbers", i, None)]
     reasons = ((j, _why_invalid(value)) for j, value in enumerate(row))
     faults = [_fault(field, reason[0], reason[1], i, j) for j, reason in reasons if reason is not None]
     return faults[:MAX_FAULTS] or [_decoder_fault(message, field, i)]
+
+
+def value_fault_of(value: Any, field: str, i: int, column: int, name: str) -> InputFault:
+    """The fault of a value that is no usable number, of the column ``name``."""
+    reason = _why_invalid(value) or ("too_large", f"has a number beyond ±{MAX_MAGNITUDE:g}")
+    return _named_fault(field, reason, i, column, name)
+
+
+def _named_fault(field: str, reason: tuple[str, str], i: int, column: int | None, name: str) -> InputFault:
+    code, what = reason
+    return InputFault(
+        field, code, f"{field} {what} at row {i} (counted from 0), column {name!r:.100}.", i, column
+    )
+
+
+def _unknown_field(message: str, known: Sequence[str]) -> InputFault | None:
+    """The fault that the decoder reports of a field of the body that does not exist."""
+    found = _UNKNOWN.fullmatch(message)
+    if found is None:
+        return None
+    name = found["name"]
+    near = near_name(name, known)
+    hint = _ELSEWHERE.get(name) or (f"is {near!r} meant?" if near else "")
+    text = (
+        f"There is no field {name!r:.100}{f' ({hint})' if hint else ''}, only {', '.join(known)}. A query has"
+        f' "x" or "rows": {_WANTED}'
+    )
+    return InputFault("body", "wrong_body", text)
 
 
 def _index_faults(indices: Any, field: str, i: int) -> list[InputFault]:
@@ -127,6 +179,10 @@ def _why_invalid(value: Any) -> tuple[str, str] | None:
         return "not_numeric", "has text instead of a number"
     if isinstance(value, bool):
         return "not_numeric", "has a boolean instead of a number"
+    if isinstance(value, int):
+        return (
+            None if abs(value) <= MAX_MAGNITUDE else ("too_large", f"has a number beyond ±{MAX_MAGNITUDE:g}")
+        )
     if value is None:
         return "not_numeric", "has null instead of a number"
     return "wrong_shape", f"has {'a list' if isinstance(value, list) else 'an object'} instead of a number"
@@ -141,8 +197,7 @@ def _decoder_fault(message: str, field: str, i: int | None) -> InputFault:
     """The fault that the decoder reports, with the position in its message."""
     position = _PATH.search(message)
     if position is None:
-        hint = _WANTED if "unknown field" in message and not field else ""
-        return InputFault(field or "body", "wrong_body", f"{message}.{hint}", i)
+        return InputFault(field or "body", "wrong_body", f"{message}.", i)
     name = ".".join(part for part in (field, position["field"]) if part) or "body"
     column = None if position["column"] is None else int(position["column"])
     what = message[: position.start()]

@@ -2,7 +2,9 @@
 
     {"x": [0.1, 2, ...]}                        one row
     {"x": {"indices": [3, 7], "values": [1, 2]}}    one sparse row: columns and values that are not 0
-    {"rows": [[...], {"indices": ..., "values": ...}, ...]}   many rows, dense or sparse
+    {"x": {"age": 39, "hours": 40}}             one row by the names of its columns
+    {"rows": [[...], {"indices": ..., "values": ...}, {"age": ...}, ...]}     many rows, each of any kind
+    {"columns": ["hours", "age"], "rows": [[40, 39], ...]}    the order of the numbers in lists
 
 Valid bodies pass typed decoding only. An invalid one is inspected a second time, value by value, to name row
 and column. Many rows are decoded one by one into tables of bounded size, so that neither a long list nor wide
@@ -13,7 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from functools import cache
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,6 +25,8 @@ from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge
 from app.http.types import Body
+from app.serving.inputs import Inputs
+from app.serving.query.named_rows import number_faults, read_named
 from app.serving.query.row_errors import explain_body, explain_row, invalid
 from core.data.validation import MAX_FAULTS, MAX_MAGNITUDE, row_blocks, value_fault, value_faults
 from core.errors import Fault, InvalidProblem
@@ -32,10 +37,15 @@ Index = Annotated[int | float, Meta(extra_json_schema={"minimum": 0, "multipleOf
 
 
 class SparseRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A row by the columns and values of its stored entries; all others are 0."""
+    """A row by the columns and values of its stored entries; all others are 0.
+
+    index_base: where the indices begin. 0 by default, which is refused where the svmlight file that a version
+    was trained on counts from 1: such a row says what it means.
+    """
 
     indices: list[Index]
     values: list[Number]
+    index_base: Literal[0, 1] | None = None
 
     def __post_init__(self) -> None:
         if float in set(map(type, self.indices)):
@@ -47,10 +57,15 @@ class SparseRow(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class QueryBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A decoded body; rows are still undecoded JSON."""
+    """A decoded body; rows are still undecoded JSON.
+
+    columns: names of the numbers in ``x``, or in each list of ``rows``. A row by names has become such a
+    list, whose values are not checked yet.
+    """
 
     x: list[float] | SparseRow | None = None
     rows: list[msgspec.Raw] | None = None
+    columns: list[str] | None = None
 
 
 Row: TypeAlias = list[float] | SparseRow
@@ -62,6 +77,8 @@ _EXTRA_PARTS: Final = 200_000
 _MANY_COMMAS: Final = 1_000_000
 _LONG: Final = re.compile(rb"\[[^\[\]{}]{2000000,}+\]")
 _FLAT: Final = re.compile(rb"\[[^\[\]{}]*\]")
+_FLAT_OBJECT: Final = re.compile(rb"\{[^\[\]{}]*\}")
+_NO_ROW: Final = msgspec.Raw(b"null")
 _ROW: Final = msgspec.json.Decoder(list[float] | SparseRow)
 
 
@@ -83,7 +100,16 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: Body, max_rows: int) ->
             "The body cannot be read as JSON: it is not UTF-8.", code="malformed_json"
         ) from error
     except (msgspec.DecodeError, RecursionError) as error:
-        raise explain_body(bytes(data), str(error), _row_faults) from error
+        message, named = str(error), None
+        if isinstance(error, msgspec.ValidationError):
+            try:
+                named = _with_names(decoder, data)
+            except (msgspec.DecodeError, RecursionError) as second:
+                # It looks at the fields only, so that a row by names is no fault.
+                message = str(second)
+        if named is None:
+            raise explain_body(bytes(data), message, _row_faults, fields_of(decoder)) from error
+        body = named
     rows = body.rows
     if (body.x is None) == (rows is None):
         message = 'Give either "x", one row, or "rows", a list of rows.'
@@ -97,6 +123,34 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: Body, max_rows: int) ->
                 f"The query has {len(rows)} rows; at most {max_rows} are allowed.", code="too_many_rows"
             )
     return body
+
+
+def fields_of(decoder: msgspec.json.Decoder[Decoded]) -> list[str]:
+    """The fields that a body may have."""
+    return [field.name for field in msgspec.structs.fields(decoder.type)]
+
+
+def _with_names(decoder: msgspec.json.Decoder[Decoded], data: Body) -> Decoded | None:
+    """The body whose ``x`` is a row by names, as a list with ``columns``; None if it is no such body.
+
+    Raises DecodeError for what is wrong beside its rows.
+    """
+    body: Any = _with_object(decoder.type).decode(data)
+    row = read_named(bytes(body.x), "x")
+    if row is None:
+        return None
+    if body.columns is not None:
+        raise _not_a_list("x", None)
+    fields = {name: getattr(body, name) for name in fields_of(decoder)}
+    return decoder.type(**fields | {"x": list(row.values()), "columns": list(row)})
+
+
+@cache
+def _with_object(kind: type[QueryBody]) -> msgspec.json.Decoder[Any]:
+    """The decoder of bodies of a kind whose ``x`` stays undecoded."""
+    fields = [(field.name, field.type, field.default) for field in msgspec.structs.fields(kind)]
+    loose = [("x", msgspec.Raw, _NO_ROW) if field[0] == "x" else field for field in fields]
+    return msgspec.json.Decoder(msgspec.defstruct(kind.__name__, loose, forbid_unknown_fields=True))
 
 
 def _has_many_parts(data: Body, max_rows: int) -> bool:
@@ -115,7 +169,33 @@ def _has_many_parts(data: Body, max_rows: int) -> bool:
     # Such a list is either a list of numbers in place of rows, or a row longer than any model has.
     if any(match[0].count(b",") > _MANY_COMMAS for match in _LONG.finditer(text)):
         return True
-    return _FLAT.sub(b"", text).count(b",") > most
+    # Rows by names are objects, which are left once the lists are gone.
+    return _FLAT_OBJECT.sub(b"", _FLAT.sub(b"", text)).count(b",") > most
+
+
+def arranged_row(
+    row: Row | NDArray[Any], inputs: Inputs, columns: Sequence[str] | None
+) -> Row | NDArray[Any]:
+    """The one row of a request in the order of the model, a sparse row with indices from 0.
+
+    columns: names of the numbers in a list. Raises InvalidRequest and Unprocessable.
+    """
+    if isinstance(row, SparseRow):
+        if columns is not None:
+            raise _not_a_list("x", None)
+        first = inputs.first_index(row.index_base, "x")
+        return SparseRow([index - first for index in row.indices], row.values) if first else row
+    if columns is None:
+        return row
+    if len(row) != len(columns):
+        message = f"x has {len(row)} numbers; columns has {len(columns)} names."
+        raise invalid([InputFault("x", "wrong_columns", message)])
+    order = inputs.order(columns, "x")
+    values = [row[place] for place in order]
+    faults = number_faults(values, [columns[place] for place in order], "x", 0)
+    if faults:
+        raise invalid(faults)
+    return values
 
 
 def dense_row(row: Row | NDArray[Any], n_columns: int) -> list[float] | NDArray[Any]:
@@ -123,19 +203,26 @@ def dense_row(row: Row | NDArray[Any], n_columns: int) -> list[float] | NDArray[
     if not isinstance(row, SparseRow):
         return row
     full = np.zeros(n_columns)
-    faults = _scatter(full, row, "x", 0)
+    faults = _scatter(full, row, "x", 0, 0)
     if faults:
         raise invalid(faults)
     return full
 
 
-def dense_blocks(rows: Sequence[msgspec.Raw], n_columns: int, width: int = 1) -> Iterator[Block]:
-    """All rows in order as tables (block, n_columns). Raises InvalidRequest.
+def dense_blocks(
+    rows: Sequence[msgspec.Raw], inputs: Inputs, width: int = 1, columns: Sequence[str] | None = None
+) -> Iterator[Block]:
+    """All rows in order as tables (block, d). Raises InvalidRequest and Unprocessable.
 
     width: numbers per row that the caller computes; the size of a block is bounded for these as well.
+    columns: names of the numbers in lists.
     """
-    for part in row_blocks(len(rows), max(n_columns, width)):
-        yield part, _table(rows[part], n_columns, part.start)
+    order = None if columns is None else inputs.order(columns, "columns")
+    for part in row_blocks(len(rows), max(inputs.n_columns, width)):
+        if order is None:
+            yield part, _table(rows[part], inputs, inputs.n_columns, part.start)
+        else:
+            yield part, _table(rows[part], None, len(columns or ()), part.start)[:, order]
 
 
 def row_error(error: InvalidProblem) -> InvalidRequest:
@@ -161,11 +248,14 @@ def _named(fault: Fault, field: str, row: int | None) -> InputFault:
     return InputFault(field, fault.code, message, row, fault.column)
 
 
-def _table(rows: Sequence[msgspec.Raw], n_columns: int, first: int) -> NDArray[np.float64]:
+def _table(
+    rows: Sequence[msgspec.Raw], inputs: Inputs | None, n_columns: int, first: int
+) -> NDArray[np.float64]:
+    """Rows of n_columns numbers. inputs: None if only lists are taken, whose numbers have names."""
     table = np.zeros((len(rows), n_columns))
     faults: list[InputFault] = []
     for i, raw in enumerate(rows):
-        faults += _fill(table[i], raw, first + i)
+        faults += _fill(table[i], raw, first + i, inputs)
         if len(faults) >= MAX_FAULTS:
             break
     # JSON has no NaN, so the remaining invalid numbers are those beyond the largest magnitude.
@@ -178,20 +268,44 @@ def _table(rows: Sequence[msgspec.Raw], n_columns: int, first: int) -> NDArray[n
     return table
 
 
-def _fill(target: NDArray[np.float64], raw: msgspec.Raw, i: int) -> list[InputFault]:
-    """Decode row ``i`` into ``target``, which holds zeros; returns its faults."""
+def _fill(target: NDArray[np.float64], raw: msgspec.Raw, i: int, inputs: Inputs | None) -> list[InputFault]:
+    """Decode row ``i`` into ``target``, which holds zeros; returns its faults. Raises Unprocessable."""
     try:
         row = _ROW.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return explain_row(bytes(raw), "rows", i, str(error))
+        named = _read_named(raw, i)
+        if named is None:
+            return explain_row(bytes(raw), "rows", i, str(error))
+        if inputs is None:
+            raise _not_a_list("rows", i) from error
+        values = inputs.in_order(named, "rows", i)
+        faults = number_faults(values, inputs.names or (), "rows", i)
+        if not faults:
+            target[:] = values
+        return faults
     if isinstance(row, SparseRow):
-        return _scatter(target, row, "rows", i)
+        if inputs is None:
+            raise _not_a_list("rows", i)
+        return _scatter(target, row, "rows", i, inputs.first_index(row.index_base, "rows", i))
     if len(row) != len(target):
         columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
         message = f"rows has {columns} in row {i} (counted from 0); {len(target)} expected."
         return [InputFault("rows", "wrong_columns", message, i)]
     target[:] = row
     return []
+
+
+def _read_named(raw: msgspec.Raw, i: int) -> dict[str, Any] | None:
+    try:
+        return read_named(bytes(raw), "rows", i)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _not_a_list(field: str, i: int | None) -> InvalidRequest:
+    where = field if i is None else f"{field}, row {i} (counted from 0)"
+    message = f"{where}: columns names the numbers of lists; this row is an object."
+    return invalid([InputFault(field, "wrong_body", message, i)])
 
 
 def _row_faults(raw: bytes, field: str, i: int) -> list[InputFault]:
@@ -203,14 +317,15 @@ def _row_faults(raw: bytes, field: str, i: int) -> list[InputFault]:
     return []
 
 
-def _scatter(target: NDArray[np.float64], row: SparseRow, field: str, i: int) -> list[InputFault]:
-    """Add the stored entries to a row of zeros; entries of the same column add up."""
+def _scatter(target: NDArray[np.float64], row: SparseRow, field: str, i: int, first: int) -> list[InputFault]:
+    """Add the stored entries to a row of zeros; entries of the same column add up. first: of all indices."""
     if len(row.indices) != len(row.values):
         message = f"{field}, row {i}: {len(row.indices)} indices but {len(row.values)} values."
         return [InputFault(f"{field}.values", "wrong_length", message, i)]
-    outside = next((j for j in row.indices if not 0 <= j < len(target)), None)
+    stop = first + len(target)
+    outside = next((j for j in row.indices if not first <= j < stop), None)
     if outside is not None:
-        message = f"{field}, row {i}: column index {outside} is outside 0 to {len(target) - 1}."
+        message = f"{field}, row {i}: column index {outside} is outside {first} to {stop - 1}."
         return [InputFault(f"{field}.indices", "wrong_columns", message, i)]
-    np.add.at(target, np.asarray(row.indices, dtype=np.int64), row.values)
+    np.add.at(target, np.asarray(row.indices, dtype=np.int64) - first, row.values)
     return []

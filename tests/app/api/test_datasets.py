@@ -303,7 +303,7 @@ def test_rows_of_sparse_data_have_the_form_that_queries_take(client):
     headers = {"content-type": "application/x-svmlight"}
     made = client.post("/v1/datasets", content=content, headers=headers).json()
     [row] = client.get(f"/v1/datasets/{made['id']}/rows?limit=1").json()["data"]
-    assert row["x"] == {"indices": [0, 2], "values": [5.0, 1.5]}
+    assert row["x"] == {"indices": [0, 2], "values": [5.0, 1.5], "index_base": 0}
 
 
 def test_rare_classes_are_named(client):

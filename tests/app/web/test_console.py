@@ -75,7 +75,8 @@ def test_what_is_wrong_with_a_question_is_shown_beside_it(sign_in: Enter, things
         ("1 2", "cat", "2 columns"),
         ("1 2 x", "cat", "no number"),
         ("[1, 2", "cat", "not JSON"),
-        ('{"y": 1}', "cat", "list of numbers"),
+        ('{"y": 1}', "cat", "no names of columns"),
+        ('{"x": 1}', "cat", "no names of columns"),
         ("1 2 3", "cow", "no class"),
         ("1 2 1e999", "cat", "x"),
     ):
@@ -94,6 +95,11 @@ def test_a_limited_key_asks_its_models_only(sign_in: Enter, things: Things) -> N
 @pytest.mark.parametrize("text", ["1,2;3", "1 2\n3", "[1, 2, 3]", '{"x": [1, 2, 3]}'])
 def test_rows_may_be_written_in_several_ways(text: str) -> None:
     assert parsed_row(text) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("text", ['{"x": 1, "y": 2}', '{"x": {"x": 1, "y": 2}}'])
+def test_a_row_may_have_the_names_of_its_columns(text: str) -> None:
+    assert parsed_row(text) == {"x": 1, "y": 2}
 
 
 def test_a_row_of_any_length_is_not_taken() -> None:

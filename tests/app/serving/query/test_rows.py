@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import InvalidRequest, ServiceError, TooLarge
+from app.serving.inputs import Inputs
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.query.requests import RequestLimits
@@ -23,6 +25,8 @@ from benchmarks.published import linear_student
 VERSION = ModelVersion("pets", 3, "job", "", "svm", ("a",), 3, "", {}, 0.0)
 DECODER = msgspec.json.Decoder(QueryBody)
 SERVED = make_servable(linear_student("a", [1.0, -2.0, 0.5], 0.25, threshold=0.1), VERSION)
+THREE = Inputs(VERSION)
+WIDE = replace(VERSION, columns=1 << 20)
 LIMITS = RequestLimits(max_bytes=1 << 20, max_rows=10)
 NUMBERS = st.one_of(st.integers(-(10**6), 10**6), st.floats(-1e6, 1e6))
 
@@ -36,22 +40,21 @@ def answer(served: ServableStudent, data: bytes) -> tuple[bytes, int]:
 def test_rows_are_decoded_as_by_the_json_module(rows: list[list[float]]):
     body = decode(DECODER, json.dumps({"rows": rows}).encode(), 100)
     assert body.rows is not None
-    tables = [table for _, table in dense_blocks(body.rows, 3)]
+    tables = [table for _, table in dense_blocks(body.rows, THREE)]
     np.testing.assert_array_equal(np.vstack(tables), np.array(rows, dtype=float))
 
 
 def test_rows_are_decoded_in_blocks_of_bounded_size():
-    columns = 1 << 20
     rows = [{"indices": [i], "values": [i + 1]} for i in range(5)]
     body = decode(DECODER, json.dumps({"rows": rows}).encode(), 100)
     assert body.rows is not None
     sizes = []
-    for part, table in dense_blocks(body.rows, columns):
+    for part, table in dense_blocks(body.rows, Inputs(WIDE)):
         sizes.append(len(table))
         for i, row in zip(range(part.start, part.stop), table, strict=True):
             assert (row[i], row.sum()) == (i + 1, i + 1)
     assert sizes == [2, 2, 1]
-    assert [len(table) for _, table in dense_blocks(body.rows, columns, 1 << 22)] == [1] * 5
+    assert [len(table) for _, table in dense_blocks(body.rows, Inputs(WIDE), 1 << 22)] == [1] * 5
 
 
 def test_rows_of_several_blocks_are_answered_as_one():
@@ -59,7 +62,7 @@ def test_rows_of_several_blocks_are_answered_as_one():
     coef = np.zeros(columns)
     coef[:5] = [1.0, -2.0, 3.0, -4.0, 5.0]
     rows = [{"indices": [i, columns - 1], "values": [2, 1]} for i in range(5)]
-    wide = make_servable(linear_student("a", coef), VERSION)
+    wide = make_servable(linear_student("a", coef), WIDE)
     for explain in (False, True):
         body, n = answer(wide, json.dumps({"rows": rows, "explain": explain}).encode())
         found = json.loads(body)["results"]
@@ -77,7 +80,7 @@ def test_the_row_of_a_fault_is_counted_over_all_blocks():
     body = decode(DECODER, json.dumps({"rows": rows}).encode(), 100)
     assert body.rows is not None
     with pytest.raises(InvalidRequest) as caught:
-        list(dense_blocks(body.rows, 1 << 20))
+        list(dense_blocks(body.rows, Inputs(WIDE)))
     assert caught.value.faults[0].row == 4
 
 
@@ -143,7 +146,7 @@ def test_an_error_names_row_and_column_of_a_bad_value(bad: str, data: st.DataObj
 
 
 def test_scores_beyond_float64_are_refused_with_their_row():
-    huge = make_servable(linear_student("a", [1e300, 1e300]), VERSION)
+    huge = make_servable(linear_student("a", [1e300, 1e300]), replace(VERSION, columns=2))
     with pytest.raises(InvalidRequest) as caught:
         answer(huge, b'{"rows": [[1, 1], [1e90, 1e90]]}')
     assert (caught.value.reason, caught.value.faults[0].row) == ("out_of_range", 1)

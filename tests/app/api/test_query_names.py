@@ -1,0 +1,287 @@
+"""Queries by the names of columns, with an index base, and outside the range of the training rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.store.unit_of_work import Store
+from benchmarks.published import linear_student, linear_teacher, publish
+
+Check = Callable[..., dict[str, Any]]
+
+NAMES = ["length", "width", "height"]
+WEIGHTS = np.array([[1.0, 10.0, 100.0], [0.0, 1.0, 0.0]])
+BOX = "/v1/models/boxes/classes/box:query"
+BOTH = "/v1/models/boxes:query"
+PREDICT = "/v1/models/boxes:predict"
+NAMED = {"columns": NAMES, "label_column": "kind", "ranges": [[0.0, 10.0], [-1.0, 1.0], [0.1, 0.3]]}
+
+
+@pytest.fixture
+def boxes(client: Any, store: Store) -> Callable[..., Any]:
+    """Publishes versions of "boxes": score of "box" is length + 10 width + 100 height."""
+
+    def make(**inputs: Any) -> Any:
+        students = {
+            name: linear_student(name, row) for name, row in zip(["box", "bag"], WEIGHTS, strict=True)
+        }
+        publish(store, "boxes", students, linear_teacher(list(students), WEIGHTS), inputs=inputs or None)
+        return client
+
+    return make
+
+
+ROW = {"height": 3, "length": 1.0, "width": 2}
+FORMS = [
+    {"x": ROW},
+    {"columns": ["height", "length", "width"], "x": [3, 1, 2]},
+    {"x": ROW | {"kind": "box"}},
+    {"x": ROW | {"kind": 7}},
+    {"columns": ["kind", "height", "length", "width"], "x": [9, 3, 1, 2]},
+]
+
+
+@pytest.mark.parametrize("body", FORMS)
+@pytest.mark.parametrize("explain", [False, True])
+def test_one_row_is_put_into_the_order_of_the_model(boxes, body: dict[str, Any], explain: bool):
+    client, more = boxes(**NAMED), {"explain": True} if explain else {}
+    plain = client.post(BOX, json={"x": [1, 2, 3]} | more)
+    assert plain.json()["score"] == 321.0
+    assert client.post(BOX, json=body | more).content == plain.content
+    of_both = client.post(BOTH, json={"classes": ["box", "bag"], "x": [1, 2, 3]} | more)
+    assert client.post(BOTH, json={"classes": ["box", "bag"], **body, **more}).content == of_both.content
+
+
+def test_rows_are_put_into_the_order_of_the_model(boxes):
+    client = boxes(**NAMED)
+    rows = [[1, 2, 3], [4, 5, 6], [0, 0, 7]]
+    plain = client.post(BOX, json={"rows": rows}).json()
+    assert [result["score"] for result in plain["results"]] == [321.0, 654.0, 700.0]
+    named = [dict(zip(NAMES, row, strict=True)) for row in rows]
+    named[0] = dict(reversed(named[0].items()))
+    named[1]["kind"] = "bag"
+    assert client.post(BOX, json={"rows": named}).json() == plain
+    mixed = [named[0], rows[1], {"indices": [2], "values": [7]}]
+    assert client.post(BOX, json={"rows": mixed}).json() == plain
+    turned = {"columns": ["width", "height", "length"], "rows": [[b, c, a] for a, b, c in rows]}
+    assert client.post(BOX, json=turned).json() == plain
+    scores = client.post(BOX, json=turned, headers={"accept": "application/octet-stream"})
+    assert np.frombuffer(scores.content, "<f8").tolist() == [321.0, 654.0, 700.0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"x": ROW},
+        {"columns": ["height", "length", "width"], "x": [3, 1, 2]},
+        {"columns": ["height", "length", "width"], "rows": [[3, 1, 2]]},
+        {"rows": [ROW]},
+    ],
+)
+def test_the_teacher_takes_names_too(boxes, body: dict[str, Any]):
+    client = boxes(**NAMED)
+    answer = client.post(PREDICT, json=body | {"scores": True}).json()
+    scores = answer["results"][0]["scores"] if "rows" in body else answer["scores"]
+    assert scores == {"box": 321.0, "bag": 2.0}
+
+
+MISFITS = [
+    ({"length": 1, "width": 2}, "missing_column", "'height'"),
+    (ROW | {"depth": 1}, "unknown_column", "'depth'"),
+    ({"lenght": 1, "width": 2, "height": 3}, "missing_column", "is 'length' meant?"),
+    ({"Width": 2, "length": 1, "height": 3}, "missing_column", "is 'width' meant?"),
+    ({}, "missing_column", "lacks 'length', 'width', 'height'"),
+    ({"kind": "box", "length": 1, "width": 2}, "missing_column", "'height'"),
+]
+
+
+@pytest.mark.parametrize(("row", "code", "words"), MISFITS)
+@pytest.mark.parametrize("form", ["x", "rows"])
+def test_names_that_do_not_fit_are_refused(boxes, problem: Check, row, code: str, words: str, form: str):
+    client = boxes(**NAMED)
+    body = {"x": row} if form == "x" else {"rows": [ROW, row]}
+    document = problem(client.post(BOX, json=body), 422, "wrong_columns")
+    assert words in document["detail"]
+    assert (document["errors"][0]["code"], document["errors"][0]["row"]) == (code, None if form == "x" else 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('{"x": {"length": 1, "width": 2, "width": 2, "height": 3}}', "'width' twice"),
+        ('{"rows": [{"length": 1, "wid\\u0074h": 2, "width": 3, "height": 3}]}', "'width' twice"),
+        ('{"columns": ["length", "width", "width", "height"], "x": [1, 2, 2, 3]}', "'width' twice"),
+        ('{"columns": ["length", "width", "width"], "rows": [[1, 2, 2]]}', "'width' twice"),
+        ('{"columns": ["length", "width"], "rows": [[1, 2]]}', "'height'"),
+    ],
+)
+def test_a_name_that_is_there_twice_or_not_at_all_is_refused(boxes, problem: Check, body: str, words: str):
+    assert words in problem(boxes(**NAMED).post(BOX, content=body), 422, "wrong_columns")["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        ('{"x": {"length": 1, "width": "2", "height": 3}}', "not_numeric", "column 'width'"),
+        ('{"x": {"length": 1, "width": null, "height": 3}}', "not_numeric", "column 'width'"),
+        ('{"x": {"length": 1, "width": true, "height": 3}}', "not_numeric", "column 'width'"),
+        ('{"x": {"length": 1, "width": [2], "height": 3}}', "wrong_shape", "column 'width'"),
+        ('{"x": {"length": 1, "width": NaN, "height": 3}}', "not_finite", "column 'width'"),
+        ('{"x": {"length": 1, "width": 1e200, "height": 3}}', "too_large", "column 'width'"),
+        ('{"x": {"length": 1, "width": 1' + "0" * 400 + ', "height": 3}}', "too_large", "column 'width'"),
+        ('{"rows": [{"length": 1, "width": -1e101, "height": 3}]}', "too_large", "column 'width'"),
+        ('{"rows": [{"length": 1, "width": "a", "height": 3}]}', "not_numeric", "column 'width'"),
+        ('{"columns": ["length", "width", "height"], "x": [1, 2]}', "wrong_columns", "3 names"),
+        ('{"columns": ["length", "width", "height"], "rows": [[1, 2]]}', "wrong_columns", "3 expected"),
+        ('{"columns": ["length", "width", "height"], "x": {"length": 1}}', "wrong_body", ""),
+        ('{"columns": ["length", "width", "height"], "rows": [{"length": 1}]}', "wrong_body", "row 0"),
+        (
+            '{"columns": ["length", "width", "height"], "x": {"indices": [0], "values": [1]}}',
+            "wrong_body",
+            "",
+        ),
+        ('{"columns": "length", "x": [1, 2, 3]}', "wrong_type", "columns"),
+        ('{"columns": ["length", "width", "height"]}', "wrong_body", '"rows"'),
+    ],
+)
+def test_values_with_names_are_checked_as_those_without(boxes, problem: Check, body, code: str, words: str):
+    assert words in problem(boxes(**NAMED).post(BOX, content=body), 400, code)["detail"]
+
+
+@pytest.mark.parametrize("body", [{"x": ROW}, {"rows": [ROW]}, {"columns": NAMES, "rows": [[1, 2, 3]]}])
+@pytest.mark.parametrize(
+    "inputs", [{}, {"columns": ["a", "a", "b"]}, {"columns": None, "ranges": NAMED["ranges"]}]
+)
+def test_a_version_without_names_refuses_them(boxes, problem: Check, body, inputs):
+    document = problem(boxes(**inputs).post(BOX, json=body), 422, "no_column_names")
+    assert "list of its 3 numbers" in document["detail"]
+
+
+def test_columns_that_are_called_as_the_parts_of_a_sparse_row(boxes, store: Store):
+    client = boxes(columns=["indices", "values", "z"])
+    assert client.post(BOX, json={"x": {"values": 2, "indices": 1, "z": 3}}).json()["score"] == 321.0
+
+
+def test_a_huge_row_of_names_is_refused_undecoded(boxes, problem: Check):
+    body = '{"x": {' + ",".join(f'"{i}":1' for i in range(30_000)) + "}}"
+    problem(boxes(**NAMED).post(BOX, content=body), 413, "too_many_parts")
+
+
+SPARSE = {"indices": [1, 3], "values": [1, 3]}
+
+
+@pytest.mark.parametrize("form", ["x", "rows", "explained", "classes", "predict"])
+@pytest.mark.parametrize(
+    ("of_file", "stated", "score"),
+    [
+        (1, 1, 301.0),
+        (0, 0, None),
+        (1, 0, None),
+        (None, 1, 301.0),
+        (1, None, "index_base_missing"),
+        (0, 1, "wrong_index_base"),
+    ],
+)
+def test_the_first_index_of_sparse_rows_is_never_guessed(
+    boxes, problem: Check, of_file, stated, score, form: str
+):
+    client = boxes(index_base=of_file)
+    row = SPARSE if stated is None else SPARSE | {"index_base": stated}
+    body = {
+        "x": {"x": row},
+        "rows": {"rows": [row]},
+        "explained": {"x": row, "explain": True},
+        "classes": {"x": row, "classes": ["box"]},
+        "predict": {"x": row, "scores": True},
+    }[form]
+    response = client.post({"classes": BOTH, "predict": PREDICT}.get(form, BOX), json=body)
+    if isinstance(score, float):
+        assert f'"score":{score}' in response.text or f'"box":{score}' in response.text
+    else:
+        status, code = (400, "wrong_columns") if score is None else (422, score)
+        problem(response, status, code)
+
+
+def test_sparse_rows_count_from_0_where_nothing_else_is_known(boxes):
+    client = boxes()
+    row = {"indices": [0, 2], "values": [1, 3]}
+    for more in ({}, {"index_base": 0}):
+        assert client.post(BOX, json={"x": row | more}).json()["score"] == 301.0
+
+
+def test_an_explained_row_tells_what_is_outside_the_range(boxes):
+    client = boxes(**NAMED)
+    told = client.post(BOX, json={"x": [11, 0, 0.2], "explain": True}).json()
+    assert (told["outside"], told["outside_count"]) == (["length"], 1)
+    told = client.post(BOX, json={"x": [10, -1, 0.3], "explain": True}).json()
+    assert (told["outside"], told["outside_count"]) == ([], 0)
+    assert "outside" not in client.post(BOX, json={"x": [11, 0, 0.2]}).json()
+    rows = {"rows": [[-1, 2, 0], [5, 0, 0.2]], "explain": True}
+    told = client.post(BOX, json=rows).json()
+    assert [(one["outside"], one["outside_count"]) for one in told["results"]] == [(NAMES, 3), ([], 0)]
+    told = client.post(BOTH, json=rows | {"classes": ["box", "bag"]}).json()
+    assert told["rows"] == [
+        {"outside": NAMES, "outside_count": 3},
+        {"outside": [], "outside_count": 0},
+    ]
+    told = client.post(BOTH, json={"x": [11, 0, 0.2], "classes": ["bag"], "explain": True}).json()
+    assert (told["outside"], told["outside_count"]) == (["length"], 1)
+
+
+def test_rounding_to_float32_is_not_outside(boxes):
+    client = boxes(**NAMED)
+    ends = np.array([[10.0, 1.0, 0.3], [0.0, -1.0, 0.1]], dtype=np.float32)
+    told = client.post(BOX, json={"rows": ends.astype(float).tolist(), "explain": True}).json()
+    assert [one["outside"] for one in told["results"]] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "names"), [({}, [0, 2]), ({"index_base": 1}, [1, 3]), ({"index_base": 0}, [0, 2])]
+)
+def test_columns_without_names_are_told_by_number_as_in_their_file(boxes, inputs, names):
+    client = boxes(ranges=NAMED["ranges"], **inputs)
+    told = client.post(BOX, json={"x": [-5, 0, 9], "explain": True}).json()
+    assert told["outside"] == names
+
+
+def test_a_version_of_an_earlier_release_has_no_ranges(boxes):
+    told = boxes(columns=NAMES).post(BOX, json={"x": [1e6, 0, 0], "explain": True}).json()
+    assert "outside" not in told
+
+
+def test_ten_columns_are_named_and_all_counted(client, store: Store):
+    wide = {"a": linear_student("a", np.ones(40))}
+    inputs = {"columns": [f"c{i}" for i in range(40)], "ranges": [[0, 1]] * 40}
+    publish(store, "wide", wide, linear_teacher(["a"], np.ones((1, 40))), inputs=inputs)
+    body = {"x": [0.5] * 5 + [2] * 35, "explain": True}
+    told = client.post("/v1/models/wide/classes/a:query", json=body).json()
+    assert told["outside"] == [f"c{i}" for i in range(5, 15)]
+    assert told["outside_count"] == 35
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("instances", '"rows" here'),
+        ("dataframe_split", '"columns" and "rows" here'),
+        ("dataframe_records", '"rows" here'),
+        ("data", '"rows" here'),
+        ("inputs", "/v2/models"),
+        ("row", "is 'rows' meant?"),
+        ("Explain", "is 'explain' meant?"),
+        ("zzz", "only x, rows, columns"),
+    ],
+)
+@pytest.mark.parametrize("path", [BOX, BOTH, PREDICT])
+def test_an_unknown_field_says_which_are_wanted(boxes, problem: Check, field: str, words: str, path: str):
+    if path == PREDICT and field == "Explain":
+        field, words = "Scores", "is 'scores' meant?"
+    body = json.dumps({field: [[1, 2, 3]]})
+    document = problem(boxes(**NAMED).post(path, content=body), 400, "wrong_body")
+    assert words in document["detail"]
+    assert '{"rows": [[5.1, 3.5]]}' in document["detail"]
