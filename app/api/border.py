@@ -28,6 +28,7 @@ from app.http.body import declared_length, too_large, truncated
 from app.http.decompression import decompress
 from app.http.headers import content_coding
 from app.http.json_body import parse_json
+from app.http.parameters import check_known
 from app.http.types import Body, Message, Receive, Scope
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -63,7 +64,6 @@ OWN_LIMITS: Final = frozenset({"/v1/datasets", "/v1/teachers", "/v1/models/{mode
 
 _OF_PAGES: Final = {"tenant", "done"}
 """Query parameters that every page shows."""
-_MAX_UNKNOWN: Final = 20
 
 
 class BorderRoute(APIRoute):
@@ -138,18 +138,14 @@ def parameters_of(dependant: Dependant) -> Iterator[str]:
 
 def check_parameters(request: Request, known: Set[str]) -> None:
     """Raise InvalidRequest for query parameters that are not ``known``."""
-    unknown = sorted(set(request.query_params) - known)
-    if unknown:
+    try:
+        check_known(request.query_params.keys(), known)
+    except InvalidRequest:
         allowed = methods_at(request)
         if allowed and request.method not in allowed:
             # The path of another resource has matched, whose pattern would refuse it later.
-            raise HTTPException(405)
-        there = f"only {', '.join(sorted(known))}" if known else "and this path has none"
-        faults = [
-            InputFault(name, "unknown_parameter", f"There is no parameter {name!r:.100}, {there}.")
-            for name in unknown[:_MAX_UNKNOWN]
-        ]
-        raise InvalidRequest(faults[0].message, code="unknown_parameter", faults=faults)
+            raise HTTPException(405) from None
+        raise
 
 
 def check_address(scope: Scope) -> None:

@@ -50,7 +50,7 @@ async def predict(
 ) -> Response:
     """Classify rows with the whole teacher, which evaluates all classes; a query evaluates one student."""
     authorise(caller, "query", model.partition("@")[0])
-    format_ = negotiate(dict(request.scope["headers"]), request.scope["query_string"])
+    format_ = negotiate(dict(request.scope["headers"]), b"")
     limit = context.settings.max_query_bytes
     length = declared_length(request.headers.get("content-length", "").encode("latin-1") or None, limit)
     data = await read_rest(await request.receive(), request.receive, length, limit)

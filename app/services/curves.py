@@ -11,7 +11,7 @@ from typing import Final
 from app.domain.curves import Curve
 from app.domain.entities import Job, JobState, Json, ModelVersion, StudentRow, StudentState, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound
-from app.services.models import get_version, list_classes, publish
+from app.services.models import find_unknown_class, get_version, list_classes, publish
 from app.services.quotas import require_room
 from app.services.version_metrics import StudentTotals
 from app.settings import Settings
@@ -99,6 +99,14 @@ def publish_thresholds(
         )
 
 
+def _no_student(store: Store, files: BlobCache, version: ModelVersion, label: str) -> str:
+    """Why a class of a version has no threshold."""
+    unknown = find_unknown_class(store, files, version, label)
+    if unknown is not None:
+        return unknown.message
+    return f"Version {version.version} has no trained student of class {label!r:.100}."
+
+
 def _changed_students(
     store: Store, files: BlobCache, version: ModelVersion, thresholds: Mapping[str, float]
 ) -> list[tuple[StudentRow, bytes]]:
@@ -115,7 +123,7 @@ def _changed_students(
         with store.read() as uow:
             row = uow.students.served(job_id, label, version.method)
         if row is None or row.digest is None:
-            text = f"Version {version.version} has no trained student of class {label!r}."
+            text = _no_student(store, files, version, label)
             faults.append(InputFault(label, "student_not_found", text))
         else:
             changed.append(_with_threshold(store, files, row, threshold))

@@ -15,6 +15,7 @@ import msgspec
 from app.domain.entities import Dataset, ListedDataset, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound, TooLarge, Unavailable
 from app.domain.names import MAX_DISPLAY_NAME, is_display_name
+from app.domain.near_names import known_names
 from app.ingest.dataset_rows import StoredPart, StoredRow
 from app.ingest.formats import named
 from app.ingest.options import ReadingOptions
@@ -186,7 +187,9 @@ def stored_rows(
     """
     code = None
     if label is not None and (code := _class_number(store, dataset, label)) is None:
-        raise NotFound(f"Data set {dataset.id} has no class {label!r:.100}.", code="class_not_found")
+        names = known_names(label, dataset.classes, "classes", count=dataset.class_count)
+        message = f"Data set {dataset.id} has no class {label!r:.100}; {names}"
+        raise NotFound(message, code="class_not_found")
     if part == "test" and not dataset.test_rows:
         raise NotFound(f"Data set {dataset.id} has no test part.", code="no_test_part")
     digest = dataset.blob_digest

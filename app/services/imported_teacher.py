@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from app.domain.entities import Dataset, ModelVersion
 from app.domain.errors import InputFault, InvalidRequest, NotFound, Unavailable
-from app.services.models import open_head, resolve, unknown_classes
+from app.services.models import open_head, resolve, unknown_class, unknown_classes
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
@@ -72,7 +72,7 @@ def _rows(
     rows = [head.labels.find(label) for label in classes]
     if None in rows:
         label = classes[rows.index(None)]
-        raise NotFound(f"The head of {version.model!r} has no class {label!r}.", code="class_not_found")
+        raise unknown_class(version, label, head.labels)
     return head.linear([row for row in rows if row is not None])
 
 

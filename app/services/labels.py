@@ -7,13 +7,15 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.entities import Dataset, new_id
 from app.domain.errors import InputFault, InvalidRequest, NotFound, Unprocessable
+from app.domain.near_names import known_names
 from app.domain.training_spec import TrainingSpec
 from app.ingest.raw import unlabelled_warning
 from app.ingest.relabelling import relabelled
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from core.labelling.base import Labelling
 
 MAX_CORRECTIONS = 100_000
+_MAX_UNKNOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +165,12 @@ def _check(
         if not 0 <= row < source.rows
     ]
     faults += [
-        InputFault("rename", "unknown_class", f"The job has no class {old!r:.80}.")
-        for old in rename
-        if old not in labels.classes
+        InputFault(
+            "rename",
+            "unknown_class",
+            f"The job has no class {old!r:.80}; {known_names(old, labels.classes, 'classes')}",
+        )
+        for old in islice((old for old in rename if old not in labels.classes), _MAX_UNKNOWN)
     ]
     if faults:
         raise InvalidRequest(faults[0].message, code=faults[0].code, faults=faults[:10])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from app.domain.entities import Alias, AliasMove, Job, Json, ModelSummary, ModelVersion
@@ -16,6 +15,7 @@ from app.domain.errors import (
     Unavailable,
 )
 from app.domain.names import check_alias, split_qualified
+from app.domain.near_names import known_names, spellings
 from app.services.quotas import require_bytes
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
@@ -30,8 +30,7 @@ LISTED_CLASSES = 1000
 """Versions with at most this many labels list them; those of others are in a table, read on demand."""
 
 _COMPARED_CLASSES: Final = 200
-_COMPARED_LETTERS: Final = 40
-"""Names of at most so many letters are compared letter by letter with those of so many classes."""
+"""The first classes of a table, among which a near name is looked for."""
 
 LISTED_VERSIONS = 100_000
 """Most versions of a model whose numbers are read at once."""
@@ -320,8 +319,9 @@ def student_digest(store: Store, files: BlobCache, version: ModelVersion, label:
         row = uow.students.served(str(version.job_id), label, version.method)
         if row is not None and row.digest is not None:
             return row.digest
-    if not _has_class(store, files, version, label):
-        raise unknown_class(version, label)
+    unknown = find_unknown_class(store, files, version, label)
+    if unknown is not None:
+        raise unknown
     raise NotFound(f"{_where(version)} has no trained student for class {label!r}.", code="student_not_found")
 
 
@@ -356,10 +356,16 @@ def list_classes(
     return listed, rows.stop < version.class_count
 
 
-def _has_class(store: Store, files: BlobCache, version: ModelVersion, label: str) -> bool:
+def find_unknown_class(store: Store, files: BlobCache, version: ModelVersion, label: str) -> NotFound | None:
+    """The error for a class that a version does not have; None if it has this one."""
     if version.class_table is None:
-        return label in version.classes
-    return _from_table(store, files, version, lambda labels: labels.find(label) is not None)
+        return None if label in version.classes else unknown_class(version, label)
+    return _from_table(
+        store,
+        files,
+        version,
+        lambda labels: None if labels.find(label) is not None else unknown_class(version, label, labels),
+    )
 
 
 def unknown_classes(
@@ -384,22 +390,20 @@ def _from_table(
         raise Unavailable(text, code="blob_damaged") from error
 
 
-def unknown_class(version: ModelVersion, label: str) -> NotFound:
-    """The error for a class that a version does not have: how many it has, and one that may be meant."""
-    near = _near(label, version.classes)
-    hint = "" if near is None else f" Is {near!r} meant?"
-    text = f"{_where(version)} has no class {label!r}; it has {version.class_count} classes.{hint}"
-    return NotFound(text, code="class_not_found")
+def unknown_class(
+    version: ModelVersion, label: str, labels: Sequence[str] | PackedLabels | None = None
+) -> NotFound:
+    """The error for a class that a version does not have: which it has, and one that may be meant.
 
-
-def _near(label: str, classes: Sequence[str]) -> str | None:
-    """A class whose name differs in case or blanks only, or by a few letters if the names are short."""
-    folded = label.strip().casefold()
-    same = next((name for name in classes if name.strip().casefold() == folded), None)
-    if same is not None or len(label) > _COMPARED_LETTERS:
-        return same
-    short = [name for name in classes[:_COMPARED_CLASSES] if len(name) <= _COMPARED_LETTERS]
-    return next(iter(get_close_matches(label, short, 1, 0.75)), None)
+    labels: all classes; by default those that the version lists.
+    """
+    near = ""
+    if isinstance(labels, PackedLabels):
+        # So many are not compared one by one.
+        near = next((other for other in spellings(label) if labels.find(other) is not None), "")
+    first = labels[:_COMPARED_CLASSES] if isinstance(labels, PackedLabels) else labels or version.classes
+    names = known_names(label, first, "classes", count=version.class_count, near=near)
+    return NotFound(f"{_where(version)} has no class {label!r}; {names}", code="class_not_found")
 
 
 def _where(version: ModelVersion) -> str:

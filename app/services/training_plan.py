@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from app.domain.entities import WORKER_ALIVE_SECONDS, Dataset
 from app.domain.errors import InputFault, InvalidRequest, NotFound, Unprocessable
+from app.domain.near_names import known_names
 from app.domain.origins import AllowedServers, Origin, not_allowed
 from app.domain.remote_teacher import RemoteScores
 from app.domain.training_spec import TrainingSpec
@@ -68,17 +70,17 @@ def targets_of(spec: TrainingSpec, classes: Sequence[str]) -> Sequence[int]:
     if spec.classes is None:
         return range(len(classes))
     positions = {label: position for position, label in enumerate(classes)}
+    unknown = ((place, label) for place, label in enumerate(spec.classes) if label not in positions)
     faults = [
         InputFault(
             field=f"hyperparameters.classes.{place}",
             code="unknown_class",
-            message=f"The data set has no class {label!r}.",
+            message=f"The data set has no class {label!r:.100}; {known_names(label, classes, 'classes')}",
         )
-        for place, label in enumerate(spec.classes)
-        if label not in positions
+        for place, label in islice(unknown, 10)
     ]
     if faults:
-        raise InvalidRequest(faults[0].message, code="unknown_class", faults=faults[:10])
+        raise InvalidRequest(faults[0].message, code="unknown_class", faults=faults)
     return tuple(sorted({positions[label] for label in spec.classes}))
 
 

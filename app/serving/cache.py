@@ -344,8 +344,10 @@ def _part(version: ModelVersion, inputs: Inputs) -> list[Part]:
 def _without_students(reference: str, missing: Mapping[str, NotFound]) -> NotFound:
     names = ", ".join(repr(label) for label in list(missing)[:_MAX_NAMED])
     more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+    first = next(iter(missing.values())).message
+    every = f"Model {split_qualified(reference)[1]!r} has no student for {names}{more}."
     return NotFound(
-        f"Model {split_qualified(reference)[1]!r} has no student for {names}{more}.",
+        first if len(missing) == 1 else f"{every} {first}",
         code=min(error.reason for error in missing.values()),
         faults=[InputFault("classes", error.reason, error.message) for error in missing.values()],
     )

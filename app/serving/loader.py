@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from app.domain.entities import ApiKey, ModelVersion
-from app.domain.errors import Unavailable
+from app.domain.errors import NotFound, Unavailable
 from app.domain.names import split_qualified
 from app.services import models
 from app.store.blob_cache import BlobCache, open_blob
@@ -123,14 +123,14 @@ class DatabaseSource(ModelSource):
         return teacher, teacher.coef.nbytes + _map_bytes(teacher.map) + _OBJECT_BYTES
 
     def _row(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int]:
-        def look() -> PackedStudent | None:
+        def look() -> PackedStudent | NotFound:
             head = self._head(version)
             row = head.labels.find(label)
-            return None if row is None else head.student(row)
+            return models.unknown_class(version, label, head.labels) if row is None else head.student(row)
 
         result = self._with_refetch(version, look)
-        if result is None:
-            raise models.unknown_class(version, label)
+        if isinstance(result, NotFound):
+            raise result
         return self._sized(result)
 
     def _with_refetch(self, version: ModelVersion, look: Callable[[], Packed]) -> Packed:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from typing import Any, Final, TypeVar
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -19,6 +20,7 @@ from app.auth.audit_writer import AuditWriter
 from app.domain.entities import ApiKey
 from app.http.decompression import decompress
 from app.http.headers import MIN_COMPRESSED_BYTES, compress, content_coding, preferred_coding
+from app.http.parameters import check_known
 from app.http.problem import NO_STORE, Problem, ProblemError, method_not_allowed, short
 from app.http.responses import Response
 from app.http.types import Body, Header, Receive, Scope, Send
@@ -116,6 +118,9 @@ class InferenceHandler(WireFormat[_State]):
             return _json({"ready": ready, "live": True}, 200 if ready else 503)
         required_scope = "train" if path.operation in CHANGES else "query"
         caller = self._pipeline.admit(exchange, required_scope, path.model or None)
+        if exchange.scope["query_string"]:
+            names = parse_qs(exchange.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+            check_known(names, ())
         path = exchange.path = path.of_tenant(caller.tenant)
         if path.operation == "infer":
             return await self._infer(exchange, receive)

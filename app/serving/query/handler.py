@@ -25,7 +25,7 @@ from app.http.responses import Response, problem_response
 from app.http.types import Body, Header, Receive, Scope, Send
 from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
 from app.serving.query.evaluate import answer_class, answer_classes
-from app.serving.query.negotiation import DEFAULT_FORMAT, RequestFormat, negotiate
+from app.serving.query.negotiation import DEFAULT_FORMAT, OF_CLASSES, OF_ONE_CLASS, RequestFormat, negotiate
 from app.serving.query.paths import PREFIX, SUFFIXES, ParsedPath, parse_query_path
 from app.serving.query.requests import RequestLimits, parse_classes
 from app.serving.query.responses import Answer
@@ -64,7 +64,9 @@ class QueryHandler(WireFormat[Exchange]):
             raise ProblemError(method_not_allowed(scope["method"], ["POST"]))
         path = parse_query_path(scope["raw_path"])
         tenant = self.pipeline.admit(exchange, "query", path.model).tenant
-        format_ = negotiate(exchange.headers, scope["query_string"])
+        format_ = negotiate(
+            exchange.headers, scope["query_string"], OF_CLASSES if path.label is None else OF_ONE_CLASS
+        )
         is_compressed = format_.encoding is not None
         data = await self.pipeline.read_body(exchange, receive, compressed=is_compressed)
         evaluate = self._evaluate_classes if path.label is None else self._evaluate_class

@@ -6,12 +6,14 @@ Accept            the same three; JSON by default
 Content-Encoding  gzip or deflate
 ?explain=true     adds the gate, the rejection and its piece to the answer
 ?class=a&class=b  the classes, if neither the path nor the body names them
+
+Parameters that a path does not have are refused, as everywhere.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -21,6 +23,7 @@ import numpy as np
 
 from app.domain.errors import InputFault, InvalidRequest
 from app.http.headers import content_coding, media_type, weighted
+from app.http.parameters import check_known
 
 SHAPE_HEADER: Final = b"x-tensor-shape"
 DTYPE_HEADER: Final = b"x-tensor-dtype"
@@ -31,6 +34,9 @@ DTYPES: Final[dict[bytes, np.dtype[Any]]] = {
 }
 """Raw tensors, by the header X-Tensor-Dtype."""
 
+OF_ONE_CLASS: Final = ("explain",)
+OF_CLASSES: Final = ("class", "explain")
+"""Parameters in the query string of a query."""
 _MAX_PARAMETERS: Final = 1000
 _SHAPE: Final = re.compile(rb" *([0-9]{1,12}) *(?:, *([0-9]{1,12}) *)?")
 
@@ -77,8 +83,10 @@ _JSON_ACCEPTS: Final = frozenset({None, MediaType.JSON.value, b"*/*", b"applicat
 _RANGES: Final = {**_MEDIA_TYPES, b"*/*": MediaType.JSON, b"application/*": MediaType.JSON}
 
 
-def negotiate(headers: Mapping[bytes, bytes], query_string: bytes) -> RequestFormat:
-    """The format of a query. Raises InvalidRequest and UnsupportedFormat.
+def negotiate(
+    headers: Mapping[bytes, bytes], query_string: bytes, known: Collection[str] = OF_ONE_CLASS
+) -> RequestFormat:
+    """The format of a query. known: the parameters of its path. Raises InvalidRequest and UnsupportedFormat.
 
     An unknown Content-Type counts as JSON, and an Accept without a supported type gets JSON: many clients
     send defaults of their libraries in both.
@@ -94,7 +102,7 @@ def negotiate(headers: Mapping[bytes, bytes], query_string: bytes) -> RequestFor
         and DTYPE_HEADER not in headers
     ):
         return DEFAULT_FORMAT
-    explain, classes = _parameters(query_string)
+    explain, classes = _parameters(query_string, known)
     return RequestFormat(
         body=_MEDIA_TYPES.get(media_type(kind or b""), MediaType.JSON),
         answer=_answer_type(accept or b""),
@@ -106,7 +114,7 @@ def negotiate(headers: Mapping[bytes, bytes], query_string: bytes) -> RequestFor
     )
 
 
-def _parameters(query_string: bytes) -> tuple[bool, tuple[str, ...]]:
+def _parameters(query_string: bytes, known: Collection[str]) -> tuple[bool, tuple[str, ...]]:
     try:
         pairs = parse_qsl(
             query_string.decode("ascii"),
@@ -116,6 +124,7 @@ def _parameters(query_string: bytes) -> tuple[bool, tuple[str, ...]]:
         )
     except ValueError as error:
         raise InvalidRequest("The query string cannot be read.", code="bad_parameter") from error
+    check_known(dict.fromkeys(name for name, _ in pairs), known)
     explain = False
     for name, value in pairs:
         if name == "explain":

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from app.domain.entities import Json
 from app.domain.errors import NotFound, TooLarge
+from app.domain.near_names import known_names, spellings
 from app.http.types import Body
 from app.serving.cache import ServableTeacher
 from app.serving.loader import Teacher
@@ -20,6 +21,9 @@ from app.serving.query.requests import MAX_SCORES, QueryRequest, RequestLimits, 
 from app.serving.query.rows import QueryBody, decode
 from app.serving.work import check_work, row_work
 from core.errors import InvalidProblem
+
+_COMPARED_CLASSES: Final = 200
+"""The first classes of a teacher, among which a near name is looked for."""
 
 _CLASS_OVERHEAD: Final = 2000
 """Multiply-adds that take as long as one step of the loop over the classes in `PackedTeacher.is_class`."""
@@ -119,9 +123,18 @@ def _code(teacher: ServableTeacher, target: str | None) -> int | None:
     if target is None:
         return None
     if target not in teacher.codes:
-        message = f"Version {teacher.version} of model {teacher.model!r} has no class {target!r}."
+        names = _known_names(teacher, target)
+        message = (
+            f"Version {teacher.version} of model {teacher.model!r} has no class {target!r:.400}; {names}"
+        )
         raise NotFound(message, code="class_not_found")
     return teacher.codes[target]
+
+
+def _known_names(teacher: ServableTeacher, target: str) -> str:
+    near = next((name for name in spellings(target) if name in teacher.codes), "")
+    classes = teacher.teacher.classes
+    return known_names(target, classes[:_COMPARED_CLASSES], "classes", count=len(classes), near=near)
 
 
 def _results(

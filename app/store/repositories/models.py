@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from app.domain.audit_context import current_context
 from app.domain.entities import Alias, AliasMove, ModelSummary, ModelVersion
 from app.domain.errors import Conflict, NotFound, PreconditionFailed
+from app.domain.near_names import known_names
 from app.store.dialect import batched, on_postgresql, upsert
 from app.store.paging import bounded_page, fitting
 from app.store.repositories.registry import Registry
@@ -194,7 +195,9 @@ class Models(Scoped):
         )
         row = self._connection.execute(query).first()
         if row is None:
-            raise NotFound(f"Model {model!r} has no version {version}.", code="version_not_found")
+            newest = self.newest(model)
+            hint = "" if newest is None else f" Its newest version is {newest}."
+            raise NotFound(f"Model {model!r} has no version {version}.{hint}", code="version_not_found")
         return _version(row)
 
     def some_versions(
@@ -260,7 +263,9 @@ class Models(Scoped):
     def alias(self, model: str, alias: str) -> Alias:
         found = self.find_alias(model, alias)
         if found is None:
-            raise NotFound(f"Model {model!r} has no alias {alias!r}.", code="alias_not_found")
+            names = [one.alias for one in self.aliases_of(model, limit=MAX_ALIASES)]
+            message = f"Model {model!r} has no alias {alias!r}; {known_names(alias, names, 'aliases')}"
+            raise NotFound(message, code="alias_not_found")
         return found
 
     def find_alias(self, model: str, alias: str) -> Alias | None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.domain.errors import InvalidRequest, UnsupportedFormat
-from app.serving.query.negotiation import DEFAULT_FORMAT, MediaType, negotiate
+from app.serving.query.negotiation import DEFAULT_FORMAT, OF_CLASSES, MediaType, negotiate
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,14 @@ def test_accept_selects_the_format_with_the_largest_weight(accept: bytes, form: 
 
 
 def test_the_query_string_sets_explain_and_classes():
-    format_ = negotiate({}, b"class=a&explain=true&class=%C3%A9+b&other=1")
+    format_ = negotiate({}, b"class=a&explain=true&class=%C3%A9+b", OF_CLASSES)
     assert (format_.explain, format_.classes) == (True, ("a", "é b"))
     assert not negotiate({}, b"explain=true&explain=false").explain
 
 
-@pytest.mark.parametrize("query", [b"explain=1", b"class=%ff", b"a&" * 1001, b"class=\xff"])
+@pytest.mark.parametrize(
+    "query", [b"explain=1", b"explain=true&x=1", b"class=a", b"class=%ff", b"a&" * 1001, b"class=\xff"]
+)
 def test_an_invalid_query_string_is_refused(query: bytes):
     with pytest.raises(InvalidRequest):
         negotiate({}, query)
