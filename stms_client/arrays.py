@@ -96,9 +96,11 @@ def _series_names(row: Any) -> list[str] | None:
     names = list(index)
     if not any(isinstance(name, str) for name in names):
         return None
-    if len(set(map(str, names))) != len(names):
-        raise InvalidInput("The Series has two values of one name.")
-    return [str(name) for name in names]
+    texts = [str(name) for name in names]
+    double = next((name for name in texts if texts.count(name) > 1), None)
+    if double is not None:
+        raise InvalidInput(f"The row has two values named {double!r:.80}.")
+    return texts
 
 
 def _name(name: object) -> str:
@@ -109,7 +111,7 @@ def _name(name: object) -> str:
 
 def _plain(part: Any) -> Any:
     """The numbers of a sparse row as lists, and one number as it is."""
-    if is_array(part):
+    if is_array(part) or hasattr(part, "tolist"):
         return _array(part).tolist()
     return part if part is None or isinstance(part, str | int | float) else _listed(part)
 

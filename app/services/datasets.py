@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _COPIED_BYTES = 1024**2
+_COMPARED_CLASSES: Final = 200
+"""The first classes of a data set, among which a near name is looked for."""
 _EXAMPLES: Final = 50
 """Rows among which one of another class is looked for."""
 
@@ -187,7 +189,9 @@ def stored_rows(
     """
     code = None
     if label is not None and (code := _class_number(store, dataset, label)) is None:
-        names = known_names(label, dataset.classes, "classes", count=dataset.class_count)
+        first = class_names(store, dataset.id, range(_COMPARED_CLASSES))
+        known = [first[number] for number in sorted(first)]
+        names = known_names(label, known, "classes", count=dataset.class_count)
         message = f"Data set {dataset.id} has no class {label!r:.100}; {names}"
         raise NotFound(message, code="class_not_found")
     if part == "test" and not dataset.test_rows:

@@ -30,11 +30,11 @@ _ROUNDING: Final = 2.0**-23
 class Outside(NamedTuple):
     """The columns of one row with values outside the range of the training rows.
 
-    columns: the first `MAX_OUTSIDE`, each by its name, or by its number if it has none. count: of all.
+    columns: the first `MAX_OUTSIDE`, each by its name, or by its number if it has none. total: how many.
     """
 
     columns: list[str | int]
-    count: int
+    total: int
 
 
 class Inputs:

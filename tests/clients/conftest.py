@@ -26,6 +26,7 @@ from benchmarks.published import linear_student, linear_teacher, publish
 STMS = Path(sys.executable).with_name("stms")
 START_SECONDS = 300.0
 CLASSES = ("cat", "dog", "größe/1:x", "日本")
+NAMES = ("a", "b", "c")
 WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -1.0, -1.0]])
 
 
@@ -43,7 +44,10 @@ Start = Callable[..., Service]
 
 @pytest.fixture(scope="session")
 def service(start_service: Start) -> Service:
-    """`stms api` over a database with version 1 of "pets": score of class k is x[k], of the last one −Σx."""
+    """`stms api` over a database with version 1 of "pets": score of class k is x[k], of the last one −Σx.
+
+    Its columns are called a, b and c.
+    """
     return start_service()
 
 
@@ -88,7 +92,8 @@ def _fill(folder: Path, *, keyless: bool) -> str:
     students = {
         label: linear_student(label, row, threshold=0.5) for label, row in zip(CLASSES, WEIGHTS, strict=True)
     }
-    publish(store, "pets", students, linear_teacher(CLASSES, WEIGHTS))
+    inputs = {"columns": list(NAMES), "label_column": "kind", "ranges": [[-10.0, 10.0]] * 3}
+    publish(store, "pets", students, linear_teacher(CLASSES, WEIGHTS), inputs=inputs)
     # A server without keys does not start on a database for which keys were made.
     key = "" if keyless else create_key(store, "clients", {"train"}, set())[1]
     store.dispose()

@@ -119,6 +119,18 @@ def test_kserve_queries_by_protocol_v2(service):
     assert found["no_key"]["status"] == 401
 
 
+def test_the_codecs_of_mlserver_send_arrays_and_data_frames(service):
+    found = run("mlserver", "mlserver_codecs.py", service.address, service.key)
+    for name in ("numpy", "float32", "frame", "turned", "float32 frame", "labelled", "mlflow"):
+        assert found[name] == CAT, name
+    assert found["integers"]["score"] == [1.0, 0.0]
+    assert found["one row"]["score"] == [1.0]
+    assert found["missing"]["status"] == found["renamed"]["status"] == 422
+    assert "lacks 'c'" in found["missing"]["error"]
+    assert "is 'c' meant?" in found["renamed"]["error"]
+    assert (found["split"]["status"], "inputs" in found["split"]["error"]) == (400, True)
+
+
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_mlserver_infer_works_through_a_file(service, tmp_path: Path, binary: bool, batch: int):

@@ -48,6 +48,27 @@ def test_one_row_of_any_kind_is_sent_as_numbers():
     assert [type(index) for index in row_values(sparse)["indices"]] == [int, int]
 
 
+class Series(Frame):
+    """What a column or row of pandas has: an index beside the values."""
+
+    def __init__(self, values: Any, index: list[Any]) -> None:
+        super().__init__(values)
+        self.index = index
+
+
+def test_one_row_may_have_the_names_of_its_columns():
+    named = {"width": 2.0, "length": 1.5}
+    assert row_values({"width": np.float64(2.0), "length": 1.5}) == named
+    assert row_values(Series([2.0, 1.5], ["width", "length"])) == named
+    assert row_values(Series([2.0, 1.5], [0, 1])) == [2.0, 1.5]
+    sparse = {"indices": [1], "values": [2.0], "index_base": 1}
+    assert row_values(sparse) == sparse
+    with pytest.raises(InvalidInput, match="'width'"):
+        row_values(Series([2.0, 1.5], ["width", "width"]))
+    with pytest.raises(InvalidInput, match="must be text"):
+        row_values({1: 2.0})
+
+
 def test_numbers_of_numpy_in_a_list_are_numbers(written):
     written.on("POST", QUERY, {"match": True, "score": 1, "threshold": 0, "model": "pets", "version": 1})
     with Client(written.address, "key") as client:

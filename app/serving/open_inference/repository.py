@@ -25,6 +25,7 @@ from app.serving.open_inference.responses import (
     InferenceIndexEntry,
     InferenceModel,
     InferenceModelConfig,
+    InferenceModelParameters,
     InferenceModelReady,
     InferenceTensor,
 )
@@ -85,19 +86,21 @@ class Repository:
             "shape": [-1],
             "parameters": parameters,
         }
+        described: InferenceModelParameters = {
+            "datatypes": list(DTYPES),
+            "class": path.label if path.label is not None else how_to_name(path),
+            "classes": classes,
+            "class_count": version.class_count,
+        }
+        if names is not None:
+            described["columns"] = names
         return {
             "name": path.name,
             "versions": [str(number) for _, number in numbers],
             "platform": PLATFORM,
             "inputs": [rows] if path.label is not None else [rows, target],
             "outputs": [_output(name) for name in OUTPUTS if name != "probability" or probable],
-            "parameters": {
-                "datatypes": list(DTYPES),
-                "class": path.label if path.label is not None else how_to_name(path),
-                "classes": classes,
-                "class_count": version.class_count,
-                **({} if names is None else {"columns": names}),
-            },
+            "parameters": described,
         }
 
     async def config(self, path: ParsedPath, max_rows: int) -> InferenceModelConfig:

@@ -148,7 +148,7 @@ def _decision(servable: ServableStudent, score: float, gate: float | None, piece
 
 def _outside(outside: Outside) -> bytes:
     """The fields about the columns of one row that are outside their range."""
-    return b'"outside":%s,"outside_count":%d' % (_text(outside.columns), outside.count)
+    return b'"outside":%s,"outside_count":%d' % (_text(outside.columns), outside.total)
 
 
 def _results(

@@ -162,6 +162,40 @@ def test_one_row_is_answered_with_yes_or_no(ask, trained):
     assert json.loads(ask("query", "kinds", "b", "--row", "10.3,0.2", "--json").stdout)["match"] is True
 
 
+@pytest.mark.parametrize(
+    "row",
+    ["second=0.2,first=10.3", " second = 0.2 , first=1.03e1", '{"second": 0.2, "first": 10.3}', "[10.3,0.2]"],
+)
+def test_one_row_may_have_the_names_of_its_columns(ask, trained, row):
+    assert ask("query", "kinds", "b", "--row", row).stdout.startswith("yes (score ")
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "said"),
+    [
+        ("second=0.2,10.3", 2, "'10.3' is not NAME=NUMBER"),
+        ("second=0.2,second=1", 2, "'second' is there twice"),
+        ("second=x,first=1", 2, "second: 'x' is not a finite number"),
+        ("=1,first=1", 2, "'=1' is not NAME=NUMBER"),
+        ('{"second": 1', 2, "not JSON"),
+        ("second=0.2,frist=1", 1, "is 'first' meant?"),
+    ],
+)
+def test_a_row_by_names_that_do_not_fit_is_told(ask, trained, row, code, said):
+    result = ask("query", "kinds", "b", "--row", row)
+    assert result.exit_code == code
+    assert said in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_an_explained_row_tells_what_is_outside_the_range(ask, trained):
+    outside = ask("query", "kinds", "b", "--row", "99,0.2", "--explain").stdout
+    assert "Outside the range of the training rows: first." in outside
+    assert "Outside" not in ask("query", "kinds", "b", "--row", "10.3,0.2", "--explain").stdout
+    table = ask("query", "kinds", "b", "--class", "a", "--row", "99,0.2", "--explain").stdout
+    assert "outside" in table.splitlines()[0]
+    assert "first" in table.splitlines()[1]
+
+
 def answered(result):
     return [line.split()[:2] for line in result.stdout.splitlines()]
 
@@ -203,6 +237,7 @@ def test_named_columns_of_a_file_are_put_into_the_order_of_the_model(ask, traine
         "columns": ["first", "second"],
         "label_column": "kind",
         "index_base": None,
+        "ranges": [[0.0, 10.6], [0.0, 10.4]],
     }
     file = tmp_path / "rows.csv"
     for content in ("second,first\n0.2,10.3\n0.2,0.3\n", "second,kind,first\n0.2,?,10.3\n0.2,,0.3\n"):
