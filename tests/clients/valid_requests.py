@@ -27,6 +27,7 @@ from pyarrow import parquet
 from safetensors.numpy import save
 
 COLUMNS = 3
+NAMES = ["a", "b", "c"]
 CLASSES = ["cat", "dog", "größe/1:x", "日本"]
 PATH_CLASS = "/v2/models/{model}/infer"
 """Asked for a class named in the path; with a version, the class is named in the body."""
@@ -56,6 +57,11 @@ def before_load_schema(context: schemathesis.HookContext, raw_schema: Json) -> N
     _apply_rules(raw_schema)
     schemas = raw_schema["components"]["schemas"]
     schemas["DenseRow"] |= {"minItems": COLUMNS, "maxItems": COLUMNS}
+    schemas["NamedRow"] |= {
+        "properties": dict.fromkeys(NAMES, schemas["NamedRow"].pop("additionalProperties")),
+        "required": NAMES,
+        "additionalProperties": False,
+    }
     schemas["SparseRow"] = {"oneOf": [_sparse_row(schemas["SparseRow"], count) for count in range(4)]}
     for request in schemas["ClassesQueryRequest"]["oneOf"]:
         # Without them the query string would have to name the classes.
@@ -231,8 +237,12 @@ def _numbers(case: schemathesis.Case) -> list[tuple[float, float]]:
 
 def _fit_query(case: schemathesis.Case, kwargs: Json) -> None:
     if isinstance(case.body, dict):
-        for row in [case.body.get("x"), *(case.body.get("rows") or [])]:
-            if isinstance(row, dict):
+        rows = [case.body.get("x"), *(case.body.get("rows") or [])]
+        if case.body.get("columns") is not None:
+            # They name the numbers of lists.
+            case.body["columns"] = None if any(isinstance(row, dict) for row in rows) else NAMES[::-1]
+        for row in rows:
+            if isinstance(row, dict) and "values" in row:
                 # Values of the same column add up; the sum is within the bounds, too.
                 row["values"] = [value / len(row["values"]) for value in row["values"]]
     rows = np.random.default_rng(len(_numbers(case))).normal(size=(len(_numbers(case)), COLUMNS))
