@@ -103,7 +103,7 @@ class DatasetView(View):
 class SparseValues(View):
     """A row of a sparse data set: the columns and values that are stored; others are 0.
 
-    index_base: 0, from which the columns are counted, whatever the file counts from.
+    index_base: 0, from which the columns are counted, also where the file counts from 1.
     """
 
     indices: list[int]

@@ -99,15 +99,17 @@ def query(
             # The version that answers is the one whose columns order those of the file.
             model, known = _known(client, model)
             table = _read(file, options, known)
-        path = f"/v1/models/{segment(model)}"
         body: Json = {"x": x} if table is None else {"rows": table.X.tolist()}
-        if explain:
-            body["explain"] = True
-        if more:
-            answer = client.post(f"{path}:query", body | {"classes": [label, *more]})
-        else:
-            answer = client.post(f"{path}/classes/{segment(label)}:query", body)
+        answer = _asked(client, model, [label, *(more or ())], body | ({"explain": True} if explain else {}))
     _print(answer, row is not None and not more, as_json, file, table)
+
+
+def _asked(client: RemoteServer, model: str, labels: Sequence[str], body: Json) -> Json:
+    """The answer about one class or several."""
+    path = f"/v1/models/{segment(model)}"
+    if len(labels) > 1:
+        return client.post(f"{path}:query", body | {"classes": labels})
+    return client.post(f"{path}/classes/{segment(labels[0])}:query", body)
 
 
 def _print(

@@ -95,12 +95,8 @@ class Inputs:
 
     def in_order(self, values: Mapping[str, Any], field: str, row: int | None) -> list[Any]:
         """The values of one row by name, in the order of the model; raises as `order`."""
-        names = self.names
-        if names is not None and len(values) == len(names):
-            try:
-                return [values[name] for name in names]
-            except KeyError:
-                pass
+        if self.names is not None and values.keys() == self._positions.keys():
+            return [values[name] for name in self.names]
         given = list(values)
         return [values[given[place]] for place in self.order(given, field, row)]
 
