@@ -108,8 +108,10 @@ def _asked(client: RemoteServer, model: str, labels: Sequence[str], body: Json) 
     """The answer about one class or several."""
     path = f"/v1/models/{segment(model)}"
     if len(labels) > 1:
-        return client.post(f"{path}:query", body | {"classes": labels})
-    return client.post(f"{path}/classes/{segment(labels[0])}:query", body)
+        answer: Json = client.post(f"{path}:query", body | {"classes": labels})
+    else:
+        answer = client.post(f"{path}/classes/{segment(labels[0])}:query", body)
+    return answer
 
 
 def _print(
