@@ -9,7 +9,6 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import metadata
-from pathlib import Path
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -38,7 +37,7 @@ from app.processes.os_process import memory_limit
 from app.processes.scoreboard import Scoreboard, State
 from app.processes.tuning import favour_event_loop, keep_freed_memory, limit_blas_threads
 from app.server.server import Server
-from app.services.first_key import ensure_first_key
+from app.services.first_key import FirstKey, provide_first_key
 from app.services.health import Probes, database_health
 from app.serving.cache import ModelCache
 from app.serving.loader import DatabaseSource
@@ -328,18 +327,18 @@ def _open_reader(settings: Settings, metrics: Metrics, stack: AsyncExitStack) ->
     return reader
 
 
-def check_database(settings: Settings) -> Path | None:
+def check_database(settings: Settings) -> FirstKey:
     """Raise the errors of `run_api` that concern the database, without starting anything.
 
-    Makes the first API key if keys are required and there never was one; returns its file if so.
+    Makes or stores the first API key if keys are required and there never was one.
     """
     store = Store(open_database(settings, "api"))
     try:
         require_current_schema(store.engine)
-        made = ensure_first_key(store, settings.data_dir) if settings.require_keys else None
+        first = provide_first_key(store, settings)
         check_binding(settings, store)
     except SQLAlchemyError as error:
         raise Unavailable("The database cannot be reached.", code="database_unavailable") from error
     finally:
         store.dispose()
-    return made
+    return first

@@ -1,4 +1,4 @@
-"""Settings from environment variables ``STMS_*``; the defaults are safe on a laptop."""
+"""Settings from environment variables ``STMS_*`` and files; the defaults are safe on a laptop."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import AliasChoices, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.domain.origins import AllowedServers, Origin, allowed_pages
 from app.domain.path_prefix import path_prefix
+from app.secret_files import SecretFiles
 
 
 class Settings(BaseSettings):
@@ -48,6 +49,16 @@ class Settings(BaseSettings):
         True, description="Require API keys; false: accept local requests without one, on loopback only."
     )
     dashboard: bool = Field(True, description="Serve the dashboard at /; false: only the API.")
+    secrets_dir: Path | None = Field(
+        None,
+        description="Folder of files named as these variables, whose texts are the values of those that are "
+        "not set; a file that others can read stops the start.",
+    )
+    first_key_file: Path | None = Field(
+        None,
+        description="File with the text of the first API key, from `stms keys new-text`, which is stored if "
+        "there is no key; empty: one is made in data_dir.",
+    )
 
     max_upload_bytes: int = Field(2 * 1024**3, ge=1024, description="Largest data set file.")
     max_body_bytes: int = Field(
@@ -314,6 +325,17 @@ class Settings(BaseSettings):
         le=1,
         description="Share of requests that are traced besides those with a sampled traceparent.",
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        **_others: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments come before variables, and variables before files. Reading raises BadSecretFile."""
+        return init_settings, env_settings, SecretFiles(settings_cls)
 
     @field_validator("trusted_proxies")
     @classmethod

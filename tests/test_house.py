@@ -60,7 +60,7 @@ DECLARATIONS = {
 }
 """Declarations of hyper-parameters, which the domain reads, and their packages: they load NumPy at most."""
 APP_LAYERS = (
-    {"app.domain"},
+    {"app.domain", "app.secret_files"},
     {"app.settings", "app.logs", "app.plugins", "app.tracing", "app.import_path"},
     {"app.http", "app.store", "app.ingest", "app.remote"},
     {"app.services", "app.processes"},

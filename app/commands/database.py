@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from app.commands.options import DataOption, operator, read_settings
-from app.commands.output import CommandFailed, say
+from app.commands.output import CommandFailed, error_console, say
 from app.domain.audit_context import AuditContext, audit_context
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 commands = typer.Typer(no_args_is_help=True)
 
 _PAUSE_SECONDS = 0.5
+
+
+class SchemaOfNewerProgram(CommandFailed):
+    """The database has a migration that this program does not know."""
 
 
 @commands.command()
@@ -57,10 +62,36 @@ def upgrade_database(address: str, wait: float = 0.0) -> None:
 
 
 @commands.command()
-def current(data_dir: DataOption = None) -> None:
-    """Check that the database has the newest schema; exit code 1 if not."""
-    with open_store(data_dir):
-        say("The database is up to date.")
+def current(
+    data_dir: DataOption = None,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0, help="Seconds to wait for the database and its migration.")
+    ] = 0,
+) -> None:
+    """Check that the database has the newest schema; exit code 1 if not.
+
+    With --wait, as in an init container, it is checked until then; what is waited for goes to standard error.
+
+    Example:  stms db current --wait 300
+    """
+    read_settings(data_dir=data_dir)  # Settings that are not valid are no reason to wait.
+    deadline, reported = time.monotonic() + wait, ""
+    while True:
+        try:
+            with open_store(data_dir):
+                break
+        except SchemaOfNewerProgram:
+            # Waiting does not help.
+            raise
+        except CommandFailed as failure:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise
+            if failure.message != reported:
+                error_console().print(f"Waiting for up to {left:.0f} s: {escape(failure.message)}")
+                reported = failure.message
+            time.sleep(min(_PAUSE_SECONDS, left))
+    say("The database is up to date.")
 
 
 @commands.command()
@@ -152,13 +183,18 @@ def utc(moment: float) -> str:
 def open_store(data_dir: Path | None) -> Iterator[Store]:
     """Open the database of the settings. Raises CommandFailed if it is unreachable or out of date."""
     from app.store.engine import open_database
-    from app.store.migrate import schema_is_current
+    from app.store.migrate import schema_is_current, schema_is_newer
     from app.store.unit_of_work import Store
 
     store = Store(open_database(read_settings(data_dir=data_dir), "command"))
     try:
         with database_reached(), audit_context(AuditContext(operator())):
             if not schema_is_current(store.engine):
+                if schema_is_newer(store.engine):
+                    raise SchemaOfNewerProgram(
+                        "The database has the schema of a newer release.",
+                        ["Use the program of that release."],
+                    )
                 raise CommandFailed(
                     "The database has no schema, or an older one.", ["Run `stms db upgrade`."]
                 )

@@ -1,4 +1,4 @@
-"""`stms keys`: create, rotate, list and revoke API keys, directly in the database."""
+"""`stms keys`: create, rotate, list and revoke API keys in the database, and make the text of a first key."""
 
 from __future__ import annotations
 
@@ -90,6 +90,18 @@ def rotate(
         say(f"The file {FILE_NAME} has the new secret.")
     say(f"Key {key.id} has a new secret, which is shown only once:")
     typer.echo(secret)
+
+
+@commands.command("new-text")
+def new_text() -> None:
+    """Print the text of a first key, for the file of STMS_FIRST_KEY_FILE. It is stored nowhere.
+
+    Example:  (umask 077; stms keys new-text > first.key)
+    """
+    from app.services.first_key import FIRST_KEY_ID
+    from app.services.keys import new_text as text_of
+
+    typer.echo(text_of(FIRST_KEY_ID))
 
 
 @commands.command("list")

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
+from app.commands.output import CommandFailed
 from app.domain.audit_context import Actor
+from app.secret_files import BadSecretFile
 from app.settings import Settings
 
 DataOption = Annotated[
@@ -19,12 +23,27 @@ DataOption = Annotated[
 
 
 def read_settings(**options: Any) -> Settings:
-    """Settings from the environment; options that are not None override them.
+    """Settings from the environment and files; options that are not None override them.
 
     Only this user can read the files that the process creates from now on, such as databases and backups.
+    Raises CommandFailed, which quotes no value.
     """
     os.umask(0o077)
-    return Settings(**{name: value for name, value in options.items() if value is not None})
+    try:
+        return Settings(**{name: value for name, value in options.items() if value is not None})
+    except BadSecretFile as error:
+        raise CommandFailed(str(error)) from error
+    except ValidationError as error:
+        faults = [f"{_variable(fault['loc'])}: {fault['msg']}" for fault in error.errors()]
+        raise CommandFailed("The settings are not valid.", faults) from None
+    except SettingsError as error:
+        raise CommandFailed("The settings are not valid.", [f"{error}: not JSON"]) from None
+
+
+def _variable(location: tuple[int | str, ...]) -> str:
+    """The environment variable of a setting that is not valid, whose location may have its name already."""
+    name = str(location[0]).upper()
+    return name if name.startswith("STMS_") else f"STMS_{name}"
 
 
 def operator() -> Actor:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from app.logs import message_line
 from app.processes.listener import CannotListen, ProcessContext, listen, require_free
 from app.processes.supervisor import Supervisor
 from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.services.first_key import FirstKey
 
 HostOption = Annotated[
     str | None, typer.Option("--host", help="Address to listen on. [default: STMS_HOST or 127.0.0.1]")
@@ -67,8 +70,7 @@ def serve(
         raise CommandFailed(str(error), ["Choose another with --port or STMS_PORT."]) from error
     upgrade_database(settings.app_database_url)
     address = own_address(settings.host, free_port)
-    if (made := _make_first_key(settings)) is not None:
-        _report_first_key(made)
+    _report_first_key(_provide_first_key(settings), _reporter(settings, "stms serve"))
     file = settings.data_dir / FILE_NAME
     has_file = settings.require_keys and file.exists()
     if settings.dashboard:
@@ -105,6 +107,7 @@ def api(
     from app.auth.authenticator import InsecureBinding
     from app.main import check_database, run_api
     from app.processes.scoreboard import ScoreboardMismatch
+    from app.secret_files import BadSecretFile
     from app.services.first_key import NoFirstKey
     from app.store.migrate import SchemaOutdated
 
@@ -113,10 +116,16 @@ def api(
         if context is not None:
             code = run_api(settings, ProcessContext.inherited(*map(int, context.split(":"))))
         else:
-            if (made := check_database(settings)) is not None:
-                _report_first_key(made)
+            _report_first_key(check_database(settings), _reporter(settings, "stms api"))
             code = _run_prefork(settings) if settings.api_processes > 1 else run_api(settings)
-    except (SchemaOutdated, InsecureBinding, NoFirstKey, ScoreboardMismatch, CannotListen) as error:
+    except (
+        SchemaOutdated,
+        InsecureBinding,
+        NoFirstKey,
+        BadSecretFile,
+        ScoreboardMismatch,
+        CannotListen,
+    ) as error:
         raise CommandFailed(str(error)) from error
     raise typer.Exit(code)
 
@@ -170,36 +179,41 @@ def _read_settings(
     )
 
 
-def _make_first_key(settings: Settings) -> Path | None:
-    """Make the first API key of the installation if keys are required and none was ever made.
+def _provide_first_key(settings: Settings) -> FirstKey:
+    """Make or store the first API key of the installation if keys are required and none was ever made.
 
     Raises CommandFailed also if the server may not be started without keys.
     """
     from app.auth.authenticator import InsecureBinding, check_binding
-    from app.services.first_key import NoFirstKey, ensure_first_key
+    from app.secret_files import BadSecretFile
+    from app.services.first_key import NoFirstKey, provide_first_key
     from app.store.engine import open_database
     from app.store.unit_of_work import Store
 
     store = Store(open_database(settings, "command"))
     try:
-        made = ensure_first_key(store, settings.data_dir) if settings.require_keys else None
+        first = provide_first_key(store, settings)
         check_binding(settings, store)
-    except (NoFirstKey, InsecureBinding) as error:
+    except (NoFirstKey, BadSecretFile, InsecureBinding) as error:
         raise CommandFailed(str(error)) from error
     else:
-        return made
+        return first
     finally:
         store.dispose()
 
 
-def _report_first_key(path: Path) -> None:
-    """Say that the first API key was made, and how to use it and how to do without."""
-    error_console().print(
-        f"[bold]stms[/] Requests need an API key, and there was none: the first one is now in {path}.\n"
-        "Commands and the Python client find it on this machine if STMS_DATA_DIR or the working folder "
-        "leads there; other programs send it as: Authorization: Bearer …\n"
-        "Without keys, for this machine alone: --no-keys or STMS_REQUIRE_KEYS=false."
-    )
+def _report_first_key(first: FirstKey, report: Callable[[str], None]) -> None:
+    """Say what was done about the first API key; if one was made, how to use it and how to do without."""
+    if first.note is not None:
+        report(first.note)
+    if first.made is not None:
+        error_console().print(
+            "[bold]stms[/] Requests need an API key, and there was none: the first one is now in "
+            f"{first.made}.\n"
+            "Commands and the Python client find it on this machine if STMS_DATA_DIR or the working folder "
+            "leads there; other programs send it as: Authorization: Bearer …\n"
+            "Without keys, for this machine alone: --no-keys or STMS_REQUIRE_KEYS=false."
+        )
 
 
 def _reporter(settings: Settings, name: str) -> Callable[[str], None]:

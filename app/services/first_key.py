@@ -2,16 +2,20 @@
 
 The server makes it at its first start, so that it never runs without keys unasked. The file is written before
 the key is stored: after a crash in between, the next start finds the file and stores the key that it names.
+An operator may give the key instead, in the file of STMS_FIRST_KEY_FILE.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from app.domain.entities import ApiKey
-from app.services.keys import digest_of, new_text
+from app.secret_files import BadSecretFile, ExposedSecretFile, read_secret
+from app.services.keys import digest_of, is_over, new_text
+from app.settings import Settings
 from app.store.private_files import create_once, make_private, sync_folder, write_beside
 from app.store.unit_of_work import Store
 
@@ -29,6 +33,51 @@ class NoFirstKey(Exception):
             f"There is no API key yet, and the first one cannot be kept in {path}: {reason}. "
             "Make one by hand: stms keys create NAME --scope operator"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FirstKey:
+    """What a start did about the first key.
+
+    made: file of the key that it made. note: a sentence for the log.
+    """
+
+    made: Path | None = None
+    note: str | None = None
+
+
+def provide_first_key(store: Store, settings: Settings) -> FirstKey:
+    """Make or store the first key if keys are required and none was ever created.
+
+    Raises NoFirstKey, and BadSecretFile for the file of STMS_FIRST_KEY_FILE. That file is not needed once
+    there are keys, but ExposedSecretFile is raised then, too.
+    """
+    if settings.first_key_file is None:
+        return FirstKey(ensure_first_key(store, settings.data_dir) if settings.require_keys else None)
+    if not settings.require_keys:
+        return FirstKey(note="STMS_FIRST_KEY_FILE is ignored, since STMS_REQUIRE_KEYS is false.")
+    return FirstKey(note=_store_given_key(store, settings.first_key_file))
+
+
+def _store_given_key(store: Store, path: Path) -> str:
+    """Store the key whose text the file has, unless there is a key; returns what was done, as a sentence."""
+    with store.of_all_tenants().read() as uow:
+        has_keys = uow.keys.exist()
+    try:
+        key_id, digest = digest_of(read_secret(path).strip()) or ("", "")
+        if key_id != FIRST_KEY_ID:
+            raise BadSecretFile(
+                f"{path} does not have the text of a first key, such as `stms keys new-text` makes."
+            )
+    except BadSecretFile as error:
+        if isinstance(error, ExposedSecretFile) or not has_keys:
+            raise
+        return f"STMS_FIRST_KEY_FILE is ignored, since there are API keys. {error}"
+    if not has_keys and _add_first(store, digest):
+        return f"There was no API key: the one in {path} is now stored, with scopes admin and operator."
+    if _is_valid(store, digest):
+        return f"STMS_FIRST_KEY_FILE is ignored, since there are API keys, among them the one in {path}."
+    return f"STMS_FIRST_KEY_FILE is ignored, since there are API keys. The one in {path} is not valid."
 
 
 def ensure_first_key(store: Store, folder: Path) -> Path | None:
@@ -49,13 +98,8 @@ def ensure_first_key(store: Store, folder: Path) -> Path | None:
     key_id, digest = digest_of(content.decode("latin-1").strip()) or ("", "")
     if key_id != FIRST_KEY_ID:
         raise NoFirstKey(path, "the file exists and does not hold a first key")
-    key = ApiKey(key_id, "first", digest, FIRST_KEY_SCOPES, frozenset(), time.time())
-    with store.begin() as uow:
-        added = uow.keys.add_first(key)
-        if added:
-            details = {"name": key.name, "scopes": sorted(key.scopes), "models": 0}
-            uow.audit.append("key.create", key.id, details=details)
-    if not added and is_new and not _is_stored(store, key):
+    added = _add_first(store, digest)
+    if not added and is_new and not _is_stored(store, digest):
         # Another machine made the first key; it is in that machine's folder.
         path.unlink(missing_ok=True)
     return path if added else None
@@ -99,6 +143,26 @@ def replace_first_key(folder: Path, text: str) -> bool:
     return True
 
 
-def _is_stored(store: Store, key: ApiKey) -> bool:
+def _add_first(store: Store, digest: str) -> bool:
+    """Store the first key unless there is a key; returns whether this call stored it."""
+    key = ApiKey(FIRST_KEY_ID, "first", digest, FIRST_KEY_SCOPES, frozenset(), time.time())
+    with store.begin() as uow:
+        added = uow.keys.add_first(key)
+        if added:
+            details = {"name": key.name, "scopes": sorted(key.scopes), "models": 0}
+            uow.audit.append("key.create", key.id, details=details)
+    return added
+
+
+def _is_stored(store: Store, digest: str) -> bool:
     with store.of_all_tenants().read() as uow:
-        return any(other.digest == key.digest for other in uow.keys.some([key.id]))
+        return any(key.digest == digest for key in uow.keys.some([FIRST_KEY_ID]))
+
+
+def _is_valid(store: Store, digest: str) -> bool:
+    with store.of_all_tenants().read() as uow:
+        keys = uow.keys.some([FIRST_KEY_ID])
+    now = time.time()
+    return any(
+        key.digest == digest and key.revoked_at is None and not is_over(key.expires_at, now) for key in keys
+    )

@@ -92,6 +92,13 @@ def schema_is_current(engine: Engine) -> bool:
         return MigrationContext.configure(connection).get_current_revision() == _newest_revision()
 
 
+def schema_is_newer(engine: Engine) -> bool:
+    """Whether the schema has a migration that this program does not know."""
+    with engine.connect() as connection:
+        revision = MigrationContext.configure(connection).get_current_revision()
+    return revision is not None and not is_known_revision(revision)
+
+
 def require_current_schema(engine: Engine) -> None:
     """Raise SchemaOutdated unless `schema_is_current`."""
     if not schema_is_current(engine):

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from app.secret_files import BadSecretFile, ExposedSecretFile
 from app.settings import Settings
 
 
@@ -20,7 +22,7 @@ def test_a_postgresql_address_is_used_for_data_and_jobs() -> None:
     settings = Settings(database_url=SecretStr(address))
     assert not settings.embedded
     assert settings.app_database_url == settings.jobs_database_url == address
-    assert "secret" not in repr(settings)
+    assert ":secret@" not in repr(settings)
 
 
 def test_an_sqlite_address_leaves_the_jobs_in_the_data_folder(tmp_path: Path) -> None:
@@ -48,3 +50,97 @@ def test_the_new_name_of_a_setting_takes_precedence_over_the_old_one(monkeypatch
     monkeypatch.setenv("STMS_WORKERS", "3")
     monkeypatch.setenv("STMS_API_PROCESSES", "4")
     assert Settings().api_processes == 4
+
+
+@pytest.fixture
+def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of secrets as Kubernetes mounts it: links to links to files, which a group may read."""
+    folder = tmp_path / "secrets"
+    (folder / "..2026").mkdir(parents=True)
+    (folder / "..data").symlink_to("..2026")
+    monkeypatch.setenv("STMS_SECRETS_DIR", str(folder))
+    for name in ("STMS_DATABASE_URL", "STMS_PORT", "STMS_API_PROCESSES"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+def write(folder: Path, name: str, text: str | bytes, mode: int = 0o440) -> Path:
+    path = folder / "..2026" / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.chmod(mode)
+    (folder / name).symlink_to(f"..data/{name}")
+    return path
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\r\n", "\n\n"])
+def test_every_setting_can_be_a_file(secrets: Path, ending: str) -> None:
+    write(secrets, "STMS_DATABASE_URL", f"postgresql://stms:a b @db/stms{ending}")
+    write(secrets, "stms_remote_teacher_tokens", f'{{"https://triton.example.com": "abc"}}{ending}')
+    write(secrets, "STMS_WORKERS", f"3{ending}")
+    write(secrets, "STMS_LOG_LEVEL", f"ERROR{ending}")
+    settings = Settings()
+    assert settings.app_database_url == "postgresql://stms:a b @db/stms"
+    assert settings.remote_teacher_tokens["https://triton.example.com"].get_secret_value() == "abc"
+    assert (settings.api_processes, settings.log_level) == (3, "ERROR")
+
+
+def test_other_files_are_not_read(secrets: Path) -> None:
+    write(secrets, "PORT", "9000", 0o644)
+    write(secrets, "STMS_API_KEY", "stms_mine", 0o644)
+    assert Settings().port == 8000
+
+
+@pytest.mark.parametrize(
+    ("variable", "file"),
+    [
+        ("STMS_PORT", "STMS_PORT"),
+        ("STMS_WORKERS", "STMS_API_PROCESSES"),
+        ("STMS_API_PROCESSES", "STMS_WORKERS"),
+    ],
+)
+def test_a_variable_comes_before_the_file_and_an_argument_before_both(
+    secrets: Path, monkeypatch: pytest.MonkeyPatch, variable: str, file: str
+) -> None:
+    name = "port" if variable == "STMS_PORT" else "api_processes"
+    write(secrets, file, "11")
+    assert getattr(Settings(), name) == 11
+    monkeypatch.setenv(variable, "12")
+    assert getattr(Settings(), name) == 12
+    assert getattr(Settings(**{name: 13}), name) == 13
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o444, 0o604, 0o602])
+def test_a_file_that_others_can_read_or_change_is_refused(secrets: Path, mode: int) -> None:
+    """The mode of the file counts, not that of the link, which is always 0777."""
+    path = write(secrets, "STMS_DATABASE_URL", "sqlite:////a.sqlite", mode)
+    with pytest.raises(ExposedSecretFile, match=rf"{mode:04o}.*`chmod 600 .*`defaultMode: 0400`"):
+        Settings()
+    path.chmod(0o640)
+    assert Settings().embedded
+
+
+def test_files_that_cannot_be_used_are_named_without_their_text(
+    secrets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(secrets, "STMS_DATABASE_URL", b"secret\xff")
+    with pytest.raises(BadSecretFile, match=r"STMS_DATABASE_URL is not UTF-8 text\.$"):
+        Settings()
+    path.write_bytes(b"x" * (1024**2 + 1))
+    with pytest.raises(BadSecretFile, match="has more than 1048576 bytes"):
+        Settings()
+    path.unlink()
+    with pytest.raises(BadSecretFile, match="STMS_DATABASE_URL cannot be read: No such file"):
+        Settings()
+    os.mkfifo(path, 0o600)
+    with pytest.raises(BadSecretFile, match="is not a file"):
+        Settings()
+    path.unlink()
+    path.write_text("sqlite:////a.sqlite")
+    path.chmod(0o600)
+    assert Settings().embedded
+    write(secrets, "stms_database_url", "sqlite:////b.sqlite")
+    with pytest.raises(BadSecretFile, match="two files for STMS_DATABASE_URL"):
+        Settings()
+    monkeypatch.setenv("STMS_SECRETS_DIR", str(secrets / "none"))
+    with pytest.raises(BadSecretFile, match=r"STMS_SECRETS_DIR, .*/none, cannot be read: No such file"):
+        Settings()

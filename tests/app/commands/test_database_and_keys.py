@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 
 import pytest
 
-from app.services.keys import KeyRing, all_keys
+from app.services.first_key import FIRST_KEY_ID
+from app.services.keys import KeyRing, all_keys, digest_of
 from app.store.engine import open_engine
+from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
 
 
@@ -33,6 +37,64 @@ def test_a_database_out_of_reach_is_a_sentence(run, command):
     assert result.exit_code == 1
     assert "The database cannot be reached" in result.stderr
     assert "secret" not in result.output
+
+
+def test_the_schema_is_waited_for_with_progress_on_standard_error(run, tmp_path, empty_database_address):
+    """As init containers do: another container runs the migration meanwhile."""
+    folder, address = ("--data-dir", str(tmp_path)), {"STMS_DATABASE_URL": empty_database_address}
+    short = run("db", "current", "--wait", "0.3", *folder, **address)
+    assert short.exit_code == 1
+    assert short.stdout == ""
+    assert short.stderr.count("Waiting for up to 0 s: The database has no schema, or an older one.") == 1
+    assert "Error: The database has no schema" in short.stderr
+    migration = threading.Timer(0.7, upgrade, [empty_database_address])
+    migration.start()
+    waited = run("db", "current", "--wait", "60", *folder, **address)
+    migration.join()
+    assert waited.exit_code == 0
+    assert waited.stdout == "The database is up to date.\n"
+    assert waited.stderr.count("Waiting for up to 60 s") == 1
+    quiet = run("db", "current", "--wait", "60", *folder, **address)
+    assert (quiet.exit_code, quiet.stderr) == (0, "")
+
+
+def test_what_waiting_cannot_mend_is_said_at_once(run, data_dir):
+    began = time.monotonic()
+    invalid = run("db", "current", "--wait", "60", "--data-dir", data_dir, STMS_PORT="none")
+    assert invalid.exit_code == 1
+    assert "STMS_PORT: Input should be a valid integer" in invalid.stderr
+    engine = open_engine(f"sqlite:///{data_dir}/stms.sqlite")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'future'")
+    engine.dispose()
+    newer = run("db", "current", "--wait", "60", "--data-dir", data_dir)
+    assert newer.exit_code == 1
+    assert "The database has the schema of a newer release." in newer.stderr
+    assert time.monotonic() - began < 30
+
+
+def test_settings_that_are_not_valid_are_named_without_their_values(run, tmp_path):
+    secret = tmp_path / "STMS_REMOTE_TEACHER_TOKENS"
+    secret.write_text('{"https://a.example": "hidden')
+    secret.chmod(0o600)
+    result = run("db", "current", STMS_SECRETS_DIR=str(tmp_path))
+    assert result.exit_code == 1
+    assert "remote_teacher_tokens" in result.stderr
+    secret.write_text('{"https://a.example": "hidden one"}')
+    result = run("db", "current", STMS_SECRETS_DIR=str(tmp_path))
+    assert "STMS_REMOTE_TEACHER_TOKENS: Value error, the token of https://a.example" in result.stderr
+    assert "hidden" not in result.output
+    secret.chmod(0o644)
+    result = run("api", STMS_SECRETS_DIR=str(tmp_path))
+    assert result.exit_code == 1
+    assert "chmod 600" in result.stderr
+
+
+def test_a_new_text_is_that_of_a_first_key_and_stored_nowhere(run, data_dir):
+    texts = {run("keys", "new-text").stdout for _ in range(2)}
+    assert len(texts) == 2
+    assert all(digest_of(text.removesuffix("\n"))[0] == FIRST_KEY_ID for text in texts)
+    assert "There are no keys." in run("keys", "list", "--data-dir", data_dir).stdout
 
 
 def test_a_key_is_shown_once_and_recognised(run, data_dir):

@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from app.services.first_key import FIRST_KEY_ID, NoFirstKey, ensure_first_key, replace_first_key
-from app.services.keys import KeyRing, all_keys, create_key, revoke_key
+from app.domain.errors import NotAuthenticated
+from app.secret_files import BadSecretFile, ExposedSecretFile
+from app.services.first_key import (
+    FIRST_KEY_ID,
+    FirstKey,
+    NoFirstKey,
+    ensure_first_key,
+    provide_first_key,
+    replace_first_key,
+)
+from app.services.keys import KeyRing, all_keys, create_key, new_text, revoke_key
+from app.settings import Settings
 from app.store.unit_of_work import Store
 from stms_client.local_key import find_api_key
 
@@ -52,6 +62,112 @@ def test_after_a_crash_before_the_key_was_stored_the_key_in_the_file_is_stored(
 
 def fail(*_arguments: object) -> bool:
     raise RuntimeError("crash")
+
+
+def given_key(folder: Path, text: str = "", mode: int = 0o600) -> Settings:
+    """Settings of a server whose STMS_FIRST_KEY_FILE has ``text``, at first that of a new key."""
+    path = folder / "first.key"
+    path.write_text(text or f"{new_text(FIRST_KEY_ID)}\n")
+    path.chmod(mode)
+    return Settings(data_dir=folder / "data", first_key_file=path, require_keys=True)
+
+
+def test_a_key_in_a_file_is_stored_once_and_never_said(store: Store, tmp_path: Path):
+    settings = given_key(tmp_path)
+    text = (tmp_path / "first.key").read_text().strip()
+    said = provide_first_key(store, settings)
+    assert said.made is None
+    assert "is now stored" in str(said.note)
+    [key] = all_keys(store)
+    assert KeyRing([key]).authenticate(text).scopes == {"admin", "operator"}
+    assert not (tmp_path / "data").exists()
+    again = provide_first_key(store, settings)
+    assert "STMS_FIRST_KEY_FILE is ignored, since there are API keys, among them" in str(again.note)
+    assert text.removeprefix(f"stms_{FIRST_KEY_ID}_") not in f"{said} {again}"
+    with store.read() as uow:
+        [record] = uow.audit.page(limit=10)[0]
+    assert (record.action, record.object) == ("key.create", FIRST_KEY_ID)
+    assert record.details == {"name": "first", "scopes": ["admin", "operator"], "models": 0}
+
+
+@pytest.mark.parametrize("same_text", [True, False])
+def test_pods_that_start_at_once_store_one_key_of_their_files(store: Store, tmp_path: Path, same_text: bool):
+    texts = [new_text(FIRST_KEY_ID) for _ in range(6)]
+    folders = [tmp_path / str(number) for number in range(6)]
+    barrier, notes = threading.Barrier(6), []
+
+    def start(folder: Path, settings: Settings) -> None:
+        barrier.wait()
+        notes.append(str(provide_first_key(store, settings).note))
+
+    threads = []
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        settings = given_key(folder, texts[0 if same_text else number])
+        threads.append(threading.Thread(target=start, args=(folder, settings)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [key] = all_keys(store)
+    assert len(notes) == 6
+    assert sum("is now stored" in note for note in notes) == 1
+    assert sum("is not valid" in note for note in notes) == (0 if same_text else 5)
+    with store.read() as uow:
+        assert len(uow.audit.page(limit=10)[0]) == 1
+    assert KeyRing([key]).known(FIRST_KEY_ID) == key
+
+
+@pytest.mark.parametrize("content", ["garbage", "", "stms_key_" + "a" * 24 + "_" + "b" * 43, None])
+def test_a_file_without_a_first_key_stops_the_start_only_if_there_is_no_key(
+    sqlite_store: Store, tmp_path: Path, content: str | None
+):
+    settings = given_key(tmp_path, "x")
+    path = tmp_path / "first.key"
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    with pytest.raises(BadSecretFile, match=r"first\.key") as raised:
+        provide_first_key(sqlite_store, settings)
+    assert "garbage" not in str(raised.value)
+    assert all_keys(sqlite_store) == []
+    create_key(sqlite_store, "other", {"query"})
+    assert "is ignored, since there are API keys" in str(provide_first_key(sqlite_store, settings).note)
+    assert len(all_keys(sqlite_store)) == 1
+
+
+def test_keys_of_before_are_kept_and_the_one_in_the_file_is_not_valid(sqlite_store: Store, tmp_path: Path):
+    revoke_key(sqlite_store, create_key(sqlite_store, "old", {"query"})[0].id)
+    settings = given_key(tmp_path)
+    assert "is not valid" in str(provide_first_key(sqlite_store, settings).note)
+    with pytest.raises(NotAuthenticated):
+        KeyRing(all_keys(sqlite_store)).authenticate((tmp_path / "first.key").read_text().strip())
+
+
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_a_first_key_that_others_can_read_stops_every_start(
+    sqlite_store: Store, tmp_path: Path, has_keys: bool
+):
+    if has_keys:
+        create_key(sqlite_store, "other", {"query"})
+    settings = given_key(tmp_path, mode=0o644)
+    with pytest.raises(ExposedSecretFile, match=r"chmod 600 .*defaultMode: 0400"):
+        provide_first_key(sqlite_store, settings)
+    assert len(all_keys(sqlite_store)) == has_keys
+    (tmp_path / "first.key").chmod(0o440)
+    assert provide_first_key(sqlite_store, settings).note
+
+
+def test_a_server_without_keys_needs_no_first_key(sqlite_store: Store, tmp_path: Path):
+    settings = given_key(tmp_path).model_copy(update={"require_keys": False})
+    note = "STMS_FIRST_KEY_FILE is ignored, since STMS_REQUIRE_KEYS is false."
+    assert provide_first_key(sqlite_store, settings) == FirstKey(note=note)
+    assert all_keys(sqlite_store) == []
+    path = tmp_path / "data" / "admin.key"
+    assert provide_first_key(sqlite_store, Settings(data_dir=path.parent, require_keys=True)) == FirstKey(
+        made=path
+    )
 
 
 @pytest.mark.parametrize("same_folder", [True, False])
