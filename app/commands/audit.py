@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.output import JsonOption, When, field, moment, print_json, print_table, unix_time
+from app.commands.output import JsonOption, Since, Until, field, moment, print_json, print_table
 from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect
 
 
@@ -15,15 +15,15 @@ def audit(
     actor: Annotated[str | None, typer.Option(help="Id of an API key, or cli, system, unknown.")] = None,
     action: Annotated[str | None, typer.Option(help="For example dataset.delete or request.refused.")] = None,
     object_: Annotated[str | None, typer.Option("--object", help="Id of the changed object.")] = None,
-    since: When = None,
-    until: When = None,
+    since: Since = None,
+    until: Until = None,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Largest number of records.")] = 100,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
     tenant: TenantOption = None,
 ) -> None:
-    """List who changed what, and denied requests, newest first. Times are UTC. Needs a key of scope admin.
+    """List who changed what, and denied requests, newest first. Needs a key of scope admin.
 
     Example:  stms audit --action alias.move --since 2026-01-31
     """
@@ -31,8 +31,8 @@ def audit(
         "actor": actor,
         "action": action,
         "object": object_,
-        "since": unix_time(since),
-        "until": unix_time(until),
+        "since": since,
+        "until": until,
     }
     with connect(server, api_key, tenant) as client:
         records = list(islice(client.pages("/v1/audit", **filters), limit))

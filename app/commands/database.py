@@ -148,8 +148,7 @@ def restore(
 
     settings = read_settings(data_dir=data_dir)
     restored = restore_backup(settings, folder, overwrite=overwrite)
-    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(restored.manifest.created_at))
-    say(f"Restored the backup of {created}. All sessions have ended.")
+    say(f"Restored the backup of {local(restored.manifest.created_at)}. All sessions have ended.")
     if revoke_keys:
         upgrade_database(settings.app_database_url)
         with open_store(data_dir) as store:
@@ -170,13 +169,13 @@ def _say_which_keys_are_valid(restored: Restored) -> None:
     elif restored.ended:
         say(f"{restored.ended} keys that were revoked or rotated after the backup stay so.")
     for key in restored.valid:
-        used = "never used" if key.last_used_at is None else f"last used {utc(key.last_used_at)}"
+        used = "never used" if key.last_used_at is None else f"last used {local(key.last_used_at)}"
         say(f"Valid: {key.id} {key.name!r} ({', '.join(key.scopes)}), {used} before the backup.")
 
 
-def utc(moment: float) -> str:
-    """A time in seconds since the epoch as text."""
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
+def local(moment: float) -> str:
+    """A time in seconds since the epoch as text, in the local time zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
 
 
 @contextmanager

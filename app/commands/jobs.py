@@ -13,7 +13,7 @@ from app.commands.output import (
     CommandFailed,
     Json,
     JsonOption,
-    When,
+    Since,
     clock,
     field,
     moment,
@@ -21,7 +21,6 @@ from app.commands.output import (
     print_json,
     print_table,
     say,
-    unix_time,
 )
 from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, TenantOption, connect
 from app.domain.event_text import percent
@@ -39,14 +38,17 @@ def list_(
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="Only jobs of this model.")] = None,
     created_by: Annotated[str | None, typer.Option("--by", help="Only jobs of this API key (id).")] = None,
-    since: When = None,
+    since: Since = None,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
     tenant: TenantOption = None,
 ) -> None:
-    """List all jobs, newest first. --since: those submitted from then on, in UTC."""
-    filters = {"status": state, "model": model, "created_by": created_by, "since": unix_time(since)}
+    """List all jobs, newest first; with --since those submitted from then on.
+
+    Example:  stms jobs list --since 2h
+    """
+    filters = {"status": state, "model": model, "created_by": created_by, "since": since}
     with connect(server, api_key, tenant) as client:
         jobs = list(client.pages("/v1/training-jobs", **filters))
     if as_json:

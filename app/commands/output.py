@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -23,14 +24,41 @@ from rich.progress import (
 from rich.table import Table
 
 from app.domain.event_text import text
+from app.domain.moments import NotAMoment, moment_of
 
 Json: TypeAlias = dict[str, Any]
 Column: TypeAlias = tuple[str, Callable[[Mapping[str, Any]], object]]
 
 _PIPE_WIDTH = 400
 
-When = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])]
-"""A moment in UTC, which `unix_time` converts."""
+
+def _moment_option(name: str, meaning: str) -> Any:
+    """An option for a moment, which the command gets as seconds since the epoch."""
+
+    def read(value: str) -> float:
+        """Say how a moment without a time zone is taken. Raises BadParameter: the exit code is 2."""
+        try:
+            found = moment_of(value, time.time())
+        except NotAMoment as error:
+            raise typer.BadParameter(f"{value!r}: {error}.") from error
+        if found.taken_as is not None:
+            shown = found.taken_as.strftime("%Y-%m-%d %H:%M:%S %z (%Z)")
+            error_console().print(escape(f"{name} {value} is taken as {shown}, the zone of this machine."))
+        return found.seconds
+
+    return typer.Option(name, parser=read, metavar="TIME", help=meaning)
+
+
+Since = Annotated[
+    float | None,
+    _moment_option(
+        "--since",
+        "From this time on: 2026-01-31 (its midnight), 2026-01-31T09:00, or 30m, 2h, 7d before now. It is in "
+        "the time zone of this machine, as times in tables, unless Z or an offset such as +09:00 follows.",
+    ),
+]
+Until = Annotated[float | None, _moment_option("--until", "Before this time, in the forms of --since.")]
+"""Seconds since the epoch."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the server's JSON instead of a table.")]
 
 
@@ -136,11 +164,6 @@ def clock(moment: str | None) -> str:
     if moment is None:
         return "–"
     return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def unix_time(moment: datetime | None) -> float | None:
-    """A moment of the command line, which is in UTC, as seconds since the epoch."""
-    return None if moment is None else moment.replace(tzinfo=UTC).timestamp()
 
 
 def size(n_bytes: int) -> str:

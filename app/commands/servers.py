@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.commands.output import JsonOption, field, moment, print_fields, print_json, print_table
+from app.commands.output import JsonOption, clock, field, moment, print_fields, print_json, print_table
 from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect
 
 
@@ -54,7 +54,7 @@ def whoami(
             "tenant": found["tenant"],
             "scopes": ", ".join(found["scopes"]),
             "models": ", ".join(found["models"]) or "all",
-            "expires": found["expires_at"] or "never",
+            "expires": clock(found["expires_at"]) if found["expires_at"] else "never",
             "server": f"{found['server']}, version {found['version']}",
         }
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import getpass
 import json
+import time
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -53,12 +55,58 @@ def test_records_are_shown_as_a_table_or_as_they_are(run, written):
 
 def test_filters_are_passed_on(run, written):
     written.on("GET", "/v1/audit", {"data": [], "has_more": False})
-    filters = ["--actor", "key_1", "--action", "a.b", "--object", "x", "--since", "2026-01-01"]
-    result = run("audit", *filters, "--until", "2026-01-01T01:00:00", "--server", written.address)
+    filters = ["--actor", "key_1", "--action", "a.b", "--object", "x", "--since", "2026-01-01T00:00Z"]
+    result = run("audit", *filters, "--until", "2026-01-01T10:00:00+09:00", "--server", written.address)
+    assert "taken as" not in result.stderr
     assert "There are no matching records." in result.stdout
     asked = written.requests[-1].path
     for part in ("actor=key_1", "action=a.b", "object=x", "since=1767225600", "until=1767229200"):
         assert part in asked
+
+
+@pytest.fixture
+def in_tokyo(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_tokyo")
+@pytest.mark.parametrize("command", [["audit"], ["jobs", "list"]])
+def test_a_time_is_of_the_zone_in_which_tables_show_times(run, written, command):
+    """The time that a table shows selects the row that it is of."""
+    written.on("GET", "/v1/audit", {"data": [RECORD], "has_more": False})
+    written.on("GET", "/v1/training-jobs", {"data": [], "has_more": False})
+    shown = "2026-01-02 12:04:05"
+    assert shown in run("audit", "--server", written.address).stdout
+    result = run(*command, "--since", shown, "--json", "--server", written.address)
+    assert "since=1767323045" in written.requests[-1].path
+    taken = (
+        "--since 2026-01-02 12:04:05 is taken as 2026-01-02 12:04:05 +0900 (JST), the zone of this machine."
+    )
+    assert result.stderr == f"{taken}\n"
+    assert isinstance(json.loads(result.stdout), list)
+    now = time.time()
+    assert run(*command, "--since", "2h", "--server", written.address).stderr == ""
+    [since] = parse_qs(urlsplit(written.requests[-1].path).query)["since"]
+    assert float(since) == pytest.approx(now - 7200, abs=60)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [(["audit"], "--since"), (["audit"], "--until"), (["jobs", "list"], "--since")]
+)
+def test_what_is_no_time_is_told_the_forms(run, command, option):
+    for text, why in (
+        ("yesterday", "or a duration before now (30m, 2h, 7d)."),
+        ("2026-02-30", "no such day"),
+    ):
+        result = run(*command, option, text, NO_COLOR="1")
+        assert result.exit_code == 2
+        assert why in " ".join(result.stderr.split())
+        assert option in result.stderr
+    assert "time zone of this machine" in " ".join(run(*command, "--help").stdout.replace("│", " ").split())
 
 
 def test_keys_are_made_with_limits_rotated_and_it_is_known_who_did_it(run, data_dir, store):
